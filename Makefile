@@ -6,11 +6,11 @@ BUILD := build$(if $(SAN),-$(SAN))
 PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
-LIBRARIES := libzmq libprotobuf-c jansson liblmdb zlib libxxhash libisal libarchive
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra \
     -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror \
-    $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib) $(CFLAGS)
+    $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib 2> /dev/null) \
+    $(CFLAGS)
 LIBS := -lzmq -lprotobuf-c -ljansson -llmdb -ldnnl -lgomp -lz -lxxhash \
     -larchive -lisal -lm
 
@@ -41,7 +41,7 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help generated deps demo check unit soak bench install format lint clean
+.PHONY: all help generated deps deps-test build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan ## build build/capstan and its plugins
 
@@ -94,6 +94,9 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 deps: ## install what is missing through apt
 	@deploy/deps.sh
 
+deps-test:
+	@deploy/deps.sh test
+
 demo: deps ## install, build and train Fashion-MNIST on this machine
 	@$(MAKE) --no-print-directory -j"$$(nproc)" all
 	@deploy/demo.sh $(BUILD)/capstan
@@ -101,8 +104,11 @@ demo: deps ## install, build and train Fashion-MNIST on this machine
 # Tests find the binary in CAPSTAN, and how often to repeat what is worth
 # repeating in SOAK_COUNT: 1 in check, 10 is all that is promised.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
-check: all $(TESTS) ## build and run every test
+check: deps-test ## install what tests need, build and run every test
+	@$(MAKE) --no-print-directory build-tests
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
+
+build-tests: all $(TESTS)
 
 unit: $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)

@@ -33,7 +33,7 @@ if ((EUID)); then
 fi
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 
-echo "Installing: ${as_root[*]} ${install[*]}"
+echo "Installing: ${as_root[*]:+${as_root[*]} }${install[*]}"
 export DEBIAN_FRONTEND=noninteractive
 if { ((!EUID)) || command -v sudo > /dev/null; } &&
     "${as_root[@]}" apt-get -q update &&
