@@ -89,9 +89,8 @@ bool post_receive(struct post *post, int64_t now, struct post_letter *letter) {
     message_free_control(&post->letter);
     while (link_view(post->link, &frame)) {
         struct failure bad;
-        bool read =
-            !message_read_control(&post->letter, zmq_msg_data(&frame.header),
-                                  zmq_msg_size(&frame.header), &bad);
+        bool read = !message_read_control(&post->letter, frame.header.data,
+                                          frame.header.size, &bad);
         bool wanted = read && sort(post, &frame, now, letter);
         if (!read) {
             if (link_may_say(post->link, bad.text))

@@ -33,7 +33,7 @@ struct transfer {
     struct transfer_settings settings;
     int64_t limit;
     struct line *lines;    /* [num_ps] */
-    zmq_pollitem_t *items; /* [num_ps + 1] */
+    zmq_pollitem_t *items; /* what ends me, then the links */
     enum stage *stages;    /* [blocks of the largest parameter] */
     uint64_t seq;
 
@@ -88,7 +88,8 @@ enum status transfer_open(struct transfer **out,
         transfer->settings = *settings;
         transfer->limit = time_from_seconds(settings->step_timeout);
         transfer->lines = calloc(settings->num_ps, sizeof *transfer->lines);
-        transfer->items = calloc(settings->num_ps + 1, sizeof *transfer->items);
+        transfer->items = calloc(1 + (size_t)settings->num_ps * LINK_POLL_ITEMS,
+                                 sizeof *transfer->items);
         transfer->stages = calloc(most, sizeof *transfer->stages);
     }
     enum status status = STATUS_RETRY;
@@ -150,12 +151,12 @@ static float *place_of(const struct transfer *transfer, uint32_t b) {
     return transfer->floats + transfer->settings.layout->blocks[b].offset;
 }
 
-static bool fill(const struct transfer *transfer, uint32_t b,
+static bool fill(const struct transfer *transfer, struct link *link, uint32_t b,
                  struct link_payload *payload) {
     link_no_payload(payload);
     if (transfer->kind != CAPSTAN__DATA_HEADER__KIND__ASSIGN)
         return true;
-    if (!link_reserve(payload, block_bytes(transfer, b)))
+    if (!link_reserve(link, 0, payload, block_bytes(transfer, b)))
         return false;
     memcpy(link_reserved(payload), place_of(transfer, b), payload->bytes);
     return true;
@@ -172,11 +173,11 @@ static bool ask(struct transfer *transfer, uint32_t b) {
     header.snapshot = transfer->snapshot;
     header.n_blocks = 1;
     header.blocks = &b;
-    if (!fill(transfer, b, &payload))
+    struct link *link = transfer->lines[s->ps_of_block[b]].link;
+    if (!fill(transfer, link, b, &payload))
         return false;
     size_t bytes = message_write_data(&header, transfer->header);
-    return link_commit(transfer->lines[s->ps_of_block[b]].link, 0,
-                       transfer->header, bytes, &payload);
+    return link_commit(link, 0, transfer->header, bytes, &payload);
 }
 
 /* What a silent ps was asked may have been lost with a connection. */
@@ -233,8 +234,8 @@ static bool is_sound(const struct transfer *transfer, uint32_t p,
 }
 
 static enum status take(struct transfer *transfer, uint32_t p,
-                        const Capstan__DataHeader *header,
-                        const zmq_msg_t *payload, struct failure *why) {
+                        const Capstan__DataHeader *header, const void *payload,
+                        struct failure *why) {
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return status_fail(why, STATUS_FAILED, "ps %u at %s refused: %s", p,
                            transfer->settings.ps[p].address, header->text);
@@ -243,8 +244,7 @@ static enum status take(struct transfer *transfer, uint32_t p,
     if (*stage == HERE) /* asked twice */
         return STATUS_OK;
     if (transfer->kind == CAPSTAN__DATA_HEADER__KIND__PULL)
-        memcpy(place_of(transfer, b), zmq_msg_data((zmq_msg_t *)payload),
-               block_bytes(transfer, b));
+        memcpy(place_of(transfer, b), payload, block_bytes(transfer, b));
     if (*stage == ASKED)
         transfer->lines[p].under_way--;
     *stage = HERE;
@@ -259,12 +259,11 @@ static enum status receive(struct transfer *transfer, uint32_t p, int64_t now,
     enum status status = STATUS_OK;
     while (!status && link_view(line->link, &frame)) {
         Capstan__DataHeader *header;
-        if (!message_read_data(&header, &transfer->arena,
-                               zmq_msg_data(&frame.header),
-                               zmq_msg_size(&frame.header), NULL) &&
-            is_sound(transfer, p, header, zmq_msg_size(&frame.payload))) {
+        if (!message_read_data(&header, &transfer->arena, frame.header.data,
+                               frame.header.size, NULL) &&
+            is_sound(transfer, p, header, frame.payload.size)) {
             line->heard = now;
-            status = take(transfer, p, header, &frame.payload, why);
+            status = take(transfer, p, header, frame.payload.data, why);
         }
         link_release(&frame);
     }
@@ -292,17 +291,17 @@ static enum status await(struct transfer *transfer, int64_t now,
                          struct failure *why) {
     uint32_t num_ps = transfer->settings.num_ps;
     int64_t wait = transfer->limit < ASK_AGAIN ? transfer->limit : ASK_AGAIN;
+    int count = 1;
+    transfer->items[0] =
+        (zmq_pollitem_t){NULL, transfer->settings.cancel, ZMQ_POLLIN, 0};
     for (uint32_t p = 0; p < num_ps; p++) {
         const struct line *line = &transfer->lines[p];
         if (line->stuck || line->resolve)
             wait = LOOK_AGAIN;
-        transfer->items[p] =
-            (zmq_pollitem_t){link_socket(line->link), 0, ZMQ_POLLIN, 0};
+        count += link_poll_items(line->link, transfer->items + count);
     }
-    transfer->items[num_ps] =
-        (zmq_pollitem_t){NULL, transfer->settings.cancel, ZMQ_POLLIN, 0};
-    zmq_poll(transfer->items, (int)num_ps + 1, time_poll_ms(now, now + wait));
-    if (transfer->items[num_ps].revents)
+    zmq_poll(transfer->items, count, time_poll_ms(now, now + wait));
+    if (transfer->items[0].revents)
         return status_fail(why, STATUS_RETRY, "the run has ended meanwhile");
     return STATUS_OK;
 }

@@ -64,9 +64,12 @@ static bool gather(const struct answers *answers, const struct outbox *outbox,
                    struct link_payload *payload) {
     const struct shard *shard = answers->settings.shard;
     struct buffer *first = shard_tensor(shard, outbox->blocks[0], 0);
-    if (outbox->count == 1)
-        return link_borrow(payload, first, 0, outbox->bytes);
-    if (!link_reserve(payload, outbox->bytes))
+    if (outbox->count == 1) {
+        link_borrow(payload, first, 0, outbox->bytes);
+        return true;
+    }
+    if (!link_reserve(answers->settings.link, outbox->peer, payload,
+                      outbox->bytes))
         return false;
     char *to = link_reserved(payload);
     for (uint32_t i = 0; i < outbox->count; i++) {

@@ -276,8 +276,8 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
                                struct failure *why) {
     struct failure bad;
     Capstan__DataHeader *header;
-    if (message_read_data(&header, &ps->arena, zmq_msg_data(&frame->header),
-                          zmq_msg_size(&frame->header), &bad)) {
+    if (message_read_data(&header, &ps->arena, frame->header.data,
+                          frame->header.size, &bad)) {
         if (link_may_say(ps->link, bad.text))
             log_warning(ps->settings->log,
                         "a peer sent %s; its connection is not read any more",
@@ -348,16 +348,19 @@ static void fill_beat(struct ps *ps) {
 
 static enum status turn(struct ps *ps, struct failure *why) {
     bool paused = ps->cutter && cutter_full(ps->cutter);
-    zmq_pollitem_t items[] = {
+    enum { OWN = 3 };
+    zmq_pollitem_t items[OWN + LINK_POLL_ITEMS] = {
         {member_socket(ps->member), 0, ZMQ_POLLIN, 0},
         {NULL, ps->settings->interrupts, ZMQ_POLLIN, 0},
         {NULL, ps->cutter ? cutter_descriptor(ps->cutter) : -1, ZMQ_POLLIN, 0},
-        {link_socket(ps->link), 0, ZMQ_POLLIN, 0},
     };
     int64_t deadline = member_deadline(ps->member);
+    int count = OWN;
     if (paused)
         deadline = time_now() + 2 * TIME_MS;
-    zmq_poll(items, paused ? 3 : 4, time_poll_ms(time_now(), deadline));
+    else
+        count += link_poll_items(ps->link, items + OWN);
+    zmq_poll(items, count, time_poll_ms(time_now(), deadline));
     fill_beat(ps);
     enum status status = member_step(ps->member, time_now(), why);
     if (!status)

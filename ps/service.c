@@ -13,7 +13,7 @@
 /* A received payload, alive while a block's contribution lies in it. */
 struct parcel {
     struct parcel *next; /* when free */
-    zmq_msg_t payload;
+    struct link_held held;
     unsigned holders;
 };
 
@@ -121,7 +121,7 @@ enum status service_open(struct service **out,
 static void let_go(struct service *service, struct parcel *parcel) {
     if (!parcel || --parcel->holders)
         return;
-    zmq_msg_close(&parcel->payload);
+    link_let_go(&parcel->held);
     parcel->next = service->free_parcels;
     service->free_parcels = parcel;
 }
@@ -276,16 +276,18 @@ void service_refuse(struct service *service, uint32_t peer,
                     header->rank, text);
 }
 
-static struct parcel *take_parcel(struct service *service) {
+/* FRAME's payload, held once; NULL: no memory. */
+static struct parcel *take_parcel(struct service *service,
+                                  struct link_frame *frame) {
     struct parcel *parcel = service->free_parcels;
     if (parcel)
         service->free_parcels = parcel->next;
     else
         parcel = malloc(sizeof *parcel);
-    if (parcel) {
-        parcel->holders = 1;
-        zmq_msg_init(&parcel->payload);
-    }
+    if (!parcel)
+        return NULL;
+    parcel->holders = 1;
+    link_keep(frame, &parcel->held);
     return parcel;
 }
 
@@ -315,13 +317,12 @@ static const char *check_blocks(const struct service *service,
 
 static const char *push(struct service *service, struct link_frame *frame,
                         const Capstan__DataHeader *header) {
-    struct parcel *parcel = take_parcel(service);
+    struct parcel *parcel = take_parcel(service, frame);
     if (!parcel)
         return "no memory";
     const char *problem = NULL;
-    bool empty = !zmq_msg_size(&frame->payload);
-    zmq_msg_move(&parcel->payload, &frame->payload);
-    const char *floats = zmq_msg_data(&parcel->payload);
+    bool empty = !parcel->held.payload.size;
+    const char *floats = parcel->held.payload.data;
     for (size_t i = 0; i < header->n_blocks && !problem; i++) {
         uint32_t b = header->blocks[i];
         struct contribution *mine = contribution(service, b, header->rank);
@@ -374,9 +375,9 @@ static const char *pull_snapshot(struct service *service, uint32_t peer,
         uint32_t b = header->blocks[i];
         struct buffer *weights = snapshot_weights(snapshot, b);
         struct link_payload payload;
-        if (!weights ||
-            !link_borrow(&payload, weights, 0, buffer_bytes(weights)))
+        if (!weights)
             return "a snapshot that is not complete";
+        link_borrow(&payload, weights, 0, buffer_bytes(weights));
         uint32_t id = service->settings.ids[b];
         Capstan__DataHeader answer = CAPSTAN__DATA_HEADER__INIT;
         answer.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
@@ -402,8 +403,7 @@ static const char *pull(struct service *service, uint32_t peer,
 
 static const char *dispatch(struct service *service, struct link_frame *frame,
                             Capstan__DataHeader *header) {
-    const char *problem =
-        check_blocks(service, header, zmq_msg_size(&frame->payload));
+    const char *problem = check_blocks(service, header, frame->payload.size);
     if (problem)
         return problem;
     answers_meet(service->answers, header->rank, frame->peer);
@@ -426,7 +426,7 @@ static const char *assign(struct service *service, struct link_frame *frame,
                           Capstan__DataHeader *header) {
     if (exchange_gate(service->exchange)->view)
         return "weights are assigned before the first view only";
-    const char *floats = zmq_msg_data(&frame->payload);
+    const char *floats = frame->payload.data;
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
         shard_assign(service->shard, b, floats);
@@ -454,8 +454,7 @@ static bool is_chiefs(const struct service *service,
 static const char *serve_chief(struct service *service,
                                struct link_frame *frame,
                                Capstan__DataHeader *header) {
-    const char *problem =
-        check_blocks(service, header, zmq_msg_size(&frame->payload));
+    const char *problem = check_blocks(service, header, frame->payload.size);
     if (problem)
         return problem;
     return header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN

@@ -87,9 +87,8 @@ static void listed_ps_are_asked_until_one_answers(void **state) {
     }
     Capstan__DataHeader *header;
     struct failure why;
-    assert_int_equal(message_read_data(&header, &arena,
-                                       zmq_msg_data(&frame.header),
-                                       zmq_msg_size(&frame.header), &why),
+    assert_int_equal(message_read_data(&header, &arena, frame.header.data,
+                                       frame.header.size, &why),
                      STATUS_OK);
     assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__WHO);
     call(fixture->server, frame.peer, "[::1]:5");

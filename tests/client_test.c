@@ -142,8 +142,7 @@ static void serve(struct fixture *fixture) {
             continue;
         }
         if (message_read_data(&header, &fixture->service->arena,
-                              zmq_msg_data(&frame.header),
-                              zmq_msg_size(&frame.header), &why) ||
+                              frame.header.data, frame.header.size, &why) ||
             service_handle(fixture->service->service, &frame, header, &why))
             fail_msg("%s", why.text);
     }
@@ -268,7 +267,8 @@ static void answer(struct fixture *fixture, uint32_t peer,
                    Capstan__DataHeader *header, size_t bytes, int fill) {
     static unsigned char space[MESSAGE_MAX_HEADER];
     struct link_payload payload;
-    assert_true(link_reserve(&payload, bytes));
+    assert_true(
+        link_reserve(fixture->service->wire->server, peer, &payload, bytes));
     if (bytes)
         memset(link_reserved(&payload), fill, bytes);
     size_t size = message_write_data(header, space);

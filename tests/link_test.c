@@ -37,12 +37,12 @@ static void header_and_payload_arrive_both_ways(void **state) {
     wire_fixture_send(fixture->client, 0, "push", "floats");
     wire_fixture_view(fixture->server, &frame);
     assert_int_equal(frame.peer, peer);
-    assert_int_equal(zmq_msg_size(&frame.payload), 6);
-    assert_memory_equal(zmq_msg_data(&frame.payload), "floats", 6);
+    assert_int_equal(frame.payload.size, 6);
+    assert_memory_equal(frame.payload.data, "floats", 6);
     link_release(&frame);
     wire_fixture_send(fixture->server, peer, "weights", NULL);
     wire_fixture_view(fixture->client, &frame);
-    assert_int_equal(zmq_msg_size(&frame.payload), 0);
+    assert_int_equal(frame.payload.size, 0);
     link_release(&frame);
 }
 
@@ -85,9 +85,30 @@ static void nothing_leaves_without_a_connection(void **state) {
     struct wire_fixture *fixture = *state;
     struct link_payload payload;
     assert_false(link_commit(fixture->client, 0, "x", 1, NULL));
-    assert_true(link_reserve(&payload, 100));
+    assert_true(link_reserve(fixture->client, 0, &payload, 100));
     assert_false(link_commit(fixture->client, 0, "x", 1, &payload));
     assert_false(link_commit(fixture->server, 12345, "x", 1, NULL));
+}
+
+static void a_kept_payload_outlives_its_frame(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct link_frame frame;
+    struct link_held held;
+    wire_fixture_connect(fixture);
+    wire_fixture_send(fixture->client, 0, "push", "floats");
+    wire_fixture_view(fixture->server, &frame);
+    link_keep(&frame, &held);
+    assert_int_equal(frame.payload.size, 0);
+    link_release(&frame);
+    wire_fixture_send(fixture->client, 0, "push", "others");
+    wire_fixture_view(fixture->server, &frame);
+    assert_int_equal(held.payload.size, 6);
+    assert_memory_equal(held.payload.data, "floats", 6);
+    link_let_go(&held);
+    link_keep(&frame, &held);
+    link_release(&frame);
+    assert_memory_equal(held.payload.data, "others", 6);
+    link_let_go(&held);
 }
 
 static void a_borrowed_buffer_is_held_until_it_has_left(void **state) {
@@ -97,21 +118,21 @@ static void a_borrowed_buffer_is_held_until_it_has_left(void **state) {
     struct link_payload payload;
     struct link_frame frame;
     memset(buffer_data(buffer), 7, 4000);
-    assert_true(link_borrow(&payload, buffer, 1000, 2000));
+    link_borrow(&payload, buffer, 1000, 2000);
     assert_false(buffer_alone(buffer));
     link_drop(&payload);
     assert_true(buffer_alone(buffer));
-    assert_true(link_borrow(&payload, buffer, 1000, 2000));
+    link_borrow(&payload, buffer, 1000, 2000);
     assert_true(link_commit(fixture->server, peer, "w", 1, &payload));
     wire_fixture_view(fixture->client, &frame);
-    assert_int_equal(zmq_msg_size(&frame.payload), 2000);
-    assert_int_equal(*(char *)zmq_msg_data(&frame.payload), 7);
+    assert_int_equal(frame.payload.size, 2000);
+    assert_int_equal(*(char *)frame.payload.data, 7);
     link_release(&frame);
     int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
     while (!buffer_alone(buffer) && time_now() < deadline)
         zmq_poll(NULL, 0, 1);
     assert_true(buffer_alone(buffer));
-    assert_true(link_borrow(&payload, buffer, 0, 4000));
+    link_borrow(&payload, buffer, 0, 4000);
     assert_false(link_commit(fixture->server, peer + 1, "w", 1, &payload));
     assert_true(buffer_alone(buffer));
     buffer_release(&buffer);
@@ -205,7 +226,7 @@ static void a_frame_beyond_the_limit_is_never_delivered(void **state) {
     zmq_send(raw, huge, WIRE_FIXTURE_MAX_FRAME, 0);
     struct link_frame frame;
     wire_fixture_view(fixture->server, &frame);
-    assert_int_equal(zmq_msg_size(&frame.header), WIRE_FIXTURE_MAX_FRAME);
+    assert_int_equal(frame.header.size, WIRE_FIXTURE_MAX_FRAME);
     link_release(&frame);
     zmq_close(raw);
     free(huge);
@@ -324,6 +345,7 @@ int main(void) {
         LINK_TEST(a_server_tells_its_peers_apart),
         LINK_TEST(roles_of_one_process_meet_inside),
         LINK_TEST(nothing_leaves_without_a_connection),
+        LINK_TEST(a_kept_payload_outlives_its_frame),
         LINK_TEST(a_borrowed_buffer_is_held_until_it_has_left),
         LINK_TEST(a_port_in_use_is_named),
         LINK_TEST(an_address_that_is_none_is_an_error),

@@ -55,10 +55,9 @@ static Capstan__Control *hear(struct wire_fixture *fixture,
         assert_int_equal(step(member, &order, &why), STATUS_OK);
         while (link_view(fixture->server, &frame)) {
             Capstan__Control *control;
-            assert_int_equal(
-                message_read_control(&control, zmq_msg_data(&frame.header),
-                                     zmq_msg_size(&frame.header), &why),
-                STATUS_OK);
+            assert_int_equal(message_read_control(&control, frame.header.data,
+                                                  frame.header.size, &why),
+                             STATUS_OK);
             *peer = frame.peer;
             link_release(&frame);
             if (control->body_case == body)

@@ -98,8 +98,8 @@ static const Capstan__Control *hear(struct fixture *fixture,
     struct failure why;
     message_free_control(&fixture->heard);
     wire_fixture_view(link, &frame);
-    if (message_read_control(&fixture->heard, zmq_msg_data(&frame.header),
-                             zmq_msg_size(&frame.header), &why))
+    if (message_read_control(&fixture->heard, frame.header.data,
+                             frame.header.size, &why))
         fail_msg("%s", why.text);
     link_release(&frame);
     return fixture->heard;

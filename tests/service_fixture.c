@@ -121,7 +121,7 @@ void service_fixture_send(struct service_fixture *fixture, struct link *link,
     (void)fixture;
     assert_int_equal(zmq_poll(&item, 1, (int)(WIRE_FIXTURE_LIMIT / TIME_MS)),
                      1);
-    assert_true(link_reserve(&message, bytes));
+    assert_true(link_reserve(link, 0, &message, bytes));
     if (bytes)
         memcpy(link_reserved(&message), payload, bytes);
     size_t size = message_write_data(header, space);
@@ -148,9 +148,8 @@ void service_fixture_serve(struct service_fixture *fixture, int count) {
     struct failure why;
     for (int i = 0; i < count; i++) {
         wire_fixture_view(fixture->wire->server, &frame);
-        if (message_read_data(&header, &fixture->arena,
-                              zmq_msg_data(&frame.header),
-                              zmq_msg_size(&frame.header), &why) ||
+        if (message_read_data(&header, &fixture->arena, frame.header.data,
+                              frame.header.size, &why) ||
             service_handle(fixture->service, &frame, header, &why))
             fail_msg("%s", why.text);
     }
@@ -162,9 +161,8 @@ Capstan__DataHeader *service_fixture_answer(struct service_fixture *fixture,
     Capstan__DataHeader *header;
     struct failure why;
     wire_fixture_view(link, frame);
-    if (message_read_data(&header, &fixture->arena,
-                          zmq_msg_data(&frame->header),
-                          zmq_msg_size(&frame->header), &why))
+    if (message_read_data(&header, &fixture->arena, frame->header.data,
+                          frame->header.size, &why))
         fail_msg("%s", why.text);
     assert_int_equal(header->run, SERVICE_RUN);
     assert_int_equal(header->incarnation, SERVICE_PS);

@@ -40,7 +40,7 @@ static void expect_weights(struct service_fixture *fixture, uint32_t rank,
     assert_int_equal(header->clock, clock);
     assert_int_equal(header->rank, rank);
     assert_int_equal(header->n_blocks, count);
-    const char *bytes = zmq_msg_data(&frame.payload);
+    const char *bytes = frame.payload.data;
     for (size_t i = 0; i < count; i++)
         for (uint32_t e = 0; e < fixture->elements[header->blocks[i]]; e++) {
             float weight;
@@ -48,8 +48,7 @@ static void expect_weights(struct service_fixture *fixture, uint32_t rank,
             bytes += sizeof weight;
             assert_true(weight == values[i]);
         }
-    assert_int_equal(bytes - (char *)zmq_msg_data(&frame.payload),
-                     zmq_msg_size(&frame.payload));
+    assert_int_equal(bytes - (char *)frame.payload.data, frame.payload.size);
     link_release(&frame);
 }
 

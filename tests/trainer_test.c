@@ -129,9 +129,8 @@ static void turn(struct fixture *fixture) {
     if (client_step(fixture->client, time_now(), &why))
         fail_msg("%s", why.text);
     while (link_view(fixture->wire->server, &frame))
-        if (message_read_data(&header, &fixture->arena,
-                              zmq_msg_data(&frame.header),
-                              zmq_msg_size(&frame.header), &why) ||
+        if (message_read_data(&header, &fixture->arena, frame.header.data,
+                              frame.header.size, &why) ||
             service_handle(fixture->service, &frame, header, &why))
             fail_msg("%s", why.text);
 }

@@ -114,8 +114,8 @@ static void serve_one(struct server *server, struct link_frame *frame) {
         link_release(frame);
         return;
     }
-    if (message_read_data(&header, &arena, zmq_msg_data(&frame->header),
-                          zmq_msg_size(&frame->header), &why) ||
+    if (message_read_data(&header, &arena, frame->header.data,
+                          frame->header.size, &why) ||
         service_handle(server->service, frame, header, &why))
         abort();
 }

@@ -81,9 +81,8 @@ static bool hear(struct caller *caller, struct link *link, char *address,
     while (link && link_view(link, &frame)) {
         Capstan__DataHeader *header;
         struct failure bad;
-        if (message_read_data(&header, &caller->arena,
-                              zmq_msg_data(&frame.header),
-                              zmq_msg_size(&frame.header), &bad)) {
+        if (message_read_data(&header, &caller->arena, frame.header.data,
+                              frame.header.size, &bad)) {
             if (link_may_say(link, bad.text))
                 log_warning(
                     caller->settings.log,

@@ -225,9 +225,10 @@ void client_cancel(struct client *client) {
 int client_poll_items(struct client *client, zmq_pollitem_t *items, int room) {
     int count = 0;
     items[count++] = (zmq_pollitem_t){NULL, client->wake, ZMQ_POLLIN, 0};
-    for (uint32_t p = 0; p < client->settings.plan->num_ps && count < room; p++)
-        items[count++] = (zmq_pollitem_t){link_socket(client->peers[p].link), 0,
-                                          ZMQ_POLLIN, 0};
+    for (uint32_t p = 0;
+         p < client->settings.plan->num_ps && count + LINK_POLL_ITEMS <= room;
+         p++)
+        count += link_poll_items(client->peers[p].link, items + count);
     return count;
 }
 
@@ -313,11 +314,13 @@ static bool fill_payload(struct client *client,
         link_no_payload(payload);
         return true;
     }
-    if (contiguous(client, request))
-        return link_borrow(payload, client->settings.gradients,
-                           offset_of(client, request->blocks[0]),
-                           request->bytes);
-    if (!link_reserve(payload, request->bytes))
+    if (contiguous(client, request)) {
+        link_borrow(payload, client->settings.gradients,
+                    offset_of(client, request->blocks[0]), request->bytes);
+        return true;
+    }
+    if (!link_reserve(client->peers[request->ps].link, 0, payload,
+                      request->bytes))
         return false;
     char *to = link_reserved(payload);
     const char *from = buffer_data(client->settings.gradients);
@@ -407,8 +410,7 @@ static void take_answer(struct client *client, uint32_t ps,
                         const struct link_frame *frame, int64_t now) {
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
-        take_weights(client, header, zmq_msg_data((zmq_msg_t *)&frame->payload),
-                     now);
+        take_weights(client, header, frame->payload.data, now);
         break;
     case CAPSTAN__DATA_HEADER__KIND__LACK:
         window_heard(client->window, ps, now);
@@ -431,11 +433,10 @@ static void receive(struct client *client, uint32_t ps, int64_t now) {
     while (link_view(client->peers[ps].link, &frame)) {
         Capstan__DataHeader *header;
         struct failure bad;
-        if (message_read_data(&header, &client->arena,
-                              zmq_msg_data(&frame.header),
-                              zmq_msg_size(&frame.header), &bad))
+        if (message_read_data(&header, &client->arena, frame.header.data,
+                              frame.header.size, &bad))
             log_warning(client->settings.log, "from ps %u: %s", ps, bad.text);
-        else if (is_sound(client, ps, header, zmq_msg_size(&frame.payload)))
+        else if (is_sound(client, ps, header, frame.payload.size))
             take_answer(client, ps, header, &frame, now);
         link_release(&frame);
     }

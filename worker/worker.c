@@ -305,9 +305,9 @@ static int64_t next_deadline(const struct worker *worker) {
 }
 
 static void wait_for_something(struct worker *worker) {
-    enum { OWN = 4 };
+    enum { OWN = 4, MORE = 1 + MAX_PS * LINK_POLL_ITEMS };
     int more = 0;
-    zmq_pollitem_t items[OWN + MAX_PS + 1];
+    zmq_pollitem_t items[OWN + MORE];
     items[0] =
         (zmq_pollitem_t){member_socket(worker->member), 0, ZMQ_POLLIN, 0};
     items[1] =
@@ -317,7 +317,7 @@ static void wait_for_something(struct worker *worker) {
         ZMQ_POLLIN, 0};
     items[3] = caller_poll_item(worker->caller);
     if (worker->client)
-        more = client_poll_items(worker->client, items + OWN, MAX_PS + 1);
+        more = client_poll_items(worker->client, items + OWN, MORE);
     zmq_poll(items, OWN + more,
              time_poll_ms(time_now(), next_deadline(worker)));
 }

@@ -32,6 +32,17 @@ struct link {
     struct saying sayings[SAYINGS];
 };
 
+_Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
+
+static zmq_msg_t *message_in(struct link_room *room) {
+    return (zmq_msg_t *)room->bytes;
+}
+
+static struct link_bytes view_of(zmq_msg_t *message) {
+    size_t size = zmq_msg_size(message);
+    return (struct link_bytes){size ? zmq_msg_data(message) : NULL, size};
+}
+
 static void set_int(void *socket, int option, int value) {
     zmq_setsockopt(socket, option, &value, sizeof value);
 }
@@ -168,6 +179,11 @@ uint16_t link_port(const struct link *link) {
     return link->port;
 }
 
+int link_poll_items(struct link *link, zmq_pollitem_t *items) {
+    items[0] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
+    return 1;
+}
+
 void *link_socket(struct link *link) {
     return link->socket;
 }
@@ -230,33 +246,50 @@ static bool receive_peer(struct link *link, uint32_t *peer) {
 }
 
 bool link_view(struct link *link, struct link_frame *frame) {
+    zmq_msg_t *header = message_in(&frame->header_room);
+    zmq_msg_t *payload = message_in(&frame->payload_room);
     for (;;) {
         frame->peer = 0;
         if (link->kind == LINK_SERVER && !receive_peer(link, &frame->peer))
             return false;
-        if (!receive_part(link, &frame->header))
+        if (!receive_part(link, header))
             return false;
-        note_speaker(link, &frame->header);
-        zmq_msg_init(&frame->payload);
-        if (!zmq_msg_more(&frame->header))
-            return true;
-        zmq_msg_close(&frame->payload);
-        if (!receive_part(link, &frame->payload)) {
-            zmq_msg_close(&frame->header);
+        note_speaker(link, header);
+        if (!zmq_msg_more(header)) {
+            zmq_msg_init(payload);
+            break;
+        }
+        if (!receive_part(link, payload)) {
+            zmq_msg_close(header);
             return false;
         }
-        if (!zmq_msg_more(&frame->payload))
-            return true;
-        skip_rest(link, &frame->payload);
-        zmq_msg_close(&frame->header);
+        if (!zmq_msg_more(payload))
+            break;
+        skip_rest(link, payload);
+        zmq_msg_close(header);
         link_ban(link, frame->peer);
         link->many_parts = true;
     }
+    frame->header = view_of(header);
+    frame->payload = view_of(payload);
+    return true;
 }
 
 void link_release(struct link_frame *frame) {
-    zmq_msg_close(&frame->header);
-    zmq_msg_close(&frame->payload);
+    zmq_msg_close(message_in(&frame->header_room));
+    zmq_msg_close(message_in(&frame->payload_room));
+}
+
+void link_keep(struct link_frame *frame, struct link_held *held) {
+    zmq_msg_t *message = message_in(&held->room);
+    zmq_msg_init(message);
+    zmq_msg_move(message, message_in(&frame->payload_room));
+    held->payload = view_of(message);
+    frame->payload = (struct link_bytes){0};
+}
+
+void link_let_go(struct link_held *held) {
+    zmq_msg_close(message_in(&held->room));
 }
 
 /* What EVENT of the monitor on DESCRIPTOR says of its peer. */
@@ -335,38 +368,46 @@ bool link_renewed(struct link *link) {
 }
 
 void link_no_payload(struct link_payload *payload) {
-    zmq_msg_init(&payload->message);
+    payload->data = NULL;
     payload->bytes = 0;
+    payload->buffer = NULL;
+    zmq_msg_init(message_in(&payload->room));
 }
 
-bool link_reserve(struct link_payload *payload, size_t bytes) {
+bool link_reserve(struct link *link, uint32_t peer,
+                  struct link_payload *payload, size_t bytes) {
+    zmq_msg_t *message = message_in(&payload->room);
+    (void)link;
+    (void)peer;
+    link_no_payload(payload);
+    if (zmq_msg_init_size(message, bytes))
+        return false;
+    payload->data = zmq_msg_data(message);
     payload->bytes = bytes;
-    return !zmq_msg_init_size(&payload->message, bytes);
+    return true;
 }
 
 void *link_reserved(struct link_payload *payload) {
-    return zmq_msg_data(&payload->message);
+    return payload->data;
+}
+
+void link_borrow(struct link_payload *payload, struct buffer *buffer,
+                 size_t offset, size_t bytes) {
+    link_no_payload(payload);
+    payload->data = (char *)buffer_data(buffer) + offset;
+    payload->bytes = bytes;
+    payload->buffer = buffer_hold(buffer);
+}
+
+void link_drop(struct link_payload *payload) {
+    buffer_release(&payload->buffer);
+    zmq_msg_close(message_in(&payload->room));
 }
 
 static void let_go(void *data, void *hint) {
     struct buffer *buffer = hint;
     (void)data;
     buffer_release(&buffer);
-}
-
-bool link_borrow(struct link_payload *payload, struct buffer *buffer,
-                 size_t offset, size_t bytes) {
-    payload->bytes = bytes;
-    char *data = (char *)buffer_data(buffer) + offset;
-    buffer_hold(buffer);
-    if (!zmq_msg_init_data(&payload->message, data, bytes, let_go, buffer))
-        return true;
-    buffer_release(&buffer);
-    return false;
-}
-
-void link_drop(struct link_payload *payload) {
-    zmq_msg_close(&payload->message);
 }
 
 static bool send_peer(struct link *link, uint32_t peer) {
@@ -376,20 +417,30 @@ static bool send_peer(struct link *link, uint32_t peer) {
                     ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
 }
 
+/* A borrowed payload becomes a message that holds its buffer until it has
+ * left. False: no memory. */
+static bool make_message(struct link_payload *payload) {
+    struct buffer *buffer = payload->buffer;
+    if (!buffer)
+        return true;
+    if (zmq_msg_init_data(message_in(&payload->room), payload->data,
+                          payload->bytes, let_go, buffer))
+        return false;
+    payload->buffer = NULL; /* the message's now */
+    return true;
+}
+
 bool link_commit(struct link *link, uint32_t peer, const void *header,
                  size_t bytes, struct link_payload *payload) {
     int more = payload && payload->bytes ? ZMQ_SNDMORE : 0;
-    if ((link->kind == LINK_SERVER && !send_peer(link, peer)) ||
-        zmq_send(link->socket, header, bytes, more | ZMQ_DONTWAIT) < 0) {
-        if (payload)
-            link_drop(payload);
-        return false;
-    }
-    if (!payload)
+    bool made = !payload || make_message(payload);
+    bool sent = made && (link->kind == LINK_CLIENT || send_peer(link, peer)) &&
+                zmq_send(link->socket, header, bytes, more | ZMQ_DONTWAIT) >= 0;
+    if (sent && more &&
+        zmq_msg_send(message_in(&payload->room), link->socket, ZMQ_DONTWAIT) >=
+            0)
         return true;
-    if (more && zmq_msg_send(&payload->message, link->socket, ZMQ_DONTWAIT) < 0)
+    if (payload)
         link_drop(payload);
-    else if (!more)
-        link_drop(payload);
-    return true;
+    return sent;
 }

@@ -53,13 +53,31 @@ enum status link_connect(struct link *link, const char *address,
 /* The port bound, 0 for none. */
 uint16_t link_port(const struct link *link);
 
-/* For zmq_poll: wait on this for ZMQ_POLLIN. */
+enum { LINK_POLL_ITEMS = 1 };
+
+/* Before each zmq_poll: fills ITEMS, at most LINK_POLL_ITEMS, which become
+ * ready when a frame may be here; returns how many. */
+int link_poll_items(struct link *link, zmq_pollitem_t *items);
+
+/* The ZeroMQ socket: for zmq_poll of a link that carries control. */
 void *link_socket(struct link *link);
 
-/* What came: a header and perhaps a payload (0 bytes otherwise). */
+/* A view of SIZE bytes, at any alignment; DATA is NULL when there are none. */
+struct link_bytes {
+    const void *data;
+    size_t size;
+};
+
+/* What the link knows of a message; nobody else looks in. */
+struct link_room {
+    _Alignas(8) unsigned char bytes[64];
+};
+
+/* What came: a header and perhaps a payload. Not to be copied. */
 struct link_frame {
     uint32_t peer;
-    zmq_msg_t header, payload;
+    struct link_bytes header, payload;
+    struct link_room header_room, payload_room;
 };
 
 /* Views the next frame, if one is here; the caller releases it. Messages of
@@ -68,6 +86,19 @@ bool link_view(struct link *link, struct link_frame *frame);
 
 /* Lets FRAME's memory go. */
 void link_release(struct link_frame *frame);
+
+/* A payload that outlives its frame. Not to be copied. */
+struct link_held {
+    struct link_bytes payload;
+    struct link_room room;
+};
+
+/* Moves FRAME's payload to HELD, which the caller lets go; FRAME has none
+ * then. Its bytes may lie elsewhere now. */
+void link_keep(struct link_frame *frame, struct link_held *held);
+
+/* Lets HELD's memory go; on any thread. */
+void link_let_go(struct link_held *held);
 
 /* Server: nothing more of this connection is read. */
 void link_ban(struct link *link, uint32_t peer);
@@ -86,20 +117,27 @@ bool link_may_say(struct link *link, const char *text);
 bool link_renewed(struct link *link);
 
 /* A payload about to leave: reserved memory to be filled, or a part of a
- * buffer, held until it has left. */
+ * buffer, held until it has left. Not to be copied. */
 struct link_payload {
-    zmq_msg_t message;
+    void *data;
     size_t bytes;
+    struct buffer *buffer; /* borrowed from, or NULL */
+    struct link_room room;
 };
 
 /* No bytes. */
 void link_no_payload(struct link_payload *payload);
-bool link_reserve(struct link_payload *payload, size_t bytes); /* false: no
-                                                                  memory */
+
+/* BYTES of memory for a payload that link_commit sends next on LINK to PEER.
+ * False: no memory. */
+bool link_reserve(struct link *link, uint32_t peer,
+                  struct link_payload *payload, size_t bytes);
+
+/* Where to write a reserved payload. */
 void *link_reserved(struct link_payload *payload);
 
-/* BYTES of BUFFER from OFFSET on; false: no memory. */
-bool link_borrow(struct link_payload *payload, struct buffer *buffer,
+/* BYTES of BUFFER from OFFSET on. */
+void link_borrow(struct link_payload *payload, struct buffer *buffer,
                  size_t offset, size_t bytes);
 
 /* Lets a payload go that was not sent. */

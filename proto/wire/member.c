@@ -288,9 +288,8 @@ enum status member_receive(struct member *member, int64_t now,
     message_free_control(&member->order);
     while (link_view(member->link, &frame)) {
         struct failure bad;
-        enum status status =
-            message_read_control(&member->order, zmq_msg_data(&frame.header),
-                                 zmq_msg_size(&frame.header), &bad);
+        enum status status = message_read_control(
+            &member->order, frame.header.data, frame.header.size, &bad);
         link_release(&frame);
         if (status) {
             log_warning(member->settings.log, "from %s: %s", member->chief_name,
