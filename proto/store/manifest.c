@@ -11,16 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void manifest_clear(struct manifest *manifest) {
-    free(manifest->job);
-    free(manifest->rule);
-    free(manifest->slot_names);
-    layout_free(&manifest->layout);
-    free(manifest->files);
-    free(manifest->block_file);
-    memset(manifest, 0, sizeof *manifest);
-}
-
 static enum status path_in(const char *folder, const char *name, char *path,
                            struct failure *why) {
     if (snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)

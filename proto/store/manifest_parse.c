@@ -306,6 +306,16 @@ static enum status parse_root(struct manifest *out, json_t *root,
     return status;
 }
 
+void manifest_clear(struct manifest *manifest) {
+    free(manifest->job);
+    free(manifest->rule);
+    free(manifest->slot_names);
+    layout_free(&manifest->layout);
+    free(manifest->files);
+    free(manifest->block_file);
+    memset(manifest, 0, sizeof *manifest);
+}
+
 enum status manifest_parse(struct manifest *out, const char *text,
                            struct failure *why) {
     json_error_t error;
