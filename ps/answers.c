@@ -5,10 +5,16 @@
 
 enum { TOGETHER_BYTES = 1 << 20 };
 
+/* What an answer belongs to. */
+struct request {
+    uint64_t seq, clock;
+    bool receipt; /* without weights */
+};
+
 /* Blocks waiting to leave together for one rank. */
 struct outbox {
     uint32_t peer;
-    uint64_t seq, clock;
+    struct request request;
     uint32_t count;
     size_t bytes;
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
@@ -64,6 +70,10 @@ static bool gather(const struct answers *answers, const struct outbox *outbox,
                    struct link_payload *payload) {
     const struct shard *shard = answers->settings.shard;
     struct buffer *first = shard_tensor(shard, outbox->blocks[0], 0);
+    if (outbox->request.receipt) {
+        link_no_payload(payload);
+        return true;
+    }
     if (outbox->count == 1) {
         link_borrow(payload, first, 0, outbox->bytes);
         return true;
@@ -90,10 +100,12 @@ static void flush(struct answers *answers, uint32_t rank) {
         for (uint32_t i = 0; i < outbox->count; i++)
             outbox->blocks[i] = answers->settings.ids[outbox->blocks[i]];
         Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
-        header.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
+        header.kind = outbox->request.receipt
+                          ? CAPSTAN__DATA_HEADER__KIND__TAKEN
+                          : CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
         header.rank = rank;
-        header.seq = outbox->seq;
-        header.clock = outbox->clock;
+        header.seq = outbox->request.seq;
+        header.clock = outbox->request.clock;
         header.n_blocks = outbox->count;
         header.blocks = outbox->blocks;
         header.step = answers->step;
@@ -108,16 +120,28 @@ void answers_flush(struct answers *answers) {
         flush(answers, r);
 }
 
-void answers_weights(struct answers *answers, uint32_t b, uint32_t rank,
-                     uint64_t seq, uint64_t clock) {
+static void put(struct answers *answers, uint32_t b, uint32_t rank,
+                const struct request *as) {
     struct outbox *outbox = &answers->outboxes[rank];
-    size_t bytes = shard_block_bytes(answers->settings.shard, b);
-    if (outbox->count && (outbox->seq != seq || outbox->clock != clock ||
-                          outbox->bytes + bytes > TOGETHER_BYTES ||
+    size_t bytes =
+        as->receipt ? 0 : shard_block_bytes(answers->settings.shard, b);
+    const struct request *due = &outbox->request;
+    bool joins = due->seq == as->seq && due->clock == as->clock &&
+                 due->receipt == as->receipt;
+    if (outbox->count && (!joins || outbox->bytes + bytes > TOGETHER_BYTES ||
                           outbox->count == MESSAGE_MAX_BLOCKS))
         flush(answers, rank);
-    outbox->seq = seq;
-    outbox->clock = clock;
+    outbox->request = *as;
     outbox->blocks[outbox->count++] = b;
     outbox->bytes += bytes;
+}
+
+void answers_weights(struct answers *answers, uint32_t b, uint32_t rank,
+                     uint64_t seq, uint64_t clock) {
+    put(answers, b, rank, &(struct request){seq, clock, false});
+}
+
+void answers_taken(struct answers *answers, uint32_t b, uint32_t rank,
+                   uint64_t seq, uint64_t clock) {
+    put(answers, b, rank, &(struct request){seq, clock, true});
 }

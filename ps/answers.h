@@ -1,5 +1,5 @@
-/* What a ps sends: weights to trainers, several blocks together where they are
- * answers to one request, and single words. */
+/* What a ps sends: weights or receipts to trainers, several blocks together
+ * where they are answers to one request, and single words. */
 #ifndef CAPSTAN_ANSWERS_H
 #define CAPSTAN_ANSWERS_H
 
@@ -34,6 +34,11 @@ void answers_meet(struct answers *answers, uint32_t rank, uint32_t peer);
  * They leave by answers_flush at the latest, before the next update of B. */
 void answers_weights(struct answers *answers, uint32_t b, uint32_t rank,
                      uint64_t seq, uint64_t clock);
+
+/* The same without the weights: RANK is told that its gradient of block B
+ * counts. */
+void answers_taken(struct answers *answers, uint32_t b, uint32_t rank,
+                   uint64_t seq, uint64_t clock);
 
 /* Sends what is due. */
 void answers_flush(struct answers *answers);

@@ -31,6 +31,8 @@ struct service {
     struct schedule schedule;
     uint32_t *local;                    /* of plan block: mine, or NOT_MINE */
     struct contribution *contributions; /* [num_blocks, num_ranks] */
+    uint64_t *receipts; /* [num_blocks, num_ranks]: the last request that wants
+                           a receipt */
     struct answers *answers;
     struct parcel *free_parcels;
     double *sums;
@@ -99,11 +101,12 @@ enum status service_open(struct service **out,
         schedule_scale(&service->schedule, settings->num_ranks);
     size_t cells = (size_t)settings->num_blocks * settings->num_ranks;
     service->contributions = calloc(cells + 1, sizeof *service->contributions);
+    service->receipts = calloc(cells + 1, sizeof *service->receipts);
     service->sums = calloc(settings->num_blocks + 1, sizeof(double));
     service->exchange = open_exchange(service);
     enum status status = STATUS_RETRY;
-    if (!service->contributions || !service->sums || !service->exchange ||
-        !map_blocks(service))
+    if (!service->contributions || !service->receipts || !service->sums ||
+        !service->exchange || !map_blocks(service))
         status_fail(why, STATUS_RETRY, "no memory for %u blocks",
                     settings->num_blocks);
     else
@@ -148,6 +151,7 @@ void service_close(struct service **where) {
     shard_close(&service->shard);
     free(service->local);
     free(service->contributions);
+    free(service->receipts);
     answers_close(&service->answers);
     free(service->sums);
     free(service);
@@ -169,6 +173,28 @@ static struct contribution *contribution(struct service *service, uint32_t b,
                                          uint32_t rank) {
     return service->contributions + (size_t)b * service->settings.num_ranks +
            rank;
+}
+
+/* The answer to HEADER for block B leaves without weights, when it asks so.
+ * Another life of the rank counts its requests from 1 again. */
+static void note_receipt(struct service *service, uint32_t b,
+                         const Capstan__DataHeader *header) {
+    uint64_t *last = service->receipts +
+                     (size_t)b * service->settings.num_ranks + header->rank;
+    if (header->receipt)
+        *last = header->seq;
+    else if (*last == header->seq)
+        *last = 0;
+}
+
+static void reply(struct service *service,
+                  const struct exchange_action *action) {
+    size_t cell =
+        (size_t)action->block * service->settings.num_ranks + action->rank;
+    bool receipt = action->seq && service->receipts[cell] == action->seq;
+    (receipt ? answers_taken : answers_weights)(service->answers, action->block,
+                                                action->rank, action->seq,
+                                                action->clock);
 }
 
 /* Gathers the contributions of block B that have bytes, in rank order. */
@@ -243,8 +269,7 @@ enum status service_settle(struct service *service, struct failure *why) {
         if (action.kind == EXCHANGE_UPDATE)
             status = update(service, &action, why);
         else if (action.kind == EXCHANGE_REPLY)
-            answers_weights(service->answers, action.block, action.rank,
-                            action.seq, action.clock);
+            reply(service, &action);
         else if (action.kind == EXCHANGE_SUM)
             sum(service, &action);
         else
@@ -328,6 +353,7 @@ static const char *push(struct service *service, struct link_frame *frame,
         struct contribution *mine = contribution(service, b, header->rank);
         struct contribution saved = *mine;
         *mine = (struct contribution){parcel, empty ? NULL : floats, true};
+        note_receipt(service, b, header);
         enum exchange_verdict verdict = exchange_push(
             service->exchange, b, header->rank, header->clock, header->seq);
         if (verdict == EXCHANGE_TAKEN)
@@ -349,6 +375,7 @@ static void ask(struct service *service, uint32_t peer,
     size_t lacking = 0;
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
+        note_receipt(service, b, header);
         if (!exchange_ask(service->exchange, b, header->rank, header->clock,
                           header->seq))
             header->blocks[lacking++] = service->settings.ids[b];
@@ -395,9 +422,11 @@ static const char *pull(struct service *service, uint32_t peer,
                         const Capstan__DataHeader *header) {
     if (header->snapshot)
         return pull_snapshot(service, peer, header);
-    for (size_t i = 0; i < header->n_blocks; i++)
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        note_receipt(service, header->blocks[i], header);
         exchange_pull(service->exchange, header->blocks[i], header->rank,
                       header->clock, header->seq);
+    }
     return NULL;
 }
 

@@ -95,6 +95,100 @@ static void a_copy_does_not_replace_what_is_held(void **state) {
     expect_weights(fixture, 0, 1, means, 3);
 }
 
+/* A push of rank RANK's CLOCK to ALL that asks for a receipt. */
+static void push_for_receipt(struct service_fixture *fixture, uint32_t rank,
+                             uint64_t clock) {
+    float floats[SERVICE_MAX_FLOATS];
+    size_t count = 0;
+    for (int i = 0; i < 3; i++)
+        for (uint32_t e = 0; e < fixture->elements[all[i]]; e++)
+            floats[count++] = 1;
+    Capstan__DataHeader header =
+        service_fixture_header(fixture, PUSH, rank, clock, all, 3);
+    header.receipt = true;
+    service_fixture_send(fixture, fixture->trainers[rank], &header, floats,
+                         count * sizeof(float));
+}
+
+static void expect_receipt(struct service_fixture *fixture, uint32_t rank,
+                           uint64_t clock) {
+    struct link_frame frame;
+    Capstan__DataHeader *header =
+        service_fixture_answer(fixture, fixture->trainers[rank], &frame);
+    assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__TAKEN);
+    assert_int_equal(header->clock, clock);
+    assert_int_equal(header->rank, rank);
+    assert_int_equal(header->n_blocks, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(header->blocks[i], all[i]);
+    assert_int_equal(zmq_msg_size(&frame.payload), 0);
+    link_release(&frame);
+}
+
+static void a_push_for_a_receipt_gets_no_weights(void **state) {
+    struct service_fixture *fixture = *state;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 1);
+    push_for_receipt(fixture, 0, 1);
+    push_for_receipt(fixture, 0, 1); /* a copy is not applied again */
+    service_fixture_push(fixture, 0, 2, all, 3, 0);
+    service_fixture_serve(fixture, 3);
+    expect_receipt(fixture, 0, 1);
+    expect_receipt(fixture, 0, 1);
+    const float weights[] = {-1, -2, -4};
+    expect_weights(fixture, 0, 2, weights, 3);
+}
+
+static void a_receipt_comes_when_the_round_closes(void **state) {
+    struct service_fixture *fixture = *state;
+    service_fixture_open(fixture, 2);
+    push_for_receipt(fixture, 0, 1);
+    service_fixture_serve(fixture, 1);
+    wire_fixture_silent(fixture->trainers[0]);
+    service_fixture_push(fixture, 1, 1, all, 3, 1);
+    service_fixture_serve(fixture, 1);
+    expect_receipt(fixture, 0, 1);
+    const float weights[] = {-1, -1.5f, -2.5f};
+    expect_weights(fixture, 1, 1, weights, 3);
+}
+
+static void an_ask_may_want_a_receipt_too(void **state) {
+    struct service_fixture *fixture = *state;
+    service_fixture_open(fixture, 1);
+    push_for_receipt(fixture, 0, 1);
+    service_fixture_serve(fixture, 1);
+    expect_receipt(fixture, 0, 1);
+    Capstan__DataHeader header =
+        service_fixture_header(fixture, ASK, 0, 1, all, 3);
+    header.receipt = true;
+    service_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    service_fixture_serve(fixture, 1);
+    expect(fixture, fixture->trainers[0], CAPSTAN__DATA_HEADER__KIND__LACK,
+           NULL);
+    expect_receipt(fixture, 0, 1);
+}
+
+static void a_new_life_that_counts_anew_gets_its_weights(void **state) {
+    struct service_fixture *fixture = *state;
+    struct failure why;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 1);
+    push_for_receipt(fixture, 0, 1);
+    service_fixture_serve(fixture, 1);
+    expect_receipt(fixture, 0, 1);
+    fixture->slots[0].incarnation = SERVICE_TRAINER + 1;
+    exchange_view(service_exchange(fixture->service), 2, fixture->slots);
+    assert_int_equal(service_settle(fixture->service, &why), STATUS_OK);
+    Capstan__DataHeader header =
+        service_fixture_header(fixture, PULL, 0, 0, all, 3);
+    header.incarnation = SERVICE_TRAINER + 1;
+    header.seq = 1;
+    service_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    service_fixture_serve(fixture, 1);
+    const float weights[] = {-1, -1, -1};
+    expect_weights(fixture, 0, 0, weights, 3);
+}
+
 /* A header's length moves the payload behind it in libzmq's buffer. */
 static void a_push_is_applied_whatever_its_alignment(void **state) {
     struct service_fixture *fixture = *state;
@@ -423,6 +517,10 @@ int main(void) {
         SERVICE_TEST(a_contribution_without_bytes_is_not_divided_by),
         SERVICE_TEST(a_copy_does_not_replace_what_is_held),
         SERVICE_TEST(a_push_is_applied_whatever_its_alignment),
+        SERVICE_TEST(a_push_for_a_receipt_gets_no_weights),
+        SERVICE_TEST(a_receipt_comes_when_the_round_closes),
+        SERVICE_TEST(an_ask_may_want_a_receipt_too),
+        SERVICE_TEST(a_new_life_that_counts_anew_gets_its_weights),
         SERVICE_TEST(what_is_wrong_is_refused_and_not_applied),
         SERVICE_TEST(a_message_of_no_blocks_changes_nothing),
         SERVICE_TEST(an_ask_names_what_is_lacking),
