@@ -106,7 +106,7 @@ static void close_run(struct run *run) {
         free(run->cuts[i].files);
     free(run->cuts);
     for (uint32_t i = 0; i < run->num_evaluations; i++)
-        free(run->evaluations[i].heard);
+        parts_close(&run->evaluations[i].parts);
     free(run->evaluations);
     free(run->trainers);
     free(run->ps);

@@ -80,6 +80,13 @@ bool cuts_pending(const struct run *run) {
     return false;
 }
 
+bool cuts_evaluating(const struct run *run) {
+    for (uint32_t i = 0; i < run->num_cuts; i++)
+        if (run->cuts[i].course.stage && run->cuts[i].evaluate)
+            return true;
+    return false;
+}
+
 static void tell_ask(struct run *run, const struct run_cut *cut) {
     Capstan__CutAsk ask = CAPSTAN__CUT_ASK__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;

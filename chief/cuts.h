@@ -41,6 +41,9 @@ bool cuts_writing(const struct run *run);
 /* Is any cut still there, if only to be read? */
 bool cuts_pending(const struct run *run);
 
+/* Is a cut there that was asked for an evaluation, which is not over? */
+bool cuts_evaluating(const struct run *run);
+
 /* The cut of ID that is under way, or NULL. */
 struct run_cut *cuts_find(struct run *run, uint64_t id);
 

@@ -130,7 +130,8 @@ static struct cuts_reason last_reason(const struct run *run) {
     reason.save =
         run->job->checkpoint.dir && !(run->has_saved && run->saved >= step);
     reason.evaluate =
-        run->test_samples && (!run_synchronous(run) || isnan(run->accuracy));
+        run->test_samples && (!run_synchronous(run) || isnan(run->accuracy) ||
+                              evaluations_lack(run));
     return reason;
 }
 

@@ -4,7 +4,37 @@
 #include "chief/measures.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+/* Who can evaluate: the ranks of the living trainers that have begun, and
+ * their incarnations. */
+struct able {
+    uint32_t count, *rank;
+    uint64_t *incarnation;
+};
+
+static bool is_able(const struct run *run, uint32_t rank) {
+    return run->roster.slots[rank].state == ROSTER_HELD &&
+           run->trainers[rank].viewed;
+}
+
+static bool list_able(const struct run *run, struct able *able) {
+    uint32_t ranks = run->roster.num_ranks;
+    *able = (struct able){0};
+    able->rank = calloc(ranks, sizeof *able->rank);
+    able->incarnation = calloc(ranks, sizeof *able->incarnation);
+    for (uint32_t r = 0; able->rank && able->incarnation && r < ranks; r++) {
+        if (!is_able(run, r))
+            continue;
+        able->rank[able->count] = r;
+        able->incarnation[able->count++] = run->roster.slots[r].incarnation;
+    }
+    return able->rank && able->incarnation;
+}
+
+static void free_able(struct able *able) {
+    free(able->rank);
+    free(able->incarnation);
+}
 
 static struct run_evaluation *find(struct run *run, uint64_t id,
                                    uint64_t step) {
@@ -31,76 +61,109 @@ static struct run_evaluation *find_room(struct run *run) {
     return &more[run->num_evaluations++];
 }
 
-static struct run_evaluation *begin(struct run *run, uint64_t id,
-                                    uint64_t step) {
+static struct run_evaluation *begin(struct run *run, uint64_t id, uint64_t step,
+                                    uint32_t num_parts) {
     struct run_evaluation *evaluation = find_room(run);
     if (!evaluation)
         return NULL;
-    free(evaluation->heard);
+    parts_close(&evaluation->parts);
     *evaluation = (struct run_evaluation){.id = id, .step = step};
-    evaluation->heard =
-        calloc(run->roster.num_ranks, sizeof *evaluation->heard);
-    evaluation->open = evaluation->heard;
+    evaluation->open = parts_open(&evaluation->parts, num_parts);
     return evaluation->open ? evaluation : NULL;
 }
 
+/* On own weights there is a part a rank, and nobody else can take it: others
+ * are at another round by the time that it is missed. */
+static struct run_evaluation *begin_own(struct run *run, uint64_t step) {
+    uint32_t ranks = run->roster.num_ranks;
+    struct run_evaluation *evaluation = begin(run, 0, step, ranks);
+    for (uint32_t r = 0; evaluation && r < ranks; r++)
+        if (is_able(run, r) && run->trainers[r].from <= step)
+            evaluation->parts.part[r].holder = run->roster.slots[r].incarnation;
+    return evaluation;
+}
+
 void evaluations_order(struct run *run, uint64_t id, uint64_t step) {
-    if (!begin(run, id, step)) {
+    struct able able;
+    bool begun = list_able(run, &able) &&
+                 begin(run, id, step, able.count ? able.count : 1);
+    free_able(&able);
+    if (begun)
+        evaluations_settle(run);
+    else
         cuts_release(run, id);
-        return;
-    }
-    Capstan__Evaluate evaluate = CAPSTAN__EVALUATE__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    evaluate.id = id;
-    evaluate.step = step;
-    control.body_case = CAPSTAN__CONTROL__BODY_EVALUATE;
-    control.evaluate = &evaluate;
-    post_tell_all(run->post, CLUSTER_WORKER, &control);
-    evaluations_settle(run);
 }
 
 void evaluations_part(struct run *run, const struct roster_slot *slot,
-                      const Capstan__Evaluated *part) {
-    struct run_evaluation *evaluation = find(run, part->id, part->step);
-    if (!evaluation && !part->id)
-        evaluation = begin(run, 0, part->step);
-    if (!evaluation || evaluation->heard[slot->rank])
+                      const Capstan__Evaluated *report) {
+    struct run_evaluation *evaluation = find(run, report->id, report->step);
+    struct part_result result = {report->loss_sum, report->correct,
+                                 report->count};
+    if (!evaluation && !report->id && report->step > run->unevaluated)
+        evaluation = begin_own(run, report->step);
+    if (!evaluation || !parts_take(&evaluation->parts, report->part,
+                                   slot->incarnation, &result))
         return;
-    evaluation->heard[slot->rank] = true;
     run->trainers[slot->rank].mark =
-        (struct run_point){.loss = part->train_loss_sum,
-                           .seconds = part->training_s,
-                           .samples = part->train_samples};
-    evaluation->loss_sum += part->loss_sum;
-    evaluation->correct += part->correct;
-    evaluation->count += part->count;
+        (struct run_point){.loss = report->train_loss_sum,
+                           .seconds = report->training_s,
+                           .samples = report->train_samples};
     evaluations_settle(run);
 }
 
-/* Who trains and lives is waited for, when it was there at that step. */
-static bool is_complete(const struct run *run,
-                        const struct run_evaluation *evaluation) {
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        bool awaited = run->roster.slots[r].state == ROSTER_HELD &&
-                       trainer->viewed &&
-                       (evaluation->id || trainer->from <= evaluation->step);
-        if (awaited && !evaluation->heard[r])
-            return false;
+static void tell_evaluate(struct run *run, uint32_t rank,
+                          const struct run_evaluation *evaluation,
+                          uint32_t part) {
+    Capstan__Evaluate evaluate = CAPSTAN__EVALUATE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    evaluate.id = evaluation->id;
+    evaluate.step = evaluation->step;
+    evaluate.part = part;
+    evaluate.parts = evaluation->parts.count;
+    control.body_case = CAPSTAN__CONTROL__BODY_EVALUATE;
+    control.evaluate = &evaluate;
+    post_tell(run->post, &run->roster.slots[rank], &control);
+}
+
+/* On own weights a part that does not come any more leaves a hole: then all
+ * is computed anew, on a snapshot that the ps take next. */
+static void end(struct run *run, struct run_evaluation *evaluation) {
+    evaluation->open = false;
+    if (!evaluation->id && !parts_whole(&evaluation->parts)) {
+        if (evaluation->step > run->unevaluated)
+            run->unevaluated = evaluation->step;
+        return;
     }
-    return true;
+    struct part_result sum = parts_sum(&evaluation->parts);
+    measures_epoch(run, evaluation->step, &sum);
+    if (evaluation->id)
+        cuts_release(run, evaluation->id);
+}
+
+static void settle(struct run *run, struct run_evaluation *evaluation,
+                   const struct able *able) {
+    struct parts *parts = &evaluation->parts;
+    uint32_t part, to;
+    while (evaluation->id &&
+           parts_hand(parts, able->incarnation, able->count, &part, &to))
+        tell_evaluate(run, able->rank[to], evaluation, part);
+    if (parts_awaited(parts, able->incarnation, able->count))
+        return;
+    /* Parts that nobody is left for wait for who comes back; none does when
+     * the run is ending. */
+    if (!evaluation->id || parts_whole(parts) || run->phase >= RUN_FINISHING)
+        end(run, evaluation);
 }
 
 void evaluations_settle(struct run *run) {
-    for (uint32_t i = 0; i < run->num_evaluations; i++) {
-        struct run_evaluation *evaluation = &run->evaluations[i];
-        if (!evaluation->open || !is_complete(run, evaluation))
-            continue;
-        evaluation->open = false;
-        measures_epoch(run, evaluation);
-        if (evaluation->id)
-            cuts_release(run, evaluation->id);
-    }
+    struct able able;
+    if (!evaluations_pending(run))
+        return;
+    bool listed = list_able(run, &able);
+    for (uint32_t i = 0; listed && i < run->num_evaluations; i++)
+        if (run->evaluations[i].open)
+            settle(run, &run->evaluations[i], &able);
+    free_able(&able);
 }
 
 bool evaluations_pending(const struct run *run) {
@@ -108,4 +171,8 @@ bool evaluations_pending(const struct run *run) {
         if (run->evaluations[i].open)
             return true;
     return false;
+}
+
+bool evaluations_lack(const struct run *run) {
+    return run->unevaluated > run->evaluated;
 }

@@ -1,21 +1,28 @@
 /* Accuracy on the test set: each trainer reports its part, the chief adds up.
- */
+ * In synchronous runs the parts go by rank, on the weights that each trainer
+ * holds after the round; otherwise they are handed out, on a snapshot, and a
+ * dead trainer's goes to a living one. */
 #ifndef CAPSTAN_EVALUATIONS_H
 #define CAPSTAN_EVALUATIONS_H
 
 #include "chief/run.h"
 
-/* Orders all trainers to evaluate snapshot ID of STEP. */
+/* Hands the living trainers snapshot ID of STEP to evaluate. */
 void evaluations_order(struct run *run, uint64_t id, uint64_t step);
 
 /* A part has come. */
 void evaluations_part(struct run *run, const struct roster_slot *slot,
-                      const Capstan__Evaluated *part);
+                      const Capstan__Evaluated *report);
 
-/* Ends those that wait for nobody any more: after a death too. */
+/* Hands out what a dead trainer leaves, and ends those that wait for nobody
+ * any more. */
 void evaluations_settle(struct run *run);
 
 /* Is a part of an evaluation still awaited? */
 bool evaluations_pending(const struct run *run);
+
+/* Does the newest evaluation of a synchronous run lack a part that will not
+ * come? Then one of a snapshot is to be ordered. */
+bool evaluations_lack(const struct run *run);
 
 #endif

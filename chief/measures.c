@@ -157,18 +157,19 @@ void measures_show(struct run *run, int64_t now) {
     progress_update(&run->progress, &shown, now);
 }
 
-void measures_epoch(struct run *run, const struct run_evaluation *evaluation) {
+void measures_epoch(struct run *run, uint64_t step,
+                    const struct part_result *result) {
     struct run_point point = total_marked(run);
-    struct progress_numbers shown = numbers(run, evaluation->step);
-    uint64_t epochs = rounds_epochs(&run->rounds, evaluation->step);
+    struct progress_numbers shown = numbers(run, step);
+    uint64_t epochs = rounds_epochs(&run->rounds, step);
     bool whole = epochs > run->epochs_ended;
     double loss = mean_loss(run->epoch_start, point);
-    run->evaluated = evaluation->step;
-    if (evaluation->count) {
-        run->accuracy = (double)evaluation->correct / (double)evaluation->count;
-        run->test_loss = evaluation->loss_sum / (double)evaluation->count;
-        scalar(run, "test/accuracy", evaluation->step, run->accuracy);
-        scalar(run, "test/loss", evaluation->step, run->test_loss);
+    run->evaluated = step;
+    if (result->count) {
+        run->accuracy = (double)result->correct / (double)result->count;
+        run->test_loss = result->loss_sum / (double)result->count;
+        scalar(run, "test/accuracy", step, run->accuracy);
+        scalar(run, "test/loss", step, run->test_loss);
     }
     if (whole && isfinite(loss)) {
         run->epoch_loss = loss;
@@ -178,7 +179,8 @@ void measures_epoch(struct run *run, const struct run_evaluation *evaluation) {
     run->epochs_ended = epochs;
     shown.epoch = epochs ? epochs : 1;
     shown.loss = isfinite(loss) ? loss : run->shown_loss;
-    shown.accuracy = evaluation->count ? run->accuracy : NAN;
+    shown.accuracy = result->count ? run->accuracy : NAN;
+    shown.share = (double)result->count / (double)run->test_samples;
     progress_epoch(&run->progress, &shown);
 }
 

@@ -12,8 +12,9 @@ void measures_beat(struct run *run, const struct roster_slot *slot,
 /* Shows progress and writes metrics, when something is due. */
 void measures_show(struct run *run, int64_t now);
 
-/* An evaluation is complete. */
-void measures_epoch(struct run *run, const struct run_evaluation *evaluation);
+/* An evaluation of STEP is over, with RESULT. */
+void measures_epoch(struct run *run, uint64_t step,
+                    const struct part_result *result);
 
 /* The last lines for people, and with JSON the object on standard output. */
 void measures_summary(struct run *run, bool json);

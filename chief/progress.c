@@ -174,6 +174,8 @@ void progress_epoch_text(char *bytes, size_t size,
     add_position(&text, numbers);
     if (!isnan(numbers->accuracy)) {
         add(&text, ": test accuracy %.4f", numbers->accuracy);
+        if (numbers->share < 1)
+            add(&text, " (over %.0f %% of the test set)", 100 * numbers->share);
         first = ", ";
     }
     add_figures(&text, numbers, LOSS | RATE, first, ", ");

@@ -15,6 +15,7 @@ struct progress_numbers {
     uint64_t step, total_steps; /* total 0: not known */
     uint64_t epoch, epochs;     /* from 1; epochs 0: the run counts steps */
     double loss, accuracy;      /* accuracy: at the end of an epoch only */
+    double share;               /* of the test set that accuracy is over */
     double examples_per_second; /* of all trainers */
     double seconds_left;
 };

@@ -5,6 +5,7 @@
 
 #include "chief/cut_round.h"
 #include "chief/events.h"
+#include "chief/parts.h"
 #include "chief/post.h"
 #include "chief/progress.h"
 #include "chief/roster.h"
@@ -74,9 +75,7 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    bool *heard; /* [num_ranks] */
-    double loss_sum;
-    uint64_t correct, count;
+    struct parts parts; /* own weights: by rank */
 };
 
 struct run {
@@ -123,6 +122,7 @@ struct run {
     struct run_evaluation *evaluations; /* as many as a trainer is ahead */
     uint32_t num_evaluations;
     uint64_t evaluated;         /* last step with an accuracy */
+    uint64_t unevaluated;       /* last step that lacks a part for good */
     double accuracy, test_loss; /* NAN: none yet */
     uint64_t epochs_seen;  /* staleness: epochs whose evaluation was ordered */
     uint64_t epochs_ended; /* as reported */

@@ -98,8 +98,10 @@ static bool by_time(const struct run *run, int64_t now) {
  * ordered when the global step has passed it. */
 static struct cuts_reason due(struct run *run, int64_t now) {
     struct cuts_reason reason = {.save = by_time(run, now)};
-    if (run_synchronous(run))
+    if (run_synchronous(run)) {
+        reason.evaluate = evaluations_lack(run) && !cuts_evaluating(run);
         return reason;
+    }
     uint64_t step = run_step(run), every = run->rounds.every_steps;
     uint64_t epochs = rounds_epochs(&run->rounds, step);
     uint64_t begun = run->epochs_seen;

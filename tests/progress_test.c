@@ -23,6 +23,7 @@ static const struct progress_numbers halfway = {
     .epochs = 5,
     .loss = 0.41234,
     .accuracy = 0.8712,
+    .share = 1,
     .examples_per_second = 12345,
     .seconds_left = 21.4,
 };
@@ -199,6 +200,10 @@ static void an_epoch_ends_with_its_accuracy(void **state) {
     progress_epoch_text(text, sizeof text, &numbers);
     assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, loss 0.4123, "
                               "12.3k examples/s");
+    numbers.share = 0.5;
+    progress_epoch_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5: test accuracy 0.8712 (over 50 % of "
+                              "the test set), loss 0.4123, 12.3k examples/s");
     numbers.accuracy = NAN;
     numbers.epochs = 0;
     progress_epoch_text(text, sizeof text, &numbers);

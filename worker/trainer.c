@@ -47,7 +47,7 @@ struct trainer {
     const struct plan *plan;
     uint64_t from;
     bool ordered, leaving, cancelled;
-    uint64_t order_id, order_step;
+    struct trainer_order order;
 };
 
 static void report(struct trainer *trainer,
@@ -303,13 +303,16 @@ static enum status take_step(struct trainer *trainer, struct failure *why) {
     return STATUS_OK;
 }
 
-/* This rank's part of the test set, on the weights as they stand. */
-static void evaluate(struct trainer *trainer, uint64_t id, uint64_t step) {
-    struct trainer_report result = {
-        .event = TRAINER_EVALUATED, .id = id, .step = step};
+/* A part of the test set, on the weights as they stand. */
+static void evaluate(struct trainer *trainer,
+                     const struct trainer_order *order) {
+    struct trainer_report result = {.event = TRAINER_EVALUATED,
+                                    .id = order->id,
+                                    .step = order->step,
+                                    .part = order->part};
     uint64_t total = trainer->test ? trainer->test->count : 0;
-    uint64_t ranks = trainer->settings.num_ranks, rank = trainer->settings.rank;
-    uint64_t first = total * rank / ranks, end = total * (rank + 1) / ranks;
+    uint64_t first = total * order->part / order->parts;
+    uint64_t end = total * (order->part + 1) / order->parts;
     int64_t start = time_now();
     struct evaluation part = {0};
     struct failure why;
@@ -325,24 +328,31 @@ static void evaluate(struct trainer *trainer, uint64_t id, uint64_t step) {
     trainer->evaluating += time_now() - start;
 }
 
+/* After a planned round: the weights here are that round's. */
+static void evaluate_own(struct trainer *trainer) {
+    struct trainer_order order = {.step = trainer->clock,
+                                  .part = trainer->settings.rank,
+                                  .parts = trainer->settings.num_ranks};
+    evaluate(trainer, &order);
+}
+
 /* A snapshot is read over the present weights, which are read again after. */
-static bool evaluate_snapshot(struct trainer *trainer, uint64_t id,
-                              uint64_t step) {
+static bool evaluate_snapshot(struct trainer *trainer,
+                              const struct trainer_order *order) {
     if (!wait_all(trainer))
         return false;
-    client_pull(trainer->client, trainer->clock, id);
+    client_pull(trainer->client, trainer->clock, order->id);
     if (!wait_all(trainer))
         return false;
-    evaluate(trainer, id, step);
+    evaluate(trainer, order);
     client_pull(trainer->client, trainer->clock, 0);
     return wait_all(trainer);
 }
 
-static bool take_order(struct trainer *trainer, uint64_t *id, uint64_t *step) {
+static bool take_order(struct trainer *trainer, struct trainer_order *order) {
     pthread_mutex_lock(&trainer->mutex);
     bool ordered = trainer->ordered;
-    *id = trainer->order_id;
-    *step = trainer->order_step;
+    *order = trainer->order;
     trainer->ordered = false;
     pthread_mutex_unlock(&trainer->mutex);
     return ordered;
@@ -369,7 +379,7 @@ static bool goes_on(struct trainer *trainer) {
 }
 
 static enum status train(struct trainer *trainer, struct failure *why) {
-    uint64_t id, step;
+    struct trainer_order order;
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
     trainer->began = time_now();
@@ -379,9 +389,9 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         if (!status && synchronous(trainer) &&
             rounds_evaluates(&trainer->plan->rounds, trainer->clock) &&
             wait_all(trainer))
-            evaluate(trainer, 0, trainer->clock);
-        if (!status && take_order(trainer, &id, &step) &&
-            !evaluate_snapshot(trainer, id, step))
+            evaluate_own(trainer);
+        if (!status && take_order(trainer, &order) &&
+            !evaluate_snapshot(trainer, &order))
             break;
     }
     if (!status)
@@ -392,7 +402,7 @@ static enum status train(struct trainer *trainer, struct failure *why) {
 /* Out of the loop: evaluations are still taken part in. */
 static void stay(struct trainer *trainer) {
     for (;;) {
-        uint64_t id, step;
+        struct trainer_order order;
         pthread_mutex_lock(&trainer->mutex);
         while (!trainer->ordered && !trainer->cancelled)
             pthread_cond_wait(&trainer->changed, &trainer->mutex);
@@ -400,8 +410,8 @@ static void stay(struct trainer *trainer) {
         pthread_mutex_unlock(&trainer->mutex);
         if (cancelled)
             return;
-        if (take_order(trainer, &id, &step))
-            evaluate_snapshot(trainer, id, step);
+        if (take_order(trainer, &order))
+            evaluate_snapshot(trainer, &order);
     }
 }
 
@@ -518,11 +528,11 @@ void trainer_begin(struct trainer *trainer, struct client *client,
     pthread_mutex_unlock(&trainer->mutex);
 }
 
-void trainer_evaluate(struct trainer *trainer, uint64_t id, uint64_t step) {
+void trainer_evaluate(struct trainer *trainer,
+                      const struct trainer_order *order) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->ordered = true;
-    trainer->order_id = id;
-    trainer->order_step = step;
+    trainer->order = *order;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
 }

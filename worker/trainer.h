@@ -39,6 +39,7 @@ struct trainer_report {
     enum trainer_event event;
     uint64_t train_samples, test_samples, batches_per_epoch;
     uint64_t id, step; /* EVALUATED: snapshot (0: own weights) and step */
+    uint32_t part;
     double loss_sum;
     uint64_t correct, count;
     struct trainer_progress progress; /* EVALUATED: at that step */
@@ -79,8 +80,16 @@ void trainer_arenas(struct trainer *trainer, struct buffer **weights,
 void trainer_begin(struct trainer *trainer, struct client *client,
                    const struct plan *plan, uint64_t from);
 
-/* Orders an evaluation of snapshot ID, taken at STEP. */
-void trainer_evaluate(struct trainer *trainer, uint64_t id, uint64_t step);
+/* Snapshot ID, taken at STEP, on part PART (< PARTS) of the test set, in file
+ * order, in equal parts. */
+struct trainer_order {
+    uint64_t id, step;
+    uint32_t part, parts;
+};
+
+/* Orders an evaluation; the last must have been reported. */
+void trainer_evaluate(struct trainer *trainer,
+                      const struct trainer_order *order);
 
 /* Leave the loop after this step. */
 void trainer_leave(struct trainer *trainer);

@@ -136,6 +136,14 @@ static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
     return STATUS_OK;
 }
 
+static void take_evaluate(struct worker *worker,
+                          const Capstan__Evaluate *evaluate) {
+    struct trainer_order order = {evaluate->id, evaluate->step, evaluate->part,
+                                  evaluate->parts};
+    if (worker->client && order.part < order.parts)
+        trainer_evaluate(worker->trainer, &order);
+}
+
 static enum status obey(struct worker *worker, const Capstan__Control *order,
                         struct failure *why) {
     switch (order->body_case) {
@@ -148,9 +156,7 @@ static enum status obey(struct worker *worker, const Capstan__Control *order,
     case CAPSTAN__CONTROL__BODY_VIEW:
         return take_view(worker, order->view, why);
     case CAPSTAN__CONTROL__BODY_EVALUATE:
-        if (worker->client)
-            trainer_evaluate(worker->trainer, order->evaluate->id,
-                             order->evaluate->step);
+        take_evaluate(worker, order->evaluate);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_STOP:
         return take_stop(worker, order->stop, why);
@@ -197,6 +203,7 @@ static void tell_evaluated(struct worker *worker,
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     evaluated.id = report->id;
     evaluated.step = report->step;
+    evaluated.part = report->part;
     evaluated.loss_sum = report->loss_sum;
     evaluated.correct = report->correct;
     evaluated.count = report->count;
