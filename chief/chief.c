@@ -243,10 +243,10 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
     read_interrupt(run, interrupts);
     int64_t now = time_now();
     admission_check_deaths(run, now);
+    collect_step(run);
     planning_try(run);
     watch_step(run, now);
     evaluations_settle(run);
-    collect_step(run);
     measures_show(run, now);
     ending_step(run, now);
     post_step(run->post, now, beat_every);

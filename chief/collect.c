@@ -3,7 +3,6 @@
 #include "chief/cuts.h"
 #include "chief/errand.h"
 #include "chief/folder.h"
-#include "chief/planning.h"
 #include "chief/transfer.h"
 #include "proto/base/time.h"
 #include "proto/store/tensor_file.h"
@@ -171,17 +170,17 @@ static void end_init(struct run *run, enum status status,
     }
     log_info(run->log, "starting from the weights of %s", run->job->init);
     collect_close(run);
-    planning_begin(run);
+    run->init_done = true;
 }
 
-void collect_export(struct run *run, uint64_t id) {
+static void begin_export(struct run *run, uint64_t id) {
     struct failure why;
     enum status status = start(run, run->job->export_path, id, &why);
     if (status)
         end_export(run, id, status, &why);
 }
 
-void collect_init(struct run *run) {
+static void begin_init(struct run *run) {
     struct failure why;
     enum status status = start(run, run->job->init, 0, &why);
     if (status)
@@ -192,6 +191,13 @@ void collect_step(struct run *run) {
     struct collect *collect = run->collect;
     enum status status;
     struct failure why;
+    uint64_t id;
+    if (!collect && run->init_wanted) {
+        run->init_wanted = false;
+        begin_init(run);
+    } else if (!collect && cuts_take_export(run, &id)) {
+        begin_export(run, id);
+    }
     if (!collect)
         return;
     if (run->phase >= RUN_STOPPING)

@@ -12,15 +12,13 @@
 enum status collect_check(const struct run *run,
                           struct failure *why) MUST_CHECK;
 
-/* Starts to export snapshot ID, which all ps hold. Its end releases the cut;
- * run->export_problem says what went wrong. */
-void collect_export(struct run *run, uint64_t id);
-
-/* Starts to send the weights of job.init to all ps, which are ready. Training
- * begins at its end, or the run ends with what is wrong with the file. */
-void collect_init(struct run *run);
-
-/* What has ended is followed up. It cancels what the run ends without. */
+/* Starts what is due and follows up what has ended; cancels what the run ends
+ * without.
+ *
+ * Due is the export when all ps hold its cut: the cut is released at its end,
+ * and run->export_problem says what went wrong. And job.init when
+ * run->init_wanted says that all ps are ready for its weights: run->init_done
+ * follows, or the run ends with what is wrong with the file. */
 void collect_step(struct run *run);
 
 /* Polls readable when there is something to follow up; -1: nothing can be. */

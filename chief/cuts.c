@@ -1,8 +1,6 @@
 #include "chief/cuts.h"
 
 #include "chief/admission.h"
-#include "chief/collect.h"
-#include "chief/evaluations.h"
 #include "chief/saves.h"
 #include "proto/base/time.h"
 
@@ -214,6 +212,31 @@ bool cuts_abandon(struct run *run) {
     return any;
 }
 
+bool cuts_take_evaluation(struct run *run, uint64_t *id, uint64_t *step) {
+    for (uint32_t i = 0; i < run->num_cuts; i++) {
+        struct run_cut *cut = &run->cuts[i];
+        if (cut->course.stage != CUT_HELD || !cut->evaluate || cut->evaluating)
+            continue;
+        cut->evaluating = true;
+        *id = cut->id;
+        *step = cut->step;
+        return true;
+    }
+    return false;
+}
+
+bool cuts_take_export(struct run *run, uint64_t *id) {
+    for (uint32_t i = 0; i < run->num_cuts; i++) {
+        struct run_cut *cut = &run->cuts[i];
+        if (cut->course.stage != CUT_HELD || !cut->export || cut->exporting)
+            continue;
+        cut->exporting = true;
+        *id = cut->id;
+        return true;
+    }
+    return false;
+}
+
 void cuts_release(struct run *run, uint64_t id) {
     struct run_cut *cut = cuts_find(run, id);
     if (!cut || !cut->readers)
@@ -228,10 +251,6 @@ static void held(struct run *run, struct run_cut *cut) {
         cut->ordered = true;
         tell_cut(run, cut->id, 0, cut->step, true, cut->keep);
     }
-    if (cut->evaluate)
-        evaluations_order(run, cut->id, cut->step);
-    if (cut->export)
-        collect_export(run, cut->id);
     end_if_over(run, cut);
 }
 

@@ -22,6 +22,12 @@ void cuts_marked(struct run *run, const struct roster_slot *slot,
 void cuts_done(struct run *run, const struct roster_slot *slot,
                const Capstan__CutDone *done);
 
+/* A cut that all ps hold now and that an evaluation, or the export, shall read
+ * and has not yet begun to: it has now, and calls cuts_release when it is over.
+ * False: none. */
+bool cuts_take_evaluation(struct run *run, uint64_t *id, uint64_t *step);
+bool cuts_take_export(struct run *run, uint64_t *id);
+
 /* An evaluation or the export, which read the cut, is over. */
 void cuts_release(struct run *run, uint64_t id);
 

@@ -83,15 +83,13 @@ static struct run_evaluation *begin_own(struct run *run, uint64_t step) {
     return evaluation;
 }
 
-void evaluations_order(struct run *run, uint64_t id, uint64_t step) {
+/* Of a snapshot: a part for each living trainer. */
+static void begin_held(struct run *run, uint64_t id, uint64_t step) {
     struct able able;
-    bool begun = list_able(run, &able) &&
-                 begin(run, id, step, able.count ? able.count : 1);
-    free_able(&able);
-    if (begun)
-        evaluations_settle(run);
-    else
+    if (!list_able(run, &able) ||
+        !begin(run, id, step, able.count ? able.count : 1))
         cuts_release(run, id);
+    free_able(&able);
 }
 
 void evaluations_part(struct run *run, const struct roster_slot *slot,
@@ -157,6 +155,9 @@ static void settle(struct run *run, struct run_evaluation *evaluation,
 
 void evaluations_settle(struct run *run) {
     struct able able;
+    uint64_t id, step;
+    while (cuts_take_evaluation(run, &id, &step))
+        begin_held(run, id, step);
     if (!evaluations_pending(run))
         return;
     bool listed = list_able(run, &able);

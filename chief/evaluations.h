@@ -7,15 +7,12 @@
 
 #include "chief/run.h"
 
-/* Hands the living trainers snapshot ID of STEP to evaluate. */
-void evaluations_order(struct run *run, uint64_t id, uint64_t step);
-
 /* A part has come. */
 void evaluations_part(struct run *run, const struct roster_slot *slot,
                       const Capstan__Evaluated *report);
 
-/* Hands out what a dead trainer leaves, and ends those that wait for nobody
- * any more. */
+/* Hands out the snapshots that all ps hold and what a dead trainer leaves, and
+ * ends the evaluations that wait for nobody any more. */
 void evaluations_settle(struct run *run);
 
 /* Is a part of an evaluation still awaited? */

@@ -1,7 +1,6 @@
 #include "chief/planning.h"
 
 #include "chief/admission.h"
-#include "chief/collect.h"
 #include "chief/placement.h"
 #include "chief/saves.h"
 #include "proto/base/time.h"
@@ -201,10 +200,8 @@ void planning_tell(struct run *run, struct roster_slot *slot) {
     tell_plan(run, slot);
 }
 
-void planning_try(struct run *run) {
+static void plan(struct run *run) {
     struct failure why;
-    if (run->phase != RUN_JOINING || !run->layout || !all_declared(run))
-        return;
     enum status status = saves_find_start(run, &why);
     if (status) {
         run_stop(run, status, "%s", why.text);
@@ -235,7 +232,19 @@ void planning_try(struct run *run) {
     saves_tell(run);
 }
 
-void planning_begin(struct run *run) {
+static bool all_ready(const struct run *run) {
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        if (!run->ps[i].ready)
+            return false;
+    return true;
+}
+
+static bool starts_from_file(const struct run *run) {
+    return run->job->init && !run->has_restored;
+}
+
+/* All weights are in place: the first view starts the training. */
+static void begin(struct run *run) {
     uint64_t from = run->rounds.start + 1;
     if (!run_synchronous(run))
         from = run->rounds.start_batch / run->roster.num_ranks + 1;
@@ -248,17 +257,18 @@ void planning_begin(struct run *run) {
     admission_new_view(run);
 }
 
+void planning_try(struct run *run) {
+    if (run->phase == RUN_JOINING && run->layout && all_declared(run))
+        plan(run);
+    else if (run->phase == RUN_READYING && all_ready(run) &&
+             (run->init_done || !starts_from_file(run)))
+        begin(run);
+}
+
 void planning_ready(struct run *run, struct roster_slot *slot,
                     const Capstan__Ready *ready) {
     run->ps[slot->index].ready = true;
     run->ps[slot->index].shares_folder = ready->shares_folder;
-    if (run->phase != RUN_READYING || run->collect)
-        return;
-    for (uint32_t i = 0; i < run->roster.num_ps; i++)
-        if (!run->ps[i].ready)
-            return;
-    if (run->job->init && !run->has_restored)
-        collect_init(run);
-    else
-        planning_begin(run);
+    run->init_wanted =
+        starts_from_file(run) && run->phase == RUN_READYING && all_ready(run);
 }

@@ -9,18 +9,16 @@
 void planning_declare(struct run *run, struct roster_slot *slot,
                       const Capstan__Declaration *declaration);
 
-/* Plans and tells everyone once all are here and have declared. */
+/* Plans and tells everyone once all are here and have declared; lets training
+ * begin once all ps hold their blocks, and job.init's weights in them. */
 void planning_try(struct run *run);
 
 /* Sends the plan to a trainer that came later. */
 void planning_tell(struct run *run, struct roster_slot *slot);
 
-/* A ps holds its blocks. When all do, job.init's weights follow, unless the
- * run resumes, then planning_begin. */
+/* A ps holds its blocks. When all do, job.init's weights are wanted in them,
+ * unless the run resumes. */
 void planning_ready(struct run *run, struct roster_slot *slot,
                     const Capstan__Ready *ready);
-
-/* All weights are in place: sends the first view, and training begins. */
-void planning_begin(struct run *run);
 
 #endif

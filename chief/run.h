@@ -63,8 +63,9 @@ struct run_cut {
     struct cut_round course;
     uint64_t id, step;
     bool save, evaluate, export, joins, keep;
-    bool ordered;     /* to be written */
-    uint32_t readers; /* evaluation and export, until each is over */
+    bool ordered;               /* to be written */
+    bool evaluating, exporting; /* the reader has begun */
+    uint32_t readers;           /* evaluation and export, until each is over */
     bool written, failed;
     char problem[512];
     struct shard_info *files; /* [num_holders] */
@@ -138,13 +139,15 @@ struct run {
     struct progress progress;
     struct events *events;
 
-    enum status interrupted;  /* by a signal here or at a ps */
-    int64_t give_up;          /* when the grace is over */
-    bool finishing_cut;       /* the last cut was ordered */
-    int64_t refused_at;       /* a latecomer, 0: none */
-    int64_t nobody_since;     /* no trainer was left, 0: one is */
-    uint32_t deaths;          /* of trainers: rounds may stand half closed */
-    struct collect *collect;  /* weights on their way, or NULL */
+    enum status interrupted; /* by a signal here or at a ps */
+    int64_t give_up;         /* when the grace is over */
+    bool finishing_cut;      /* the last cut was ordered */
+    int64_t refused_at;      /* a latecomer, 0: none */
+    int64_t nobody_since;    /* no trainer was left, 0: one is */
+    uint32_t deaths;         /* of trainers: rounds may stand half closed */
+    struct collect *collect; /* weights on their way, or NULL */
+    bool init_wanted;        /* all ps are ready for the weights of job.init */
+    bool init_done;
     char export_problem[512]; /* why there is no export, "" */
     bool json;
     enum status status; /* of the end */
