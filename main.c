@@ -55,6 +55,7 @@ struct process {
     struct job *job;
     void *zmq;
     int done;
+    const struct rule_loops *loops;
     struct role roles[MAX_ROLES];
     unsigned num_roles;
 };
@@ -88,6 +89,15 @@ static const char *environment(void *context, const char *name) {
     return getenv(name);
 }
 
+/* The variant of the update rules' loops that the user wants. */
+static enum status choose_loops(const struct rule_loops **loops,
+                                struct failure *why) {
+    enum status status = rule_choose(loops, getenv("CAPSTAN_CPU"), why);
+    if (status)
+        fprintf(stderr, "error: %s\n", why->text);
+    return status;
+}
+
 /* Nothing of a step may cost a page fault: freed memory stays, and few arenas
  * share it. */
 static void settle_memory(void) {
@@ -114,8 +124,9 @@ static struct role *add_role(struct process *process, const char *name,
 static void say_who(const struct process *process, const struct role *role) {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
-    log_info(&role->log, "host %s, pid %d, device cpu, %s%s", host,
-             (int)getpid(), process->cluster->local ? "" : "cluster from ",
+    log_info(&role->log, "host %s, pid %d, device cpu (%s), %s%s", host,
+             (int)getpid(), rule_variant_name(process->loops),
+             process->cluster->local ? "" : "cluster from ",
              process->cluster->local ? "no cluster: alone"
                                      : process->cluster->source);
 }
@@ -140,6 +151,7 @@ static void add_inner_ps(struct process *process, bool trainer_inside) {
         .log = &role->log,
         .chief_inside = inside_chief,
         .inside = inside_ps,
+        .loops = process->loops,
         .join_timeout = join_timeout(process),
         .interrupts = role->interrupts,
     };
@@ -159,6 +171,7 @@ static void add_ps(struct process *process) {
         .index = cluster->index,
         .self = cluster_self(cluster),
         .chief = cluster_chief(cluster),
+        .loops = process->loops,
         .join_timeout = join_timeout(process),
         .interrupts = role->interrupts,
     };
@@ -180,6 +193,7 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .chief_inside = inside ? inside_chief : NULL,
         .ps_inside = ps_inside ? inside_ps : NULL,
         .ps = &cluster->jobs[CLUSTER_PS],
+        .loops = process->loops,
         .join_timeout = join_timeout(process),
         .interrupts = role->interrupts,
     };
@@ -380,8 +394,11 @@ static enum status open_process(struct process *process, struct failure *why) {
 static enum status verb_run(const struct options *options,
                             struct failure *why) {
     struct process process = {.options = options};
-    enum status status = cluster_resolve(&process.cluster, &options->flags,
-                                         environment, NULL, why);
+    enum status status = choose_loops(&process.loops, why);
+    if (status)
+        return status;
+    status = cluster_resolve(&process.cluster, &options->flags, environment,
+                             NULL, why);
     if (!status)
         status = open_process(&process, why);
     if (!status)
@@ -455,8 +472,13 @@ static enum status verb_local(const struct options *options,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets};
+    const struct rule_loops
+        *loops; /* which the processes take for themselves */
     log_open(&log, "local", -1);
-    enum status status = check_local(options, &source, &job, why);
+    enum status status = choose_loops(&loops, why);
+    if (status)
+        return status;
+    status = check_local(options, &source, &job, why);
     if (status) {
         fprintf(stderr, "error: %s\n", why->text);
         job_free(&job);
@@ -517,9 +539,11 @@ static enum status verb_ckpt(const struct options *options,
 
 static enum status verb_info(const struct options *options,
                              struct failure *why) {
-    (void)why;
-    info_print(stdout, options->json);
-    return STATUS_OK;
+    const struct rule_loops *loops;
+    enum status status = choose_loops(&loops, why);
+    if (!status)
+        info_print(stdout, options->json, loops);
+    return status;
 }
 
 int main(int argc, char **argv) {

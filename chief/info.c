@@ -1,7 +1,5 @@
 #include "chief/info.h"
 
-#include "proto/math/rule.h"
-
 #include <archive.h>
 #include <dnnl.h>
 #include <google/protobuf-c/protobuf-c.h>
@@ -44,14 +42,12 @@ static int processors(void) {
     return CPU_COUNT(&set);
 }
 
-static json_t *describe_cpu(void) {
+static json_t *describe_cpu(const struct rule_loops *loops) {
     char name[256];
-    size_t count;
-    const struct rule_loops *const *variants = rule_variants(&count);
     processor_name(name, sizeof name);
     return json_pack("{s:s, s:b, s:s, s:i, s:s}", "name", "cpu", "available", 1,
                      "processor", name, "cores", processors(), "update_rules",
-                     rule_variant_name(variants[0]));
+                     rule_variant_name(loops));
 }
 
 /* Plugins lie beside the binary. */
@@ -107,9 +103,9 @@ static json_t *describe_libraries(void) {
     return all;
 }
 
-static json_t *describe(void) {
+static json_t *describe(const struct rule_loops *loops) {
     return json_pack("{s:s, s:[o, o], s:[o, o], s:o}", "version", version,
-                     "devices", describe_cpu(), describe_plugin("cuda"),
+                     "devices", describe_cpu(loops), describe_plugin("cuda"),
                      "collectives", describe_plugin("gloo"),
                      describe_plugin("nccl"), "libraries",
                      describe_libraries());
@@ -150,8 +146,8 @@ static void print_lines(const json_t *info, FILE *to) {
     }
 }
 
-void info_print(FILE *to, bool json) {
-    json_t *info = describe();
+void info_print(FILE *to, bool json, const struct rule_loops *loops) {
+    json_t *info = describe(loops);
     if (json) {
         json_dumpf(info, to, JSON_COMPACT);
         fputc('\n', to);

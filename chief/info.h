@@ -2,6 +2,8 @@
 #ifndef CAPSTAN_INFO_H
 #define CAPSTAN_INFO_H
 
+#include "proto/math/rule.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -9,7 +11,7 @@
  * {"version", "devices": [{"name", "available", ...}], "collectives": [...],
  * "libraries": {name: version}}. Devices and collectives are plugins but for
  * the processor; one that is not there has "available": false and a "reason".
- */
-void info_print(FILE *to, bool json);
+ * Update rules are told to go by LOOPS. */
+void info_print(FILE *to, bool json, const struct rule_loops *loops);
 
 #endif

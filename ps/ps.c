@@ -125,6 +125,7 @@ static enum status open_service(struct ps *ps, struct failure *why) {
         .incarnation = member_incarnation(ps->member),
         .chief = ps->chief,
         .job = ps->job,
+        .loops = ps->settings->loops,
         .layout = plan->layout,
         .ids = ps->ids,
         .num_blocks = ps->num_blocks,

@@ -6,6 +6,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
+#include "proto/math/rule.h"
 
 #include <stdint.h>
 
@@ -18,7 +19,8 @@ struct ps_settings {
     const char *chief_inside; /* the chief's link in this process, or NULL */
     const char *inside;       /* name of my link within it, or NULL */
     const char *own_job;      /* text of a job given here, or NULL: not used */
-    double join_timeout;      /* seconds */
+    const struct rule_loops *loops; /* NULL: the best of this processor */
+    double join_timeout;            /* seconds */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 

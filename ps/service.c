@@ -113,6 +113,8 @@ enum status service_open(struct service **out,
         status =
             shard_open(&service->shard, settings->layout, settings->ids,
                        settings->num_blocks, &settings->job->optimizer, why);
+    if (!status && settings->loops)
+        shard_set_loops(service->shard, settings->loops);
     if (!status)
         status = open_answers(service, why);
     if (status)

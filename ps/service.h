@@ -24,6 +24,7 @@ struct service_settings {
     uint64_t chief; /* its incarnation: reads snapshots, and assigns weights
                        before the first view */
     const struct job *job;
+    const struct rule_loops *loops; /* NULL: the best of this processor */
     const struct layout *layout;
     const uint32_t *ids; /* my blocks, in the plan's order */
     uint32_t num_blocks, num_ranks;

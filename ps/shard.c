@@ -71,6 +71,10 @@ enum status shard_open(struct shard **out, const struct layout *layout,
     return status;
 }
 
+void shard_set_loops(struct shard *shard, const struct rule_loops *loops) {
+    shard->loops = loops;
+}
+
 void shard_close(struct shard **where) {
     struct shard *shard = *where;
     *where = NULL;

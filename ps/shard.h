@@ -25,6 +25,9 @@ enum status shard_open(struct shard **out, const struct layout *layout,
                        const struct optimizer *optimizer,
                        struct failure *why) MUST_CHECK;
 
+/* Updates by LOOPS from here on; else by the best of this processor. */
+void shard_set_loops(struct shard *shard, const struct rule_loops *loops);
+
 /* Lets the blocks go, which others may still hold, and clears *SHARD. */
 void shard_close(struct shard **shard);
 

@@ -1,5 +1,7 @@
 /* Synchronous runs of real processes end in the same bits, weights and state,
  * however the work was spread, slowed or interrupted. */
+#include "proto/math/rule.h"
+
 #include "tests/cluster_run.h"
 #include "tests/seed.h"
 
@@ -41,14 +43,20 @@ static unsigned soak_count(void) {
 }
 
 /* Runs the job with 2 workers; its checkpoints go to FOLDER/DIR. */
-static struct cluster_process *start(struct cluster_run *run, const char *dir,
-                                     const char *num_ps) {
+static struct cluster_process *start_with(struct cluster_run *run,
+                                          const char *dir, const char *num_ps,
+                                          const char *const *environment) {
     char set[128];
     snprintf(set, sizeof set, "checkpoint.dir=%s", dir);
     const char *const arguments[] = {"local",     "--ps",     num_ps,
                                      "--workers", "2",        "--set",
                                      set,         "job.json", NULL};
-    return cluster_run_start(run, dir, arguments, NULL);
+    return cluster_run_start(run, dir, arguments, environment);
+}
+
+static struct cluster_process *start(struct cluster_run *run, const char *dir,
+                                     const char *num_ps) {
+    return start_with(run, dir, num_ps, NULL);
 }
 
 /* Weights and state of the last checkpoint in DIR go to DIR.safetensors. */
@@ -187,6 +195,45 @@ static void a_slow_worker_changes_no_bit(void **state) {
     }
 }
 
+/* Adam with a global norm: both loops that have variants, rule and sums. */
+static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    size_t count;
+    const struct rule_loops *const *variants = rule_variants(&count);
+    cluster_run_job(run,
+                    "{" MODEL ", \"steps\": 40, \"gradient_clipping\": 0.5,"
+                    " \"optimizer\": {\"type\": \"Adam\","
+                    " \"params\": {\"lr\": 0.01}}}");
+    complete(run, "chosen-by-itself", "2");
+    for (size_t v = 0; v < count; v++) {
+        const char *name = rule_variant_name(variants[v]);
+        char variable[64], said[64];
+        const char *const environment[] = {variable, NULL};
+        snprintf(variable, sizeof variable, "CAPSTAN_CPU=%s", name);
+        snprintf(said, sizeof said, "device cpu (%s)", name);
+        struct cluster_process *local = start_with(run, name, "2", environment);
+        for (int process = 0; process < 5; process++)
+            cluster_run_await(local, said, CLUSTER_RUN_DEADLINE);
+        finish(run, local, name);
+        expect_same_bits(run, "chosen-by-itself", name);
+    }
+}
+
+static void a_variant_that_is_not_there_is_refused(void **state) {
+    struct cluster_run *run = *state;
+    const char *const environment[] = {"CAPSTAN_CPU=sse9", NULL};
+    const char *const info[] = {"info", NULL};
+    cluster_run_job(run, short_job);
+    struct cluster_process *refused[] = {
+        start_with(run, "refused", "2", environment),
+        cluster_run_start(run, "info", info, environment)};
+    for (int i = 0; i < 2; i++) {
+        cluster_run_expect(refused[i], 2, CLUSTER_RUN_DEADLINE);
+        assert_non_null(strstr(cluster_run_errors(refused[i]),
+                               "allowed are plain, avx2, avx512"));
+    }
+}
+
 /* Ends a run of 2 ps soon after its first checkpoint, by NUMBER to WHO or,
  * when that is NULL, to `capstan local`. */
 static void interrupt(struct cluster_run *run, const char *dir, const char *who,
@@ -235,6 +282,8 @@ int main(void) {
         TEST(any_number_of_ps_ends_in_the_same_bits),
         TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps),
         TEST(a_slow_worker_changes_no_bit),
+        TEST(every_variant_of_the_loops_ends_in_the_same_bits),
+        TEST(a_variant_that_is_not_there_is_refused),
         TEST(a_run_killed_and_resumed_ends_in_the_same_bits),
         TEST(a_run_terminated_and_resumed_ends_in_the_same_bits),
     };

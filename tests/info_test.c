@@ -18,7 +18,8 @@ static char *print(bool json) {
     size_t size;
     FILE *to = open_memstream(&text, &size);
     assert_non_null(to);
-    info_print(to, json);
+    size_t count;
+    info_print(to, json, rule_variants(&count)[0]);
     fclose(to);
     return text;
 }

@@ -351,8 +351,34 @@ static void square_sums_agree_with_double(void **state) {
     test_free(values);
 }
 
+static void a_variant_is_chosen_by_its_name(void **state) {
+    (void)state;
+    static const char *const all[] = {"plain", "avx2", "avx512"};
+    const struct rule_loops *loops;
+    struct failure why;
+    size_t count;
+    const struct rule_loops *const *here = rule_variants(&count);
+    assert_int_equal(rule_choose(&loops, NULL, &why), STATUS_OK);
+    assert_ptr_equal(loops, here[0]);
+    assert_int_equal(rule_choose(&loops, "", &why), STATUS_OK);
+    assert_ptr_equal(loops, here[0]);
+    for (size_t v = 0; v < 3; v++) {
+        enum status status = rule_choose(&loops, all[v], &why);
+        assert_int_equal(status, v < count ? STATUS_OK : STATUS_CONFIG);
+        if (!status)
+            assert_string_equal(rule_variant_name(loops), all[v]);
+        else
+            assert_non_null(strstr(why.text, "does not have; it has plain"));
+    }
+    assert_int_equal(rule_choose(&loops, "AVX2", &why), STATUS_CONFIG);
+    assert_string_equal(why.text, "CAPSTAN_CPU is 'AVX2'; allowed are plain, "
+                                  "avx2, avx512, or nothing for the best that "
+                                  "the processor has");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_variant_is_chosen_by_its_name),
         cmocka_unit_test(fifty_rounds_agree_with_a_double_oracle),
         cmocka_unit_test(ftrl_gives_the_values_tensorflow_publishes),
         cmocka_unit_test(no_gradient_leaves_weights_and_state_unchanged),

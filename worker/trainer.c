@@ -1,7 +1,6 @@
 #include "worker/trainer.h"
 
 #include "proto/base/time.h"
-#include "proto/math/rule.h"
 #include "worker/arena.h"
 #include "worker/dataset.h"
 #include "worker/evaluation.h"
@@ -217,7 +216,9 @@ static void done(void *context, uint32_t parameter) {
 static void clip(struct trainer *trainer) {
     const struct layout *layout = trainer->layout;
     size_t variants;
-    const struct rule_loops *loops = rule_variants(&variants)[0];
+    const struct rule_loops *chosen = trainer->settings.loops;
+    const struct rule_loops *loops =
+        chosen ? chosen : rule_variants(&variants)[0];
     double sum = 0, limit = trainer->settings.job->gradient_clipping;
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         const struct block *block = &layout->blocks[b];

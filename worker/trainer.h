@@ -9,6 +9,7 @@
 #include "proto/conf/job.h"
 #include "proto/math/layout.h"
 #include "proto/math/plan.h"
+#include "proto/math/rule.h"
 #include "proto/wire/buffer.h"
 #include "worker/client.h"
 
@@ -20,6 +21,7 @@ struct trainer_settings {
     const struct log *log;
     const struct job *job;
     uint32_t rank, num_ranks;
+    const struct rule_loops *loops; /* NULL: the best of this processor */
 };
 
 struct trainer_progress {

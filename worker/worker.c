@@ -89,7 +89,8 @@ static enum status take_job(struct worker *worker,
     struct trainer_settings trainer = {.log = log,
                                        .job = worker->job,
                                        .rank = worker->rank,
-                                       .num_ranks = worker->num_ranks};
+                                       .num_ranks = worker->num_ranks,
+                                       .loops = worker->settings->loops};
     return trainer_open(&worker->trainer, &trainer, why);
 }
 

@@ -5,6 +5,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
+#include "proto/math/rule.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,8 +21,9 @@ struct worker_settings {
     const char *ps_inside;    /* the ps's link in this process, or NULL */
     const struct cluster_job *ps; /* to ask for an unknown chief */
     const char *own_job; /* text of a job given here, or NULL: not used */
-    double join_timeout; /* seconds */
-    int interrupts;      /* descriptor that gives a signal's number; -1: none */
+    const struct rule_loops *loops; /* NULL: the best of this processor */
+    double join_timeout;            /* seconds */
+    int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 
 /* Returns when the run has ended: its status, with WHY unless OK. A signal

@@ -91,21 +91,27 @@ static const struct argp_option ckpt_options[] = {
 
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
+#define LOOPS                                                                  \
+    "CAPSTAN_CPU=plain, avx2 or avx512 in the environment: the variant of "    \
+    "the update rules' loops, else the best that the processor has. All give " \
+    "the same bits."
+
 struct verb {
     const char *name, *arguments, *text;
     const struct argp_option *options;
     int min_arguments, max_arguments;
+    const char *after; /* the flags, in its help; NULL: nothing */
 };
 
 static const struct verb verbs[OPTIONS_VERBS] = {
     [OPTIONS_RUN] = {"run", "[JOB.json]",
                      "Plays the role that the environment describes (flags, "
                      "TF_CONFIG, CLUSTER_SPEC). Only the chief needs the job.",
-                     run_options, 0, 1},
+                     run_options, 0, 1, LOOPS},
     [OPTIONS_LOCAL] = {"local", "JOB.json",
                        "Starts a whole cluster on this machine: a chief, ps "
                        "and workers, each a process of `capstan run`.",
-                       local_options, 1, 1},
+                       local_options, 1, 1, LOOPS},
     [OPTIONS_CLUSTER] = {"cluster", "",
                          "Prints the cluster that the environment describes, "
                          "as one JSON object.",
@@ -115,7 +121,7 @@ static const struct verb verbs[OPTIONS_VERBS] = {
                       3},
     [OPTIONS_INFO] = {"info", "",
                       "Shows version, devices, collectives and libraries.",
-                      info_options, 0, 0},
+                      info_options, 0, 0, LOOPS},
 };
 
 struct reading {
@@ -277,9 +283,11 @@ static const struct verb *find_verb(const char *name) {
 static enum status read_verb(struct options *options, const struct verb *verb,
                              int argc, char **argv, struct failure *why) {
     struct reading reading = {.options = options, .verb = verb, .why = why};
-    struct argp argp = {verb->options, parse, verb->arguments, verb->text, NULL,
+    char name[64], text[1024];
+    struct argp argp = {verb->options, parse, verb->arguments, text, NULL,
                         NULL,          NULL};
-    char name[64];
+    snprintf(text, sizeof text, "%s\v%s", verb->text,
+             verb->after ? verb->after : "");
     snprintf(name, sizeof name, "capstan %s", verb->name);
     argv[0] = name;
     error_t error = argp_parse(&argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP,

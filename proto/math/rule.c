@@ -2,6 +2,7 @@
 
 #include "proto/math/rule_loops.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Floats summed at a time: with their gradients they stay in the first-level
@@ -85,6 +86,40 @@ const struct rule_loops *const *rule_variants(size_t *count) {
         best = has_avx512() ? 0 : 1;
     *count = sizeof variants / sizeof variants[0] - best;
     return variants + best;
+}
+
+static const char *list_names(const struct rule_loops *const *here,
+                              size_t count, char *text, size_t size) {
+    size_t used = 0;
+    for (size_t v = count; v-- > 0 && used < size;)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 used ? ", " : "", here[v]->name);
+    return text;
+}
+
+enum status rule_choose(const struct rule_loops **loops, const char *name,
+                        struct failure *why) {
+    enum { ALL = sizeof variants / sizeof *variants };
+    char text[64];
+    size_t count;
+    const struct rule_loops *const *here = rule_variants(&count);
+    *loops = here[0];
+    if (!name || !name[0])
+        return STATUS_OK;
+    for (size_t v = 0; v < count; v++)
+        if (!strcmp(name, (*loops = here[v])->name))
+            return STATUS_OK;
+    for (size_t v = 0; v < ALL - count; v++)
+        if (!strcmp(name, variants[v]->name))
+            return status_fail(why, STATUS_CONFIG,
+                               "CAPSTAN_CPU is %s, which this processor does "
+                               "not have; it has %s",
+                               name,
+                               list_names(here, count, text, sizeof text));
+    return status_fail(why, STATUS_CONFIG,
+                       "CAPSTAN_CPU is '%.64s'; allowed are %s, or nothing for "
+                       "the best that the processor has",
+                       name, list_names(variants, ALL, text, sizeof text));
 }
 
 const char *rule_variant_name(const struct rule_loops *loops) {

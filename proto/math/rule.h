@@ -6,6 +6,7 @@
 #ifndef CAPSTAN_RULE_H
 #define CAPSTAN_RULE_H
 
+#include "proto/base/status.h"
 #include "proto/conf/optimizer.h"
 
 #include <stddef.h>
@@ -45,6 +46,11 @@ struct rule_loops;
 
 /* The variants this processor can run, best first; *COUNT of them. */
 const struct rule_loops *const *rule_variants(size_t *count);
+
+/* The one called NAME; the best for NULL or "". STATUS_CONFIG names those that
+ * this processor can run. */
+enum status rule_choose(const struct rule_loops **loops, const char *name,
+                        struct failure *why) MUST_CHECK;
 
 /* "plain", "avx2" or "avx512". */
 const char *rule_variant_name(const struct rule_loops *loops);
