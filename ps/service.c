@@ -254,9 +254,13 @@ static enum status update(struct service *service,
 static void sum(struct service *service, const struct exchange_action *action) {
     const void *gradients[RULE_MAX_GRADIENTS];
     unsigned count = collect(service, action->block, gradients);
-    float scale = count ? 1.0f / (float)count : 1.0f;
-    service->sums[action->block] = shard_square_sum(
-        service->shard, action->block, gradients, count, scale);
+    struct shard_round round = {
+        .gradients = gradients,
+        .num_gradients = count,
+        .scale = count ? 1.0f / (float)count : 1.0f,
+    };
+    service->sums[action->block] =
+        shard_square_sum(service->shard, action->block, &round);
     if (++service->num_summed < service->settings.num_blocks)
         return;
     service->num_summed = 0;

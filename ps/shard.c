@@ -140,6 +140,20 @@ static void replace(struct shard *shard, uint32_t b, unsigned t,
     shard->cells[b].tensors[t] = with;
 }
 
+/* All of the update but where weights and state are. */
+static struct rule_update update_of(const struct shard *shard, uint32_t b,
+                                    const struct shard_round *round) {
+    return (struct rule_update){
+        .step = round->step,
+        .rate = round->rate,
+        .scale = round->scale,
+        .elements = shard->blocks[b]->elements,
+        .num_gradients = round->num_gradients,
+        .gradients = round->gradients,
+        .wire = round->wire,
+    };
+}
+
 enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round, struct failure *why) {
     struct buffer *out[SHARD_MAX_TENSORS];
@@ -155,16 +169,9 @@ enum status shard_update(struct shard *shard, uint32_t b,
                            "no memory for a copy of a block while a "
                            "checkpoint is written (checkpoint.copy_mb)");
     }
-    struct rule_update update = {
-        .step = round->step,
-        .rate = round->rate,
-        .scale = round->scale,
-        .elements = shard->blocks[b]->elements,
-        .num_gradients = round->num_gradients,
-        .gradients = round->gradients,
-        .weights = buffer_data(cell->tensors[0]),
-        .weights_out = buffer_data(out[0]),
-    };
+    struct rule_update update = update_of(shard, b, round);
+    update.weights = buffer_data(cell->tensors[0]);
+    update.weights_out = buffer_data(out[0]);
     for (unsigned t = 1; t < shard->num_tensors; t++) {
         update.state[t - 1] = buffer_data(cell->tensors[t]);
         update.state_out[t - 1] = buffer_data(out[t]);
@@ -176,13 +183,11 @@ enum status shard_update(struct shard *shard, uint32_t b,
 }
 
 double shard_square_sum(const struct shard *shard, uint32_t b,
-                        const void *const *gradients, unsigned num_gradients,
-                        float scale) {
+                        const struct shard_round *round) {
     double pieces[(1 << 20) / sizeof(float) / PIECE];
-    size_t elements = shard->blocks[b]->elements;
-    size_t count = (elements + PIECE - 1) / PIECE;
-    rule_square_sums(shard->loops, gradients, num_gradients, scale, elements,
-                     pieces);
+    struct rule_update update = update_of(shard, b, round);
+    size_t count = (update.elements + PIECE - 1) / PIECE;
+    rule_square_sums(shard->loops, &update, pieces);
     double sum = 0;
     for (size_t i = 0; i < count; i++)
         sum += pieces[i];

@@ -45,7 +45,8 @@ void shard_assign(struct shard *shard, uint32_t b, const void *floats);
 struct shard_round {
     const void *const *gradients;
     unsigned num_gradients;
-    uint64_t step; /* the block's update number */
+    enum job_wire wire; /* what they are in */
+    uint64_t step;      /* the block's update number */
     double rate;
     float scale;
 };
@@ -56,10 +57,10 @@ enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round,
                          struct failure *why) MUST_CHECK;
 
-/* Square sums of block B's scaled gradient sum, added in a fixed order. */
+/* Square sums of ROUND's scaled gradient sum for block B, added in a fixed
+ * order. */
 double shard_square_sum(const struct shard *shard, uint32_t b,
-                        const void *const *gradients, unsigned num_gradients,
-                        float scale);
+                        const struct shard_round *round);
 
 /* Tensor 0 is the weights, 1.. the state; views. */
 struct buffer *shard_tensor(const struct shard *shard, uint32_t b,

@@ -92,8 +92,8 @@ static void fields_out_of_range_are_named(void **state) {
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     header.encoding = (Capstan__DataHeader__Encoding)-3;
     assert_int_equal(refuse(&header, "encoding -3"), STATUS_FAILED);
-    header.encoding = (Capstan__DataHeader__Encoding)2;
-    assert_int_equal(refuse(&header, "encoding 2"), STATUS_FAILED);
+    header.encoding = (Capstan__DataHeader__Encoding)3;
+    assert_int_equal(refuse(&header, "encoding 3"), STATUS_FAILED);
     header.encoding = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
     header.blocks = blocks;
     header.n_blocks = MESSAGE_MAX_BLOCKS + 1;

@@ -1,5 +1,6 @@
 #include "proto/math/rule_loops.h"
 
+#include "proto/math/encoding.h"
 #include "proto/math/philox.h"
 #include "tests/rule_cases.h"
 
@@ -27,6 +28,7 @@ struct tensors {
  * exactly its own size, so that the sanitizer sees a step beyond. */
 struct block_data {
     size_t elements;
+    enum job_wire wire;
     struct tensors tensors;
     char *memory[MAX_GRADIENTS]; /* gradient k begins k bytes into its own */
     const void *gradients[MAX_GRADIENTS];
@@ -42,8 +44,10 @@ static void tensors_free(struct tensors *tensors) {
         free(tensors->of[t]);
 }
 
-static void data_open(struct block_data *data, size_t elements) {
+static void data_open(struct block_data *data, size_t elements,
+                      enum job_wire wire) {
     data->elements = elements;
+    data->wire = wire;
     tensors_allocate(&data->tensors, elements);
     for (unsigned t = 0; t <= RULE_MAX_SLOTS; t++)
         philox_uniform(1, t, 0, 1, data->tensors.of[t], elements);
@@ -53,8 +57,8 @@ static void data_open(struct block_data *data, size_t elements) {
     float *gradient = malloc(elements * sizeof *gradient);
     for (unsigned k = 0; k < MAX_GRADIENTS; k++) {
         philox_uniform(2, k, 0, 1, gradient, elements);
-        data->memory[k] = malloc(k + elements * sizeof *gradient);
-        memcpy(data->memory[k] + k, gradient, elements * sizeof *gradient);
+        data->memory[k] = malloc(k + encoding_bytes(wire, elements));
+        encoding_write(wire, gradient, elements, data->memory[k] + k);
         data->gradients[k] = data->memory[k] + k;
     }
     free(gradient);
@@ -73,7 +77,8 @@ static void update_part(const struct rule_loops *loops,
                         size_t first, size_t count, struct tensors *out) {
     const void *gradients[MAX_GRADIENTS];
     for (unsigned k = 0; k < num_gradients; k++)
-        gradients[k] = (const char *)data->gradients[k] + first * sizeof(float);
+        gradients[k] = (const char *)data->gradients[k] +
+                       encoding_bytes(data->wire, first);
     struct rule_update update = {
         .step = 3,
         .rate = one->rate,
@@ -81,6 +86,7 @@ static void update_part(const struct rule_loops *loops,
         .elements = count,
         .num_gradients = num_gradients,
         .gradients = gradients,
+        .wire = data->wire,
         .weights = data->tensors.of[0] + first,
         .weights_out = out->of[0] + first,
     };
@@ -129,11 +135,12 @@ static void for_every_variant(check *each, const struct rule_case *one,
     tensors_free(&room);
 }
 
-/* Runs CHECK for every rule, variant, length and some numbers of gradients. */
+/* Runs CHECK for every wire, length, rule, variant and some numbers of
+ * gradients. */
 static void for_everything(check *each) {
-    for (int l = 0; l < LENGTHS; l++) {
+    for (int l = 0; l < 2 * LENGTHS; l++) {
         struct block_data data;
-        data_open(&data, lengths[l]);
+        data_open(&data, lengths[l / 2], l % 2 ? JOB_BF16 : JOB_FLOAT32);
         for (int c = 0; c < RULE_CASES; c++)
             for (unsigned n = 1; n <= MAX_GRADIENTS; n += n == 2 ? 5 : 1)
                 for_every_variant(each, &rule_cases[c], &data, n);
@@ -193,20 +200,51 @@ static void an_update_in_place_gives_the_same_bits(void **state) {
     for_everything(check_in_place);
 }
 
-static void gradients_are_added_in_order(void **state) {
+/* A round of bf16 and one of the same numbers as float32 end alike. */
+static void gradients_in_bf16_count_as_the_floats_they_stand_for(void **state) {
     (void)state;
+    struct block_data data;
+    struct tensors expected, room;
+    data_open(&data, 1025, JOB_BF16);
+    tensors_allocate(&expected, data.elements);
+    tensors_allocate(&room, data.elements);
+    struct block_data floats = data;
+    floats.wire = JOB_FLOAT32;
+    for (unsigned k = 0; k < MAX_GRADIENTS; k++) {
+        float *gradient = malloc(data.elements * sizeof *gradient);
+        encoding_read(JOB_BF16, data.gradients[k], data.elements, gradient);
+        floats.gradients[k] = gradient;
+    }
+    for (int c = 0; c < RULE_CASES; c++)
+        for (unsigned n = 1; n <= MAX_GRADIENTS; n++) {
+            update_whole(&rule_loops_plain, &rule_cases[c], &floats, n,
+                         &expected);
+            check_whole(&rule_loops_plain, &rule_cases[c], &data, n, &expected,
+                        &room);
+        }
+    for (unsigned k = 0; k < MAX_GRADIENTS; k++)
+        free((void *)floats.gradients[k]);
+    tensors_free(&expected);
+    tensors_free(&room);
+    data_close(&data);
+}
+
+static void gradients_are_added_in_order(enum job_wire wire) {
     enum { COUNT = 50, MANY = 12 };
     float values[MANY][COUNT], sums[COUNT];
+    char memory[MANY][COUNT * sizeof(float) + 1];
     const void *gradients[MANY];
     for (unsigned k = 0; k < MANY; k++) {
-        philox_uniform(3, k, 0, 1, values[k], COUNT);
-        gradients[k] = values[k];
+        philox_uniform(3, k, 0, ldexpf(1, (int)(k * 7 % 20)), values[k], COUNT);
+        encoding_round(wire, values[k], COUNT);
+        encoding_write(wire, values[k], COUNT, memory[k] + 1);
+        gradients[k] = memory[k] + 1;
     }
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
     for (size_t v = 0; v < count; v++)
-        for (unsigned n = 2; n <= MANY; n++) {
-            variants[v]->sum(gradients, n, 1, COUNT - 1, sums);
+        for (unsigned n = 1; n <= MANY; n++) {
+            variants[v]->sum[wire](gradients, n, 1, COUNT - 1, sums);
             for (size_t i = 1; i < COUNT; i++) {
                 float expected = values[0][i];
                 for (unsigned k = 1; k < n; k++)
@@ -214,6 +252,16 @@ static void gradients_are_added_in_order(void **state) {
                 assert_true(sums[i - 1] == expected);
             }
         }
+}
+
+static void gradients_in_float32_are_added_in_order(void **state) {
+    (void)state;
+    gradients_are_added_in_order(JOB_FLOAT32);
+}
+
+static void gradients_in_bf16_are_added_in_order(void **state) {
+    (void)state;
+    gradients_are_added_in_order(JOB_BF16);
 }
 
 static const float special[] = {
@@ -244,13 +292,12 @@ static void check_special(const struct rule_loops *loops,
     }
 }
 
-static void special_values_propagate_alike_and_a_nan_stays(void **state) {
-    (void)state;
+static void special_values_propagate_alike(enum job_wire wire) {
     struct block_data data;
-    data_open(&data, SPECIAL * 11);
+    data_open(&data, SPECIAL * 11, wire);
     for (size_t i = 0; i < data.elements; i++)
-        memcpy(data.memory[1] + 1 + i * sizeof(float), &special[i % SPECIAL],
-               sizeof(float));
+        encoding_write(wire, &special[i % SPECIAL], 1,
+                       data.memory[1] + 1 + encoding_bytes(wire, i));
     for (int c = 0; c < RULE_CASES; c++)
         for_every_variant(check_special, &rule_cases[c], &data, 2);
     data.gradients[0] = data.gradients[1];
@@ -259,22 +306,32 @@ static void special_values_propagate_alike_and_a_nan_stays(void **state) {
     data_close(&data);
 }
 
+static void special_values_propagate_alike_and_a_nan_stays(void **state) {
+    (void)state;
+    special_values_propagate_alike(JOB_FLOAT32);
+    special_values_propagate_alike(JOB_BF16);
+}
+
 static void square_sums_are_the_same_bits_everywhere(void **state) {
     (void)state;
-    for (int l = 0; l < LENGTHS; l++) {
+    for (int l = 0; l < 2 * LENGTHS; l++) {
         struct block_data data;
-        data_open(&data, RULE_PIECE + lengths[l]);
+        data_open(&data, RULE_PIECE + lengths[l / 2],
+                  l % 2 ? JOB_BF16 : JOB_FLOAT32);
         double expected[2], pieces[2];
-        size_t bytes = (lengths[l] > 0 ? 2 : 1) * sizeof *pieces;
+        size_t bytes = (lengths[l / 2] > 0 ? 2 : 1) * sizeof *pieces;
         size_t count;
         const struct rule_loops *const *variants = rule_variants(&count);
+        struct rule_update update = {.gradients = data.gradients,
+                                     .wire = data.wire,
+                                     .scale = 0.3f,
+                                     .elements = data.elements};
         for (unsigned n = 1; n <= MAX_GRADIENTS; n++) {
-            rule_square_sums(&rule_loops_plain, data.gradients, n, 0.3f,
-                             data.elements, expected);
+            update.num_gradients = n;
+            rule_square_sums(&rule_loops_plain, &update, expected);
             assert_true(expected[0] > 0);
             for (size_t v = 0; v < count; v++) {
-                rule_square_sums(variants[v], data.gradients, n, 0.3f,
-                                 data.elements, pieces);
+                rule_square_sums(variants[v], &update, pieces);
                 assert_memory_equal(pieces, expected, bytes);
             }
         }
@@ -315,7 +372,9 @@ int main(void) {
         cmocka_unit_test(every_variant_gives_the_same_bits),
         cmocka_unit_test(every_split_gives_the_same_bits),
         cmocka_unit_test(an_update_in_place_gives_the_same_bits),
-        cmocka_unit_test(gradients_are_added_in_order),
+        cmocka_unit_test(gradients_in_bf16_count_as_the_floats_they_stand_for),
+        cmocka_unit_test(gradients_in_float32_are_added_in_order),
+        cmocka_unit_test(gradients_in_bf16_are_added_in_order),
         cmocka_unit_test(special_values_propagate_alike_and_a_nan_stays),
         cmocka_unit_test(square_sums_are_the_same_bits_everywhere),
         cmocka_unit_test(squares_lie_in_fixed_lanes),

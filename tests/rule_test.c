@@ -340,7 +340,11 @@ static void square_sums_agree_with_double(void **state) {
     const void *gradients[] = {values, values + COUNT};
     for (unsigned n = 1; n <= 2; n++) {
         double pieces[3], exact[3] = {0};
-        rule_square_sums(best_loops(), gradients, n, 0.5f, COUNT, pieces);
+        struct rule_update update = {.gradients = gradients,
+                                     .num_gradients = n,
+                                     .scale = 0.5f,
+                                     .elements = COUNT};
+        rule_square_sums(best_loops(), &update, pieces);
         for (size_t i = 0; i < COUNT; i++) {
             double sum = values[i] + (n == 2 ? (double)values[COUNT + i] : 0);
             exact[i / RULE_PIECE] += sum * sum / 4;

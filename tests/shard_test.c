@@ -52,7 +52,11 @@ static float *weights(const struct fixture *fixture, uint32_t b) {
 
 static void update(struct fixture *fixture, uint32_t b, uint64_t step) {
     const void *gradients[] = {fixture->gradient};
-    struct shard_round round = {gradients, 1, step, 1.0, 1.0f};
+    struct shard_round round = {.gradients = gradients,
+                                .num_gradients = 1,
+                                .step = step,
+                                .rate = 1,
+                                .scale = 1};
     struct failure why;
     if (shard_update(fixture->shard, b, &round, &why))
         fail_msg("%s", why.text);
@@ -137,7 +141,9 @@ static void square_sums_are_of_the_scaled_sum(void **state) {
     double expected = 0;
     for (uint32_t i = 0; i < shard_block(fixture->shard, 0)->elements; i++)
         expected += (double)(i % 7) * (i % 7);
-    double sum = shard_square_sum(fixture->shard, 0, gradients, 2, 0.5f);
+    struct shard_round round = {
+        .gradients = gradients, .num_gradients = 2, .scale = 0.5f};
+    double sum = shard_square_sum(fixture->shard, 0, &round);
     assert_true(fabs(sum - expected) <= 1e-9 * expected);
 }
 

@@ -87,7 +87,11 @@ static void close_round(struct fixture *fixture, uint32_t b) {
                      EXCHANGE_TAKEN);
     while (exchange_next(fixture->exchange, &action))
         ;
-    struct shard_round update = {gradients, 1, round, 1, 1};
+    struct shard_round update = {.gradients = gradients,
+                                 .num_gradients = 1,
+                                 .step = round,
+                                 .rate = 1,
+                                 .scale = 1};
     assert_int_equal(shard_update(fixture->shard, b, &update, &why), 0);
     set(fixture, b, (float)round);
 }

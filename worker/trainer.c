@@ -224,8 +224,12 @@ static void clip(struct trainer *trainer) {
         const struct block *block = &layout->blocks[b];
         const void *floats =
             trainer->arena.gradient_of[block->parameter] + block->offset;
+        struct rule_update update = {.gradients = &floats,
+                                     .num_gradients = 1,
+                                     .scale = 1,
+                                     .elements = block->elements};
         double pieces[64];
-        rule_square_sums(loops, &floats, 1, 1.0f, block->elements, pieces);
+        rule_square_sums(loops, &update, pieces);
         for (uint32_t i = 0; i < (block->elements + 16383) / 16384; i++)
             sum += pieces[i];
     }

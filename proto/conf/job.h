@@ -18,6 +18,8 @@ enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
+/* How gradients and weights travel; sums, masters and files are float32. */
+enum job_wire { JOB_FLOAT32, JOB_BF16 };
 enum job_chief { JOB_CHIEF_UNSET, JOB_CHIEF_TRAIN, JOB_CHIEF_COORDINATE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
 
@@ -72,6 +74,7 @@ struct job {
     enum job_strategy strategy;
     enum job_backend backend; /* of all-reduce */
     uint64_t staleness;       /* JOB_STALENESS_INF: asynchronous */
+    enum job_wire wire;
     enum job_chief chief;
     uint32_t threads; /* compute threads a trainer */
     uint32_t workers; /* 0: as the cluster lists */

@@ -209,14 +209,20 @@ static void copy_all(const struct optimizer *rule,
         copy(update->state_out[slot], update->state[slot], update->elements);
 }
 
+/* A lone float32 gradient is its own sum, where it lies. */
+static bool is_sum(const struct rule_update *update) {
+    return update->num_gradients == 1 && update->wire == JOB_FLOAT32;
+}
+
 /* The summed gradients of COUNT elements from FIRST on: in TILE, or where they
- * already are when there is one gradient. */
+ * already are. */
 static const void *sums_of(const struct rule_loops *loops,
-                           const void *const *gradients, unsigned num_gradients,
-                           size_t first, size_t count, float tile[TILE]) {
-    if (num_gradients == 1)
-        return (const char *)gradients[0] + first * sizeof *tile;
-    loops->sum(gradients, num_gradients, first, count, tile);
+                           const struct rule_update *update, size_t first,
+                           size_t count, float tile[TILE]) {
+    if (is_sum(update))
+        return (const char *)update->gradients[0] + first * sizeof *tile;
+    loops->sum[update->wire](update->gradients, update->num_gradients, first,
+                             count, tile);
     return tile;
 }
 
@@ -233,12 +239,11 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
     }
     struct rule_constants constants = constants_of(rule, update);
     rule_sweep *sweep = loops->sweep[form_of(rule)];
-    size_t stride = update->num_gradients == 1 ? update->elements : TILE;
+    size_t stride = is_sum(update) ? update->elements : TILE;
     _Alignas(64) float tile[TILE];
     for (size_t first = 0; first < update->elements; first += stride) {
         size_t count = smaller(stride, update->elements - first);
-        const void *sums = sums_of(loops, update->gradients,
-                                   update->num_gradients, first, count, tile);
+        const void *sums = sums_of(loops, update, first, count, tile);
         sweep(&constants, update, sums, first, count);
     }
 }
@@ -252,21 +257,30 @@ static double tree_sum(double lanes[RULE_LANES]) {
 }
 
 void rule_square_sums(const struct rule_loops *loops,
-                      const void *const *gradients, unsigned num_gradients,
-                      float scale, size_t elements, double *pieces) {
+                      const struct rule_update *update, double *pieces) {
     _Alignas(64) float tile[TILE];
     _Static_assert(TILE % RULE_LANES == 0 && RULE_PIECE % TILE == 0,
                    "an element's lane depends on the tile");
+    size_t elements = update->elements;
     for (size_t piece = 0; piece < elements; piece += RULE_PIECE) {
         size_t end = smaller(elements, piece + RULE_PIECE);
         double lanes[RULE_LANES] = {0};
-        for (size_t first = piece; num_gradients && first < end;
+        for (size_t first = piece; update->num_gradients && first < end;
              first += TILE) {
             size_t count = smaller(TILE, end - first);
-            const void *sums =
-                sums_of(loops, gradients, num_gradients, first, count, tile);
-            loops->add_squares(sums, count, scale, lanes);
+            const void *sums = sums_of(loops, update, first, count, tile);
+            loops->add_squares(sums, count, update->scale, lanes);
         }
         *pieces++ = tree_sum(lanes);
     }
+}
+
+void rule_to_bf16(const struct rule_loops *loops, const float *floats,
+                  size_t elements, void *bf16) {
+    loops->to_bf16(floats, elements, bf16);
+}
+
+void rule_from_bf16(const struct rule_loops *loops, const void *bf16,
+                    size_t elements, float *floats) {
+    loops->sum[JOB_BF16](&bf16, 1, 0, elements, floats);
 }

@@ -7,6 +7,7 @@
 #define CAPSTAN_RULE_H
 
 #include "proto/base/status.h"
+#include "proto/conf/job.h"
 #include "proto/conf/optimizer.h"
 
 #include <stddef.h>
@@ -34,7 +35,9 @@ struct rule_update {
     float scale;
     size_t elements;
     unsigned num_gradients;       /* <= RULE_MAX_GRADIENTS */
-    const void *const *gradients; /* float32, rank order, any alignment */
+    const void *const *gradients; /* rank order, any alignment */
+    enum job_wire wire;           /* what gradients are in; their sum is
+                                     float32 */
     const float *weights;
     float *weights_out;
     const float *state[RULE_MAX_SLOTS];
@@ -60,11 +63,17 @@ const char *rule_variant_name(const struct rule_loops *loops);
 void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
                 const struct rule_update *update);
 
-/* Sums of squares of scale * (sum of the gradients), in double with fixed
- * lanes and a fixed tree, over pieces of RULE_PIECE floats: parts of the global
- * norm. PIECES receives one double a piece, ceil(elements / RULE_PIECE). */
+/* Sums of squares of UPDATE's scale * (sum of the gradients), in double with
+ * fixed lanes and a fixed tree, over pieces of RULE_PIECE floats: parts of the
+ * global norm. PIECES receives one double a piece, ceil(elements / RULE_PIECE).
+ * Weights and state are not looked at. */
 void rule_square_sums(const struct rule_loops *loops,
-                      const void *const *gradients, unsigned num_gradients,
-                      float scale, size_t elements, double *pieces);
+                      const struct rule_update *update, double *pieces);
+
+/* The loops over bf16.h, whose words may lie at any alignment. */
+void rule_to_bf16(const struct rule_loops *loops, const float *floats,
+                  size_t elements, void *bf16);
+void rule_from_bf16(const struct rule_loops *loops, const void *bf16,
+                    size_t elements, float *floats);
 
 #endif

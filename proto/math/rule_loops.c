@@ -3,10 +3,13 @@
  * the result. */
 #include "proto/math/rule_loops.h"
 
+#include "proto/math/bf16.h"
+
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* A float where a message has put it. */
+/* A float and a bf16 where a message has put them. */
 typedef float loose_float __attribute__((aligned(1), may_alias));
+typedef uint16_t loose_bf16 __attribute__((aligned(1), may_alias));
 
 typedef float element(const struct rule_constants *constants, float sum,
                       float weight, float *slots);
@@ -62,33 +65,61 @@ SWEEP(adam_amsgrad, 3)
 SWEEP(ftrl, 2)
 SWEEP(ftrl_power, 2)
 
-/* Where gradient K's elements from FIRST on are. */
-static ALWAYS_INLINE const loose_float *gradient_at(
-    const void *const *gradients, unsigned k, size_t first) {
-    return (const loose_float *)gradients[k] + first;
+/* Element I of a gradient. */
+typedef float reader(const void *gradient, size_t i);
+
+static ALWAYS_INLINE float read_float32(const void *gradient, size_t i) {
+    return ((const loose_float *)gradient)[i];
+}
+
+static ALWAYS_INLINE float read_bf16(const void *gradient, size_t i) {
+    return bf16_to_float(((const loose_bf16 *)gradient)[i]);
 }
 
 /* Four gradients at a time: many reads of memory are then under way at once. */
-static void sum(const void *const *gradients, unsigned num_gradients,
-                size_t first, size_t count, float *restrict sums) {
-    const loose_float *a = gradient_at(gradients, 0, first);
-    const loose_float *b = gradient_at(gradients, 1, first);
-    for (size_t i = 0; i < count; i++)
-        sums[i] = a[i] + b[i];
+static ALWAYS_INLINE void sum(reader *at, const void *const *gradients,
+                              unsigned num_gradients, size_t first, size_t end,
+                              float *restrict sums) {
+    const void *a = gradients[0];
+    if (num_gradients == 1) {
+        for (size_t i = first; i < end; i++)
+            sums[i - first] = at(a, i);
+        return;
+    }
+    const void *b = gradients[1];
+    for (size_t i = first; i < end; i++)
+        sums[i - first] = at(a, i) + at(b, i);
     unsigned k = 2;
     for (; k + 4 <= num_gradients; k += 4) {
-        const loose_float *c = gradient_at(gradients, k + 2, first);
-        const loose_float *d = gradient_at(gradients, k + 3, first);
-        a = gradient_at(gradients, k, first);
-        b = gradient_at(gradients, k + 1, first);
-        for (size_t i = 0; i < count; i++)
-            sums[i] = sums[i] + a[i] + b[i] + c[i] + d[i];
+        const void *c = gradients[k + 2], *d = gradients[k + 3];
+        a = gradients[k];
+        b = gradients[k + 1];
+        for (size_t i = first; i < end; i++)
+            sums[i - first] =
+                sums[i - first] + at(a, i) + at(b, i) + at(c, i) + at(d, i);
     }
     for (; k < num_gradients; k++) {
-        a = gradient_at(gradients, k, first);
-        for (size_t i = 0; i < count; i++)
-            sums[i] += a[i];
+        a = gradients[k];
+        for (size_t i = first; i < end; i++)
+            sums[i - first] += at(a, i);
     }
+}
+
+static void sum_float32(const void *const *gradients, unsigned num_gradients,
+                        size_t first, size_t count, float *sums) {
+    sum(read_float32, gradients, num_gradients, first, first + count, sums);
+}
+
+static void sum_bf16(const void *const *gradients, unsigned num_gradients,
+                     size_t first, size_t count, float *sums) {
+    sum(read_bf16, gradients, num_gradients, first, first + count, sums);
+}
+
+static void to_bf16(const float *restrict floats, size_t count,
+                    void *restrict bf16) {
+    loose_bf16 *out = bf16;
+    for (size_t i = 0; i < count; i++)
+        out[i] = bf16_from_float(floats[i]);
 }
 
 static void add_squares(const void *sums, size_t count, float scale,
@@ -132,6 +163,7 @@ const struct rule_loops JOIN(rule_loops_, VARIANT) = {
             [RULE_FTRL] = sweep_ftrl,
             [RULE_FTRL_POWER] = sweep_ftrl_power,
         },
-    .sum = sum,
+    .sum = {[JOB_FLOAT32] = sum_float32, [JOB_BF16] = sum_bf16},
     .add_squares = add_squares,
+    .to_bf16 = to_bf16,
 };

@@ -39,13 +39,15 @@ struct rule_loops {
     rule_sweep *sweep[RULE_FORMS];
 
     /* SUMS[i] = gradients[0][first + i] + gradients[1][first + i] + ..., in
-     * this order; num_gradients >= 2. */
-    void (*sum)(const void *const *gradients, unsigned num_gradients,
-                size_t first, size_t count, float *sums);
+     * this order; num_gradients >= 1. One for each enum job_wire. */
+    void (*sum[2])(const void *const *gradients, unsigned num_gradients,
+                   size_t first, size_t count, float *sums);
 
     /* Adds the squares of scale * SUMS[i] to LANES. */
     void (*add_squares)(const void *sums, size_t count, float scale,
                         double lanes[RULE_LANES]);
+
+    void (*to_bf16)(const float *floats, size_t count, void *bf16);
 };
 
 extern const struct rule_loops rule_loops_plain, rule_loops_avx2,

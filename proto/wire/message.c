@@ -64,7 +64,7 @@ static enum status check_data(const Capstan__DataHeader *header,
         header->kind > CAPSTAN__DATA_HEADER__KIND__TAKEN)
         return status_fail(why, STATUS_FAILED, "an unknown kind %d",
                            (int)header->kind);
-    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__EMPTY ||
+    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__BF16 ||
         (int)header->encoding < 0)
         return status_fail(why, STATUS_FAILED, "an unknown encoding %d",
                            (int)header->encoding);
