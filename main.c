@@ -8,6 +8,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
+#include "proto/conf/cluster_rank.h"
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "ps/ps.h"
@@ -122,9 +123,10 @@ static struct role *add_role(struct process *process, const char *name,
 }
 
 static void say_who(const struct process *process, const struct role *role) {
-    char host[256] = "";
+    char host[256] = "", rank[64];
     gethostname(host, sizeof host - 1);
-    log_info(&role->log, "host %s, pid %d, device cpu (%s), %s%s", host,
+    cluster_rank_text(process->cluster, rank, sizeof rank);
+    log_info(&role->log, "%shost %s, pid %d, device cpu (%s), %s%s", rank, host,
              (int)getpid(), rule_variant_name(process->loops),
              process->cluster->local ? "" : "cluster from ",
              process->cluster->local ? "no cluster: alone"

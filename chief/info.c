@@ -1,5 +1,7 @@
 #include "chief/info.h"
 
+#include "proto/base/version.h"
+
 #include <archive.h>
 #include <dnnl.h>
 #include <google/protobuf-c/protobuf-c.h>
@@ -14,8 +16,6 @@
 #include <xxhash.h>
 #include <zlib.h>
 #include <zmq.h>
-
-static const char version[] = "0.1.0";
 
 /* "model name : Intel(R) ..." of the first processor; x86 has the line. */
 static void processor_name(char *name, size_t size) {
@@ -104,7 +104,7 @@ static json_t *describe_libraries(void) {
 }
 
 static json_t *describe(const struct rule_loops *loops) {
-    return json_pack("{s:s, s:[o, o], s:[o, o], s:o}", "version", version,
+    return json_pack("{s:s, s:[o, o], s:[o, o], s:o}", "version", VERSION_TEXT,
                      "devices", describe_cpu(loops), describe_plugin("cuda"),
                      "collectives", describe_plugin("gloo"),
                      describe_plugin("nccl"), "libraries",

@@ -18,6 +18,10 @@
 
 enum { EXIT_NOT_STARTED = 127 };
 
+/* Seconds: whom a failed chief has told of its end is about to leave; the
+ * others wait for it in vain. */
+static const double AFTER_FAILURE = 0.5;
+
 struct process {
     const char *type; /* as in TF_CONFIG */
     unsigned index;
@@ -45,6 +49,7 @@ struct launch {
     struct sigaction child_before;
     enum stage stage;
     int64_t deadline; /* of the stage */
+    double given;     /* seconds to those the chief leaves behind */
     int exit_code;    /* the chief's */
     bool misconfigured;
 };
@@ -227,8 +232,8 @@ static void pass_deadline(struct launch *launch) {
         break;
     case ENDING:
         snprintf(what, sizeof what,
-                 "still runs %g s (timeouts.stop) after the chief: SIGTERM",
-                 stop);
+                 "still runs %g s%s after the chief: SIGTERM", launch->given,
+                 launch->given < stop ? "" : " (timeouts.stop)");
         signal_others(launch, SIGTERM, what);
         enter(launch, OTHERS_TOLD, stop);
         break;
@@ -270,9 +275,10 @@ static void note_end(struct launch *launch, struct process *process,
         launch->exit_code = code;
         if (killed)
             log_error(log, "the chief %s", end);
-        bool waits = code == STATUS_CONFIG; /* others, for a chief in vain */
-        double stop = launch->options->stop;
-        enter(launch, ENDING, waits && stop > 0.5 ? 0.5 : stop);
+        launch->given = launch->options->stop;
+        if (code != STATUS_OK && launch->given > AFTER_FAILURE)
+            launch->given = AFTER_FAILURE;
+        enter(launch, ENDING, launch->given);
     } else if (launch->stage == RUNNING && !says_itself(code)) {
         log_warning(log, "%s %s while the chief still runs", process->name,
                     end);

@@ -21,11 +21,11 @@ struct launch_options {
  * Only the chief writes to standard output; standard input is nobody's. What
  * else describes a cluster in the environment is hidden from the processes.
  * SIGTERM and SIGINT go on to the chief alone, which then has GRACE + STOP
- * before SIGKILL. When the chief is gone, the others have STOP, then SIGTERM
- * and STOP again, then SIGKILL; who needed it is named. Should the launcher
- * itself be killed, so are they all. A process that ends before the chief and
- * with a failure is named; with STATUS_CONFIG, which no waiting mends, the
- * chief gets SIGTERM.
+ * before SIGKILL. When the chief is gone, the others have STOP, or half a
+ * second when it failed, then SIGTERM and STOP again, then SIGKILL; who needed
+ * it is named. Should the launcher itself be killed, so are they all. A process
+ * that ends before the chief and with a failure is named; with STATUS_CONFIG,
+ * which no waiting mends, the chief gets SIGTERM.
  *
  * *EXIT_CODE is the chief's (128 + n of signal n), or STATUS_CONFIG as above.
  * The status is of the launching: STATUS_CONFIG when PROGRAM is no program,

@@ -170,6 +170,21 @@ static void expect_bad_data(struct cluster_run *run, const char *file) {
     expect_said(processes[3], file);
 }
 
+/* The others have never heard of the chief, and would wait for it. */
+static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
+    void **state) {
+    static const char *const local[] = {"local", "--ps",     "1", "--workers",
+                                        "2",     "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"checkpoint\": {\"dir\": \"/proc/x\"},"
+                         " \"timeouts\": {\"stop\": 60}}");
+    struct cluster_process *process =
+        cluster_run_start(run, "local", local, NULL);
+    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE / 2);
+    expect_said(process, "chief: error: cannot make the folder /proc/x "
+                         "(checkpoint.dir)");
+}
+
 static void missing_data_ends_all(void **state) {
     cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
                             " \"train-labels\"]}}");
@@ -226,6 +241,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             a_full_disk_costs_the_later_checkpoints_only, cluster_run_setup,
             teardown_with_disk),
+        IN_FOLDER(a_chief_without_its_folder_ends_a_local_cluster_at_once),
         IN_FOLDER(missing_data_ends_all),
         IN_FOLDER(truncated_data_ends_all),
         IN_FOLDER(data_that_cannot_be_read_ends_all),

@@ -111,7 +111,7 @@ static void expect_same_bits(const struct cluster_run *run, const char *a,
  * the caller's. Lines before its own are passed over. */
 static int find_process(struct cluster_process *local, const char *who) {
     char text[64];
-    snprintf(text, sizeof text, "%s: host ", who);
+    snprintf(text, sizeof text, "%s: ", who);
     const char *line = cluster_run_await(local, text, CLUSTER_RUN_DEADLINE);
     const char *pid = strstr(line, "pid ");
     assert_non_null(pid);

@@ -113,6 +113,42 @@ static void a_node_rank_that_is_no_number_is_refused(void **state) {
     }
 }
 
+static void expect_rank(const char *cluster, const char *task,
+                        const char *wanted) {
+    char value[256], text[64];
+    snprintf(value, sizeof value, "{\"cluster\": %s, \"task\": %s}", cluster,
+             task);
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+        {"TF_CONFIG", cluster[0] ? value : NULL}};
+    struct cluster *read;
+    assert_int_equal(
+        cluster_resolve(&read, NULL, cluster_form_lookup, environment, NULL),
+        STATUS_OK);
+    cluster_rank_text(read, text, sizeof text);
+    cluster_free(&read);
+    assert_string_equal(text, wanted);
+}
+
+#define TASK(type, index) "{\"type\": \"" type "\", \"index\": " #index "}"
+
+static void the_rank_is_told_where_the_description_decides_it(void **state) {
+    (void)state;
+    static const char led[] = "{\"chief\": [\"a:1\"], \"ps\": [\"a:2\"], "
+                              "\"worker\": [\"b:1\", \"b:2\"]}";
+    static const char alike[] =
+        "{\"ps\": [\"a:2\"], \"worker\": [\"b:1\", \"b:2\"]}";
+    static const char sparse[] =
+        "{\"ps\": [\"a:2\"], \"worker\": {\"1\": \"b:2\"}}";
+    expect_rank("", "", "rank 0, ");
+    expect_rank(alike, TASK("worker", 0), "rank 0, ");
+    expect_rank(alike, TASK("worker", 1), "rank 1, ");
+    expect_rank(alike, TASK("ps", 0), "");
+    expect_rank(led, TASK("worker", 1), "rank 1 (2 if the chief trains), ");
+    expect_rank(led, TASK("chief", 0), "rank 0 if it trains, ");
+    expect_rank(led, TASK("evaluator", 0), "");
+    expect_rank(sparse, TASK("worker", 1), "rank 1 (2 if the chief trains), ");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_local_rank_is_the_place_on_the_host),
@@ -121,6 +157,7 @@ int main(void) {
         cmocka_unit_test(a_local_rank_that_is_no_number_is_refused),
         cmocka_unit_test(the_node_rank_comes_from_the_first_that_tells_it),
         cmocka_unit_test(a_node_rank_that_is_no_number_is_refused),
+        cmocka_unit_test(the_rank_is_told_where_the_description_decides_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

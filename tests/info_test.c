@@ -1,5 +1,6 @@
 #include "chief/info.h"
 
+#include "proto/base/version.h"
 #include "proto/math/rule.h"
 
 #include <setjmp.h>
@@ -98,7 +99,8 @@ static void people_read_the_same(void **state) {
     char *text = print(false);
     const char *name;
     json_t *library;
-    assert_memory_equal(text, "capstan ", 8);
+    assert_memory_equal(text, "capstan " VERSION_TEXT "\n",
+                        sizeof "capstan " VERSION_TEXT);
     assert_non_null(strstr(text, text_of(object, "version")));
     json_object_foreach(json_object_get(object, "libraries"), name, library)
         assert_non_null(strstr(text, json_string_value(library)));

@@ -1,5 +1,7 @@
 #include "chief/launch.h"
 
+#include "proto/base/time.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -272,6 +274,16 @@ static void who_stays_after_the_chief_is_told_then_killed(void **state) {
     assert_memory_equal(strstr(killed, "worker 0"), "worker 0", 8);
 }
 
+static void nobody_waits_long_for_a_chief_that_failed(void **state) {
+    struct stage_set *set = *state;
+    int64_t began = time_now();
+    play(set, "[ $me = chief ] && exit 138\nexec sleep 60");
+    assert_int_equal(launch(set, 1, 1, 60), STATUS_OK);
+    assert_int_equal(set->exit_code, 138);
+    assert_true(time_now() - began < 20 * TIME_S);
+    expect_logged(set, ") still runs 0.5 s after the chief: SIGTERM");
+}
+
 /* The chief signals its launcher once the worker waits for the chief's end. */
 static void forward(struct stage_set *set, const char *name, int code) {
     char script[512];
@@ -387,6 +399,7 @@ int main(void) {
         WITH_SET(the_exit_code_is_the_chiefs),
         WITH_SET(a_killed_chief_is_named_with_its_signal),
         WITH_SET(who_stays_after_the_chief_is_told_then_killed),
+        WITH_SET(nobody_waits_long_for_a_chief_that_failed),
         WITH_SET(sigterm_goes_to_the_chief_alone),
         WITH_SET(sigint_goes_to_the_chief_alone),
         WITH_SET(a_chief_that_ignores_the_signal_is_killed),

@@ -158,6 +158,14 @@ static void help_is_all_there_is_to_do(void **state) {
     assert_false(sound("info")->shown);
 }
 
+static void the_version_is_all_there_is_to_do(void **state) {
+    (void)state;
+    static const char *const lines[] = {"--version", "-V", "run --version",
+                                        "info -V"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        assert_true(sound(lines[i])->shown);
+}
+
 static void percent_signs_are_only_text(void **state) {
     (void)state;
     wrong("run --set %s%n%s", "'%s%n%s'");
@@ -174,6 +182,7 @@ int main(void) {
         cmocka_unit_test(ckpt_takes_an_action_and_a_folder),
         cmocka_unit_test(what_is_not_known_is_said_with_help),
         cmocka_unit_test(help_is_all_there_is_to_do),
+        cmocka_unit_test(the_version_is_all_there_is_to_do),
         cmocka_unit_test(percent_signs_are_only_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

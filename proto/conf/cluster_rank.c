@@ -4,6 +4,7 @@
 #include "proto/conf/decimal.h"
 #include "proto/conf/quoted.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 /* *VALUE of variable NAME, -1 when it is not set. */
@@ -70,4 +71,20 @@ enum status cluster_rank_node(cluster_getenv *lookup, void *context,
     if (status == STATUS_OK && *rank < 0)
         status = read_number(lookup, context, "SLURM_NODEID", rank, why);
     return status;
+}
+
+/* The job, which only the chief reads, says whether the chief trains; workers
+ * given by index may have a chief that they do not know of. */
+void cluster_rank_text(const struct cluster *cluster, char *text, size_t size) {
+    uint32_t index = cluster->index;
+    bool chief = cluster->jobs[CLUSTER_CHIEF].count ||
+                 cluster->jobs[CLUSTER_WORKER].sparse;
+    text[0] = 0;
+    if (cluster->role == CLUSTER_CHIEF)
+        snprintf(text, size, "rank 0 if it trains, ");
+    else if (cluster->role == CLUSTER_WORKER && chief)
+        snprintf(text, size, "rank %u (%u if the chief trains), ", index,
+                 index + 1);
+    else if (cluster->role == CLUSTER_WORKER)
+        snprintf(text, size, "rank %u, ", index);
 }

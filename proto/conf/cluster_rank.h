@@ -1,4 +1,5 @@
-/* Where this process stands among those on its host, and its host among the
+/* Which trainer this is, as far as the description tells; and where this
+ * process stands among those on its host, and its host among the
  * hosts: to choose a device and its memory. Any source; launchers tell it in
  * the environment. */
 #ifndef CAPSTAN_CLUSTER_RANK_H
@@ -19,5 +20,9 @@ enum status cluster_rank_local(const struct cluster *cluster,
  * as above. */
 enum status cluster_rank_node(cluster_getenv *lookup, void *context,
                               int64_t *rank, struct failure *why) MUST_CHECK;
+
+/* What is known of this trainer's rank before it has joined, and ", ": "rank 1,
+ * ", or "rank 1 (2 if the chief trains), ". "" for who is no trainer. */
+void cluster_rank_text(const struct cluster *cluster, char *text, size_t size);
 
 #endif

@@ -1,5 +1,7 @@
 #include "proto/conf/options.h"
 
+#include "proto/base/version.h"
+
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -8,6 +10,7 @@
 
 enum key {
     KEY_HELP = 'h',
+    KEY_VERSION = 'V',
     KEY_JSON = 0x100,
     KEY_JOB_NAME,
     KEY_TASK_INDEX,
@@ -27,7 +30,9 @@ enum key {
 };
 
 #define HELP                                                                   \
-    { "help", KEY_HELP, NULL, 0, "show this text", -1 }
+    {"help", KEY_HELP, NULL, 0, "show this text", -1}, {                       \
+        "version", KEY_VERSION, NULL, 0, "show the release", -1                \
+    }
 #define JSON                                                                   \
     { "json", KEY_JSON, NULL, 0, "print one JSON object on standard output", 0 }
 #define SET                                                                        \
@@ -239,6 +244,11 @@ static error_t flag(struct options *options, int key, const char *text) {
     }
 }
 
+static void show_version(struct options *options) {
+    options->shown = true;
+    puts("capstan " VERSION_TEXT);
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
     struct reading *reading = state->input;
     struct options *options = reading->options;
@@ -247,6 +257,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         options->shown = true;
         argp_state_help(state, stdout,
                         ARGP_HELP_USAGE | ARGP_HELP_DOC | ARGP_HELP_LONG);
+        return 0;
+    case KEY_VERSION:
+        show_version(options);
         return 0;
     case KEY_SET:
         return add_set(reading, text);
@@ -270,7 +283,9 @@ static void show_verbs(FILE *out) {
     for (int v = 0; v < OPTIONS_VERBS; v++)
         fprintf(out, "  capstan %s %s\n        %s\n", verbs[v].name,
                 verbs[v].arguments, verbs[v].text);
-    fprintf(out, "\n`capstan VERB --help` shows a verb's flags.\n");
+    fprintf(out,
+            "\n`capstan VERB --help` shows a verb's flags, `capstan --version` "
+            "the release.\n");
 }
 
 static const struct verb *find_verb(const char *name) {
@@ -318,6 +333,10 @@ enum status options_read(struct options *options, int argc, char **argv,
         !strcmp(argv[1], "help")) {
         options->shown = true;
         show_verbs(stdout);
+        return STATUS_OK;
+    }
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+        show_version(options);
         return STATUS_OK;
     }
     const struct verb *verb = find_verb(argv[1]);

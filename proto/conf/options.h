@@ -36,8 +36,8 @@ struct options {
     uint64_t step;
 };
 
-/* Reads argv. Help goes to standard output. STATUS_CONFIG says what is wrong.
- * Strings are views of ARGV. */
+/* Reads argv. Help and version go to standard output. STATUS_CONFIG says what
+ * is wrong. Strings are views of ARGV. */
 enum status options_read(struct options *options, int argc, char **argv,
                          struct failure *why) MUST_CHECK;
 
