@@ -116,7 +116,7 @@ static void *train(void *argument) {
         for (uint32_t p = SERVICE_BLOCKS; p-- > 0;) {
             for (int i = 0; i < 16; i++)
                 gradients[fixture->offsets[p] + (uint64_t)i] = 1;
-            client_announce(fixture->client, p, clock, fixture->empty);
+            client_announce(fixture->client, p, 1, clock, fixture->empty);
         }
         here = wait_all(fixture);
         check_weights(fixture, fixture->empty ? 0 : -(float)clock);
@@ -247,16 +247,50 @@ static void all_can_be_read_without_a_push(void **state) {
     run_until_done(fixture);
 }
 
-/* The ps's side of a link whose client waits for weights; returns the peer. */
-static uint32_t await_request(struct fixture *fixture) {
+/* The client's next request as it comes to the ps. */
+static void view_request(struct fixture *fixture, struct link_frame *frame) {
     int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
-    struct link_frame frame;
     struct failure why;
-    while (!link_view(fixture->service->wire->server, &frame)) {
+    while (!link_view(fixture->service->wire->server, frame)) {
         assert_true(time_now() < deadline);
         assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
         wait_a_little(fixture);
     }
+}
+
+static void what_is_announced_together_leaves_together(void **state) {
+    struct fixture *fixture = *state;
+    float *gradients = buffer_data(fixture->gradients);
+    struct link_frame frame;
+    Capstan__DataHeader *header;
+    struct failure why;
+    service_fixture_open(fixture->service, 1);
+    open_client(fixture, 0);
+    for (int i = 0; i < 64; i++)
+        gradients[i] = (float)i;
+    client_announce(fixture->client, 1, 2, 1, false);
+    view_request(fixture, &frame);
+    assert_int_equal(message_read_data(&header, &fixture->service->arena,
+                                       frame.header.data, frame.header.size,
+                                       &why),
+                     STATUS_OK);
+    assert_int_equal(header->n_blocks, 2);
+    const struct layout *layout = fixture->service->layout;
+    uint64_t upper = layout->parameters[2].elements;
+    uint64_t lower = layout->parameters[1].elements;
+    assert_int_equal(frame.payload.size, (upper + lower) * sizeof(float));
+    const float *floats = frame.payload.data;
+    assert_memory_equal(floats, gradients + fixture->offsets[2],
+                        upper * sizeof(float));
+    assert_memory_equal(floats + upper, gradients + fixture->offsets[1],
+                        lower * sizeof(float));
+    link_release(&frame);
+}
+
+/* The ps's side of a link whose client waits for weights; returns the peer. */
+static uint32_t await_request(struct fixture *fixture) {
+    struct link_frame frame;
+    view_request(fixture, &frame);
     uint32_t peer = frame.peer;
     link_release(&frame);
     return peer;
@@ -377,7 +411,7 @@ static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
     strcpy(fixture->place.address, "127.0.0.1:1");
     service_fixture_open(fixture->service, 1);
     open_client(fixture, 0);
-    client_announce(fixture->client, 0, 1, false);
+    client_announce(fixture->client, 0, 1, 1, false);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
     assert_true(client_deadline(fixture->client) < time_now() + TIME_S);
     assert_int_equal(
@@ -388,7 +422,7 @@ static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
 
 static void *wait_in_vain(void *argument) {
     struct fixture *fixture = argument;
-    client_announce(fixture->client, 2, 1, false);
+    client_announce(fixture->client, 2, 1, 1, false);
     fixture->right = !client_wait(fixture->client, 2);
     atomic_store(&fixture->done, true);
     return NULL;
@@ -422,6 +456,7 @@ int main(void) {
         CLIENT_TEST(contributions_without_bytes_are_answered),
         CLIENT_TEST(sums_are_exact_whatever_is_lost),
         CLIENT_TEST(all_can_be_read_without_a_push),
+        CLIENT_TEST(what_is_announced_together_leaves_together),
         CLIENT_TEST(answers_that_are_not_sound_are_left),
         CLIENT_TEST(a_silent_ps_is_named_at_the_step_timeout),
         CLIENT_TEST(a_ps_that_cannot_be_reached_is_named_too),

@@ -32,6 +32,7 @@ struct fixture {
     struct service *service;
     struct client *client;
     struct message_arena arena;
+    unsigned pushes; /* messages */
     struct trainer_report reports[8];
     unsigned num_reports;
 };
@@ -129,11 +130,14 @@ static void turn(struct fixture *fixture) {
         return;
     if (client_step(fixture->client, time_now(), &why))
         fail_msg("%s", why.text);
-    while (link_view(fixture->wire->server, &frame))
+    while (link_view(fixture->wire->server, &frame)) {
         if (message_read_data(&header, &fixture->arena, frame.header.data,
-                              frame.header.size, &why) ||
-            service_handle(fixture->service, &frame, header, &why))
+                              frame.header.size, &why))
             fail_msg("%s", why.text);
+        fixture->pushes += header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
+        if (service_handle(fixture->service, &frame, header, &why))
+            fail_msg("%s", why.text);
+    }
 }
 
 /* Goes on until the next report. */
@@ -269,6 +273,16 @@ static void the_trainers_weights_are_those_of_the_ps(void **state) {
     }
 }
 
+static void small_gradients_leave_together(void **state) {
+    struct fixture *fixture = *state;
+    open_trainer(fixture);
+    expect_declaration(fixture);
+    begin(fixture);
+    while (await_report(fixture).event != TRAINER_LEFT)
+        ;
+    assert_int_equal(fixture->pushes, STEPS);
+}
+
 /* Norm of all weights' distance from where they started. */
 static double way_of_weights(const struct fixture *fixture) {
     const struct layout *layout = trainer_layout(fixture->trainer);
@@ -373,6 +387,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TRAINER_TEST(a_run_is_trained_and_evaluated_at_each_epoch),
         TRAINER_TEST(the_trainers_weights_are_those_of_the_ps),
+        TRAINER_TEST(small_gradients_leave_together),
         TRAINER_TEST(with_staleness_it_clips_its_own_gradient),
         TRAINER_TEST(a_loss_that_is_not_finite_ends_the_run),
         TRAINER_TEST(steps_of_such_a_loss_may_be_skipped),

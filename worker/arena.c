@@ -5,11 +5,12 @@
 enum { ALIGN_FLOATS = 16 };
 
 static uint64_t place(struct arena *arena, const struct layout *layout) {
-    uint64_t total = 0;
+    uint64_t total =
+        (layout->elements + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    uint64_t end = total;
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
-        uint64_t elements = layout->parameters[p].elements;
-        arena->offsets[p] = total;
-        total += (elements + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+        end -= layout->parameters[p].elements;
+        arena->offsets[p] = end;
     }
     return total;
 }

@@ -1,5 +1,5 @@
 /* The memory of a model's parameters and of their gradients: two counted
- * buffers in model order, so that messages can leave from where they lie. */
+ * buffers in the plan's order, so that messages leave from where they lie. */
 #ifndef CAPSTAN_ARENA_H
 #define CAPSTAN_ARENA_H
 
@@ -9,7 +9,9 @@
 
 #include <stdint.h>
 
-/* Parameter p lies at float offsets[p] of both, on a 64-byte boundary. */
+/* Parameter p lies at float offsets[p] of both, with nothing between it and
+ * its neighbours: p + 1 before it, p - 1 behind. Both end on a 64-byte
+ * boundary, so parameters of whole 64 bytes begin on one. */
 struct arena {
     struct buffer *weights, *gradients;
     uint64_t *offsets;

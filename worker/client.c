@@ -14,15 +14,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { GROUP_BYTES = 256 << 10, BORROW_BYTES = 128 << 10 };
 static const uint64_t CREDIT = 64 << 20;
 static const int64_t LOOK_UP_EVERY = 5 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
 
-/* What the compute thread asked for, in order. */
+/* What the compute thread asked for, in order: COUNT parameters from FIRST. */
 struct wish {
     uint64_t clock, snapshot;
-    uint32_t parameter;
+    uint32_t first, count;
     enum window_kind kind;
 };
 
@@ -105,7 +104,7 @@ static bool allocate(struct client *client) {
         .block_ps = plan->block_ps,
         .block_bytes = client->block_bytes,
         .credit = client->settings.credit ? client->settings.credit : CREDIT,
-        .group_bytes = GROUP_BYTES,
+        .group_bytes = MESSAGE_GROUP_BYTES,
         .ask_after = TIME_S,
         .retry_after = RETRY_AFTER,
     };
@@ -167,23 +166,23 @@ static void wish(struct client *client, struct wish wish) {
     const struct layout *layout = client->settings.plan->layout;
     uint32_t room = layout->num_parameters + 1;
     client->wishes[(client->first_wish + client->num_wishes++) % room] = wish;
-    client->missing[wish.parameter] = layout->num_blocks_of[wish.parameter];
+    for (uint32_t p = wish.first; p < wish.first + wish.count; p++)
+        client->missing[p] = layout->num_blocks_of[p];
 }
 
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
     uint32_t count = client->settings.plan->layout->num_parameters;
     pthread_mutex_lock(&client->mutex);
-    for (uint32_t p = 0; p < count; p++)
-        wish(client, (struct wish){clock, snapshot, p, WINDOW_PULL});
+    wish(client, (struct wish){clock, snapshot, 0, count, WINDOW_PULL});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
 
-void client_announce(struct client *client, uint32_t parameter, uint64_t clock,
-                     bool empty) {
+void client_announce(struct client *client, uint32_t first, uint32_t count,
+                     uint64_t clock, bool empty) {
+    enum window_kind kind = empty ? WINDOW_PUSH_EMPTY : WINDOW_PUSH;
     pthread_mutex_lock(&client->mutex);
-    wish(client, (struct wish){clock, 0, parameter,
-                               empty ? WINDOW_PUSH_EMPTY : WINDOW_PUSH});
+    wish(client, (struct wish){clock, 0, first, count, kind});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -281,9 +280,10 @@ static void grant_wishes(struct client *client) {
             (client->first_wish + 1) % (layout->num_parameters + 1);
         client->num_wishes--;
         client->snapshot = wish.snapshot;
-        window_want(client->window, layout->first_block[wish.parameter],
-                    layout->num_blocks_of[wish.parameter], wish.kind,
-                    wish.clock);
+        uint32_t begin = layout->first_block[wish.first + wish.count - 1];
+        uint32_t end =
+            layout->first_block[wish.first] + layout->num_blocks_of[wish.first];
+        window_want(client->window, begin, end - begin, wish.kind, wish.clock);
     }
     pthread_mutex_unlock(&client->mutex);
 }

@@ -45,11 +45,11 @@ void client_close(struct client **client);
  * behind this reader. SNAPSHOT: 0, or the id of one. */
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
 
-/* PARAMETER's gradient of push CLOCK is complete and its weights are not read
- * any more before client_wait. Its bytes stay as they are until then. EMPTY: a
- * contribution without bytes. */
-void client_announce(struct client *client, uint32_t parameter, uint64_t clock,
-                     bool empty);
+/* The gradients of push CLOCK of COUNT parameters from FIRST on are complete
+ * and their weights are not read any more before client_wait. Their bytes stay
+ * as they are until then. EMPTY: a contribution without bytes. */
+void client_announce(struct client *client, uint32_t first, uint32_t count,
+                     uint64_t clock, bool empty);
 
 /* Waits until PARAMETER's weights are those of its last push or pull. False
  * when the run has ended meanwhile. */

@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { MAX_REPORTS = 8 };
+enum { MAX_REPORTS = 8, ALONE_FLOATS = 16 << 10 };
 
 struct trainer {
     struct trainer_settings settings;
@@ -31,8 +31,10 @@ struct trainer {
     struct layout *layout;
     struct arena arena;
     uint64_t clock;
-    uint32_t micro; /* within the accumulation group */
-    bool poisoned;  /* this step's loss is not finite */
+    uint32_t micro;  /* within the accumulation group */
+    bool poisoned;   /* this step's loss is not finite */
+    uint32_t unsaid; /* parameters done and not announced */
+    uint64_t unsaid_elements;
     double step_loss;
     int64_t began, evaluating; /* ns */
 
@@ -207,9 +209,18 @@ static bool take_loss(void *context, double loss) {
     return !trainer->poisoned && !is_cancelled(trainer);
 }
 
+/* Small gradients leave with the larger one that follows: a message and two
+ * wake-ups cost more than they do. */
 static void done(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
-    client_announce(trainer->client, parameter, trainer->clock, false);
+    trainer->unsaid++;
+    trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
+    if (trainer->unsaid_elements < ALONE_FLOATS && parameter > 0)
+        return;
+    client_announce(trainer->client, parameter, trainer->unsaid, trainer->clock,
+                    false);
+    trainer->unsaid = 0;
+    trainer->unsaid_elements = 0;
 }
 
 /* With staleness a worker clips its own gradient: in plan order, in double. */
@@ -240,8 +251,8 @@ static void clip(struct trainer *trainer) {
 }
 
 static void announce_all(struct trainer *trainer, bool empty) {
-    for (uint32_t p = trainer->layout->num_parameters; p-- > 0;)
-        client_announce(trainer->client, p, trainer->clock, empty);
+    client_announce(trainer->client, 0, trainer->layout->num_parameters,
+                    trainer->clock, empty);
 }
 
 static void add_progress(struct trainer *trainer,

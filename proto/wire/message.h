@@ -18,6 +18,7 @@ enum {
     MESSAGE_MAX_CONTROL = 256 << 20, /* to a peer: the plan */
     MESSAGE_MAX_TOLD = 48 << 20,     /* to the chief: 8 bytes a block of 2^40
                                         weights */
+    MESSAGE_GROUP_BYTES = 1 << 20,   /* of several blocks in one message */
     MESSAGE_MAX_PAYLOAD = 4 << 20,
 };
 
