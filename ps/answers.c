@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOGETHER_BYTES = 1 << 20 };
-
 /* What an answer belongs to. */
 struct request {
     uint64_t seq, clock;
@@ -128,8 +126,9 @@ static void put(struct answers *answers, uint32_t b, uint32_t rank,
     const struct request *due = &outbox->request;
     bool joins = due->seq == as->seq && due->clock == as->clock &&
                  due->receipt == as->receipt;
-    if (outbox->count && (!joins || outbox->bytes + bytes > TOGETHER_BYTES ||
-                          outbox->count == MESSAGE_MAX_BLOCKS))
+    if (outbox->count &&
+        (!joins || outbox->bytes + bytes > ANSWERS_TOGETHER_BYTES ||
+         outbox->count == MESSAGE_MAX_BLOCKS))
         flush(answers, rank);
     outbox->request = *as;
     outbox->blocks[outbox->count++] = b;

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { ANSWERS_TOGETHER_BYTES = 1 << 20 }; /* of one message, or one block */
+
 /* All pointers are borrowed. */
 struct answers_settings {
     struct link *link;

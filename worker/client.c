@@ -14,8 +14,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { GROUP_BYTES = 256 << 10, BORROW_BYTES = 128 << 10 };
-static const uint64_t CREDIT = 64 << 20;
 static const int64_t LOOK_UP_EVERY = 5 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
 
@@ -104,8 +102,9 @@ static bool allocate(struct client *client) {
         .num_ps = plan->num_ps,
         .block_ps = plan->block_ps,
         .block_bytes = client->block_bytes,
-        .credit = client->settings.credit ? client->settings.credit : CREDIT,
-        .group_bytes = GROUP_BYTES,
+        .credit =
+            client->settings.credit ? client->settings.credit : WINDOW_CREDIT,
+        .group_bytes = WINDOW_GROUP_BYTES,
         .ask_after = TIME_S,
         .retry_after = RETRY_AFTER,
     };

@@ -9,7 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WINDOW_MAX_BLOCKS = 1024 }; /* in one request */
+enum {
+    WINDOW_MAX_BLOCKS = 1024,      /* in one request */
+    WINDOW_GROUP_BYTES = 256 << 10 /* group_bytes, as trainers set it */
+};
+#define WINDOW_CREDIT (UINT64_C(64) << 20) /* credit, as trainers set it */
 
 /* Arrays are borrowed. */
 struct window_settings {
