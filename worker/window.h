@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WINDOW_MAX_BLOCKS = 1024 }; /* in one request */
+enum { WINDOW_MAX_BLOCKS = 1024 };         /* in one request */
+#define WINDOW_CREDIT (UINT64_C(64) << 20) /* credit, as trainers set it */
 
 /* Arrays are borrowed. */
 struct window_settings {
