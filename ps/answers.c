@@ -91,7 +91,8 @@ static bool gather(const struct answers *answers, const struct outbox *outbox,
     char *to = link_reserved(payload);
     for (uint32_t i = 0; i < outbox->count; i++) {
         uint32_t b = outbox->blocks[i];
-        encoding_write(wire, buffer_data(shard_tensor(shard, b, 0)),
+        encoding_write(answers->settings.loops, wire,
+                       buffer_data(shard_tensor(shard, b, 0)),
                        shard_block(shard, b)->elements, to);
         to += bytes_of(answers, b);
     }

@@ -82,6 +82,7 @@ static enum status open_answers(struct service *service, struct failure *why) {
                                        .shard = service->shard,
                                        .ids = s->ids,
                                        .wire = s->job->wire,
+                                       .loops = s->loops,
                                        .num_ranks = s->num_ranks};
     service->answers = answers_open(&answers);
     if (!service->answers)

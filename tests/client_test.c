@@ -389,7 +389,7 @@ static void answers_that_are_not_sound_are_left(void **state) {
     float expected;
     char same[sizeof expected];
     memset(same, SOUND, sizeof same);
-    encoding_read(wire, same, 1, &expected);
+    encoding_read(NULL, wire, same, 1, &expected);
     const float *weights = buffer_data(fixture->weights);
     for (uint32_t i = 0; i < 64; i++) {
         bool mine = i >= fixture->offsets[3] &&

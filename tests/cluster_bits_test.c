@@ -208,15 +208,19 @@ static void a_slow_worker_changes_no_bit(void **state) {
     }
 }
 
-/* Adam with a global norm: both loops that have variants, rule and sums. */
-static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
-    struct cluster_run *run = *state;
+/* Adam with a global norm: all loops that have variants, of rules, sums and,
+ * in bf16, of the wire. */
+static void expect_same_bits_of_variants(struct cluster_run *run,
+                                         const char *wire) {
+    char job[512];
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
-    cluster_run_job(run,
-                    "{" MODEL ", \"steps\": 40, \"gradient_clipping\": 0.5,"
-                    " \"optimizer\": {\"type\": \"Adam\","
-                    " \"params\": {\"lr\": 0.01}}}");
+    snprintf(job, sizeof job,
+             "{" MODEL ", \"steps\": 40, \"gradient_clipping\": 0.5,"
+             " \"wire\": \"%s\", \"optimizer\": {\"type\": \"Adam\","
+             " \"params\": {\"lr\": 0.01}}}",
+             wire);
+    cluster_run_job(run, job);
     complete(run, "chosen-by-itself", "2");
     for (size_t v = 0; v < count; v++) {
         const char *name = rule_variant_name(variants[v]);
@@ -230,6 +234,14 @@ static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
         finish(run, local, name);
         expect_same_bits(run, "chosen-by-itself", name);
     }
+}
+
+static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
+    expect_same_bits_of_variants(*state, "float32");
+}
+
+static void every_variant_ends_in_the_same_bits_in_bf16(void **state) {
+    expect_same_bits_of_variants(*state, "bf16");
 }
 
 static void a_variant_that_is_not_there_is_refused(void **state) {
@@ -331,6 +343,7 @@ int main(void) {
         TEST(every_variant_of_the_loops_ends_in_the_same_bits),
         TEST(a_variant_that_is_not_there_is_refused),
         TEST(a_run_killed_and_resumed_ends_in_the_same_bits),
+        TEST(every_variant_ends_in_the_same_bits_in_bf16),
         TEST(bf16_on_the_wire_ends_in_the_same_bits),
         TEST(a_bf16_run_killed_and_resumed_ends_in_the_same_bits),
         TEST(a_run_terminated_and_resumed_ends_in_the_same_bits),

@@ -148,7 +148,7 @@ void service_fixture_push(struct service_fixture *fixture, uint32_t rank,
             floats[used++] = value + (float)ids[i];
     Capstan__DataHeader header = service_fixture_header(
         fixture, CAPSTAN__DATA_HEADER__KIND__PUSH, rank, clock, ids, count);
-    encoding_write(fixture->job.wire, floats, used, payload);
+    encoding_write(NULL, fixture->job.wire, floats, used, payload);
     service_fixture_send(fixture, fixture->trainers[rank], &header, payload,
                          encoding_bytes(fixture->job.wire, used));
 }

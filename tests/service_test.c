@@ -47,7 +47,7 @@ static void expect_weights(struct service_fixture *fixture, uint32_t rank,
     for (size_t i = 0; i < count; i++)
         for (uint32_t e = 0; e < fixture->elements[header->blocks[i]]; e++) {
             float weight;
-            encoding_read(wire, bytes, 1, &weight);
+            encoding_read(NULL, wire, bytes, 1, &weight);
             bytes += encoding_bytes(wire, 1);
             assert_true(weight == values[i]);
         }
@@ -209,7 +209,7 @@ static void a_push_is_applied_whatever_its_alignment(void **state) {
             service_fixture_header(fixture, PUSH, 0, clock, &id, 1);
         header.text = text;
         size_t count = fixture->elements[id];
-        encoding_write(fixture->job.wire, ones, count, payload);
+        encoding_write(NULL, fixture->job.wire, ones, count, payload);
         service_fixture_send(fixture, fixture->trainers[0], &header, payload,
                              encoding_bytes(fixture->job.wire, count));
         service_fixture_serve(fixture, 1);

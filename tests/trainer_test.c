@@ -114,9 +114,8 @@ static int teardown(void **state) {
 }
 
 static void open_trainer(struct fixture *fixture) {
-    struct trainer_settings settings = {.log = &fixture->wire->log,
-                                        .job = &fixture->job,
-                                        .num_ranks = 1};
+    struct trainer_settings settings = {
+        .log = &fixture->wire->log, .job = &fixture->job, .num_ranks = 1};
     struct failure why;
     if (trainer_open(&fixture->trainer, &settings, &why))
         fail_msg("%s", why.text);

@@ -339,8 +339,8 @@ static bool fill_payload(struct client *client,
     const float *from = buffer_data(client->settings.gradients);
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
-        encoding_write(client->settings.wire, from + offset_of(client, b),
-                       elements_of(client, b), to);
+        encoding_write(client->settings.loops, client->settings.wire,
+                       from + offset_of(client, b), elements_of(client, b), to);
         to += client->block_bytes[b];
     }
     return true;
@@ -392,7 +392,8 @@ static void take_weights(struct client *client,
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
         if (header->snapshot == client->snapshot &&
             window_arrived(client->window, b, header->clock, now)) {
-            encoding_read(wire, from, elements_of(client, b),
+            encoding_read(client->settings.loops, wire, from,
+                          elements_of(client, b),
                           weights + offset_of(client, b));
             pthread_mutex_lock(&client->mutex);
             if (!--client->missing[p])
