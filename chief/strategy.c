@@ -24,9 +24,10 @@ enum status strategy_choose(const struct job *job,
                 : "several trainers and no ps mean all-reduce",
             num_ps ? "set it to ps" : "list a ps in the cluster");
     if (num_ps)
-        log_info(log, "parameter server: %u trainer%s, %u ps%s", trainers,
+        log_info(log, "parameter server: %u trainer%s, %u ps%s%s", trainers,
                  trainers == 1 ? "" : "s", num_ps,
-                 strategy == JOB_PS ? "" : " (ps are listed)");
+                 strategy == JOB_PS ? "" : " (ps are listed)",
+                 job->wire == JOB_BF16 ? ", bf16 on the wire" : "");
     else
         log_info(log, "one trainer and no ps: the chief keeps the weights");
     return STATUS_OK;

@@ -229,6 +229,7 @@ static bool is_sound(const struct transfer *transfer, uint32_t p,
     if (transfer->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN)
         return header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGNED;
     return header->kind == CAPSTAN__DATA_HEADER__KIND__WEIGHTS &&
+           header->encoding == CAPSTAN__DATA_HEADER__ENCODING__FLOAT32 &&
            header->snapshot == transfer->snapshot &&
            payload == block_bytes(transfer, header->blocks[0]);
 }

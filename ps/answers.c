@@ -1,7 +1,8 @@
 #include "ps/answers.h"
 
+#include "proto/math/encoding.h"
+
 #include <stdlib.h>
-#include <string.h>
 
 /* What an answer belongs to. */
 struct request {
@@ -62,8 +63,15 @@ void answers_send(struct answers *answers, uint32_t peer,
     link_commit(answers->settings.link, peer, answers->header, bytes, payload);
 }
 
-/* Weights of OUTBOX's blocks as one payload: a lone block is borrowed, several
- * are gathered. */
+static size_t bytes_of(const struct answers *answers, uint32_t b) {
+    return encoding_bytes(answers->settings.wire,
+                          shard_block(answers->settings.shard, b)->elements);
+}
+
+/* Weights of OUTBOX's blocks as one payload: a lone block that travels as it
+ * lies is borrowed, others are gathered. Several readers of one block in bf16
+ * each convert it on the way: that takes no longer than to copy a converted
+ * one. */
 static bool gather(const struct answers *answers, const struct outbox *outbox,
                    struct link_payload *payload) {
     const struct shard *shard = answers->settings.shard;
@@ -72,7 +80,8 @@ static bool gather(const struct answers *answers, const struct outbox *outbox,
         link_no_payload(payload);
         return true;
     }
-    if (outbox->count == 1) {
+    enum job_wire wire = answers->settings.wire;
+    if (outbox->count == 1 && wire == JOB_FLOAT32) {
         link_borrow(payload, first, 0, outbox->bytes);
         return true;
     }
@@ -82,9 +91,10 @@ static bool gather(const struct answers *answers, const struct outbox *outbox,
     char *to = link_reserved(payload);
     for (uint32_t i = 0; i < outbox->count; i++) {
         uint32_t b = outbox->blocks[i];
-        size_t bytes = shard_block_bytes(shard, b);
-        memcpy(to, buffer_data(shard_tensor(shard, b, 0)), bytes);
-        to += bytes;
+        encoding_write(answers->settings.loops, wire,
+                       buffer_data(shard_tensor(shard, b, 0)),
+                       shard_block(shard, b)->elements, to);
+        to += bytes_of(answers, b);
     }
     return true;
 }
@@ -107,6 +117,7 @@ static void flush(struct answers *answers, uint32_t rank) {
         header.n_blocks = outbox->count;
         header.blocks = outbox->blocks;
         header.step = answers->step;
+        header.encoding = encoding_name(answers->settings.wire);
         answers_send(answers, outbox->peer, &header, &payload);
     }
     outbox->count = 0;
@@ -121,8 +132,7 @@ void answers_flush(struct answers *answers) {
 static void put(struct answers *answers, uint32_t b, uint32_t rank,
                 const struct request *as) {
     struct outbox *outbox = &answers->outboxes[rank];
-    size_t bytes =
-        as->receipt ? 0 : shard_block_bytes(answers->settings.shard, b);
+    size_t bytes = as->receipt ? 0 : bytes_of(answers, b);
     const struct request *due = &outbox->request;
     bool joins = due->seq == as->seq && due->clock == as->clock &&
                  due->receipt == as->receipt;

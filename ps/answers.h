@@ -16,6 +16,8 @@ struct answers_settings {
     uint64_t run, incarnation; /* in every header */
     const struct shard *shard;
     const uint32_t *ids; /* plan's number of each of the shard's blocks */
+    enum job_wire wire;  /* what weights leave in */
+    const struct rule_loops *loops; /* to convert by; NULL: the best */
     uint32_t num_ranks;
 };
 

@@ -1,6 +1,7 @@
 #include "ps/service.h"
 
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
 #include "ps/answers.h"
 
@@ -80,6 +81,8 @@ static enum status open_answers(struct service *service, struct failure *why) {
                                        .incarnation = s->incarnation,
                                        .shard = service->shard,
                                        .ids = s->ids,
+                                       .wire = s->job->wire,
+                                       .loops = s->loops,
                                        .num_ranks = s->num_ranks};
     service->answers = answers_open(&answers);
     if (!service->answers)
@@ -237,6 +240,7 @@ static enum status update(struct service *service,
     struct shard_round round = {
         .gradients = gradients,
         .num_gradients = count,
+        .wire = service->settings.job->wire,
         .step = action->version,
         .rate = schedule_rate(&service->schedule, action->version),
         .scale =
@@ -257,6 +261,7 @@ static void sum(struct service *service, const struct exchange_action *action) {
     struct shard_round round = {
         .gradients = gradients,
         .num_gradients = count,
+        .wire = service->settings.job->wire,
         .scale = count ? 1.0f / (float)count : 1.0f,
     };
     service->sums[action->block] =
@@ -322,12 +327,38 @@ static struct parcel *take_parcel(struct service *service,
     return parcel;
 }
 
-/* NULL when the blocks are mine and the payload has their size, else what is
- * wrong. Blocks become local numbers. */
+static bool is_empty_push(const Capstan__DataHeader *header) {
+    return header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH &&
+           header->encoding == CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
+}
+
+/* What a message's floats are in, and its answer's: files are made of what is
+ * assigned and of snapshots. */
+static enum job_wire wire_of(const struct service *service,
+                             const Capstan__DataHeader *header) {
+    bool whole =
+        header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
+        (header->kind == CAPSTAN__DATA_HEADER__KIND__PULL && header->snapshot);
+    return whole ? JOB_FLOAT32 : service->settings.job->wire;
+}
+
+static size_t bytes_of(const struct service *service, uint32_t b) {
+    return encoding_bytes(service->settings.job->wire,
+                          shard_block(service->shard, b)->elements);
+}
+
+/* NULL when the blocks are mine, the encoding is theirs and the payload has
+ * their size, else what is wrong. Blocks become local numbers. */
 static const char *check_blocks(const struct service *service,
                                 const Capstan__DataHeader *header,
                                 size_t payload) {
-    size_t bytes = 0;
+    enum job_wire wire = wire_of(service, header);
+    size_t elements = 0;
+    if (!is_empty_push(header) && header->encoding != encoding_name(wire))
+        return wire == JOB_BF16
+                   ? "an encoding other than bf16, the job's wire: run the "
+                     "same release of capstan everywhere"
+                   : "an encoding other than float32";
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t id = header->blocks[i];
         if (id >= service->settings.layout->num_blocks ||
@@ -336,12 +367,12 @@ static const char *check_blocks(const struct service *service,
         if (i && service->local[id] <= header->blocks[i - 1])
             return "blocks out of the plan's order";
         header->blocks[i] = service->local[id];
-        bytes += shard_block_bytes(service->shard, header->blocks[i]);
+        elements += shard_block(service->shard, header->blocks[i])->elements;
     }
-    bool pushes = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH &&
-                  header->encoding != CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
-    bool carries = pushes || header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN;
-    return payload == (carries ? bytes : 0)
+    bool pushes = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
+    bool carries = (pushes && !is_empty_push(header)) ||
+                   header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN;
+    return payload == (carries ? encoding_bytes(wire, elements) : 0)
                ? NULL
                : "a payload that has not the size of its blocks";
 }
@@ -368,7 +399,7 @@ static const char *push(struct service *service, struct link_frame *frame,
             *mine = saved;
         if (verdict == EXCHANGE_REFUSED)
             problem = "a push out of the order of its clock";
-        floats += shard_block_bytes(service->shard, b);
+        floats += bytes_of(service, b);
     }
     let_go(service, parcel);
     return problem;

@@ -1,6 +1,8 @@
 #include "worker/client.h"
 
 #include "proto/base/time.h"
+#include "proto/math/bf16.h"
+#include "proto/math/encoding.h"
 #include "tests/seed.h"
 #include "tests/service_fixture.h"
 
@@ -64,6 +66,13 @@ static int setup(void **state) {
     return 0;
 }
 
+static int setup_bf16(void **state) {
+    setup(state);
+    struct fixture *fixture = *state;
+    fixture->service->job.wire = JOB_BF16;
+    return 0;
+}
+
 static void open_client(struct fixture *fixture, uint64_t credit) {
     struct client_settings settings = {.zmq = fixture->service->wire->zmq,
                                        .log = &fixture->service->wire->log,
@@ -73,6 +82,7 @@ static void open_client(struct fixture *fixture, uint64_t credit) {
                                        .weights = fixture->weights,
                                        .gradients = fixture->gradients,
                                        .offsets = fixture->offsets,
+                                       .wire = fixture->service->job.wire,
                                        .credit = credit,
                                        .step_timeout = STEP_LIMIT};
     struct failure why;
@@ -319,13 +329,21 @@ static void answers_that_are_not_sound_are_left(void **state) {
     open_client(fixture, 0);
     client_pull(fixture->client, 0, 0);
     uint32_t peer = await_request(fixture);
-    size_t bytes = fixture->service->elements[0] * sizeof(float);
+    enum job_wire wire = fixture->service->job.wire;
+    enum job_wire other = wire == JOB_BF16 ? JOB_FLOAT32 : JOB_BF16;
+    size_t floats = fixture->service->elements[0];
+    size_t bytes = encoding_bytes(wire, floats);
     Capstan__DataHeader sound = CAPSTAN__DATA_HEADER__INIT, wrong;
     sound.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
     sound.run = SERVICE_RUN;
     sound.incarnation = SERVICE_PS;
     sound.n_blocks = 1;
     sound.blocks = &first;
+    sound.encoding = encoding_name(wire);
+    wrong = sound;
+    wrong.encoding = encoding_name(other);
+    answer(fixture, peer, &wrong, bytes, WRONG);
+    answer(fixture, peer, &wrong, encoding_bytes(other, floats), WRONG);
     wrong = sound;
     wrong.run++;
     answer(fixture, peer, &wrong, bytes, WRONG);
@@ -369,7 +387,9 @@ static void answers_that_are_not_sound_are_left(void **state) {
     }
     static const float zero;
     float expected;
-    memset(&expected, SOUND, sizeof expected);
+    char same[sizeof expected];
+    memset(same, SOUND, sizeof same);
+    encoding_read(NULL, wire, same, 1, &expected);
     const float *weights = buffer_data(fixture->weights);
     for (uint32_t i = 0; i < 64; i++) {
         bool mine = i >= fixture->offsets[3] &&
@@ -380,6 +400,80 @@ static void answers_that_are_not_sound_are_left(void **state) {
     const char *refused = strstr(said, "refused for a test");
     assert_non_null(refused);
     assert_null(strstr(refused + 1, "refused for a test")); /* said once */
+}
+
+/* The ps gets gradients to the nearest bf16, and so come its weights back. */
+static void *push_once(void *argument) {
+    struct fixture *fixture = argument;
+    float *gradients = buffer_data(fixture->gradients);
+    const float *weights = buffer_data(fixture->weights);
+    for (int i = 0; i < 64; i++)
+        gradients[i] = 1 + (float)i * 0x1p-12f;
+    for (uint32_t p = 0; p < SERVICE_BLOCKS; p++)
+        client_announce(fixture->client, p, 1, false);
+    fixture->right = wait_all(fixture);
+    for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
+        uint64_t at =
+            fixture->offsets[fixture->service->layout->blocks[b].parameter];
+        for (uint32_t i = 0; i < fixture->service->elements[b]; i++, at++) {
+            float came = bf16_to_float(bf16_from_float(gradients[at]));
+            float held = 0 - 0.37f * came;
+            float seen = bf16_to_float(bf16_from_float(held));
+            fixture->right &= weights[at] == seen && seen != held;
+            fixture->right &=
+                service_fixture_weight(fixture->service, b, i) == held;
+        }
+    }
+    atomic_store(&fixture->done, true);
+    return NULL;
+}
+
+static void bf16_rounds_gradients_and_weights_once_each(void **state) {
+    struct fixture *fixture = *state;
+    fixture->service->job.schedule.lr = 0.37;
+    service_fixture_open(fixture->service, 1);
+    open_client(fixture, 0);
+    start(fixture, push_once);
+    run_until_done(fixture);
+}
+
+static void *pull_snapshot(void *argument) {
+    struct fixture *fixture = argument;
+    client_pull(fixture->client, 0, 5);
+    fixture->right = wait_all(fixture);
+    check_weights(fixture, 1 + 0x1p-20f);
+    client_pull(fixture->client, 0, 0);
+    fixture->right &= wait_all(fixture);
+    check_weights(fixture, 1);
+    atomic_store(&fixture->done, true);
+    return NULL;
+}
+
+static void a_snapshot_is_read_as_the_ps_holds_it(void **state) {
+    struct fixture *fixture = *state;
+    struct service_fixture *service = fixture->service;
+    struct snapshots *snapshots;
+    struct failure why;
+    float exact[16];
+    for (int i = 0; i < 16; i++)
+        exact[i] = 1 + 0x1p-20f;
+    service_fixture_open(service, 1);
+    struct shard *shard = service_shard(service->service);
+    assert_int_equal(snapshots_open(&snapshots, shard,
+                                    service_exchange(service->service), &why),
+                     STATUS_OK);
+    service_snapshots(service->service, snapshots);
+    struct snapshot *snapshot = snapshots_begin(snapshots, 5);
+    snapshot_keep(snapshot);
+    for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
+        shard_assign(shard, b, exact);
+        snapshot_add(snapshot, b, 0);
+    }
+    open_client(fixture, 0);
+    start(fixture, pull_snapshot);
+    run_until_done(fixture);
+    service_snapshots(service->service, NULL);
+    snapshots_close(&snapshots);
 }
 
 static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
@@ -449,8 +543,19 @@ static void with_nothing_wanted_nothing_is_due(void **state) {
 
 #define CLIENT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+#define BF16_TEST(f)                                                           \
+    { #f ", bf16", f, setup_bf16, teardown, NULL }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        BF16_TEST(each_wait_brings_the_rounds_weights),
+        BF16_TEST(the_least_credit_is_enough),
+        BF16_TEST(contributions_without_bytes_are_answered),
+        BF16_TEST(sums_are_exact_whatever_is_lost),
+        BF16_TEST(all_can_be_read_without_a_push),
+        BF16_TEST(answers_that_are_not_sound_are_left),
+        BF16_TEST(bf16_rounds_gradients_and_weights_once_each),
+        BF16_TEST(a_snapshot_is_read_as_the_ps_holds_it),
         CLIENT_TEST(each_wait_brings_the_rounds_weights),
         CLIENT_TEST(the_least_credit_is_enough),
         CLIENT_TEST(contributions_without_bytes_are_answered),

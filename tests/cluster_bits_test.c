@@ -32,9 +32,11 @@ enum { VALUES = 64 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10 };
 static const char short_job[] = "{" MODEL ", " SGD ", \"steps\": 40}";
 
 /* After its first checkpoint most of the run is still to come. */
-static const char long_job[] =
-    "{" MODEL ", " SGD ", \"steps\": 400, \"checkpoint\":"
-    " {\"every_steps\": 40}, \"timeouts\": {\"peer\": 10}}";
+#define LONG                                                                   \
+    MODEL ", " SGD ", \"steps\": 400, \"checkpoint\": {\"every_steps\": 40},"  \
+          " \"timeouts\": {\"peer\": 10}"
+static const char long_job[] = "{" LONG "}";
+static const char long_bf16_job[] = "{" LONG ", \"wire\": \"bf16\"}";
 
 static unsigned soak_count(void) {
     const char *text = getenv("SOAK_COUNT");
@@ -103,6 +105,17 @@ static void expect_same_bits(const struct cluster_run *run, const char *a,
     if (first < size_a)
         fail_msg("%s and %s differ, first in byte %zu of %zu", a, b, first,
                  size_a);
+    free(bytes_a);
+    free(bytes_b);
+}
+
+static void expect_other_bits(const struct cluster_run *run, const char *a,
+                              const char *b) {
+    size_t size_a, size_b;
+    char *bytes_a = read_whole(run, a, &size_a);
+    char *bytes_b = read_whole(run, b, &size_b);
+    assert_int_equal(size_a, size_b);
+    assert_memory_not_equal(bytes_a, bytes_b, size_a);
     free(bytes_a);
     free(bytes_b);
 }
@@ -195,15 +208,19 @@ static void a_slow_worker_changes_no_bit(void **state) {
     }
 }
 
-/* Adam with a global norm: both loops that have variants, rule and sums. */
-static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
-    struct cluster_run *run = *state;
+/* Adam with a global norm: all loops that have variants, of rules, sums and,
+ * in bf16, of the wire. */
+static void expect_same_bits_of_variants(struct cluster_run *run,
+                                         const char *wire) {
+    char job[512];
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
-    cluster_run_job(run,
-                    "{" MODEL ", \"steps\": 40, \"gradient_clipping\": 0.5,"
-                    " \"optimizer\": {\"type\": \"Adam\","
-                    " \"params\": {\"lr\": 0.01}}}");
+    snprintf(job, sizeof job,
+             "{" MODEL ", \"steps\": 40, \"gradient_clipping\": 0.5,"
+             " \"wire\": \"%s\", \"optimizer\": {\"type\": \"Adam\","
+             " \"params\": {\"lr\": 0.01}}}",
+             wire);
+    cluster_run_job(run, job);
     complete(run, "chosen-by-itself", "2");
     for (size_t v = 0; v < count; v++) {
         const char *name = rule_variant_name(variants[v]);
@@ -217,6 +234,14 @@ static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
         finish(run, local, name);
         expect_same_bits(run, "chosen-by-itself", name);
     }
+}
+
+static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
+    expect_same_bits_of_variants(*state, "float32");
+}
+
+static void every_variant_ends_in_the_same_bits_in_bf16(void **state) {
+    expect_same_bits_of_variants(*state, "bf16");
 }
 
 static void a_variant_that_is_not_there_is_refused(void **state) {
@@ -272,6 +297,39 @@ static void a_run_terminated_and_resumed_ends_in_the_same_bits(void **state) {
     expect_same_bits(run, "whole", "ended");
 }
 
+/* From step 0 too, whose weights one run computes and the other reads. */
+static void bf16_on_the_wire_ends_in_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{" MODEL ", " SGD ", \"steps\": 40,"
+                         " \"wire\": \"bf16\"}");
+    complete(run, "first", "2");
+    complete(run, "again", "2");
+    expect_same_bits(run, "first", "again");
+    complete(run, "one", "1");
+    expect_same_bits(run, "first", "one");
+    complete(run, "three", "3");
+    expect_same_bits(run, "first", "three");
+    cluster_run_job(run, "{" MODEL ", " SGD ", \"steps\": 0,"
+                         " \"wire\": \"bf16\"}");
+    complete(run, "begun", "2");
+    cluster_run_job(run, "{" MODEL ", " SGD ", \"steps\": 40,"
+                         " \"wire\": \"bf16\"}");
+    resume(run, "begun", "3");
+    expect_same_bits(run, "first", "begun");
+    cluster_run_job(run, "{" MODEL ", " SGD ", \"steps\": 40}");
+    complete(run, "float32", "2");
+    expect_other_bits(run, "first", "float32");
+}
+
+static void a_bf16_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, long_bf16_job);
+    complete(run, "whole", "2");
+    interrupt(run, "killed", "ps 1", SIGKILL, EXIT_RETRY);
+    resume(run, "killed", "3");
+    expect_same_bits(run, "whole", "killed");
+}
+
 #define TEST(name)                                                             \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -285,6 +343,9 @@ int main(void) {
         TEST(every_variant_of_the_loops_ends_in_the_same_bits),
         TEST(a_variant_that_is_not_there_is_refused),
         TEST(a_run_killed_and_resumed_ends_in_the_same_bits),
+        TEST(every_variant_ends_in_the_same_bits_in_bf16),
+        TEST(bf16_on_the_wire_ends_in_the_same_bits),
+        TEST(a_bf16_run_killed_and_resumed_ends_in_the_same_bits),
         TEST(a_run_terminated_and_resumed_ends_in_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

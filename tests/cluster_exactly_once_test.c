@@ -155,7 +155,8 @@ static void write_idx(const struct cluster_run *run, const char *name,
  * are 1, biases so large that every sigmoid is 1 to the last bit, so a weight's
  * gradient is 1 / OUTPUTS for each output but that of the one label, 0, where
  * it is 0. Powers of two all: sums of them are exact. */
-static void prepare_sums(const struct cluster_run *run, const char *staleness) {
+static void prepare_sums(const struct cluster_run *run, const char *staleness,
+                         const char *wire) {
     static const uint32_t sizes[] = {SAMPLES, 8, 8};
     struct failure why;
     char path[PATH_MAX], changes[512];
@@ -172,8 +173,9 @@ static void prepare_sums(const struct cluster_run *run, const char *staleness) {
              " \"chief\": \"coordinate\","
              " \"train_micro_batch_size_per_gpu\": 8,"
              " \"optimizer\": {\"params\": {\"lr\": 1}},"
-             " \"strategy\": {\"type\": \"ps\", \"staleness\": %s}}",
-             INPUTS, OUTPUTS, STEPS, staleness);
+             " \"strategy\": {\"type\": \"ps\", \"staleness\": %s},"
+             " \"wire\": \"%s\"}",
+             INPUTS, OUTPUTS, STEPS, staleness, wire);
     cluster_run_job(run, changes);
 }
 
@@ -231,14 +233,21 @@ static void repeat(void **state, repeated *test) {
 }
 
 static void sum_synchronously(struct faulty_run *faulty, uint64_t seed) {
-    prepare_sums(faulty->run, "0");
+    prepare_sums(faulty->run, "0", "float32");
+    run_over_proxies(faulty, seed);
+    expect_sums(faulty->run, STEPS);
+}
+
+/* 4096 less a few 1024ths is no bf16: it is what the ps hold. */
+static void sum_in_bf16(struct faulty_run *faulty, uint64_t seed) {
+    prepare_sums(faulty->run, "0", "bf16");
     run_over_proxies(faulty, seed);
     expect_sums(faulty->run, STEPS);
 }
 
 static void sum_asynchronously(struct faulty_run *faulty, uint64_t seed,
-                               const char *staleness) {
-    prepare_sums(faulty->run, staleness);
+                               const char *staleness, const char *wire) {
+    prepare_sums(faulty->run, staleness, wire);
     run_over_proxies(faulty, seed);
     uint64_t pushes = count_pushes(faulty);
     assert_in_range(pushes, STEPS, STEPS + NUM_WORKERS);
@@ -246,11 +255,15 @@ static void sum_asynchronously(struct faulty_run *faulty, uint64_t seed,
 }
 
 static void sum_unbounded(struct faulty_run *faulty, uint64_t seed) {
-    sum_asynchronously(faulty, seed, "\"inf\"");
+    sum_asynchronously(faulty, seed, "\"inf\"", "float32");
 }
 
 static void sum_bounded(struct faulty_run *faulty, uint64_t seed) {
-    sum_asynchronously(faulty, seed, "2");
+    sum_asynchronously(faulty, seed, "2", "float32");
+}
+
+static void sum_unbounded_in_bf16(struct faulty_run *faulty, uint64_t seed) {
+    sum_asynchronously(faulty, seed, "\"inf\"", "bf16");
 }
 
 static void prepare_training(const struct cluster_run *run, const char *file) {
@@ -304,6 +317,14 @@ static void a_sum_of_bounded_staleness_is_exact(void **state) {
     repeat(state, sum_bounded);
 }
 
+static void a_synchronous_sum_of_bf16_is_exact(void **state) {
+    repeat(state, sum_in_bf16);
+}
+
+static void an_asynchronous_sum_of_bf16_is_exact(void **state) {
+    repeat(state, sum_unbounded_in_bf16);
+}
+
 static void synchronous_weights_are_those_of_a_straight_network(void **state) {
     repeat(state, train_synchronously);
 }
@@ -315,6 +336,8 @@ int main(void) {
         IN_FOLDER(a_synchronous_sum_is_exact),
         IN_FOLDER(an_asynchronous_sum_is_exact),
         IN_FOLDER(a_sum_of_bounded_staleness_is_exact),
+        IN_FOLDER(a_synchronous_sum_of_bf16_is_exact),
+        IN_FOLDER(an_asynchronous_sum_of_bf16_is_exact),
         IN_FOLDER(synchronous_weights_are_those_of_a_straight_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,8 +26,8 @@ static void float32_travels_as_it_is(void **state) {
     char room[COUNT * 4 + 1];
     fill(floats);
     assert_int_equal(encoding_bytes(JOB_FLOAT32, COUNT), 4 * COUNT);
-    encoding_write(JOB_FLOAT32, floats, COUNT, room + 1);
-    encoding_read(JOB_FLOAT32, room + 1, COUNT, back);
+    encoding_write(NULL, JOB_FLOAT32, floats, COUNT, room + 1);
+    encoding_read(NULL, JOB_FLOAT32, room + 1, COUNT, back);
     assert_memory_equal(back, floats, sizeof floats);
     encoding_round(JOB_FLOAT32, back, COUNT);
     assert_memory_equal(back, floats, sizeof floats);
@@ -40,9 +40,9 @@ static void bf16_travels_in_half_the_bytes_each_float_rounded(void **state) {
     fill(floats);
     assert_int_equal(encoding_bytes(JOB_BF16, COUNT), 2 * COUNT);
     room[COUNT * 2 + 1] = 'x';
-    encoding_write(JOB_BF16, floats, COUNT, room + 1);
+    encoding_write(NULL, JOB_BF16, floats, COUNT, room + 1);
     assert_int_equal(room[COUNT * 2 + 1], 'x');
-    encoding_read(JOB_BF16, room + 1, COUNT, back);
+    encoding_read(NULL, JOB_BF16, room + 1, COUNT, back);
     for (int i = 0; i < COUNT; i++) {
         float expected = bf16_to_float(bf16_from_float(floats[i]));
         assert_memory_equal(&back[i], &expected, sizeof expected);
@@ -56,7 +56,7 @@ static void the_bytes_of_a_bf16_are_little_endian(void **state) {
     (void)state;
     const float value = -1.5f;
     unsigned char bytes[2];
-    encoding_write(JOB_BF16, &value, 1, bytes);
+    encoding_write(NULL, JOB_BF16, &value, 1, bytes);
     assert_int_equal(bytes[0], 0xc0);
     assert_int_equal(bytes[1], 0xbf);
 }

@@ -126,6 +126,7 @@ static const struct setting {
     {"strategy.type=allreduce", "strategy.type=[]", "strategy.type=ring"},
     {"strategy.staleness=inf", "strategy.staleness=x", "strategy.staleness=-1"},
     {"strategy.backend=nccl", "strategy.backend=1", "strategy.backend=mpi"},
+    {"wire=bf16", "wire=16", "wire=fp8"},
     {"chief=train", "chief=true", "chief=lead"},
     {"threads=4", "threads=x", "threads=0"},
     {"workers=8", "workers=x", "workers=1025"},
@@ -355,6 +356,10 @@ static void keys_that_contradict_each_other_are_refused(void **state) {
     expect_set(fixture, "steps=null", "epochs: missing");
     expect_set(fixture, "train_micro_batch_size_per_gpu=null",
                "it or train_batch_size");
+    const char *const bf16[] = {"strategy.type=allreduce", "wire=bf16", NULL};
+    expect_config(fixture,
+                  job_fixture_load(fixture, job_fixture_least, NULL, bf16),
+                  "wire: found \"bf16\" with strategy.type \"allreduce\"");
     expect_set(fixture, "strategy={\"type\":\"allreduce\",\"staleness\":1}",
                "strategy.staleness: found with type \"allreduce\"");
     expect_set(fixture, "checkpoint.resume=500", "without checkpoint.dir");

@@ -58,7 +58,7 @@ static void data_open(struct block_data *data, size_t elements,
     for (unsigned k = 0; k < MAX_GRADIENTS; k++) {
         philox_uniform(2, k, 0, 1, gradient, elements);
         data->memory[k] = malloc(k + encoding_bytes(wire, elements));
-        encoding_write(wire, gradient, elements, data->memory[k] + k);
+        encoding_write(NULL, wire, gradient, elements, data->memory[k] + k);
         data->gradients[k] = data->memory[k] + k;
     }
     free(gradient);
@@ -212,7 +212,8 @@ static void gradients_in_bf16_count_as_the_floats_they_stand_for(void **state) {
     floats.wire = JOB_FLOAT32;
     for (unsigned k = 0; k < MAX_GRADIENTS; k++) {
         float *gradient = malloc(data.elements * sizeof *gradient);
-        encoding_read(JOB_BF16, data.gradients[k], data.elements, gradient);
+        encoding_read(NULL, JOB_BF16, data.gradients[k], data.elements,
+                      gradient);
         floats.gradients[k] = gradient;
     }
     for (int c = 0; c < RULE_CASES; c++)
@@ -237,7 +238,7 @@ static void gradients_are_added_in_order(enum job_wire wire) {
     for (unsigned k = 0; k < MANY; k++) {
         philox_uniform(3, k, 0, ldexpf(1, (int)(k * 7 % 20)), values[k], COUNT);
         encoding_round(wire, values[k], COUNT);
-        encoding_write(wire, values[k], COUNT, memory[k] + 1);
+        encoding_write(NULL, wire, values[k], COUNT, memory[k] + 1);
         gradients[k] = memory[k] + 1;
     }
     size_t count;
@@ -296,7 +297,7 @@ static void special_values_propagate_alike(enum job_wire wire) {
     struct block_data data;
     data_open(&data, SPECIAL * 11, wire);
     for (size_t i = 0; i < data.elements; i++)
-        encoding_write(wire, &special[i % SPECIAL], 1,
+        encoding_write(NULL, wire, &special[i % SPECIAL], 1,
                        data.memory[1] + 1 + encoding_bytes(wire, i));
     for (int c = 0; c < RULE_CASES; c++)
         for_every_variant(check_special, &rule_cases[c], &data, 2);

@@ -1,6 +1,7 @@
 #include "tests/service_fixture.h"
 
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,6 +54,13 @@ int service_fixture_setup(void **state) {
     fixture->rounds = (struct rounds){
         .total = 1000, .accumulation = 1, .epoch_batches = 1000000};
     *state = fixture;
+    return 0;
+}
+
+int service_fixture_setup_bf16(void **state) {
+    service_fixture_setup(state);
+    struct service_fixture *fixture = *state;
+    fixture->job.wire = JOB_BF16;
     return 0;
 }
 
@@ -109,6 +117,7 @@ Capstan__DataHeader service_fixture_header(struct service_fixture *fixture,
     header.clock = clock;
     header.n_blocks = count;
     header.blocks = ids;
+    header.encoding = encoding_name(fixture->job.wire);
     return header;
 }
 
@@ -132,14 +141,16 @@ void service_fixture_push(struct service_fixture *fixture, uint32_t rank,
                           uint64_t clock, uint32_t *ids, size_t count,
                           float value) {
     float floats[SERVICE_MAX_FLOATS];
+    char payload[sizeof floats];
     size_t used = 0;
     for (size_t i = 0; i < count; i++)
         for (uint32_t e = 0; e < fixture->elements[ids[i]]; e++)
             floats[used++] = value + (float)ids[i];
     Capstan__DataHeader header = service_fixture_header(
         fixture, CAPSTAN__DATA_HEADER__KIND__PUSH, rank, clock, ids, count);
-    service_fixture_send(fixture, fixture->trainers[rank], &header, floats,
-                         used * sizeof(float));
+    encoding_write(NULL, fixture->job.wire, floats, used, payload);
+    service_fixture_send(fixture, fixture->trainers[rank], &header, payload,
+                         encoding_bytes(fixture->job.wire, used));
 }
 
 void service_fixture_serve(struct service_fixture *fixture, int count) {

@@ -43,8 +43,11 @@ int service_fixture_setup(void **state);
 int service_fixture_teardown(void **state);
 void service_fixture_open(struct service_fixture *fixture, uint32_t ranks);
 
-/* A message of rank RANK over all of IDS; VALUE: of every gradient's element,
- * block b's plus b. The header is the caller's to spoil. */
+/* The same with the job's wire bf16. */
+int service_fixture_setup_bf16(void **state);
+
+/* A message of rank RANK over all of IDS, in the job's wire; VALUE: of every
+ * gradient's element, block b's plus b. The header is the caller's to spoil. */
 Capstan__DataHeader service_fixture_header(struct service_fixture *fixture,
                                            Capstan__DataHeader__Kind kind,
                                            uint32_t rank, uint64_t clock,

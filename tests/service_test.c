@@ -1,6 +1,7 @@
 #include "ps/service.h"
 
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 #include "tests/seed.h"
 #include "tests/service_fixture.h"
 
@@ -40,12 +41,14 @@ static void expect_weights(struct service_fixture *fixture, uint32_t rank,
     assert_int_equal(header->clock, clock);
     assert_int_equal(header->rank, rank);
     assert_int_equal(header->n_blocks, count);
+    enum job_wire wire = fixture->job.wire;
+    assert_int_equal(header->encoding, encoding_name(wire));
     const char *bytes = frame.payload.data;
     for (size_t i = 0; i < count; i++)
         for (uint32_t e = 0; e < fixture->elements[header->blocks[i]]; e++) {
             float weight;
-            memcpy(&weight, bytes, sizeof weight);
-            bytes += sizeof weight;
+            encoding_read(NULL, wire, bytes, 1, &weight);
+            bytes += encoding_bytes(wire, 1);
             assert_true(weight == values[i]);
         }
     assert_int_equal(bytes - (char *)frame.payload.data, frame.payload.size);
@@ -197,6 +200,7 @@ static void a_push_is_applied_whatever_its_alignment(void **state) {
     service_fixture_open(fixture, 1);
     for (uint64_t clock = 1; clock <= 64; clock++) {
         float ones[16];
+        char payload[sizeof ones];
         uint32_t id = 1;
         for (uint32_t i = 0; i < fixture->elements[id]; i++)
             ones[i] = 1;
@@ -204,8 +208,10 @@ static void a_push_is_applied_whatever_its_alignment(void **state) {
         Capstan__DataHeader header =
             service_fixture_header(fixture, PUSH, 0, clock, &id, 1);
         header.text = text;
-        service_fixture_send(fixture, fixture->trainers[0], &header, ones,
-                             fixture->elements[id] * sizeof(float));
+        size_t count = fixture->elements[id];
+        encoding_write(NULL, fixture->job.wire, ones, count, payload);
+        service_fixture_send(fixture, fixture->trainers[0], &header, payload,
+                             encoding_bytes(fixture->job.wire, count));
         service_fixture_serve(fixture, 1);
         const float expected = -(float)clock;
         expect_weights(fixture, 0, clock, &expected, 1);
@@ -264,6 +270,114 @@ static void what_is_wrong_is_refused_and_not_applied(void **state) {
     for (uint32_t b = 0; b < SERVICE_MINE; b++)
         assert_int_equal(
             exchange_version(service_exchange(fixture->service), b), 0);
+}
+
+/* Ever more of what is less than half of the last place of a bf16: readers see
+ * it when the float32 that the ps holds has come far enough. */
+static void weights_are_float32_here_and_bf16_on_the_wire(void **state) {
+    struct service_fixture *fixture = *state;
+    uint32_t id = 0;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 1);
+    service_fixture_push(fixture, 0, 1, &id, 1, 1);
+    service_fixture_serve(fixture, 1);
+    float seen = -1;
+    expect_weights(fixture, 0, 1, &seen, 1);
+    for (uint64_t clock = 2; clock <= 9; clock++) {
+        service_fixture_push(fixture, 0, clock, &id, 1, 0x1p-10f);
+        service_fixture_serve(fixture, 1);
+        float held = -1 - 0x1p-10f * (float)(clock - 1);
+        assert_true(service_fixture_weight(fixture, id, 0) == held);
+        encoding_round(JOB_BF16, &held, 1);
+        expect_weights(fixture, 0, clock, &held, 1);
+        seen = held;
+    }
+    assert_true(seen == -1 - 0x1p-7f);
+}
+
+static void gradients_in_bf16_are_summed_in_float32(void **state) {
+    struct service_fixture *fixture = *state;
+    uint32_t id = 0;
+    service_fixture_open(fixture, 2);
+    service_fixture_push(fixture, 0, 1, &id, 1, 1);
+    service_fixture_push(fixture, 1, 1, &id, 1, 0x1p-20f);
+    service_fixture_serve(fixture, 2);
+    assert_true(service_fixture_weight(fixture, id, 0) == -(1 + 0x1p-20f) / 2);
+}
+
+/* MESSAGE, else in order, comes with ENCODING and is refused. */
+static void expect_refused(struct service_fixture *fixture,
+                           Capstan__DataHeader message,
+                           Capstan__DataHeader__Encoding encoding,
+                           size_t bytes) {
+    static const char payload[SERVICE_MAX_FLOATS * sizeof(float)];
+    message.encoding = encoding;
+    service_fixture_send(fixture, fixture->trainers[0], &message, payload,
+                         bytes);
+    service_fixture_serve(fixture, 1);
+    expect(fixture, fixture->trainers[0], CAPSTAN__DATA_HEADER__KIND__REFUSED,
+           "encoding");
+}
+
+static void what_is_in_another_encoding_is_refused(void **state) {
+    struct service_fixture *fixture = *state;
+    enum job_wire mine = fixture->job.wire;
+    enum job_wire other = mine == JOB_BF16 ? JOB_FLOAT32 : JOB_BF16;
+    const Capstan__DataHeader__Kind kinds[] = {PUSH, PULL, ASK};
+    service_fixture_open(fixture, 1);
+    for (int i = 0; i < 3; i++) {
+        Capstan__DataHeader message =
+            service_fixture_header(fixture, kinds[i], 0, 1, all, 1);
+        size_t floats = kinds[i] == PUSH ? fixture->elements[0] : 0;
+        expect_refused(fixture, message, encoding_name(other),
+                       encoding_bytes(other, floats));
+        expect_refused(fixture, message, encoding_name(other),
+                       encoding_bytes(mine, floats));
+        if (kinds[i] != PUSH)
+            expect_refused(fixture, message,
+                           CAPSTAN__DATA_HEADER__ENCODING__EMPTY, 0);
+    }
+    Capstan__DataHeader snapshot =
+        service_fixture_header(fixture, PULL, 0, 1, all, 1);
+    snapshot.snapshot = 1;
+    expect_refused(fixture, snapshot, CAPSTAN__DATA_HEADER__ENCODING__BF16, 0);
+    assert_int_equal(exchange_version(service_exchange(fixture->service), 0),
+                     0);
+}
+
+static void a_snapshot_is_read_in_float32(void **state) {
+    struct service_fixture *fixture = *state;
+    struct snapshots *snapshots;
+    struct failure why;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 1);
+    struct shard *shard = service_shard(fixture->service);
+    const float exact[] = {1 + 0x1p-20f, 2, 3, 4, 5};
+    uint32_t id = 0;
+    assert_int_equal(shard_block_bytes(shard, 0), sizeof exact);
+    shard_assign(shard, 0, exact);
+    assert_int_equal(snapshots_open(&snapshots, shard,
+                                    service_exchange(fixture->service), &why),
+                     STATUS_OK);
+    service_snapshots(fixture->service, snapshots);
+    struct snapshot *snapshot = snapshots_begin(snapshots, 5);
+    snapshot_keep(snapshot);
+    snapshot_add(snapshot, 0, 0);
+    Capstan__DataHeader header =
+        service_fixture_header(fixture, PULL, 0, 0, &id, 1);
+    header.snapshot = 5;
+    header.encoding = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
+    service_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    service_fixture_serve(fixture, 1);
+    struct link_frame frame;
+    Capstan__DataHeader *answer =
+        service_fixture_answer(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(answer->encoding, CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
+    assert_int_equal(frame.payload.size, sizeof exact);
+    assert_memory_equal(frame.payload.data, exact, sizeof exact);
+    link_release(&frame);
+    service_snapshots(fixture->service, NULL);
+    snapshots_close(&snapshots);
 }
 
 static void a_message_of_no_blocks_changes_nothing(void **state) {
@@ -511,8 +625,28 @@ static void rows_and_weights_of_a_snapshot_belong_together(void **state) {
     cmocka_unit_test_setup_teardown(f, service_fixture_setup,                  \
                                     service_fixture_teardown)
 
+#define BF16_TEST(f)                                                           \
+    {                                                                          \
+#f ", bf16", f, service_fixture_setup_bf16, service_fixture_teardown,  \
+            NULL                                                               \
+    }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        BF16_TEST(a_round_takes_the_mean_and_answers_all),
+        BF16_TEST(a_contribution_without_bytes_is_not_divided_by),
+        BF16_TEST(a_copy_does_not_replace_what_is_held),
+        BF16_TEST(a_push_is_applied_whatever_its_alignment),
+        BF16_TEST(sums_are_exact_whatever_comes_twice),
+        BF16_TEST(an_answer_goes_to_the_newest_connection),
+        BF16_TEST(a_dead_trainers_gradient_counts_in_its_round),
+        BF16_TEST(clipped_rounds_shrink_to_the_limit),
+        BF16_TEST(weights_are_float32_here_and_bf16_on_the_wire),
+        BF16_TEST(gradients_in_bf16_are_summed_in_float32),
+        BF16_TEST(what_is_in_another_encoding_is_refused),
+        SERVICE_TEST(what_is_in_another_encoding_is_refused),
+        BF16_TEST(a_snapshot_is_read_in_float32),
+        SERVICE_TEST(a_snapshot_is_read_in_float32),
         SERVICE_TEST(a_round_takes_the_mean_and_answers_all),
         SERVICE_TEST(a_contribution_without_bytes_is_not_divided_by),
         SERVICE_TEST(a_copy_does_not_replace_what_is_held),

@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 #include "ps/service.h"
 #include "tests/checkpoint_fixture.h"
 #include "tests/wire_fixture.h"
@@ -207,6 +208,7 @@ static void begin(struct fixture *fixture) {
                                        .plan = &fixture->plan,
                                        .run = RUN,
                                        .incarnation = ME,
+                                       .wire = fixture->job.wire,
                                        .step_timeout = 60};
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
                    &settings.offsets);
@@ -280,6 +282,32 @@ static void small_gradients_leave_together(void **state) {
     while (await_report(fixture).event != TRAINER_LEFT)
         ;
     assert_int_equal(fixture->pushes, STEPS);
+}
+
+/* It computes with the same numbers whether it made the first weights or has
+ * read them: what a resumed run does. */
+static void first_weights_are_as_a_reader_gets_them(void **state) {
+    struct fixture *fixture = *state;
+    fixture->job.wire = JOB_BF16;
+    fixture->steps = 0;
+    open_trainer(fixture);
+    expect_declaration(fixture);
+    begin(fixture);
+    while (await_report(fixture).event != TRAINER_LEFT)
+        ;
+    struct buffer *weights, *gradients;
+    const uint64_t *offsets;
+    trainer_arenas(fixture->trainer, &weights, &gradients, &offsets);
+    const struct layout *layout = trainer_layout(fixture->trainer);
+    for (uint32_t b = 0; b < layout->num_blocks; b++) {
+        const struct block *block = &layout->blocks[b];
+        float first[64];
+        layout_init_block(layout, b, fixture->job.seed, first);
+        encoding_round(JOB_BF16, first, block->elements);
+        assert_memory_equal((float *)buffer_data(weights) +
+                                offsets[block->parameter] + block->offset,
+                            first, block->elements * sizeof *first);
+    }
 }
 
 /* Norm of all weights' distance from where they started. */
@@ -387,6 +415,7 @@ int main(void) {
         TRAINER_TEST(a_run_is_trained_and_evaluated_at_each_epoch),
         TRAINER_TEST(the_trainers_weights_are_those_of_the_ps),
         TRAINER_TEST(small_gradients_leave_together),
+        TRAINER_TEST(first_weights_are_as_a_reader_gets_them),
         TRAINER_TEST(with_staleness_it_clips_its_own_gradient),
         TRAINER_TEST(a_loss_that_is_not_finite_ends_the_run),
         TRAINER_TEST(steps_of_such_a_loss_may_be_skipped),

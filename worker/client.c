@@ -1,6 +1,7 @@
 #include "worker/client.h"
 
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 #include "proto/wire/link.h"
 #include "proto/wire/message.h"
 #include "proto/wire/resolve.h"
@@ -36,7 +37,7 @@ struct peer {
 struct client {
     struct client_settings settings;
     struct window *window;
-    uint32_t *block_bytes;
+    uint32_t *block_bytes; /* in a push */
     struct peer *peers;
     uint64_t seq, snapshot;
     int64_t step_limit;
@@ -95,8 +96,8 @@ static bool allocate(struct client *client) {
         !client->missing)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
-        client->block_bytes[b] =
-            layout->blocks[b].elements * (uint32_t)sizeof(float);
+        client->block_bytes[b] = (uint32_t)encoding_bytes(
+            client->settings.wire, layout->blocks[b].elements);
     struct window_settings window = {
         .num_blocks = layout->num_blocks,
         .num_ps = plan->num_ps,
@@ -288,20 +289,31 @@ static void grant_wishes(struct client *client) {
     pthread_mutex_unlock(&client->mutex);
 }
 
-/* Byte offset of block B in both arenas. */
-static size_t offset_of(const struct client *client, uint32_t b) {
-    const struct block *block = &client->settings.plan->layout->blocks[b];
-    return (client->settings.offsets[block->parameter] + block->offset) *
-           sizeof(float);
+static size_t elements_of(const struct client *client, uint32_t b) {
+    return client->settings.plan->layout->blocks[b].elements;
 }
 
+/* Where block B begins in both arenas, in floats. */
+static size_t offset_of(const struct client *client, uint32_t b) {
+    const struct block *block = &client->settings.plan->layout->blocks[b];
+    return client->settings.offsets[block->parameter] + block->offset;
+}
+
+/* What weights travel in: those of a snapshot, or of now. */
+static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
+    return snapshot ? JOB_FLOAT32 : client->settings.wire;
+}
+
+/* Do they lie as they travel? */
 static bool contiguous(const struct client *client,
                        const struct window_request *request) {
     size_t end = offset_of(client, request->blocks[0]);
+    if (client->settings.wire != JOB_FLOAT32)
+        return false;
     for (uint32_t i = 0; i < request->count; i++) {
         if (offset_of(client, request->blocks[i]) != end)
             return false;
-        end += client->block_bytes[request->blocks[i]];
+        end += elements_of(client, request->blocks[i]);
     }
     return true;
 }
@@ -316,17 +328,19 @@ static bool fill_payload(struct client *client,
     }
     if (contiguous(client, request)) {
         link_borrow(payload, client->settings.gradients,
-                    offset_of(client, request->blocks[0]), request->bytes);
+                    offset_of(client, request->blocks[0]) * sizeof(float),
+                    request->bytes);
         return true;
     }
     if (!link_reserve(client->peers[request->ps].link, 0, payload,
                       request->bytes))
         return false;
     char *to = link_reserved(payload);
-    const char *from = buffer_data(client->settings.gradients);
+    const float *from = buffer_data(client->settings.gradients);
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
-        memcpy(to, from + offset_of(client, b), client->block_bytes[b]);
+        encoding_write(client->settings.loops, client->settings.wire,
+                       from + offset_of(client, b), elements_of(client, b), to);
         to += client->block_bytes[b];
     }
     return true;
@@ -352,8 +366,9 @@ static bool send_request(struct client *client,
     header.blocks = request->blocks;
     if (request->kind == WINDOW_PULL)
         header.snapshot = client->snapshot;
-    if (request->kind == WINDOW_PUSH_EMPTY)
-        header.encoding = CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
+    header.encoding = request->kind == WINDOW_PUSH_EMPTY
+                          ? CAPSTAN__DATA_HEADER__ENCODING__EMPTY
+                          : encoding_name(wire_of(client, header.snapshot));
     if (!fill_payload(client, request, &payload))
         return false;
     size_t bytes = message_write_data(&header, client->header);
@@ -364,10 +379,11 @@ static bool send_request(struct client *client,
 /* Copies the weights of a reply's awaited blocks into place. Its step is known
  * before anybody who waits for them goes on. */
 static void take_weights(struct client *client,
-                         const Capstan__DataHeader *header, const char *floats,
+                         const Capstan__DataHeader *header, const char *from,
                          int64_t now) {
     const struct layout *layout = client->settings.plan->layout;
-    char *weights = buffer_data(client->settings.weights);
+    float *weights = buffer_data(client->settings.weights);
+    enum job_wire wire = wire_of(client, header->snapshot);
     pthread_mutex_lock(&client->mutex);
     if (header->step > client->global_step)
         client->global_step = header->step;
@@ -376,21 +392,24 @@ static void take_weights(struct client *client,
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
         if (header->snapshot == client->snapshot &&
             window_arrived(client->window, b, header->clock, now)) {
-            memcpy(weights + offset_of(client, b), floats,
-                   client->block_bytes[b]);
+            encoding_read(client->settings.loops, wire, from,
+                          elements_of(client, b),
+                          weights + offset_of(client, b));
             pthread_mutex_lock(&client->mutex);
             if (!--client->missing[p])
                 pthread_cond_signal(&client->arrived);
             pthread_mutex_unlock(&client->mutex);
         }
-        floats += client->block_bytes[b];
+        from += encoding_bytes(wire, elements_of(client, b));
     }
 }
 
-/* Blocks are of this ps and the payload has their size. */
+/* Blocks are of this ps; weights are in what they were asked for, and have
+ * their size. */
 static bool is_sound(const struct client *client, uint32_t ps,
                      const Capstan__DataHeader *header, size_t payload) {
     const struct plan *plan = client->settings.plan;
+    enum job_wire wire = wire_of(client, header->snapshot);
     size_t bytes = 0;
     if (header->run != client->settings.run ||
         header->incarnation != plan->ps[ps].incarnation)
@@ -399,10 +418,11 @@ static bool is_sound(const struct client *client, uint32_t ps,
         if (header->blocks[i] >= plan->layout->num_blocks ||
             plan->block_ps[header->blocks[i]] != ps)
             return false;
-        bytes += client->block_bytes[header->blocks[i]];
+        bytes += encoding_bytes(wire, elements_of(client, header->blocks[i]));
     }
-    bool weights = header->kind == CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
-    return payload == (weights ? bytes : 0);
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__WEIGHTS)
+        return !payload;
+    return header->encoding == encoding_name(wire) && payload == bytes;
 }
 
 static void take_answer(struct client *client, uint32_t ps,

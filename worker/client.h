@@ -25,7 +25,9 @@ struct client_settings {
     const char *inside; /* the ps's link in this process, or NULL */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
-    uint64_t credit;     /* bytes; 0: the default */
+    const struct rule_loops *loops; /* to convert by; NULL: the best */
+    enum job_wire wire;  /* of pushes and of weights but those of snapshots */
+    uint64_t credit;     /* bytes on the wire; 0: the default */
     double step_timeout; /* seconds */
 };
 

@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 #include "worker/arena.h"
 #include "worker/dataset.h"
 #include "worker/evaluation.h"
@@ -167,19 +168,23 @@ static bool wait_all(struct trainer *trainer) {
     return true;
 }
 
-/* First weights: computed, when the ps compute the same, else read. */
+/* First weights: computed, when the ps compute the same, as they would have
+ * been read, else read. */
 static bool first_weights(struct trainer *trainer) {
+    const struct job *job = trainer->settings.job;
     const struct plan *plan = trainer->plan;
     const struct layout *layout = trainer->layout;
     if (plan->pull_first || trainer->from > plan->rounds.start + 1) {
         client_pull(trainer->client, trainer->from - 1, 0);
         return wait_all(trainer);
     }
-    for (uint32_t b = 0; b < layout->num_blocks; b++)
-        layout_init_block(
-            layout, b, trainer->settings.job->seed,
-            trainer->arena.weight_of[layout->blocks[b].parameter] +
-                layout->blocks[b].offset);
+    for (uint32_t b = 0; b < layout->num_blocks; b++) {
+        const struct block *block = &layout->blocks[b];
+        float *weights =
+            trainer->arena.weight_of[block->parameter] + block->offset;
+        layout_init_block(layout, b, job->seed, weights);
+        encoding_round(job->wire, weights, block->elements);
+    }
     return true;
 }
 

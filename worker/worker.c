@@ -114,6 +114,8 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
         .incarnation = member_incarnation(worker->member),
         .rank = worker->rank,
         .inside = worker->settings->ps_inside,
+        .wire = job->wire,
+        .loops = worker->settings->loops,
         .credit = whole ? UINT64_MAX : 0, /* a norm needs all blocks */
         .step_timeout = job->timeouts.step,
     };

@@ -73,6 +73,10 @@ static void check_strategy(const struct job *job, struct problems *problems) {
         problems_add(problems, "strategy.staleness",
                      "found with type \"allreduce\"; allowed there: 0, for "
                      "it is synchronous");
+    if (job->strategy == JOB_ALLREDUCE && job->wire != JOB_FLOAT32)
+        problems_add(problems, "wire",
+                     "found \"bf16\" with strategy.type \"allreduce\"; allowed "
+                     "there: \"float32\"");
     const struct job_checkpoint *checkpoint = &job->checkpoint;
     if (checkpoint->resume == JOB_RESUME_STEP && !checkpoint->dir)
         problems_add(problems, "checkpoint.resume",

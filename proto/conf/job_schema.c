@@ -144,6 +144,7 @@ static const struct job_key keys[] = {
      .field = FIELD(staleness), .least = 0, .most = MANY, .usual = "0"},
     {"strategy.backend", CHOICE(backend, "auto", "gloo", "nccl"),
      .usual = "\"auto\""},
+    {"wire", CHOICE(wire, "float32", "bf16"), .usual = "\"float32\""},
     {"chief", CHOICE(chief, "", "train", "coordinate")},
     {"threads", U32(threads, 1, 1024), .usual = "1"},
     {"workers", U32(workers, 1, PEERS)},

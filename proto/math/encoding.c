@@ -1,32 +1,31 @@
 #include "proto/math/encoding.h"
 
 #include "proto/math/bf16.h"
-#include "proto/math/rule.h"
 
 #include <stdint.h>
 #include <string.h>
 
-static const struct rule_loops *loops(void) {
+static const struct rule_loops *chosen(const struct rule_loops *loops) {
     size_t count;
-    return rule_variants(&count)[0];
+    return loops ? loops : rule_variants(&count)[0];
 }
 
 size_t encoding_bytes(enum job_wire wire, size_t elements) {
     return elements * (wire == JOB_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-void encoding_write(enum job_wire wire, const float *floats, size_t elements,
-                    void *to) {
+void encoding_write(const struct rule_loops *loops, enum job_wire wire,
+                    const float *floats, size_t elements, void *to) {
     if (wire == JOB_BF16)
-        rule_to_bf16(loops(), floats, elements, to);
+        rule_to_bf16(chosen(loops), floats, elements, to);
     else
         memcpy(to, floats, elements * sizeof *floats);
 }
 
-void encoding_read(enum job_wire wire, const void *from, size_t elements,
-                   float *floats) {
+void encoding_read(const struct rule_loops *loops, enum job_wire wire,
+                   const void *from, size_t elements, float *floats) {
     if (wire == JOB_BF16)
-        rule_from_bf16(loops(), from, elements, floats);
+        rule_from_bf16(chosen(loops), from, elements, floats);
     else
         memcpy(floats, from, elements * sizeof *floats);
 }

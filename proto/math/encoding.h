@@ -4,6 +4,7 @@
 #define CAPSTAN_ENCODING_H
 
 #include "proto/conf/job.h"
+#include "proto/math/rule.h"
 #include "proto/wire/data.pb-c.h"
 
 #include <stddef.h>
@@ -11,13 +12,13 @@
 /* Bytes of ELEMENTS floats in WIRE. */
 size_t encoding_bytes(enum job_wire wire, size_t elements);
 
-/* FLOATS go to TO, encoding_bytes of it. */
-void encoding_write(enum job_wire wire, const float *floats, size_t elements,
-                    void *to);
+/* FLOATS go to TO, encoding_bytes of it. LOOPS: NULL for the best. */
+void encoding_write(const struct rule_loops *loops, enum job_wire wire,
+                    const float *floats, size_t elements, void *to);
 
 /* The other way. */
-void encoding_read(enum job_wire wire, const void *from, size_t elements,
-                   float *floats);
+void encoding_read(const struct rule_loops *loops, enum job_wire wire,
+                   const void *from, size_t elements, float *floats);
 
 /* FLOATS become what their reader gets. */
 void encoding_round(enum job_wire wire, float *floats, size_t elements);
