@@ -25,7 +25,7 @@ else ifneq ($(SAN),)
   $(error SAN=$(SAN): address, undefined or thread)
 endif
 
-ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief
+ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
 SOURCES := $(filter-out proto/math/rule_loops.c,$(wildcard $(ROOMS:=/*.c)))
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\

@@ -14,7 +14,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static const uint64_t CREDIT = 64 << 20;
 static const int64_t LOOK_UP_EVERY = 5 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
 
@@ -103,7 +102,8 @@ static bool allocate(struct client *client) {
         .num_ps = plan->num_ps,
         .block_ps = plan->block_ps,
         .block_bytes = client->block_bytes,
-        .credit = client->settings.credit ? client->settings.credit : CREDIT,
+        .credit =
+            client->settings.credit ? client->settings.credit : WINDOW_CREDIT,
         .group_bytes = MESSAGE_GROUP_BYTES,
         .ask_after = TIME_S,
         .retry_after = RETRY_AFTER,
