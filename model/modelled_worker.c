@@ -126,13 +126,17 @@ static bool keeps_back(const struct modelled_worker *worker) {
     return given->clip && given->staleness != 0;
 }
 
+/* Small gradients leave with the larger one that follows. */
 static void announce(struct modelled_worker *worker) {
     const struct layout *layout = layout_of(worker);
-    uint32_t end = worker->announced;
-    if (keeps_back(worker) && worker->parameter > 0)
+    uint32_t at = worker->parameter, end = worker->announced;
+    uint64_t elements = 0;
+    for (uint32_t p = at; p < end; p++)
+        elements += layout->parameters[p].elements;
+    if (at && (keeps_back(worker) || elements < WINDOW_ALONE_FLOATS))
         return;
-    worker->announced = worker->parameter;
-    for (uint32_t p = worker->announced; p < end; p++)
+    worker->announced = at;
+    for (uint32_t p = at; p < end; p++)
         worker->missing[p] = layout->num_blocks_of[p];
     exchange(worker);
 }
@@ -224,13 +228,9 @@ static void grant(struct modelled_worker *worker) {
 }
 
 /* Neighbouring blocks lie side by side and leave without a copy. */
-static bool is_gathered(const struct modelled_worker *worker) {
-    const struct window_request *request = &worker->request;
-    const struct block *blocks = layout_of(worker)->blocks;
+static bool is_gathered(const struct window_request *request) {
     for (uint32_t i = 1; i < request->count; i++)
-        if (request->blocks[i] != request->blocks[i - 1] + 1 ||
-            blocks[request->blocks[i]].parameter !=
-                blocks[request->blocks[i - 1]].parameter)
+        if (request->blocks[i] != request->blocks[i - 1] + 1)
             return true;
     return false;
 }
@@ -252,7 +252,7 @@ static void pushed(void *context) {
 
 static void push(struct modelled_worker *worker) {
     const struct model_costs *costs = &worker->stage->given.costs;
-    double byte = is_gathered(worker) ? costs->copy_byte : 0;
+    double byte = is_gathered(&worker->request) ? costs->copy_byte : 0;
     machine_run(&worker->exchanging,
                 costs->message + byte * (double)worker->request.bytes, pushed,
                 worker);

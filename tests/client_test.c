@@ -410,7 +410,7 @@ static void *push_once(void *argument) {
     for (int i = 0; i < 64; i++)
         gradients[i] = 1 + (float)i * 0x1p-12f;
     for (uint32_t p = 0; p < SERVICE_BLOCKS; p++)
-        client_announce(fixture->client, p, 1, false);
+        client_announce(fixture->client, p, 1, 1, false);
     fixture->right = wait_all(fixture);
     for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
         uint64_t at =

@@ -9,6 +9,7 @@
 #include "worker/mlp.h"
 #include "worker/ops.h"
 #include "worker/sampler.h"
+#include "worker/window.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -17,7 +18,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { MAX_REPORTS = 8, ALONE_FLOATS = 16 << 10 };
+enum { MAX_REPORTS = 8 };
 
 struct trainer {
     struct trainer_settings settings;
@@ -220,7 +221,7 @@ static void done(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
     trainer->unsaid++;
     trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
-    if (trainer->unsaid_elements < ALONE_FLOATS && parameter > 0)
+    if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0)
         return;
     client_announce(trainer->client, parameter, trainer->unsaid, trainer->clock,
                     false);

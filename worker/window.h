@@ -9,7 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WINDOW_MAX_BLOCKS = 1024 };         /* in one request */
+enum {
+    WINDOW_MAX_BLOCKS = 1024,      /* in one request */
+    WINDOW_ALONE_FLOATS = 16 << 10 /* a smaller gradient is announced with the
+                                      next one */
+};
 #define WINDOW_CREDIT (UINT64_C(64) << 20) /* credit, as trainers set it */
 
 /* Arrays are borrowed. */

@@ -1,0 +1,219 @@
+#include "model/probe.h"
+
+#include "proto/base/time.h"
+#include "proto/math/rule.h"
+#include "proto/wire/link.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SMALL = 64,
+    LARGE = 256 << 10,
+    FRAME_LIMIT = 4 << 20,
+    POOL = 16 << 20, /* more than a core's own caches */
+    PIECES = POOL / LARGE,
+    FLOATS = LARGE / 4,
+    THREADS = 4, /* that a message passes: two at each end */
+};
+static const int64_t SILENCE = 5 * TIME_S;
+
+/* Two ends in this process, each with a thread of its own for its bytes. */
+struct line {
+    void *zmq[2];
+    struct link *server, *client;
+    struct buffer *buffer;
+    uint32_t peer; /* the client, as the server knows it */
+};
+
+static double processor_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void close_line(struct line *line) {
+    link_close(&line->client);
+    link_close(&line->server);
+    buffer_release(&line->buffer);
+    for (int i = 0; i < 2; i++)
+        if (line->zmq[i])
+            zmq_ctx_term(line->zmq[i]);
+}
+
+static enum status open_line(struct line *line, struct failure *why) {
+    struct link_settings settings = {.max_frame = FRAME_LIMIT};
+    char address[32];
+    *line = (struct line){.zmq = {zmq_ctx_new(), zmq_ctx_new()}};
+    line->buffer = buffer_open(LARGE, NULL, NULL);
+    if (!line->zmq[0] || !line->zmq[1] || !line->buffer)
+        return status_fail(why, STATUS_RETRY, "no memory to measure messages");
+    enum status status =
+        link_open(&line->server, line->zmq[0], LINK_SERVER, &settings, why);
+    if (!status)
+        status = link_bind(line->server, 0, why);
+    if (!status)
+        status =
+            link_open(&line->client, line->zmq[1], LINK_CLIENT, &settings, why);
+    if (status)
+        return status;
+    snprintf(address, sizeof address, "127.0.0.1:%u", link_port(line->server));
+    return link_connect(line->client, address, why);
+}
+
+/* Waits until a frame is at LINK and takes it; its sender is *PEER. */
+static bool receive(struct link *link, uint32_t *peer) {
+    int64_t deadline = time_now() + SILENCE;
+    struct link_frame frame;
+    while (!link_view(link, &frame)) {
+        zmq_pollitem_t items[LINK_POLL_ITEMS];
+        int count = link_poll_items(link, items);
+        int64_t now = time_now();
+        if (now >= deadline)
+            return false;
+        zmq_poll(items, count, time_poll_ms(now, deadline));
+    }
+    *peer = frame.peer;
+    link_release(&frame);
+    return true;
+}
+
+static bool send(struct line *line, struct link *link, size_t bytes) {
+    static const char header[32] = {0};
+    struct link_payload payload;
+    link_borrow(&payload, line->buffer, 0, bytes);
+    return link_commit(link, link == line->server ? line->peer : 0, header,
+                       sizeof header, &payload);
+}
+
+/* There and back. */
+static bool exchange(struct line *line, size_t bytes) {
+    uint32_t ignored;
+    return send(line, line->client, bytes) &&
+           receive(line->server, &line->peer) &&
+           send(line, line->server, bytes) && receive(line->client, &ignored);
+}
+
+/* The first message leaves when the connection stands. */
+static bool greet(struct line *line) {
+    int64_t deadline = time_now() + SILENCE;
+    while (!send(line, line->client, SMALL)) {
+        zmq_pollitem_t items[LINK_POLL_ITEMS];
+        int count = link_poll_items(line->client, items);
+        if (time_now() >= deadline)
+            return false;
+        zmq_poll(items, count, 1);
+    }
+    return receive(line->server, &line->peer);
+}
+
+/* Processor seconds of one message of BYTES; below 0: silence. */
+static double cost_of(struct line *line, size_t bytes, double seconds) {
+    int64_t end = time_now() + time_from_seconds(seconds);
+    uint64_t count = 0;
+    double before = processor_seconds();
+    do {
+        if (!exchange(line, bytes))
+            return -1;
+        count++;
+    } while (time_now() < end);
+    return (processor_seconds() - before) / (2 * (double)count);
+}
+
+static enum status probe_messages(struct model_costs *costs, double seconds,
+                                  struct failure *why) {
+    struct line line;
+    enum status status = open_line(&line, why);
+    double small = -1, large = -1;
+    if (!status && greet(&line) && cost_of(&line, LARGE, seconds / 8) >= 0) {
+        small = cost_of(&line, SMALL, seconds / 3);
+        large = cost_of(&line, LARGE, seconds / 2);
+    }
+    close_line(&line);
+    if (!status && (small < 0 || large < 0))
+        status = status_fail(why, STATUS_RETRY,
+                             "no message came over 127.0.0.1 for %.0f s",
+                             time_to_seconds(SILENCE));
+    double bytes = large > small ? (large - small) / (LARGE - SMALL) : 0;
+    costs->message = small / THREADS;
+    costs->send_byte = costs->receive_byte = bytes / 2;
+    return status;
+}
+
+struct pools {
+    float *weights, *gradients;
+    float *state[RULE_MAX_SLOTS];
+};
+
+/* Seconds of a byte in an update by RULE of COUNT gradients; of a copy, when
+ * COUNT is 0. Each piece was last touched a whole pool ago. */
+static double pass(const struct pools *pools, const struct optimizer *rule,
+                   unsigned count, double seconds) {
+    size_t variants;
+    const struct rule_loops *loops = rule_variants(&variants)[0];
+    int64_t end = time_now() + time_from_seconds(seconds);
+    double before = processor_seconds();
+    uint64_t passes = 0;
+    do {
+        size_t at = passes++ % PIECES * FLOATS;
+        const void *gradients[4];
+        for (unsigned i = 0; i < 4; i++)
+            gradients[i] =
+                pools->gradients + (at + i * (POOL / 16)) % (POOL / 4);
+        struct rule_update update = {.step = 1,
+                                     .rate = 1e-3,
+                                     .scale = 1,
+                                     .elements = FLOATS,
+                                     .num_gradients = count,
+                                     .gradients = gradients,
+                                     .weights = pools->weights + at,
+                                     .weights_out = pools->weights + at};
+        for (unsigned i = 0; i < rule_slots(rule); i++)
+            update.state[i] = update.state_out[i] = pools->state[i] + at;
+        if (count)
+            rule_apply(loops, rule, &update);
+        else
+            memcpy(pools->weights + at, pools->gradients + at, LARGE);
+    } while (time_now() < end);
+    return (processor_seconds() - before) / (double)passes / LARGE;
+}
+
+static void close_pools(struct pools *pools) {
+    free(pools->weights);
+    free(pools->gradients);
+    for (int i = 0; i < RULE_MAX_SLOTS; i++)
+        free(pools->state[i]);
+}
+
+static enum status probe_updates(struct model_costs *costs,
+                                 const struct optimizer *rule, double seconds,
+                                 struct failure *why) {
+    struct pools pools = {.weights = calloc(1, POOL),
+                          .gradients = calloc(1, POOL)};
+    bool memory = pools.weights && pools.gradients;
+    for (unsigned i = 0; memory && i < rule_slots(rule); i++) {
+        pools.state[i] = calloc(1, POOL);
+        memory = pools.state[i];
+    }
+    if (memory) {
+        (void)pass(&pools, rule, 4, seconds / 8); /* touches all of it */
+        costs->copy_byte = pass(&pools, rule, 0, seconds / 4);
+        double one = pass(&pools, rule, 1, seconds / 4);
+        double four = pass(&pools, rule, 4, seconds / 4);
+        costs->gradient_byte = four > one ? (four - one) / 3 : 0;
+        costs->update_byte =
+            one > costs->gradient_byte ? one - costs->gradient_byte : 0;
+    }
+    close_pools(&pools);
+    return memory
+               ? STATUS_OK
+               : status_fail(why, STATUS_RETRY, "no memory to measure updates");
+}
+
+enum status probe_costs(struct model_costs *costs, const struct optimizer *rule,
+                        double seconds, struct failure *why) {
+    enum status status = probe_messages(costs, seconds / 2, why);
+    return status ? status : probe_updates(costs, rule, seconds / 2, why);
+}

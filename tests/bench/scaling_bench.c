@@ -1,0 +1,228 @@
+/* Whole training runs on this machine, by ps and workers, beside the simulated
+ * ones: the costs of a message, a byte and an update are measured alone and
+ * then scaled by one number, so that the first case is met; the others are
+ * predicted. Usage: scaling_bench [repeats] [seconds a run] [batch] */
+#include "model/model.h"
+#include "model/probe.h"
+#include "proto/conf/job.h"
+#include "proto/wire/message.h"
+#include "worker/mlp.h"
+#include "worker/pace.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CASES = 9, MOST = 31, MOST_PARAMETERS = 2 * JOB_MAX_LAYERS };
+
+static const char data[] =
+    "{\"model\":{\"type\":\"mlp\",\"layers\":[784,512,512,10]},"
+    "\"data\":{\"format\":\"idx\",\"dir\":\"/usr/share/datasets/fashion-mnist\","
+    "\"train\":[\"train-images-idx3-ubyte.gz\",\"train-labels-idx1-ubyte.gz\"]},"
+    "\"optimizer\":{\"type\":\"SGD\",\"params\":{\"lr\":0.05}},"
+    "\"train_micro_batch_size_per_gpu\":%d,\"steps\":%d}\n";
+
+struct run_case {
+    int ps, workers;
+    bool asynchronous;
+    double rates[MOST], measured, simulated;
+};
+
+struct bench {
+    char folder[64], path[128];
+    struct job *job;
+    struct layout *layout;
+    double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
+    struct model_costs costs;
+    int batch;
+};
+
+static int ascending(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median(double *values, int count) {
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return count % 2 ? values[count / 2]
+                     : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+static bool write_job(const struct bench *bench, int steps) {
+    FILE *job = fopen(bench->path, "w");
+    if (!job)
+        return false;
+    fprintf(job, data, bench->batch, steps);
+    return !fclose(job);
+}
+
+/* Steps a second of one run, or -1 with what the run said. */
+static double run_once(const struct bench *bench, const struct run_case *one) {
+    const char *program = getenv("CAPSTAN");
+    char command[1024];
+    snprintf(command, sizeof command,
+             "%s local --ps %d --workers %d %s --set strategy.staleness=%s "
+             "--json 2>%s/log || cat %s/log >&2",
+             program ? program : "build/capstan", one->ps, one->workers,
+             bench->path, one->asynchronous ? "inf" : "0", bench->folder,
+             bench->folder);
+    FILE *output = popen(command, "r");
+    json_t *object = output ? json_loadf(output, 0, NULL) : NULL;
+    if (output)
+        pclose(output);
+    double rate =
+        json_number_value(json_object_get(object, "steps_per_second"));
+    json_decref(object);
+    return rate > 0 ? rate : -1;
+}
+
+static bool measure(const struct bench *bench, struct run_case *cases,
+                    int repeats, double seconds) {
+    double guess = 400;
+    for (int i = 0; i < repeats; i++)
+        for (int c = 0; c < CASES; c++) {
+            double expected = i ? cases[c].rates[0] : guess / cases[c].workers;
+            int steps = 100 + (int)(seconds * expected);
+            if (!write_job(bench, steps))
+                return false;
+            cases[c].rates[i] = run_once(bench, &cases[c]);
+            if (cases[c].rates[i] < 0)
+                return false;
+        }
+    for (int c = 0; c < CASES; c++)
+        cases[c].measured = median(cases[c].rates, repeats);
+    return true;
+}
+
+static enum status prepare(struct bench *bench, struct failure *why) {
+    struct parameter parameters[MOST_PARAMETERS];
+    struct pace pace = {bench->forward, bench->backward, 1};
+    struct job_source source = {.path = bench->path};
+    enum status status = job_load(&bench->job, &source, NULL, why);
+    if (!status)
+        status = job_solve_batch(bench->job, 1, why);
+    if (status)
+        return status;
+    uint32_t count = mlp_parameters(&bench->job->model, parameters);
+    status = layout_build(&bench->layout, parameters, count, why);
+    if (!status)
+        status = pace_measure(&pace, bench->job, 2, 1, why);
+    bench->crowded = pace.crowded;
+    return status ? status
+                  : probe_costs(&bench->costs, &bench->job->optimizer, 1, why);
+}
+
+/* Steps a second with costs SCALE times those measured alone. */
+static double simulate(const struct bench *bench, const struct run_case *one,
+                       double scale) {
+    const struct model_costs *costs = &bench->costs;
+    struct model_case given = {
+        .num_ps = (uint32_t)one->ps,
+        .num_workers = (uint32_t)one->workers,
+        .layout = bench->layout,
+        .forward = bench->forward,
+        .backward = bench->backward,
+        .costs = {.step = 0,
+                  .message = scale * costs->message,
+                  .send_byte = scale * costs->send_byte,
+                  .receive_byte = scale * costs->receive_byte,
+                  .copy_byte = scale * costs->copy_byte,
+                  .update_byte = scale * costs->update_byte,
+                  .gradient_byte = scale * costs->gradient_byte},
+        .staleness = one->asynchronous ? MODEL_ASYNCHRONOUS : 0,
+        .place = MODEL_ONE,
+        .group_bytes = MESSAGE_GROUP_BYTES,
+        .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
+        .crowded = bench->crowded,
+        .jitter = 0.05,
+        .seed = 1,
+        .warm = 5,
+        .rounds = 100,
+    };
+    struct model_result result;
+    struct failure why;
+    if (model_run(&given, &result, &why)) {
+        fprintf(stderr, "%s\n", why.text);
+        return NAN;
+    }
+    return result.rate;
+}
+
+/* The scale at which CASE is met, by halving: more cost is never faster. */
+static double calibrate(const struct bench *bench, const struct run_case *one) {
+    double low = 0, high = 64;
+    for (int i = 0; i < 40; i++) {
+        double middle = (low + high) / 2;
+        if (simulate(bench, one, middle) > one->measured)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (low + high) / 2;
+}
+
+static void print_table(const struct bench *bench, struct run_case *cases,
+                        int repeats) {
+    double scale = calibrate(bench, &cases[0]);
+    printf("scaling, steps/s          measured    min    max  simulated  "
+           "difference  (costs x %.2f)\n",
+           scale);
+    for (int c = 0; c < CASES; c++) {
+        struct run_case *one = &cases[c];
+        double simulated = simulate(bench, one, scale);
+        printf(
+            "%d ps %d worker%s %-12s %8.1f %6.1f %6.1f %10.1f %+10.1f %%%s\n",
+            one->ps, one->workers, one->workers > 1 ? "s" : " ",
+            one->asynchronous ? "asynchronous" : "synchronous", one->measured,
+            one->rates[0], one->rates[repeats - 1], simulated,
+            100 * (simulated / one->measured - 1), c ? "" : "  (fitted)");
+    }
+}
+
+static void print_costs(const struct bench *bench) {
+    const struct model_costs *costs = &bench->costs;
+    double computing = 0;
+    for (uint32_t p = 0; p < bench->layout->num_parameters; p++)
+        computing += bench->forward[p] + bench->backward[p];
+    printf("measured alone: computing %.3f ms a step (%.2f of the speed with "
+           "all cores busy), message %.1f us in each thread, byte %.3f ns sent "
+           "or received, %.3f copied, %.3f updated, %.3f a gradient\n",
+           1e3 * computing, bench->crowded, 1e6 * costs->message,
+           1e9 * costs->send_byte, 1e9 * costs->copy_byte,
+           1e9 * costs->update_byte, 1e9 * costs->gradient_byte);
+}
+
+int main(int argc, char **argv) {
+    int repeats = argc > 1 ? atoi(argv[1]) : 5;
+    double seconds = argc > 2 ? atof(argv[2]) : 3;
+    struct bench bench = {.folder = "/tmp/capstan-bench-XXXXXX",
+                          .batch = argc > 3 ? atoi(argv[3]) : 32};
+    struct run_case cases[CASES] = {
+        {1, 2, false, {0}, 0, 0}, {1, 1, false, {0}, 0, 0},
+        {2, 2, false, {0}, 0, 0}, {1, 4, false, {0}, 0, 0},
+        {2, 4, false, {0}, 0, 0}, {4, 4, false, {0}, 0, 0},
+        {1, 8, false, {0}, 0, 0}, {8, 8, false, {0}, 0, 0},
+        {1, 2, true, {0}, 0, 0},
+    };
+    char command[256];
+    struct failure why = {0};
+    if (repeats < 1 || repeats > MOST || !(seconds > 0) || bench.batch < 1 ||
+        !mkdtemp(bench.folder))
+        return 2;
+    snprintf(bench.path, sizeof bench.path, "%s/job.json", bench.folder);
+    bool measured = write_job(&bench, 1) && !prepare(&bench, &why) &&
+                    measure(&bench, cases, repeats, seconds);
+    if (measured) {
+        print_costs(&bench);
+        print_table(&bench, cases, repeats);
+    } else if (why.text[0]) {
+        fprintf(stderr, "%s\n", why.text);
+    }
+    layout_free(&bench.layout);
+    job_free(&bench.job);
+    snprintf(command, sizeof command, "rm -rf %s", bench.folder);
+    return system(command) || !measured;
+}
