@@ -1,5 +1,7 @@
 /* The program: the verb, signals, the ZeroMQ context, one to three roles as
  * threads, the exit. */
+#include "chief/bench.h"
+#include "chief/bench_table.h"
 #include "chief/chief.h"
 #include "chief/ckpt.h"
 #include "chief/info.h"
@@ -12,6 +14,7 @@
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "ps/ps.h"
+#include "worker/bench_client.h"
 #include "worker/evaluator.h"
 #include "worker/worker.h"
 
@@ -30,7 +33,7 @@
 #include <zmq.h>
 
 enum { MAX_ROLES = 3, MAX_SOCKETS = 16384, END_WITH_CHIEF_MS = 500 };
-static const double JOIN_TIMEOUT = 600;
+static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30;
 
 /* One role of this process, on a thread of its own. */
 struct role {
@@ -48,6 +51,8 @@ struct role {
     struct cluster_task ps_address;
     struct worker_settings worker;
     struct evaluator_settings evaluator;
+    struct bench_client_settings bench;
+    char *result; /* the bench's, or NULL */
 };
 
 struct process {
@@ -75,6 +80,10 @@ static enum status run_worker(struct role *role) {
 
 static enum status run_evaluator(struct role *role) {
     return evaluator_run(&role->evaluator, &role->why);
+}
+
+static enum status run_bench(struct role *role) {
+    return bench_client_run(&role->bench, &role->result, &role->why);
 }
 
 static void *run_role(void *argument) {
@@ -115,6 +124,8 @@ static struct role *add_role(struct process *process, const char *name,
     role->done = process->done;
     int ends[2] = {-1, -1};
     log_open(&role->log, name, index);
+    role->log.quiet = process->options->verb == OPTIONS_BENCH &&
+                      !process->options->bench.verbose;
     if (pipe2(ends, O_NONBLOCK | O_CLOEXEC))
         log_warning(&role->log, "no pipe: signals are not heard");
     role->interrupts = ends[0];
@@ -253,7 +264,9 @@ static enum status compose_chief(struct process *process, struct failure *why) {
     const struct cluster *cluster = process->cluster;
     struct role *role = add_role(process, "chief", -1, run_chief);
     say_who(process, role);
-    enum status status = load_job(process, &role->log, why);
+    enum status status = process->options->verb == OPTIONS_BENCH
+                             ? bench_job(&process->job, process->options, why)
+                             : load_job(process, &role->log, why);
     if (status)
         return status;
     bool trains = chief_trains(process);
@@ -276,7 +289,8 @@ static enum status compose_chief(struct process *process, struct failure *why) {
         .num_workers = workers,
         .num_ps = num_ps ? num_ps : 1,
         .join_timeout = join_timeout(process),
-        .json = process->options->json,
+        .json =
+            process->options->json && process->options->verb != OPTIONS_BENCH,
         .interrupts = role->interrupts,
     };
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
@@ -301,6 +315,30 @@ static enum status compose_evaluator(struct process *process) {
         .interrupts = role->interrupts,
     };
     return STATUS_OK;
+}
+
+static void add_bench_client(struct process *process,
+                             const struct reference *reference) {
+    const struct cluster *cluster = process->cluster;
+    const struct bench_options *bench = &process->options->bench;
+    struct role *role =
+        add_role(process, "bench", (int)cluster->index, run_bench);
+    role->bench = (struct bench_client_settings){
+        .zmq = process->zmq,
+        .log = &role->log,
+        .index = cluster->index,
+        .chief = cluster_chief(cluster),
+        .sizes = bench->sizes,
+        .num_sizes = bench->num_sizes,
+        .repeats = bench->repeats,
+        .seconds = bench->seconds,
+        .requests = bench->requests,
+        .timeout = BENCH_SILENCE,
+        .ps_pids = getenv(LAUNCH_PS_PIDS),
+        .reference = reference,
+        .join_timeout = join_timeout(process),
+        .interrupts = role->interrupts,
+    };
 }
 
 static enum status compose(struct process *process, struct failure *why) {
@@ -465,6 +503,84 @@ static enum status check_local(const struct options *options,
     return status ? status : job_solve_batch(*job, trainers, why);
 }
 
+static void find_program(char *program, size_t size) {
+    if (readlink("/proc/self/exe", program, size - 1) < 0)
+        snprintf(program, size, "/proc/self/exe");
+}
+
+/* The part of a bench that the environment describes. The reference forks, so
+ * it comes before all threads. */
+static enum status play_bench(struct process *process, struct failure *why) {
+    const struct cluster *cluster = process->cluster;
+    struct reference reference = {0};
+    bool client = cluster->role == CLUSTER_WORKER;
+    enum status status = STATUS_OK;
+    if (cluster_is_chief(cluster) ? client : cluster->role == CLUSTER_EVALUATOR)
+        status = status_fail(why, STATUS_CONFIG,
+                             "capstan bench needs a chief, ps and a worker in "
+                             "the cluster description");
+    if (!status && client)
+        status = reference_start(&reference, why);
+    if (!status)
+        status = open_process(process, why);
+    if (!status && client)
+        add_bench_client(process, &reference);
+    else if (!status)
+        status = compose(process, why);
+    if (status) {
+        fprintf(stderr, "error: %s\n", why->text);
+    } else {
+        status = play(process, why);
+        zmq_ctx_term(process->zmq);
+    }
+    reference_stop(&reference);
+    return status;
+}
+
+static void show_result(const struct options *options, char *result) {
+    if (result && options->json)
+        puts(result);
+    else if (result)
+        bench_table_print(stdout, result);
+    fflush(stdout);
+    free(result);
+}
+
+static enum status launch_bench(const struct options *options,
+                                struct failure *why) {
+    struct log log;
+    int code = STATUS_FAILED;
+    char program[4096] = "";
+    log_open(&log, "bench", -1);
+    find_program(program, sizeof program);
+    enum status status = bench_local(options, program, &log, &code, why);
+    if (status)
+        log_error(&log, "%s", why->text);
+    return status ? status : (enum status)code;
+}
+
+static enum status verb_bench(const struct options *options,
+                              struct failure *why) {
+    struct process process = {.options = options};
+    enum status status = STATUS_OK;
+    if (options->bench.lane == BENCH_LANE_SHM)
+        status = status_fail(why, STATUS_CONFIG,
+                             "--lane shm: this build has tcp only");
+    if (!status)
+        status = cluster_resolve(&process.cluster, &options->flags, environment,
+                                 NULL, why);
+    if (status) {
+        fprintf(stderr, "error: %s\n", why->text);
+        return status;
+    }
+    status = process.cluster->local ? launch_bench(options, why)
+                                    : play_bench(&process, why);
+    show_result(options, process.roles[0].result);
+    job_free(&process.job);
+    cluster_free(&process.cluster);
+    return status;
+}
+
 static enum status verb_local(const struct options *options,
                               struct failure *why) {
     char *arguments[2 * OPTIONS_MAX_SETS + 8] = {0}, deepspeed[4096];
@@ -487,8 +603,7 @@ static enum status verb_local(const struct options *options,
         return status;
     }
     char program[4096] = "";
-    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
-        snprintf(program, sizeof program, "/proc/self/exe");
+    find_program(program, sizeof program);
     local_arguments(options, arguments, deepspeed, sizeof deepspeed);
     struct launch_options launch = {.program = program,
                                     .num_ps = options->num_ps,
@@ -553,7 +668,7 @@ int main(int argc, char **argv) {
                                                      struct failure *) = {
         [OPTIONS_RUN] = verb_run,         [OPTIONS_LOCAL] = verb_local,
         [OPTIONS_CLUSTER] = verb_cluster, [OPTIONS_CKPT] = verb_ckpt,
-        [OPTIONS_INFO] = verb_info,
+        [OPTIONS_INFO] = verb_info,       [OPTIONS_BENCH] = verb_bench,
     };
     struct options options;
     struct failure why = {0};

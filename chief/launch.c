@@ -110,6 +110,18 @@ static enum status configure(struct launch *launch, struct failure *why) {
     return STATUS_OK;
 }
 
+/* In the child: the ps that run already, for a worker to look at. */
+static void list_ps(const struct launch *launch) {
+    char list[16384] = "";
+    size_t used = 0;
+    for (unsigned i = 1; i <= launch->options->num_ps; i++)
+        if (launch->processes[i].pid && used + 16 < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%d",
+                                     used ? "," : "",
+                                     (int)launch->processes[i].pid);
+    setenv(LAUNCH_PS_PIDS, list, 1);
+}
+
 /* In the child: nothing but its own task describes a cluster. */
 static void set_environment(const struct process *process) {
     static const char *const others[] = {
@@ -134,7 +146,10 @@ static void detach(const struct launch *launch, const struct process *process,
         dup2(nothing, STDIN_FILENO);
     if (nothing > STDERR_FILENO)
         close(nothing);
-    if (process != launch->processes)
+    bool speaks = launch->options->workers_speak
+                      ? !strcmp(process->type, "worker")
+                      : process == launch->processes;
+    if (!speaks)
         dup2(STDERR_FILENO, STDOUT_FILENO);
     sigaction(SIGCHLD, &launch->child_before, NULL);
     sigprocmask(SIG_SETMASK, &launch->mask_before, NULL);
@@ -142,15 +157,17 @@ static void detach(const struct launch *launch, const struct process *process,
 
 /* "capstan run", and the chief's arguments; the list is the caller's. */
 static const char **run_command(const struct launch *launch, bool chief) {
-    char *const *extra = launch->options->run_arguments;
+    const struct launch_options *options = launch->options;
+    char *const *extra = options->run_arguments;
+    bool takes = chief || options->arguments_for_all;
     size_t count = 0;
-    while (chief && extra && extra[count])
+    while (takes && extra && extra[count])
         count++;
     const char **command = calloc(count + 3, sizeof *command);
     if (!command)
         return NULL;
     command[0] = "capstan";
-    command[1] = "run";
+    command[1] = options->verb ? options->verb : "run";
     if (count)
         memcpy(command + 2, extra, count * sizeof *command);
     return command;
@@ -165,6 +182,7 @@ static enum status start(struct launch *launch, struct process *process,
     if (pid == 0) {
         detach(launch, process, launcher);
         set_environment(process);
+        list_ps(launch);
         execv(program, (char *const *)command);
         log_error(launch->options->log, "%s: starting %s: %s", process->name,
                   program, strerror(errno));

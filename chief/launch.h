@@ -1,25 +1,35 @@
 /* A whole cluster on this machine: a chief, servers and workers, each a
- * process of `capstan run` with the TF_CONFIG of its task. */
+ * process of `capstan run` (or of another verb) with the TF_CONFIG of its
+ * task. */
 #ifndef CAPSTAN_LAUNCH_H
 #define CAPSTAN_LAUNCH_H
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 
+#include <stdbool.h>
+
+#define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
+
 struct launch_options {
     const char *program; /* the capstan binary; /proc/self/exe will do */
+    const char *verb;    /* that all play; NULL: "run" */
+    bool workers_speak;  /* to standard output, in place of the chief */
+    bool arguments_for_all;
     unsigned num_ps, num_workers;
-    char *const
-        *run_arguments;    /* the chief's, after `run`: the job's path and
-                              flags, NULL-terminated; the others get none */
-    double grace, stop;    /* seconds, as in the job's timeouts */
-    const struct log *log; /* borrowed; NULL: silence */
+    char *const *run_arguments; /* the chief's, after the verb: the job's path
+                                   and flags, NULL-terminated; the others get
+                                   none unless arguments_for_all */
+    double grace, stop;         /* seconds, as in the job's timeouts */
+    const struct log *log;      /* borrowed; NULL: silence */
 };
 
 /* Starts the cluster and returns when its last process has ended.
  *
  * Only the chief writes to standard output; standard input is nobody's. What
  * else describes a cluster in the environment is hidden from the processes.
+ * Workers find the process numbers of the ps, in order and separated by commas,
+ * in the variable LAUNCH_PS_PIDS.
  * SIGTERM and SIGINT go on to the chief alone, which then has GRACE + STOP
  * before SIGKILL. When the chief is gone, the others have STOP, or half a
  * second when it failed, then SIGTERM and STOP again, then SIGKILL; who needed

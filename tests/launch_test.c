@@ -94,27 +94,30 @@ static void undo(int fd, int saved, char *text, size_t size) {
     close(saved);
 }
 
-static enum status launch(struct stage_set *set, unsigned num_ps,
-                          unsigned num_workers, double seconds) {
+static enum status launch_with(struct stage_set *set,
+                               struct launch_options *options) {
     const struct log log = {.who = "local"};
     char job[] = "job.json", flag[] = "--set", value[] = "seed=2 3";
     char *const arguments[] = {job, flag, value, NULL};
-    const struct launch_options options = {
-        .program = set->program,
-        .num_ps = num_ps,
-        .num_workers = num_workers,
-        .run_arguments = arguments,
-        .grace = seconds,
-        .stop = seconds,
-        .log = &log,
-    };
+    options->program = set->program;
+    options->run_arguments = arguments;
+    options->log = &log;
     fflush(stdout);
     int error = divert(set, STDERR_FILENO, "stderr");
     int output = divert(set, STDOUT_FILENO, "stdout");
-    enum status status = launch_run(&options, &set->exit_code, &set->why);
+    enum status status = launch_run(options, &set->exit_code, &set->why);
     undo(STDOUT_FILENO, output, set->out, sizeof set->out);
     undo(STDERR_FILENO, error, set->log, sizeof set->log);
     return status;
+}
+
+static enum status launch(struct stage_set *set, unsigned num_ps,
+                          unsigned num_workers, double seconds) {
+    struct launch_options options = {.num_ps = num_ps,
+                                     .num_workers = num_workers,
+                                     .grace = seconds,
+                                     .stop = seconds};
+    return launch_with(set, &options);
 }
 
 static void expect_logged(const struct stage_set *set, const char *text) {
@@ -230,6 +233,27 @@ static void standard_output_is_the_chiefs_and_input_nobodys(void **state) {
 }
 
 /* A terminal's Ctrl-C goes to the launcher's process group. */
+static void another_verb_gives_its_words_to_all_and_workers_speak(
+    void **state) {
+    struct stage_set *set = *state;
+    struct launch_options options = {.verb = "bench",
+                                     .workers_speak = true,
+                                     .arguments_for_all = true,
+                                     .num_ps = 2,
+                                     .num_workers = 1,
+                                     .grace = 60,
+                                     .stop = 60};
+    play(set, "echo \"$me $1 $2\"\n"
+              "case $me in worker)\n"
+              "for pid in $(echo $CAPSTAN_PS_PIDS | tr , ' '); do\n"
+              "echo $pid > pid-$pid; done ;; esac");
+    assert_int_equal(launch_with(set, &options), STATUS_OK);
+    assert_string_equal(set->out, "worker bench job.json\n");
+    expect_logged(set, "chief bench job.json");
+    expect_logged(set, "ps bench job.json");
+    assert_int_equal(count_files(set, "pid-*"), 2);
+}
+
 static void every_process_heads_a_group_of_its_own(void **state) {
     struct stage_set *set = *state;
     play(set, "[ $(cut -d ' ' -f 5 /proc/$$/stat) = $$ ] && : > head-$$\n"
@@ -395,6 +419,7 @@ int main(void) {
         WITH_SET(every_process_gets_its_own_task_of_one_cluster),
         WITH_SET(the_chief_alone_gets_the_job),
         WITH_SET(standard_output_is_the_chiefs_and_input_nobodys),
+        WITH_SET(another_verb_gives_its_words_to_all_and_workers_speak),
         WITH_SET(every_process_heads_a_group_of_its_own),
         WITH_SET(the_exit_code_is_the_chiefs),
         WITH_SET(a_killed_chief_is_named_with_its_signal),

@@ -44,6 +44,19 @@ static void no_log_is_silence(void **state) {
     assert_string_equal(wire_fixture_said(fixture), "");
 }
 
+static void a_quiet_log_says_only_what_is_wrong(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct log log;
+    wire_fixture_listen(fixture);
+    log_open(&log, "ps", 1);
+    log.quiet = true;
+    log_info(&log, "unheard");
+    log_warning(&log, "late");
+    const char *said = wire_fixture_said(fixture);
+    assert_null(strstr(said, "unheard"));
+    assert_non_null(strstr(said, " ps 1: warning: late\n"));
+}
+
 static void a_long_text_is_cut_and_still_one_line(void **state) {
     struct wire_fixture *fixture = *state;
     char text[9000];
@@ -69,6 +82,7 @@ int main(void) {
         cmocka_unit_test(a_line_has_time_role_and_index_before_its_text),
         cmocka_unit_test(an_index_below_zero_is_left_out),
         cmocka_unit_test(no_log_is_silence),
+        cmocka_unit_test(a_quiet_log_says_only_what_is_wrong),
         cmocka_unit_test(a_long_text_is_cut_and_still_one_line),
         cmocka_unit_test(the_progress_bar_of_a_terminal_is_cleared_first),
     };

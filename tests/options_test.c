@@ -80,6 +80,24 @@ static void run_takes_a_job_and_the_flags_of_legacy_scripts(void **state) {
     assert_null(sound("run")->job);
 }
 
+static void bench_takes_its_flags_and_keeps_the_words(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("bench --sizes 64,1M --lane tcp --ps 2 --repeats=3 --json");
+    assert_int_equal(options->verb, OPTIONS_BENCH);
+    assert_int_equal(options->bench.num_sizes, 2);
+    assert_int_equal(options->bench.sizes[1], 1 << 20);
+    assert_int_equal(options->bench.repeats, 3);
+    assert_int_equal(options->num_ps, 2);
+    assert_true(options->json);
+    assert_string_equal(options->words[0], "--sizes");
+    assert_int_equal(sound("bench")->bench.num_sizes, 6);
+    wrong("bench --sizes 5", "multiples of 4");
+    wrong("bench --lane=udp", "tcp, shm or auto, not 'udp'; `capstan bench");
+    wrong("bench job.json", "'job.json' is one word too many");
+    wrong("bench --ps 0", "--ps");
+}
+
 static void settings_keep_their_order(void **state) {
     (void)state;
     const struct options *options =
@@ -176,6 +194,7 @@ static void percent_signs_are_only_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_takes_a_job_and_the_flags_of_legacy_scripts),
+        cmocka_unit_test(bench_takes_its_flags_and_keeps_the_words),
         cmocka_unit_test(settings_keep_their_order),
         cmocka_unit_test(more_settings_than_there_is_room_for_are_refused),
         cmocka_unit_test(local_counts_ps_and_workers),

@@ -12,6 +12,7 @@ void log_open(struct log *log, const char *role, int index) {
     else
         snprintf(log->who, sizeof log->who, "%s %d", role, index);
     log->terminal = isatty(STDERR_FILENO);
+    log->quiet = false;
 }
 
 static void write_line(const struct log *log, const char *level,
@@ -47,7 +48,8 @@ static void write_line(const struct log *log, const char *level,
     } while (0)
 
 void log_info(const struct log *log, const char *format, ...) {
-    LOG_AT("");
+    if (!log || !log->quiet)
+        LOG_AT("");
 }
 
 void log_warning(const struct log *log, const char *format, ...) {

@@ -11,6 +11,7 @@
 struct log {
     char who[32]; /* "ps 1", "chief" */
     bool terminal;
+    bool quiet; /* no info, only what is wrong */
 };
 
 /* Names the speaker. INDEX < 0 is left out. */

@@ -27,7 +27,16 @@ enum key {
     KEY_STEP,
     KEY_FORMAT,
     KEY_STATE,
+    KEY_SIZES,
+    KEY_REPEATS,
+    KEY_SECONDS,
+    KEY_REQUESTS,
+    KEY_LANE,
+    KEY_VERBOSE,
 };
+
+_Static_assert(KEY_VERBOSE - KEY_SIZES == BENCH_OPTIONS_VERBOSE,
+               "flags of a bench in the order of their keys");
 
 #define HELP                                                                   \
     {"help", KEY_HELP, NULL, 0, "show this text", -1}, {                       \
@@ -101,6 +110,27 @@ static const struct argp_option info_options[] = {HELP, JSON, {0}};
     "the update rules' loops, else the best that the processor has. All give " \
     "the same bits."
 
+static const struct argp_option bench_options[] = {
+    HELP,
+    JSON,
+    {"sizes", KEY_SIZES, "LIST", 0,
+     "vectors to move, such as 64,4K,1M (64,4K,64K,1M,16M,64M); K is 1024", 0},
+    {"lane", KEY_LANE, "LANE", 0,
+     "tcp, shm (shared memory, same host) or auto (auto)", 0},
+    {"ps", KEY_PS, "N", 0, "how many ps (1)", 0},
+    {"repeats", KEY_REPEATS, "N", 0,
+     "laps of each figure, in turns; the median counts (5)", 0},
+    {"seconds", KEY_SECONDS, "S", 0, "measuring time of each figure (0.3)", 0},
+    {"requests", KEY_REQUESTS, "N", 0,
+     "instead: push the first size N times, and tell the ps's memory before "
+     "and after",
+     0},
+    {"checkpoint-dir", KEY_CHECKPOINT_DIR, "DIR", 0,
+     "write a checkpoint there at the end", 0},
+    {"verbose", KEY_VERBOSE, NULL, 0, "show what every process says", 0},
+    CLUSTER_FLAGS,
+    {0}};
+
 struct verb {
     const char *name, *arguments, *text;
     const struct argp_option *options;
@@ -127,6 +157,14 @@ static const struct verb verbs[OPTIONS_VERBS] = {
     [OPTIONS_INFO] = {"info", "",
                       "Shows version, devices, collectives and libraries.",
                       info_options, 0, 0, LOOPS},
+    [OPTIONS_BENCH] =
+        {"bench", "",
+         "Measures how fast vectors move between a client and ps, with memcpy, "
+         "a plain socket and bare libzmq beside it. Starts them all on this "
+         "machine; or, with a cluster in the environment (flags, TF_CONFIG, "
+         "CLUSTER_SPEC: a chief, ps, a worker), plays one part of it: give the "
+         "same command, with the same flags, in each place. The worker prints.",
+         bench_options, 0, 0, LOOPS},
 };
 
 struct reading {
@@ -178,6 +216,17 @@ static error_t seconds(struct reading *reading, const char *text) {
         return wrong(reading, "--join-timeout takes seconds above 0, not '%s'",
                      text);
     return 0;
+}
+
+static error_t bench_flag(struct reading *reading, int key, const char *text) {
+    char problem[256];
+    if (key < KEY_SIZES || key > KEY_VERBOSE)
+        return ARGP_ERR_UNKNOWN;
+    if (bench_options_set(&reading->options->bench,
+                          (enum bench_options_key)(key - KEY_SIZES), text,
+                          problem, sizeof problem))
+        return 0;
+    return wrong(reading, "%s", problem);
 }
 
 static error_t argument(struct reading *reading, char *text) {
@@ -274,8 +323,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case ARGP_KEY_ARG:
         return argument(reading, text);
     default:
-        return flag(options, key, text);
+        break;
     }
+    error_t known = bench_flag(reading, key, text);
+    return known == ARGP_ERR_UNKNOWN ? flag(options, key, text) : known;
 }
 
 static void show_verbs(FILE *out) {
@@ -314,6 +365,10 @@ static enum status read_verb(struct options *options, const struct verb *verb,
         return status_fail(why, STATUS_CONFIG,
                            "`capstan %s --help` shows what there is",
                            verb->name);
+    if (options->verb == OPTIONS_BENCH && !options->num_ps)
+        return status_fail(why, STATUS_CONFIG,
+                           "--ps takes at least 1; `capstan bench --help` "
+                           "shows what there is");
     if (reading.num_arguments < verb->min_arguments)
         return status_fail(why, STATUS_CONFIG,
                            "capstan %s takes %s; `capstan %s --help` tells "
@@ -325,6 +380,7 @@ static enum status read_verb(struct options *options, const struct verb *verb,
 enum status options_read(struct options *options, int argc, char **argv,
                          struct failure *why) {
     *options = (struct options){.num_ps = 1, .num_workers = 1};
+    bench_options_open(&options->bench);
     if (argc < 2) {
         show_verbs(stderr);
         return status_fail(why, STATUS_CONFIG, "no verb");
@@ -345,5 +401,6 @@ enum status options_read(struct options *options, int argc, char **argv,
                            "no verb '%s'; `capstan --help` lists them",
                            argv[1]);
     options->verb = (enum options_verb)(verb - verbs);
+    options->words = argv + 2;
     return read_verb(options, verb, argc - 1, argv + 1, why);
 }

@@ -3,6 +3,7 @@
 #define CAPSTAN_OPTIONS_H
 
 #include "proto/base/status.h"
+#include "proto/conf/bench_options.h"
 #include "proto/conf/cluster.h"
 
 #include <stdbool.h>
@@ -16,6 +17,7 @@ enum options_verb {
     OPTIONS_CLUSTER,
     OPTIONS_CKPT,
     OPTIONS_INFO,
+    OPTIONS_BENCH,
     OPTIONS_VERBS
 };
 
@@ -30,7 +32,9 @@ struct options {
     double join_timeout; /* seconds; 0: not given */
     const char *checkpoint_dir;
     bool coordinate; /* the chief coordinates unless the job says train */
-    unsigned num_ps, num_workers;            /* local */
+    unsigned num_ps, num_workers; /* local, bench */
+    struct bench_options bench;
+    char *const *words; /* what follows the verb, NULL-ended */
     const char *action, *dir, *out, *format; /* ckpt */
     bool has_step, with_state;
     uint64_t step;

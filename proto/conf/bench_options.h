@@ -1,0 +1,40 @@
+/* The flags of `capstan bench`: values and their checks. */
+#ifndef CAPSTAN_BENCH_OPTIONS_H
+#define CAPSTAN_BENCH_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BENCH_OPTIONS_MAX_SIZES = 16, BENCH_OPTIONS_MAX_REPEATS = 101 };
+
+/* How bytes go between processes. */
+enum bench_options_lane { BENCH_LANE_AUTO, BENCH_LANE_TCP, BENCH_LANE_SHM };
+
+struct bench_options {
+    uint64_t sizes[BENCH_OPTIONS_MAX_SIZES]; /* bytes, multiples of 4 */
+    unsigned num_sizes, repeats;
+    double seconds;    /* of measuring, a figure */
+    uint64_t requests; /* 0: not given */
+    enum bench_options_lane lane;
+    bool verbose;
+};
+
+enum bench_options_key {
+    BENCH_OPTIONS_SIZES,
+    BENCH_OPTIONS_REPEATS,
+    BENCH_OPTIONS_SECONDS,
+    BENCH_OPTIONS_REQUESTS,
+    BENCH_OPTIONS_LANE,
+    BENCH_OPTIONS_VERBOSE,
+};
+
+/* What counts when no flag is given. */
+void bench_options_open(struct bench_options *bench);
+
+/* Takes the flag of KEY with its TEXT. False: PROBLEM says what was found and
+ * what is allowed. */
+bool bench_options_set(struct bench_options *bench, enum bench_options_key key,
+                       const char *text, char *problem, size_t size);
+
+#endif

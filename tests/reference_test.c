@@ -1,0 +1,134 @@
+#include "worker/reference.h"
+
+#include "proto/base/time.h"
+#include "worker/bare_zmq.h"
+#include "worker/plain_socket.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <zmq.h>
+
+enum { ROOM = 64 };
+static const size_t sizes[] = {4, 64, 5000, 300 << 10, 3 << 20};
+
+struct fixture {
+    struct reference reference;
+    void *zmq;
+    int64_t latencies[ROOM];
+};
+
+/* The process of what is compared with is started before any thread. */
+static int set_up(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct failure why;
+    if (reference_start(&fixture->reference, &why))
+        fail_msg("%s", why.text);
+    fixture->zmq = zmq_ctx_new();
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct fixture *fixture = *state;
+    pid_t pid = fixture->reference.pid;
+    zmq_ctx_term(fixture->zmq);
+    reference_stop(&fixture->reference);
+    reference_stop(&fixture->reference);
+    assert_int_equal(kill(pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    free(fixture);
+    return 0;
+}
+
+typedef enum status run_lap(void *mover, struct lap *lap, struct failure *why);
+
+/* Every kind of every size, many at once and one after the other. */
+static void expect_laps(struct fixture *fixture, run_lap *run, void *mover,
+                        bool exact) {
+    for (int kind = 0; kind < LAP_KINDS; kind++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            for (uint32_t depth = 1; depth <= 7; depth += 6) {
+                struct failure why;
+                struct lap lap = {.kind = (enum lap_kind)kind,
+                                  .bytes = sizes[s],
+                                  .depth = depth,
+                                  .times = 5,
+                                  .latencies = fixture->latencies,
+                                  .room = ROOM};
+                if (run(mover, &lap, &why))
+                    fail_msg("%s", why.text);
+                assert_int_equal(lap.vectors, 5);
+                assert_true(lap.elapsed > 0);
+                if (depth == 1)
+                    assert_int_equal(lap.samples, 5);
+                if (exact)
+                    assert_int_equal(lap.messages,
+                                     5 * ((sizes[s] + LAP_GROUP_BYTES - 1) /
+                                          LAP_GROUP_BYTES));
+            }
+}
+
+static enum status run_plain(void *mover, struct lap *lap,
+                             struct failure *why) {
+    return plain_socket_lap(mover, lap, why);
+}
+
+static enum status run_zmq(void *mover, struct lap *lap, struct failure *why) {
+    return bare_zmq_lap(mover, lap, why);
+}
+
+static void a_plain_socket_runs_every_lap(void **state) {
+    struct fixture *fixture = *state;
+    struct plain_socket *plain;
+    struct failure why;
+    for (int again = 0; again < 2; again++) {
+        if (plain_socket_open(&plain, fixture->reference.plain_port, &why))
+            fail_msg("%s", why.text);
+        expect_laps(fixture, run_plain, plain, false);
+        plain_socket_close(&plain);
+    }
+}
+
+static void bare_libzmq_runs_every_lap(void **state) {
+    struct fixture *fixture = *state;
+    struct bare_zmq *bare;
+    struct failure why;
+    for (int again = 0; again < 2; again++) {
+        if (bare_zmq_open(&bare, fixture->zmq, fixture->reference.zmq_port,
+                          &why))
+            fail_msg("%s", why.text);
+        expect_laps(fixture, run_zmq, bare, true);
+        bare_zmq_close(&bare);
+    }
+}
+
+static void a_timed_lap_ends_with_its_time(void **state) {
+    struct fixture *fixture = *state;
+    struct plain_socket *plain;
+    struct failure why;
+    if (plain_socket_open(&plain, fixture->reference.plain_port, &why))
+        fail_msg("%s", why.text);
+    struct lap lap = {.bytes = 64, .depth = 100, .duration = 20 * TIME_MS};
+    assert_int_equal(plain_socket_lap(plain, &lap, &why), STATUS_OK);
+    assert_true(lap.elapsed >= lap.duration);
+    assert_true(lap.vectors > 100);
+    plain_socket_close(&plain);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_plain_socket_runs_every_lap),
+        TEST(bare_libzmq_runs_every_lap),
+        TEST(a_timed_lap_ends_with_its_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,70 @@
+/* One stretch of measuring: what is moved, for how long, and what came of it.
+ * Every lane and everything it is compared with runs the same laps. Pure. */
+#ifndef CAPSTAN_LAP_H
+#define CAPSTAN_LAP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum lap_kind {
+    LAP_PUSH,      /* bytes go there; a word comes back */
+    LAP_PULL,      /* a word goes there; bytes come back */
+    LAP_PUSH_PULL, /* bytes go there and come back */
+    LAP_KINDS
+};
+
+/* How vectors go, by any lane: in messages of so many bytes, or one block;
+ * small ones are copied into theirs; so much is under way to one server. */
+enum {
+    LAP_GROUP_BYTES = 256 << 10,
+    LAP_COPY_BYTES = 512,
+    LAP_CREDIT = 8 << 20,
+    LAP_CREDIT_MESSAGES = 1000,
+    LAP_RING_BYTES = 64 << 20, /* a longer vector comes around in memory */
+};
+
+/* A lap ends after TIMES vectors, or (0) with the first that ends after
+ * DURATION nanoseconds. */
+struct lap {
+    enum lap_kind kind;
+    size_t bytes;   /* of a vector */
+    uint32_t depth; /* vectors under way at once */
+    uint64_t times;
+    int64_t duration;
+    int64_t *latencies; /* NULL, or room for nanoseconds a vector (depth 1) */
+    size_t room;
+    const atomic_bool *stop; /* NULL, or ends the lap early once true */
+    /* Filled in: */
+    uint64_t vectors, messages; /* moved; messages there, not those back */
+    int64_t elapsed;
+    size_t samples;
+};
+
+/* Takes the latency of one vector down, while there is room. */
+void lap_note(struct lap *lap, int64_t nanoseconds);
+
+/* Is one more vector to be begun, with BEGUN behind it, ELAPSED ns after the
+ * start? */
+bool lap_goes_on(const struct lap *lap, uint64_t begun, int64_t elapsed);
+
+/* The smallest of the COUNT values (sorted in place) that at least SHARE of
+ * them do not exceed: nearest rank. NAN when there are none. SHARE in 0..1. */
+double lap_percentile(double *values, size_t count, double share);
+
+/* The middle one, or the mean of the two in the middle; NAN when there are
+ * none. VALUES are sorted in place. */
+double lap_median(double *values, size_t count);
+
+/* Percentile of a lap's latencies in microseconds; they are sorted in place. */
+double lap_latency_us(struct lap *lap, double share);
+
+/* Vectors and messages a second. */
+double lap_vectors_s(const struct lap *lap);
+double lap_messages_s(const struct lap *lap);
+
+/* "push", "pull", "push_pull". */
+const char *lap_kind_name(enum lap_kind kind);
+
+#endif
