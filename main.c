@@ -514,8 +514,10 @@ static enum status play_bench(struct process *process, struct failure *why) {
     const struct cluster *cluster = process->cluster;
     struct reference reference = {0};
     bool client = cluster->role == CLUSTER_WORKER;
-    enum status status = STATUS_OK;
-    if (cluster_is_chief(cluster) ? client : cluster->role == CLUSTER_EVALUATOR)
+    enum status status = choose_loops(&process->loops, why);
+    if (!status &&
+        (cluster_is_chief(cluster) ? client
+                                   : cluster->role == CLUSTER_EVALUATOR))
         status = status_fail(why, STATUS_CONFIG,
                              "capstan bench needs a chief, ps and a worker in "
                              "the cluster description");

@@ -56,9 +56,8 @@ static void *serve(void *argument) {
         while (link_view(server->link, &frame)) {
             atomic_fetch_add(&server->heard, 1);
             if (atomic_load(&server->deaf) ||
-                message_read_data(&header, &server->arena,
-                                  zmq_msg_data(&frame.header),
-                                  zmq_msg_size(&frame.header), &why))
+                message_read_data(&header, &server->arena, frame.header.data,
+                                  frame.header.size, &why))
                 link_release(&frame);
             else if (service_handle(server->service, &frame, header, &why))
                 return NULL;
