@@ -12,6 +12,12 @@
 
 static const int64_t SHOW_EVERY = TIME_S;
 
+static void note_reached(struct run *run) {
+    uint64_t step = run_step(run);
+    if (step > run->reached)
+        run->reached = step;
+}
+
 void measures_beat(struct run *run, const struct roster_slot *slot,
                    const Capstan__Beat *beat, int64_t now) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
@@ -26,9 +32,15 @@ void measures_beat(struct run *run, const struct roster_slot *slot,
     trainer->beat.waiting_for = (char *)protobuf_c_empty_string;
     if (!beat->clock)
         trainer->beat.clock = clock; /* it has not begun */
-    uint64_t step = run_step(run);
-    if (step > run->reached)
-        run->reached = step;
+    note_reached(run);
+}
+
+void measures_step(struct run *run, uint64_t step) {
+    if (run_synchronous(run) || step <= run->told || step <= run->rounds.start)
+        return;
+    run->told = step;
+    run->began = true;
+    note_reached(run);
 }
 
 /* Losses and samples of all trainers since the start. */
