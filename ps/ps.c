@@ -183,9 +183,9 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
 static enum status take_view(struct ps *ps, const Capstan__View *view,
                              struct failure *why) {
     struct gate_slot slots[RULE_MAX_GRADIENTS] = {0};
-    if (view->n_slots != ps->plan->num_ranks)
-        return status_fail(why, STATUS_FAILED, "a view of %zu trainers (%u)",
-                           view->n_slots, ps->plan->num_ranks);
+    enum status status = message_check_view(view, ps->plan->num_ranks, why);
+    if (status)
+        return status;
     for (size_t r = 0; r < view->n_slots; r++)
         slots[r] =
             (struct gate_slot){.incarnation = view->slots[r]->incarnation,
