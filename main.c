@@ -194,7 +194,7 @@ static void add_ps(struct process *process) {
 static void add_worker(struct process *process, bool inside, bool ps_inside) {
     const struct cluster *cluster = process->cluster;
     bool chief = cluster->role == CLUSTER_CHIEF;
-    struct role *role = add_role(process, "worker",
+    struct role *role = add_role(process, chief ? "chief" : "worker",
                                  chief ? -1 : (int)cluster->index, run_worker);
     role->worker = (struct worker_settings){
         .zmq = process->zmq,
