@@ -564,7 +564,9 @@ static enum status launch_bench(const struct options *options,
 static enum status verb_bench(const struct options *options,
                               struct failure *why) {
     struct process process = {.options = options};
-    enum status status = STATUS_OK;
+    enum status status = choose_loops(&process.loops, why);
+    if (status)
+        return status;
     if (options->bench.lane == BENCH_LANE_SHM)
         status = status_fail(why, STATUS_CONFIG,
                              "--lane shm: this build has tcp only");

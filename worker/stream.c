@@ -92,7 +92,6 @@ static enum status connect_server(struct stream *stream, uint32_t p,
         return status;
     zmq_pollitem_t item = {link_socket(server->link), 0, ZMQ_POLLOUT, 0};
     int64_t limit = time_from_seconds(stream->settings.timeout);
-    stream->items[p] = (zmq_pollitem_t){item.socket, 0, ZMQ_POLLIN, 0};
     return zmq_poll(&item, 1, time_poll_ms(0, limit)) == 1
                ? STATUS_OK
                : silent(stream, p, why);
@@ -102,7 +101,8 @@ static bool allocate(struct stream *stream) {
     const struct plan *plan = stream->settings.plan;
     uint32_t blocks = plan->layout->num_blocks;
     stream->servers = calloc(plan->num_ps + 1, sizeof *stream->servers);
-    stream->items = calloc(plan->num_ps + 1, sizeof *stream->items);
+    stream->items =
+        calloc(plan->num_ps * LINK_POLL_ITEMS + 1, sizeof *stream->items);
     stream->clocks = calloc(blocks + 1, sizeof *stream->clocks);
     stream->out = buffer_open(LAP_RING_BYTES, NULL, NULL);
     stream->in = malloc(LAP_RING_BYTES);
@@ -356,7 +356,11 @@ static enum status wait_for_answers(struct stream *stream,
     }
     if (oldest + limit > now + LOOK_UP_EVERY)
         oldest = now + LOOK_UP_EVERY - limit;
-    zmq_poll(stream->items, (int)num_ps, time_poll_ms(now, oldest + limit));
+    int items = 0;
+    for (uint32_t p = 0; p < num_ps; p++)
+        items +=
+            link_poll_items(stream->servers[p].link, stream->items + items);
+    zmq_poll(stream->items, items, time_poll_ms(now, oldest + limit));
     return STATUS_OK;
 }
 
