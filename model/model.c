@@ -104,9 +104,10 @@ static void measure_steps(struct stage *stage) {
  * beside the larger one has less to send than that. */
 static double shard_bytes(const struct stage *stage, uint32_t ps) {
     const struct model_case *given = &stage->given;
-    return given->place == MODEL_APART
-               ? 4 * (double)given->layout->elements / given->num_ps
-               : stage->shard_bytes[ps];
+    double all =
+        (double)stage_float_bytes(stage) * (double)given->layout->elements;
+    return given->place == MODEL_APART ? all / given->num_ps
+                                       : stage->shard_bytes[ps];
 }
 
 /* Gradients that HOST sends to others, and those that it gets from them; of

@@ -39,7 +39,7 @@ struct model_case {
     const double *forward, *backward; /* [num_parameters] seconds; borrowed */
     struct model_costs costs;
     uint64_t staleness; /* 0, N, or MODEL_ASYNCHRONOUS */
-    bool clip;
+    bool clip, bf16;    /* strategy.wire: half the bytes */
     enum model_place place;
     double link_rate;     /* bytes a second each way a host; 0: no limit */
     double latency;       /* seconds between two hosts */

@@ -144,10 +144,11 @@ static void answer(struct modelled_ps *ps,
 static double pass(const struct modelled_ps *ps, uint32_t block,
                    bool over_weights) {
     const struct model_case *given = &ps->stage->given;
-    double bytes = ps->stage->block_bytes[ps->ids[block]];
+    uint32_t id = ps->ids[block];
     uint32_t gradients = given->staleness ? 1 : given->num_workers;
-    return bytes * (given->costs.gradient_byte * gradients +
-                    (over_weights ? given->costs.update_byte : 0));
+    double weights = sizeof(float) * (double)given->layout->blocks[id].elements;
+    return given->costs.gradient_byte * gradients * ps->stage->block_bytes[id] +
+           (over_weights ? given->costs.update_byte * weights : 0);
 }
 
 static void carry_out(struct modelled_ps *ps,
@@ -178,7 +179,8 @@ static void work(struct modelled_ps *ps, double seconds) {
 static void prepare(struct modelled_ps *ps) {
     const struct model_costs *costs = &ps->stage->given.costs;
     struct letter *letter = letters_take(&ps->outbox);
-    double byte = letter->count > 1 ? costs->copy_byte : 0;
+    bool copied = letter->count > 1 || ps->stage->given.bf16;
+    double byte = copied ? costs->copy_byte : 0;
     ps->at_hand = letter;
     work(ps, costs->message + byte * (double)letter->bytes);
 }

@@ -252,7 +252,8 @@ static void pushed(void *context) {
 
 static void push(struct modelled_worker *worker) {
     const struct model_costs *costs = &worker->stage->given.costs;
-    double byte = is_gathered(&worker->request) ? costs->copy_byte : 0;
+    bool copied = is_gathered(&worker->request) || worker->stage->given.bf16;
+    double byte = copied ? costs->copy_byte : 0;
     machine_run(&worker->exchanging,
                 costs->message + byte * (double)worker->request.bytes, pushed,
                 worker);

@@ -7,7 +7,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { HEADER_BYTES = 128, THREADS = 3 };
+enum { HEADER_BYTES = 128, PIECE_BYTES = 128 << 10, THREADS = 3 };
+
+/* A part of a letter on its way. The last one has the letter with it. */
+struct piece {
+    struct piece *next;
+    struct letter *letter;
+    uint64_t bytes;
+    bool first, last;
+};
 
 static uint32_t count_hosts(const struct model_case *given) {
     uint32_t ps = given->num_ps, workers = given->num_workers;
@@ -56,6 +64,13 @@ static uint32_t connection(const struct stage *stage, uint32_t from,
 
 static void arrived(void *context, void *message);
 
+static void drop(void *message) {
+    struct piece *piece = message;
+    if (piece && piece->last)
+        free(piece->letter);
+    free(piece);
+}
+
 static bool open_network(struct stage *stage) {
     const struct model_case *given = &stage->given;
     uint32_t workers = given->num_workers;
@@ -66,7 +81,7 @@ static bool open_network(struct stage *stage) {
         .latency = (int64_t)ceil(1e9 * given->latency),
         .deliver = arrived,
         .context = stage,
-        .drop = free,
+        .drop = drop,
     };
     stage->network = network_open(stage->agenda, &settings);
     for (uint32_t w = 0; stage->network && w < workers; w++)
@@ -89,6 +104,10 @@ static bool open_porters(struct stage *stage) {
     return stage->porters;
 }
 
+uint32_t stage_float_bytes(const struct stage *stage) {
+    return stage->given.bf16 ? 2 : 4;
+}
+
 static enum status place_blocks(struct stage *stage, struct failure *why) {
     const struct layout *layout = stage->given.layout;
     uint32_t *ps_of_block = calloc(layout->num_blocks, sizeof *ps_of_block);
@@ -104,7 +123,7 @@ static enum status place_blocks(struct stage *stage, struct failure *why) {
         stage->block_ps[b] = (uint16_t)ps_of_block[b];
         stage->local[b] = counts[ps_of_block[b]]++;
         stage->block_bytes[b] =
-            layout->blocks[b].elements * (uint32_t)sizeof(float);
+            layout->blocks[b].elements * stage_float_bytes(stage);
         stage->shard_bytes[ps_of_block[b]] += stage->block_bytes[b];
     }
     free(ps_of_block);
@@ -162,8 +181,12 @@ void stage_close(struct stage **where) {
     if (!stage)
         return;
     for (uint32_t i = 0; stage->porters && i < stage->num_processes; i++) {
-        letters_drop(&stage->porters[i].waiting);
-        free(stage->porters[i].at_hand);
+        drop(stage->porters[i].at_hand);
+        while (stage->porters[i].first) {
+            struct piece *piece = stage->porters[i].first;
+            stage->porters[i].first = piece->next;
+            drop(piece);
+        }
     }
     for (uint32_t i = 0; stage->workers && i < stage->given.num_workers; i++)
         modelled_worker_close(&stage->workers[i]);
@@ -205,65 +228,88 @@ bool stage_step(struct stage *stage, uint64_t clock, double seconds) {
 static void go_on(struct porter *porter);
 
 static bool leaves(const struct porter *porter) {
-    return porter->at_hand->from == porter->process;
+    return porter->at_hand->letter->from == porter->process;
 }
 
-static void hand_over(struct stage *stage, struct letter *letter) {
+static void hand_over(struct stage *stage, struct piece *piece) {
     uint32_t workers = stage->given.num_workers;
-    if (letter->to < workers)
+    struct letter *letter = piece->letter;
+    bool whole = piece->last;
+    free(piece);
+    if (whole && letter->to < workers)
         modelled_worker_take(stage->workers[letter->to], letter);
-    else
+    else if (whole)
         modelled_ps_take(stage->ps[letter->to - workers], letter);
 }
 
 static void carried(void *context) {
     struct porter *porter = context;
     struct stage *stage = porter->stage;
-    struct letter *letter = porter->at_hand;
+    struct piece *piece = porter->at_hand;
+    const struct letter *letter = piece->letter;
     bool out = leaves(porter);
     porter->at_hand = NULL;
     if (!out)
-        hand_over(stage, letter);
+        hand_over(stage, piece);
     else if (stage->host_of[letter->from] == stage->host_of[letter->to])
-        arrived(stage, letter);
-    else if (!network_send(stage->network,
-                           connection(stage, letter->from, letter->to),
-                           HEADER_BYTES + letter->bytes, letter)) {
+        arrived(stage, piece);
+    else if (!network_send(
+                 stage->network, connection(stage, letter->from, letter->to),
+                 piece->bytes + (piece->first ? HEADER_BYTES : 0), piece)) {
         stage->failed = true;
-        free(letter);
+        drop(piece);
     }
     go_on(porter);
 }
 
 static void go_on(struct porter *porter) {
     const struct model_costs *costs = &porter->stage->given.costs;
-    if (porter->at_hand)
+    struct piece *piece = porter->first;
+    if (porter->at_hand || !piece)
         return;
-    porter->at_hand = letters_take(&porter->waiting);
-    if (!porter->at_hand)
-        return;
+    porter->first = piece->next;
+    porter->at_hand = piece;
     double byte = leaves(porter) ? costs->send_byte : costs->receive_byte;
     machine_run(&porter->thread,
-                costs->message + byte * (double)porter->at_hand->bytes, carried,
-                porter);
+                (piece->first ? costs->message : 0) +
+                    byte * (double)piece->bytes,
+                carried, porter);
+}
+
+static void queue(struct porter *porter, struct piece *piece) {
+    piece->next = NULL;
+    if (porter->first)
+        porter->last->next = piece;
+    else
+        porter->first = piece;
+    porter->last = piece;
 }
 
 static void arrived(void *context, void *message) {
     struct stage *stage = context;
-    struct letter *letter = message;
-    struct porter *porter = &stage->porters[letter->to];
-    letters_add(&porter->waiting, letter);
+    struct piece *piece = message;
+    struct porter *porter = &stage->porters[piece->letter->to];
+    queue(porter, piece);
     go_on(porter);
 }
 
 void stage_post(struct stage *stage, struct letter *letter) {
-    if (!letter) {
-        stage->failed = true;
-        return;
+    uint64_t done = 0, bytes;
+    struct piece *piece = NULL;
+    stage->failed |= !letter;
+    for (; letter && !(piece && piece->last); done += bytes) {
+        uint64_t left = letter->bytes - done;
+        bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+        piece = malloc(sizeof *piece);
+        if (!piece) {
+            stage->failed = true;
+            return;
+        }
+        *piece = (struct piece){NULL, letter, bytes, !done, bytes == left};
+        queue(&stage->porters[letter->from], piece);
     }
-    struct porter *porter = &stage->porters[letter->from];
-    letters_add(&porter->waiting, letter);
-    go_on(porter);
+    if (letter)
+        go_on(&stage->porters[letter->from]);
 }
 
 /* The chief's word has come to every ps. */

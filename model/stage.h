@@ -11,13 +11,16 @@
 struct modelled_worker;
 struct modelled_ps;
 
+struct piece;
+
 /* The thread of a process that moves bytes between it and the kernel, in the
- * order in which it is asked to. */
+ * order in which it is asked to: a long message in pieces, so that its receiver
+ * begins before its sender has ended. */
 struct porter {
     struct stage *stage;
     struct machine_thread thread;
-    struct letters waiting;
-    struct letter *at_hand;
+    struct piece *first, *last; /* waiting */
+    struct piece *at_hand;
     uint32_t process;
 };
 
@@ -52,6 +55,9 @@ enum status stage_open(struct stage **out, const struct model_case *given,
 
 /* Frees *STAGE (may be NULL) and what it has, and clears it. */
 void stage_close(struct stage **stage);
+
+/* Of a float in a message. */
+uint32_t stage_float_bytes(const struct stage *stage);
 
 /* The cores that PROCESS computes on. */
 struct machine *stage_machine(const struct stage *stage, uint32_t process);

@@ -1,0 +1,122 @@
+#include "proto/conf/simulate_options.h"
+
+#include "proto/conf/byte_size.h"
+#include "proto/conf/decimal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGEST_VECTOR (UINT64_C(16) << 30)
+
+void simulate_options_open(struct simulate_options *simulate) {
+    *simulate = (struct simulate_options){.link_gbits = 1,
+                                          .latency_us = 50,
+                                          .compute = -1,
+                                          .jitter = 0.05,
+                                          .overhead = 1,
+                                          .rounds = 20,
+                                          .seed = 1};
+}
+
+/* A flag with a number, of which there are two kinds. */
+struct amount {
+    const char *flag;
+    size_t at; /* in struct simulate_options */
+    double least, most;
+};
+
+#define REAL(flag, member, least, most)                                        \
+    { flag, offsetof(struct simulate_options, member), least, most }
+
+static const struct amount reals[SIMULATE_OPTIONS_KEYS] = {
+    [SIMULATE_OPTIONS_LINK_GBITS] = REAL("link-gbits", link_gbits, 1e-3, 1e4),
+    [SIMULATE_OPTIONS_LATENCY] = REAL("latency-us", latency_us, 0, 1e6),
+    [SIMULATE_OPTIONS_COMPUTE] = REAL("compute", compute, 0, 1e4),
+    [SIMULATE_OPTIONS_JITTER] = REAL("jitter", jitter, 0, 1),
+    [SIMULATE_OPTIONS_OVERHEAD] = REAL("overhead", overhead, 0, 1e3),
+};
+
+static const struct amount counts[SIMULATE_OPTIONS_KEYS] = {
+    [SIMULATE_OPTIONS_CORES] = REAL("cores", cores, 1, 4096),
+    [SIMULATE_OPTIONS_BATCH] = REAL("batch", batch, 1, 1 << 20),
+    [SIMULATE_OPTIONS_ROUNDS] = REAL("rounds", rounds, 1, 1e6),
+    [SIMULATE_OPTIONS_SEED] = REAL("seed", seed, 0, 1e15),
+};
+
+static bool set_real(struct simulate_options *simulate,
+                     const struct amount *amount, const char *text,
+                     char *problem, size_t size) {
+    char *end;
+    double value = strtod(text, &end);
+    if (*end || end == text || !(value >= amount->least) ||
+        value > amount->most) {
+        snprintf(problem, size, "--%s takes a number from %g to %g, not '%s'",
+                 amount->flag, amount->least, amount->most, text);
+        return false;
+    }
+    memcpy((char *)simulate + amount->at, &value, sizeof value);
+    return true;
+}
+
+static bool set_count(struct simulate_options *simulate,
+                      const struct amount *amount, const char *text,
+                      char *problem, size_t size) {
+    uint64_t value;
+    if (!decimal_parse(text, &value) || (double)value < amount->least ||
+        (double)value > amount->most) {
+        snprintf(problem, size,
+                 "--%s takes a whole number from %.0f to %.0f, not '%s'",
+                 amount->flag, amount->least, amount->most, text);
+        return false;
+    }
+    memcpy((char *)simulate + amount->at, &value, sizeof value);
+    return true;
+}
+
+static bool set_bytes(struct simulate_options *simulate, const char *text,
+                      char *problem, size_t size) {
+    uint64_t *bytes = &simulate->bytes;
+    if (byte_size_parse(text, bytes) && *bytes >= 4 && *bytes % 4 == 0 &&
+        *bytes <= LARGEST_VECTOR)
+        return true;
+    snprintf(problem, size,
+             "--bytes takes a multiple of 4 up to 16G, such as 100M, not '%s'",
+             text);
+    return false;
+}
+
+static bool set_place(struct simulate_options *simulate, const char *text,
+                      char *problem, size_t size) {
+    static const char *const names[] = {[SIMULATE_APART] = "apart",
+                                        [SIMULATE_PAIRS] = "pairs",
+                                        [SIMULATE_ONE] = "one"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(text, names[i])) {
+            simulate->place = (enum simulate_options_place)i;
+            return true;
+        }
+    snprintf(problem, size,
+             "--place takes apart (a host each), pairs (a worker and a ps a "
+             "host) or one (one host), not '%s'",
+             text);
+    return false;
+}
+
+bool simulate_options_set(struct simulate_options *simulate,
+                          enum simulate_options_key key, const char *text,
+                          char *problem, size_t size) {
+    if (reals[key].flag)
+        return set_real(simulate, &reals[key], text, problem, size);
+    if (counts[key].flag)
+        return set_count(simulate, &counts[key], text, problem, size);
+    if (key == SIMULATE_OPTIONS_BYTES)
+        return set_bytes(simulate, text, problem, size);
+    if (key == SIMULATE_OPTIONS_PLACE)
+        return set_place(simulate, text, problem, size);
+    simulate->on |= key == SIMULATE_OPTIONS_ON;
+    simulate->sweep |= key == SIMULATE_OPTIONS_SWEEP;
+    simulate->share_cores |= key == SIMULATE_OPTIONS_SHARE_CORES;
+    return true;
+}
