@@ -198,7 +198,7 @@ static void add_ps(struct process *process) {
 static void add_worker(struct process *process, bool inside, bool ps_inside) {
     const struct cluster *cluster = process->cluster;
     bool chief = cluster->role == CLUSTER_CHIEF;
-    struct role *role = add_role(process, "worker",
+    struct role *role = add_role(process, chief ? "chief" : "worker",
                                  chief ? -1 : (int)cluster->index, run_worker);
     role->worker = (struct worker_settings){
         .zmq = process->zmq,
@@ -518,8 +518,10 @@ static enum status play_bench(struct process *process, struct failure *why) {
     const struct cluster *cluster = process->cluster;
     struct reference reference = {0};
     bool client = cluster->role == CLUSTER_WORKER;
-    enum status status = STATUS_OK;
-    if (cluster_is_chief(cluster) ? client : cluster->role == CLUSTER_EVALUATOR)
+    enum status status = choose_loops(&process->loops, why);
+    if (!status &&
+        (cluster_is_chief(cluster) ? client
+                                   : cluster->role == CLUSTER_EVALUATOR))
         status = status_fail(why, STATUS_CONFIG,
                              "capstan bench needs a chief, ps and a worker in "
                              "the cluster description");
@@ -666,7 +668,9 @@ static enum status verb_bench(const struct options *options,
     if (options->simulate.on)
         return simulate(options, why);
     struct process process = {.options = options};
-    enum status status = STATUS_OK;
+    enum status status = choose_loops(&process.loops, why);
+    if (status)
+        return status;
     if (options->bench.lane == BENCH_LANE_SHM)
         status = status_fail(why, STATUS_CONFIG,
                              "--lane shm: this build has tcp only");

@@ -119,6 +119,7 @@ static void take_ps_beat(struct run *run, const struct roster_slot *slot,
     struct run_ps *ps = &run->ps[slot->index];
     ps->highest = beat->clock;
     ps->update_s = beat->update_s;
+    measures_step(run, beat->global_step);
     if (ps->view == beat->view)
         return;
     ps->view = beat->view;

@@ -11,6 +11,13 @@
 #include <string.h>
 
 static const int64_t SHOW_EVERY = TIME_S;
+static const double WORTH_A_CHANGE = 0.1; /* of the trainers' time */
+
+static void note_reached(struct run *run) {
+    uint64_t step = run_step(run);
+    if (step > run->reached)
+        run->reached = step;
+}
 
 void measures_beat(struct run *run, const struct roster_slot *slot,
                    const Capstan__Beat *beat, int64_t now) {
@@ -26,9 +33,15 @@ void measures_beat(struct run *run, const struct roster_slot *slot,
     trainer->beat.waiting_for = (char *)protobuf_c_empty_string;
     if (!beat->clock)
         trainer->beat.clock = clock; /* it has not begun */
-    uint64_t step = run_step(run);
-    if (step > run->reached)
-        run->reached = step;
+    note_reached(run);
+}
+
+void measures_step(struct run *run, uint64_t step) {
+    if (run_synchronous(run) || step <= run->told || step <= run->rounds.start)
+        return;
+    run->told = step;
+    run->began = true;
+    note_reached(run);
 }
 
 /* Losses and samples of all trainers since the start. */
@@ -257,21 +270,34 @@ static void print_json(const struct run *run, uint64_t step) {
     json_decref(object);
 }
 
+/* A key to change is named when it is worth a change. */
+static void say_lost_time(const struct run *run) {
+    double all;
+    struct share share = largest_loss(run, &all);
+    double part = all > 0 ? share.seconds / all : 0;
+    if (part >= WORTH_A_CHANGE)
+        log_info(run->log, "largest cause of lost time: %s, %.0f %%; key: %s",
+                 share.cause, 100 * part, share.advice);
+    else if (all > 0)
+        log_info(run->log, "no cause of lost time stands out: %s, %.0f %%",
+                 share.cause, 100 * part);
+}
+
 void measures_summary(struct run *run, bool json) {
     uint64_t step = run->end_step;
-    double all, seconds = training_seconds(run);
-    struct share share = largest_loss(run, &all);
+    double seconds = training_seconds(run);
+    char loss[32];
+    progress_loss_text(loss, sizeof loss, run_loss(run));
     if (run->began && seconds > 0)
         log_info(run->log,
                  "%" PRIu64 " steps in %.1f s: %.1f steps/s, %.0f examples/s; "
-                 "train loss %.4f%s",
+                 "train %s%s",
                  step - run->rounds.start, seconds,
                  (double)(step - run->rounds.start) / seconds,
-                 (double)total(run).samples / seconds, run_loss(run),
+                 (double)total(run).samples / seconds, loss,
                  run->status ? "; not complete" : "");
-    if (run->began && all > 0)
-        log_info(run->log, "largest cause of lost time: %s, %.0f %%; key: %s",
-                 share.cause, 100 * share.seconds / all, share.advice);
+    if (run->began)
+        say_lost_time(run);
     if (run->has_saved)
         log_info(run->log, "checkpoint: %s", run->checkpoint);
     if (json)

@@ -9,6 +9,9 @@
 void measures_beat(struct run *run, const struct roster_slot *slot,
                    const Capstan__Beat *beat, int64_t now);
 
+/* With staleness: the global step as the ps counts it. */
+void measures_step(struct run *run, uint64_t step);
+
 /* Shows progress and writes metrics, when something is due. */
 void measures_show(struct run *run, int64_t now);
 

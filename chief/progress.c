@@ -61,10 +61,16 @@ static void add_duration(struct text *text, double seconds) {
 }
 
 /* Four decimals where they say something, an exponent elsewhere. */
+void progress_loss_text(char *text, size_t size, double loss) {
+    double value = fabs(loss);
+    bool plain = value == 0 || (value >= 1e-3 && value < 1e5);
+    snprintf(text, size, plain ? "loss %.4f" : "loss %.3e", loss);
+}
+
 static void add_loss(struct text *text, double loss) {
-    double size = fabs(loss);
-    bool plain = size == 0 || (size >= 1e-3 && size < 1e5);
-    add(text, plain ? "loss %.4f" : "loss %.3e", loss);
+    char figure[32];
+    progress_loss_text(figure, sizeof figure, loss);
+    add(text, "%s", figure);
 }
 
 static void add_position(struct text *text,

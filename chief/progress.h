@@ -31,6 +31,9 @@ void progress_line_text(char *text, size_t size,
 void progress_epoch_text(char *text, size_t size,
                          const struct progress_numbers *numbers);
 
+/* "loss 0.4123", or with an exponent what is large or tiny. */
+void progress_loss_text(char *text, size_t size, double loss);
+
 struct progress {
     const struct log *log;
     uint64_t every_steps, last_step;

@@ -79,11 +79,11 @@ enum roster_verdict roster_claim(struct roster_slot *slot,
         slot->heard = now;
         return ROSTER_AGAIN;
     }
-    if (slot->claimant != claim->incarnation) {
+    /* Several claimants by turns do not begin the holder's silence anew. */
+    if (slot->claimant != claim->incarnation &&
+        (!slot->claimant || slot->heard > slot->claimed)) {
         slot->claimant = claim->incarnation;
         slot->claimed = now;
-        snprintf(slot->claimant_host, sizeof slot->claimant_host, "%s",
-                 claim->host);
     }
     return slot->heard > slot->claimed ? ROSTER_REFUSED : ROSTER_WAIT;
 }

@@ -29,8 +29,7 @@ struct roster_slot {
     char address[300]; /* host:port where others reach it */
     int64_t heard;     /* last sign of life */
     uint64_t claimant; /* incarnation of another that wants in, 0: none */
-    int64_t claimed;
-    char claimant_host[256];
+    int64_t claimed; /* since when there are claims and no word of the holder */
 };
 
 struct roster {

@@ -21,7 +21,7 @@ static uint64_t slowest(const struct run *run) {
 }
 
 uint64_t run_step(const struct run *run) {
-    uint64_t step = 0;
+    uint64_t step = run->told;
     if (run_synchronous(run)) {
         step = slowest(run);
         if (step == UINT64_MAX)

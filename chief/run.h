@@ -152,6 +152,7 @@ struct run {
     bool json;
     enum status status; /* of the end */
     uint64_t end_step;
+    uint64_t told;    /* staleness: global step by the ps that counts it */
     uint64_t reached; /* highest step seen */
     char text[1024];
 };

@@ -30,6 +30,7 @@ struct ps {
     struct cutter *cutter;
     uint32_t *ids, num_blocks;
     uint64_t chief;          /* its incarnation */
+    uint64_t told;           /* staleness: global step the chief was told of */
     bool stopped;            /* told to, or must */
     enum status interrupted; /* by a signal, or OK */
     struct message_arena arena;
@@ -155,6 +156,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         shard_initialise(service_shard(ps->service), ps->job->seed);
     if (status)
         return status;
+    ps->told = ps->plan->rounds.start;
     tell_ready(ps);
     return STATUS_OK;
 }
@@ -181,9 +183,9 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
 static enum status take_view(struct ps *ps, const Capstan__View *view,
                              struct failure *why) {
     struct gate_slot slots[RULE_MAX_GRADIENTS] = {0};
-    if (view->n_slots != ps->plan->num_ranks)
-        return status_fail(why, STATUS_FAILED, "a view of %zu trainers (%u)",
-                           view->n_slots, ps->plan->num_ranks);
+    enum status status = message_check_view(view, ps->plan->num_ranks, why);
+    if (status)
+        return status;
     for (size_t r = 0; r < view->n_slots; r++)
         slots[r] =
             (struct gate_slot){.incarnation = view->slots[r]->incarnation,
@@ -294,6 +296,33 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
     return service_handle(ps->service, frame, header, why);
 }
 
+static bool holds_first_block(const struct ps *ps) {
+    return ps->num_blocks && ps->ids[0] == 0;
+}
+
+static void fill_beat(struct ps *ps) {
+    Capstan__Beat *beat = member_beat(ps->member);
+    if (!ps->service)
+        return;
+    beat->clock = exchange_highest(service_exchange(ps->service));
+    beat->update_s = service_update_seconds(ps->service);
+    if (holds_first_block(ps))
+        beat->global_step = exchange_version(service_exchange(ps->service), 0);
+}
+
+/* With staleness the chief orders what is due by step when it hears of the
+ * step: at once, as a heartbeat's time is many steps. */
+static void tell_step(struct ps *ps) {
+    if (!ps->service || ps->job->staleness == 0 || !holds_first_block(ps))
+        return;
+    uint64_t step = exchange_version(service_exchange(ps->service), 0);
+    if (!rounds_passed(&ps->plan->rounds, ps->told, step))
+        return;
+    ps->told = step;
+    fill_beat(ps);
+    member_beat_now(ps->member);
+}
+
 static enum status serve(struct ps *ps, struct failure *why) {
     struct link_frame frame;
     char text[128];
@@ -302,6 +331,7 @@ static enum status serve(struct ps *ps, struct failure *why) {
         if (!link_view(ps->link, &frame))
             break;
         status = serve_frame(ps, &frame, why);
+        tell_step(ps);
     }
     while (link_stranger(ps->link, text, sizeof text))
         log_warning(ps->settings->log, "a stranger on port %u %s",
@@ -335,16 +365,6 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
              (int)number);
     tell_left(ps, status, "");
     return STATUS_OK;
-}
-
-static void fill_beat(struct ps *ps) {
-    Capstan__Beat *beat = member_beat(ps->member);
-    if (!ps->service)
-        return;
-    beat->clock = exchange_highest(service_exchange(ps->service));
-    beat->update_s = service_update_seconds(ps->service);
-    if (ps->num_blocks && ps->ids[0] == 0)
-        beat->global_step = exchange_version(service_exchange(ps->service), 0);
 }
 
 static enum status turn(struct ps *ps, struct failure *why) {

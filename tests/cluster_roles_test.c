@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { CONFIG = 2, ADDRESS = 64 };
 
@@ -40,7 +41,17 @@ static void worker_0_leads_and_trains_where_no_chief_is_listed(void **state) {
 }
 
 static void a_listed_chief_trains_too(void **state) {
-    play_whole(*state, 1, NULL, "3 trainers, 1 ps", 60);
+    struct cluster_run *run = *state;
+    char path[PATH_MAX], line[1024];
+    play_whole(run, 1, NULL, "3 trainers, 1 ps", 60);
+    cluster_run_path(run, "chief-0.err", path);
+    FILE *said = fopen(path, "r");
+    assert_non_null(said);
+    while (fgets(line, sizeof line, said)) /* its trainer's lines, too */
+        if (!strstr(line, " chief: "))
+            fail_msg("a line of the chief's process is in another's name: %s",
+                     line);
+    fclose(said);
 }
 
 static void a_chief_told_to_coordinate_trains_nothing(void **state) {

@@ -33,6 +33,23 @@ static void random_numbers_are_never_zero_nor_twice_the_same(void **state) {
     }
 }
 
+static void a_view_has_every_rank_and_first_clocks_from_1(void **state) {
+    (void)state;
+    Capstan__Slot slots[2] = {CAPSTAN__SLOT__INIT, CAPSTAN__SLOT__INIT};
+    Capstan__Slot *array[] = {&slots[0], &slots[1]};
+    Capstan__View view = CAPSTAN__VIEW__INIT;
+    struct failure why;
+    view.n_slots = 2;
+    view.slots = array;
+    slots[0].incarnation = 7;
+    slots[0].from_clock = 1; /* nobody is in the other */
+    assert_int_equal(message_check_view(&view, 2, &why), STATUS_OK);
+    assert_int_equal(message_check_view(&view, 3, &why), STATUS_FAILED);
+    slots[0].from_clock = 0;
+    assert_int_equal(message_check_view(&view, 2, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "trainer 0 begins at clock 0"));
+}
+
 static void a_data_header_comes_back_as_it_was(void **state) {
     (void)state;
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
@@ -232,6 +249,7 @@ static void mutated_control_messages_do_no_harm(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_numbers_are_never_zero_nor_twice_the_same),
+        cmocka_unit_test(a_view_has_every_rank_and_first_clocks_from_1),
         cmocka_unit_test(a_data_header_comes_back_as_it_was),
         cmocka_unit_test(fields_out_of_range_are_named),
         cmocka_unit_test(nothing_at_all_is_no_message),

@@ -193,6 +193,15 @@ static void a_line_names_epoch_and_step(void **state) {
                               "12.3k examples/s, 0:21 left");
 }
 
+static void a_loss_is_short_however_large(void **state) {
+    (void)state;
+    char text[64];
+    progress_loss_text(text, sizeof text, 0.41234);
+    assert_string_equal(text, "loss 0.4123");
+    progress_loss_text(text, sizeof text, 1.5e300);
+    assert_string_equal(text, "loss 1.500e+300");
+}
+
 static void an_epoch_ends_with_its_accuracy(void **state) {
     (void)state;
     struct progress_numbers numbers = halfway;
@@ -374,6 +383,7 @@ int main(void) {
         cmocka_unit_test(times_read_as_a_clock),
         cmocka_unit_test(a_loss_of_any_size_is_readable),
         cmocka_unit_test(a_line_names_epoch_and_step),
+        cmocka_unit_test(a_loss_is_short_however_large),
         cmocka_unit_test(an_epoch_ends_with_its_accuracy),
         cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second),
         cmocka_unit_test(the_end_of_an_epoch_stays_above_the_bar),

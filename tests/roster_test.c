@@ -139,10 +139,35 @@ static void long_names_are_cut(void **state) {
     assert_int_equal(roster_claim(slot, &claim, 0), ROSTER_TAKEN);
     assert_int_equal(strlen(slot->host), sizeof slot->host - 1);
     assert_int_equal(strlen(slot->address), sizeof slot->address - 1);
-    claim.incarnation = 6;
-    assert_int_equal(roster_claim(slot, &claim, 1), ROSTER_WAIT);
-    assert_int_equal(strlen(slot->claimant_host),
-                     sizeof slot->claimant_host - 1);
+}
+
+static void claimants_by_turns_keep_no_dead_holder(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    for (int64_t i = 0; i <= 8; i++)
+        assert_int_equal(
+            claim(slot, 6 + (uint64_t)i % 2, TIME_S + i * TIME_S / 4),
+            ROSTER_WAIT);
+    assert_null(roster_silent(&roster, 3 * TIME_S));
+    assert_ptr_equal(roster_silent(&roster, 3 * TIME_S + 1), slot);
+}
+
+static void claimants_by_turns_are_both_refused_by_who_lives(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    bool refused[2] = {false, false};
+    claim(slot, 5, 0);
+    for (int64_t i = 1; i <= 5; i++) {
+        roster_heard(slot, i * TIME_S / 2);
+        for (int who = 0; who < 2; who++)
+            if (!refused[who]) /* else it has left */
+                refused[who] =
+                    claim(slot, 6 + (uint64_t)who, i * TIME_S / 2 + 1 + who) ==
+                    ROSTER_REFUSED;
+        assert_null(roster_silent(&roster, i * TIME_S / 2 + 10));
+    }
+    assert_true(refused[0] && refused[1]);
 }
 
 #define ROSTER_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -155,6 +180,8 @@ int main(void) {
         ROSTER_TEST(a_holder_silent_beside_a_claim_is_dead_sooner),
         ROSTER_TEST(silence_alone_is_death_at_the_limit),
         ROSTER_TEST(a_claim_of_old_is_no_claim_after_the_holder_spoke),
+        ROSTER_TEST(claimants_by_turns_keep_no_dead_holder),
+        ROSTER_TEST(claimants_by_turns_are_both_refused_by_who_lives),
         ROSTER_TEST(the_slots_nobody_holds_have_no_holder),
         ROSTER_TEST(slots_are_named_for_people),
         ROSTER_TEST(long_names_are_cut),

@@ -58,6 +58,23 @@ static void steps_are_saved_by_their_number_not_since_the_start(void **state) {
         assert_int_equal(rounds_saves(&rounds, step), step % 10 == 0);
 }
 
+static void a_jump_over_what_is_due_is_seen(void **state) {
+    (void)state;
+    struct rounds rounds = {.start = 40,
+                            .start_batch = 40,
+                            .accumulation = 1,
+                            .epoch_batches = 25,
+                            .every_steps = 20};
+    assert_false(rounds_passed(&rounds, 40, 49));
+    assert_true(rounds_passed(&rounds, 40, 50)); /* an epoch */
+    assert_false(rounds_passed(&rounds, 50, 59));
+    assert_true(rounds_passed(&rounds, 50, 61));
+    assert_false(rounds_passed(&rounds, 61, 61));
+    rounds.every_steps = 0;
+    assert_false(rounds_passed(&rounds, 50, 74));
+    assert_true(rounds_passed(&rounds, 50, 75));
+}
+
 static void every_second_epoch_is_saved_even_when_a_step_skips_one(
     void **state) {
     (void)state;
@@ -115,6 +132,7 @@ int main(void) {
         cmocka_unit_test(a_group_may_cross_the_end_of_an_epoch),
         cmocka_unit_test(the_last_step_is_saved_and_evaluated_whatever_it_is),
         cmocka_unit_test(steps_are_saved_by_their_number_not_since_the_start),
+        cmocka_unit_test(a_jump_over_what_is_due_is_seen),
         cmocka_unit_test(
             every_second_epoch_is_saved_even_when_a_step_skips_one),
         cmocka_unit_test(no_epochs_left_is_no_step_left),

@@ -49,16 +49,15 @@ static void *serve(void *argument) {
     struct server *server = argument;
     struct failure why;
     while (!atomic_load(&server->end)) {
-        zmq_pollitem_t item = {link_socket(server->link), 0, ZMQ_POLLIN, 0};
+        zmq_pollitem_t items[LINK_POLL_ITEMS];
         struct link_frame frame;
         Capstan__DataHeader *header;
-        zmq_poll(&item, 1, 10);
+        zmq_poll(items, link_poll_items(server->link, items), 10);
         while (link_view(server->link, &frame)) {
             atomic_fetch_add(&server->heard, 1);
             if (atomic_load(&server->deaf) ||
-                message_read_data(&header, &server->arena,
-                                  zmq_msg_data(&frame.header),
-                                  zmq_msg_size(&frame.header), &why))
+                message_read_data(&header, &server->arena, frame.header.data,
+                                  frame.header.size, &why))
                 link_release(&frame);
             else if (service_handle(server->service, &frame, header, &why))
                 return NULL;

@@ -18,7 +18,7 @@ enum lap_kind {
 /* How vectors go, by any lane: in messages of so many bytes, or one block;
  * small ones are copied into theirs; so much is under way to one server. */
 enum {
-    LAP_GROUP_BYTES = 256 << 10,
+    LAP_GROUP_BYTES = 1 << 20,
     LAP_COPY_BYTES = 512,
     LAP_CREDIT = 8 << 20,
     LAP_CREDIT_MESSAGES = 1000,

@@ -92,7 +92,6 @@ static enum status connect_server(struct stream *stream, uint32_t p,
         return status;
     zmq_pollitem_t item = {link_socket(server->link), 0, ZMQ_POLLOUT, 0};
     int64_t limit = time_from_seconds(stream->settings.timeout);
-    stream->items[p] = (zmq_pollitem_t){item.socket, 0, ZMQ_POLLIN, 0};
     return zmq_poll(&item, 1, time_poll_ms(0, limit)) == 1
                ? STATUS_OK
                : silent(stream, p, why);
@@ -102,7 +101,8 @@ static bool allocate(struct stream *stream) {
     const struct plan *plan = stream->settings.plan;
     uint32_t blocks = plan->layout->num_blocks;
     stream->servers = calloc(plan->num_ps + 1, sizeof *stream->servers);
-    stream->items = calloc(plan->num_ps + 1, sizeof *stream->items);
+    stream->items =
+        calloc(plan->num_ps * LINK_POLL_ITEMS + 1, sizeof *stream->items);
     stream->clocks = calloc(blocks + 1, sizeof *stream->clocks);
     stream->out = buffer_open(LAP_RING_BYTES, NULL, NULL);
     stream->in = malloc(LAP_RING_BYTES);
@@ -193,16 +193,18 @@ static uint32_t group(const struct stream *stream, const struct server *server,
     return n;
 }
 
-static bool fill(struct stream *stream, uint32_t id, size_t bytes,
-                 struct link_payload *payload) {
+static bool fill(struct stream *stream, struct link *link, uint32_t id,
+                 size_t bytes, struct link_payload *payload) {
     size_t from = place(stream, id, bytes);
     if (stream->kind == LAP_PULL) {
         link_no_payload(payload);
         return true;
     }
-    if (bytes > LAP_COPY_BYTES)
-        return link_borrow(payload, stream->out, from, bytes);
-    if (!link_reserve(payload, bytes))
+    if (bytes > LAP_COPY_BYTES) {
+        link_borrow(payload, stream->out, from, bytes);
+        return true;
+    }
+    if (!link_reserve(link, 0, payload, bytes))
         return false;
     memcpy(link_reserved(payload), (char *)buffer_data(stream->out) + from,
            bytes);
@@ -225,7 +227,7 @@ static bool commit(struct stream *stream, struct server *server, uint32_t n,
     header.receipt = stream->kind == LAP_PUSH;
     header.n_blocks = n;
     header.blocks = ids;
-    if (!fill(stream, ids[0], bytes, &payload))
+    if (!fill(stream, server->link, ids[0], bytes, &payload))
         return false;
     size_t size = message_write_data(&header, stream->header);
     if (!link_commit(server->link, 0, stream->header, size, &payload))
@@ -315,14 +317,12 @@ static enum status receive(struct stream *stream, uint32_t p, int64_t now,
     enum status status = STATUS_OK;
     while (!status && server->messages && link_view(server->link, &frame)) {
         Capstan__DataHeader *header;
-        status = message_read_data(&header, &stream->arena,
-                                   zmq_msg_data(&frame.header),
-                                   zmq_msg_size(&frame.header), why);
+        status = message_read_data(&header, &stream->arena, frame.header.data,
+                                   frame.header.size, why);
         if (!status)
-            status =
-                judge(stream, p, header, zmq_msg_size(&frame.payload), why);
+            status = judge(stream, p, header, frame.payload.size, why);
         if (!status) {
-            settle(stream, server, header, zmq_msg_data(&frame.payload));
+            settle(stream, server, header, frame.payload.data);
             server->messages--;
             server->heard = now;
             ++*came;
@@ -356,7 +356,11 @@ static enum status wait_for_answers(struct stream *stream,
     }
     if (oldest + limit > now + LOOK_UP_EVERY)
         oldest = now + LOOK_UP_EVERY - limit;
-    zmq_poll(stream->items, (int)num_ps, time_poll_ms(now, oldest + limit));
+    int items = 0;
+    for (uint32_t p = 0; p < num_ps; p++)
+        items +=
+            link_poll_items(stream->servers[p].link, stream->items + items);
+    zmq_poll(stream->items, items, time_poll_ms(now, oldest + limit));
     return STATUS_OK;
 }
 

@@ -98,8 +98,11 @@ static enum status take_job(struct worker *worker,
 static enum status take_view(struct worker *worker, const Capstan__View *view,
                              struct failure *why) {
     member_beat(worker->member)->view = view->number;
-    if (worker->client || !worker->plan || worker->rank >= view->n_slots)
+    if (worker->client || !worker->plan)
         return STATUS_OK;
+    enum status status = message_check_view(view, worker->num_ranks, why);
+    if (status)
+        return status;
     const Capstan__Slot *me = view->slots[worker->rank];
     if (me->incarnation != member_incarnation(worker->member) ||
         !trainer_layout(worker->trainer))
@@ -121,7 +124,7 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
     };
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
-    enum status status = client_open(&worker->client, &client, why);
+    status = client_open(&worker->client, &client, why);
     if (!status)
         trainer_begin(worker->trainer, worker->client, worker->plan,
                       me->from_clock);

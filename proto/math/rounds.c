@@ -26,6 +26,12 @@ bool rounds_evaluates(const struct rounds *rounds, uint64_t step) {
     return step == rounds->total || rounds_ends_epoch(rounds, step);
 }
 
+bool rounds_passed(const struct rounds *rounds, uint64_t before, uint64_t now) {
+    uint64_t every = rounds->every_steps;
+    return (every && now / every > before / every) ||
+           rounds_epochs(rounds, now) > rounds_epochs(rounds, before);
+}
+
 static bool ends_saved_epoch(const struct rounds *rounds, uint64_t step) {
     return rounds->every_epochs && rounds_ends_epoch(rounds, step) &&
            rounds_epochs(rounds, step) / rounds->every_epochs >

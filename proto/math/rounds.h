@@ -30,6 +30,9 @@ uint64_t rounds_total(const struct rounds *rounds, uint64_t epochs);
 /* Is STEP (> start) one after which the test set is evaluated? */
 bool rounds_evaluates(const struct rounds *rounds, uint64_t step);
 
+/* Does an epoch's end, or a multiple of every_steps, lie in (BEFORE, NOW]? */
+bool rounds_passed(const struct rounds *rounds, uint64_t before, uint64_t now);
+
 /* Is STEP (> start) one at which a checkpoint stands in the plan? */
 bool rounds_saves(const struct rounds *rounds, uint64_t step);
 

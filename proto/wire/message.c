@@ -33,6 +33,20 @@ enum status message_read_control(Capstan__Control **out, const void *bytes,
                        version, MESSAGE_VERSION);
 }
 
+enum status message_check_view(const Capstan__View *view, uint32_t ranks,
+                               struct failure *why) {
+    if (view->n_slots != ranks)
+        return status_fail(why, STATUS_FAILED, "a view of %zu trainers (%u)",
+                           view->n_slots, ranks);
+    for (size_t r = 0; r < view->n_slots; r++)
+        if (view->slots[r]->incarnation && !view->slots[r]->from_clock)
+            return status_fail(why, STATUS_FAILED,
+                               "a view in which trainer %zu begins at clock 0 "
+                               "(the first is 1)",
+                               r);
+    return STATUS_OK;
+}
+
 void message_free_control(Capstan__Control **control) {
     if (*control)
         capstan__control__free_unpacked(*control, NULL);

@@ -30,6 +30,11 @@ uint64_t message_random(void);
 enum status message_read_control(Capstan__Control **out, const void *bytes,
                                  size_t size, struct failure *why) MUST_CHECK;
 
+/* STATUS_FAILED unless VIEW lists RANKS trainers, each that somebody is with a
+ * first clock from 1. */
+enum status message_check_view(const Capstan__View *view, uint32_t ranks,
+                               struct failure *why) MUST_CHECK;
+
 /* Frees *CONTROL (may be NULL) and clears it. */
 void message_free_control(Capstan__Control **control);
 

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Hosts on one machine: network namespaces joined by veth pairs and a bridge,
+# each limited to a rate each way by tbf, as one port of a switch is.
+#
+#   tests/net/hosts.sh COUNT [RATE]     RATE as tc writes it; 1gbit
+#
+# Builds them, prints "ready NAME" and waits for the end of its standard input;
+# then, or at a signal, nothing of them is left. Host i (from 0) is the network
+# namespace NAME-i with the address 10.0.0.(i + 1) on eth0; its switch port is
+# host-i in NAME-switch. NAME is of this process alone. Where it cannot be, it
+# prints "skip REASON" (one word) and ends with 0.
+set -u
+count=${1:?how many hosts}
+rate=${2:-1gbit}
+name=capstan-$$
+
+skip() {
+    echo "skip $1"
+    exit 0
+}
+((EUID == 0)) || skip root
+command -v ip > /dev/null && command -v tc > /dev/null || skip iproute2
+
+remove() {
+    local each
+    for each in $(ip netns list | awk '{ print $1 }'); do
+        [[ $each == "$name"-* ]] && ip netns del "$each"
+    done
+}
+trap remove EXIT
+trap 'exit 1' INT TERM HUP
+
+# The bucket holds what passes in 0.16 ms of 1 Gbit/s, the queue is that of a
+# small switch port. Both sides limit what leaves them: the host its sending,
+# the switch what it hands to the host. Segments leave in trains of 16 KiB,
+# counted as the packets they are: a packet at a time costs more processor than
+# one machine has for many hosts.
+limit() {
+    ip -n "$1" link set "$2" gso_max_size 16384 &&
+        tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" \
+            burst 20kb limit 512kb
+}
+
+# Reno is in every kernel and allowed in every namespace, unlike what this
+# machine may be set to.
+congestion() {
+    ip netns exec "$1" sysctl -qw \
+        net.ipv4.tcp_congestion_control="${HOSTS_CONGESTION:-reno}"
+}
+
+build() {
+    local switch=$name-switch i
+    ip netns add "$switch" &&
+        ip -n "$switch" link add bridge type bridge &&
+        ip -n "$switch" link set bridge up || return 1
+    for ((i = 0; i < count; i++)); do
+        ip netns add "$name-$i" &&
+            ip -n "$switch" link add "host-$i" type veth \
+                peer name eth0 netns "$name-$i" &&
+            ip -n "$switch" link set "host-$i" master bridge up &&
+            ip -n "$name-$i" addr add "10.0.0.$((i + 1))/24" dev eth0 &&
+            ip -n "$name-$i" link set lo up &&
+            congestion "$name-$i" &&
+            ip -n "$name-$i" link set eth0 up &&
+            limit "$switch" "host-$i" && limit "$name-$i" eth0 || return 1
+    done
+}
+
+build || skip namespaces
+echo "ready $name"
+read -r _
