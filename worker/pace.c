@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { MOST_PASSES = 256, MOST_RUNNERS = 64, LEAST_PASSES = 3 };
 
@@ -31,8 +32,15 @@ struct runner {
     bool started;
 };
 
+/* Of this thread: other work on the machine does not count. */
+static int64_t processor_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * TIME_S + now.tv_nsec;
+}
+
 static void end_lap(struct runner *runner, uint32_t next) {
-    int64_t now = time_now();
+    int64_t now = processor_now();
     if (runner->lap < 2 * runner->parameters)
         runner->laps[(size_t)runner->lap * MOST_PASSES + runner->passes] =
             now - runner->since;

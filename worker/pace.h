@@ -11,13 +11,12 @@
  * the one before. The loss counts to the last parameter's forward. */
 struct pace {
     double *forward, *backward;
-    double
-        crowded; /* speed with `cores` trainers at once, of one alone: (0, 1] */
+    double crowded; /* speed with all cores at it, of one alone: (0, 1] */
 };
 
 /* Runs the passes of JOB's model on random samples for about SECONDS, first one
  * trainer alone, then CORES at once, each as `threads` of the job says;
- * medians. JOB has its batch solved. */
+ * medians of the calling thread's processor time. JOB has its batch solved. */
 enum status pace_measure(struct pace *pace, const struct job *job,
                          unsigned cores, double seconds,
                          struct failure *why) MUST_CHECK;
