@@ -246,8 +246,8 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
     admission_check_deaths(run, now);
     collect_step(run);
     planning_try(run);
-    watch_step(run, now);
     evaluations_settle(run);
+    watch_step(run, now);
     measures_show(run, now);
     ending_step(run, now);
     post_step(run->post, now, beat_every);

@@ -109,7 +109,7 @@ static struct cuts_reason due(struct run *run, int64_t now) {
         return (struct cuts_reason){0};
     if (every && step / every > run->every_seen)
         reason.save = run->job->checkpoint.dir;
-    if (epochs > begun && !evaluations_pending(run)) {
+    if (epochs > begun && !evaluations_pending(run) && !cuts_evaluating(run)) {
         reason.evaluate = run->test_samples;
         reason.save |= run->rounds.every_epochs && run->job->checkpoint.dir &&
                        epochs / run->rounds.every_epochs >
