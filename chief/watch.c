@@ -12,6 +12,7 @@
 
 static const int64_t SAY_WAITING_EVERY = 30 * TIME_S;
 
+/* Who has not joined, and who has but still reads its data. */
 static void list_absent(const struct run *run, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
@@ -128,6 +129,8 @@ static struct cuts_reason due(struct run *run, int64_t now) {
     return reason;
 }
 
+/* One asked cut at a time, and none while a view is on its way to the ps: a cut
+ * is of the trainers that all ps agree on. */
 static void watch_due(struct run *run, int64_t now) {
     struct cuts_reason reason = {0};
     if (cuts_asking(run) || !run->view_sent)

@@ -55,6 +55,8 @@ void member_timeouts(struct member *member, double peer, double stop) {
         member->beat_every = TIME_S / 2;
 }
 
+/* The link stands for the process's life; whom it connects to is looked up
+ * later, and again. */
 enum status member_open(struct member **out,
                         const struct member_settings *settings,
                         struct failure *why) {
@@ -174,6 +176,7 @@ static bool send_now(struct member *member, Capstan__Control *control) {
     return sent;
 }
 
+/* Unnumbered, so it is repeated until a welcome comes. */
 static bool send_join(struct member *member) {
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     join.role = member->settings.role;
