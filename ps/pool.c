@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+/* Buffers that nobody holds stay for the next copy: fresh memory costs a page
+ * fault a page. More than a few would be memory that a ps does not need. */
 enum { KEPT = 32 };
 
 struct pool {
@@ -28,6 +30,8 @@ static void destroy(struct pool *pool) {
     free(pool);
 }
 
+/* Replies on their way may outlive their shard: the last buffer to come back
+ * takes the pool with it. */
 void pool_close(struct pool **where) {
     struct pool *pool = *where;
     *where = NULL;

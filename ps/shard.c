@@ -120,6 +120,7 @@ enum status shard_restore(struct shard *shard, struct checkpoint_reader *reader,
     return STATUS_OK;
 }
 
+/* Before the first view: nobody reads, so it may be written in place. */
 void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
     memcpy(buffer_data(shard->cells[b].tensors[0]), floats,
            shard_block_bytes(shard, b));
@@ -154,6 +155,9 @@ static struct rule_update update_of(const struct shard *shard, uint32_t b,
     };
 }
 
+/* A snapshot or a reply on its way may hold any of the tensors: those are left
+ * as they are and written anew elsewhere. All buffers first, so that a failure
+ * changes nothing. */
 enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round, struct failure *why) {
     struct buffer *out[SHARD_MAX_TENSORS];
@@ -215,6 +219,7 @@ size_t shard_block_bytes(const struct shard *shard, uint32_t b) {
     return shard->blocks[b]->elements * sizeof(float);
 }
 
+/* What snapshots and replies keep alive beside the weights. */
 size_t shard_copied_bytes(const struct shard *shard) {
     size_t taken = pool_taken_bytes(shard->pool);
     return taken > shard->bytes ? taken - shard->bytes : 0;
