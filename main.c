@@ -7,6 +7,8 @@
 #include "chief/info.h"
 #include "chief/launch.h"
 #include "chief/strategy.h"
+#include "model/forecast.h"
+#include "model/probe.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
@@ -16,6 +18,8 @@
 #include "ps/ps.h"
 #include "worker/bench_client.h"
 #include "worker/evaluator.h"
+#include "worker/mlp.h"
+#include "worker/pace.h"
 #include "worker/worker.h"
 
 #include <fcntl.h>
@@ -561,8 +565,108 @@ static enum status launch_bench(const struct options *options,
     return status ? status : (enum status)code;
 }
 
+enum { MOST_PARAMETERS = 2 * JOB_MAX_LAYERS };
+static const double PROBE_SECONDS = 0.4;
+
+/* What a simulated cluster trains, and what that takes here. */
+struct simulation {
+    struct job *job; /* NULL: a flat vector */
+    struct layout *layout;
+    double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
+    struct model_costs costs;
+};
+
+static enum status lay_out(struct simulation *simulation,
+                           const struct options *options, struct failure *why) {
+    uint64_t floats = options->simulate.bytes / sizeof(float);
+    struct parameter parameters[MOST_PARAMETERS] = {
+        {.name = "vector", .num_dims = 2, .dims = {1, (uint32_t)floats}}};
+    struct job_source source = {.path = options->job,
+                                .overrides = options->sets,
+                                .num_overrides = options->num_sets};
+    uint32_t count = 1;
+    enum status status = STATUS_OK;
+    if (floats > UINT32_MAX) /* whole megabytes of it */
+        parameters[0].dims[0] = 1 << 18, parameters[0].dims[1] = floats >> 18;
+    if (options->job) {
+        status = job_load(&simulation->job, &source, NULL, why);
+        if (!status)
+            status =
+                job_solve_batch(simulation->job, options->num_workers, why);
+        if (!status)
+            count = mlp_parameters(&simulation->job->model, parameters);
+    }
+    return status ? status
+                  : layout_build(&simulation->layout, parameters, count, why);
+}
+
+/* SECONDS of a step by size: a third forward, the rest back. */
+static void share_out(struct simulation *simulation, double seconds) {
+    const struct layout *layout = simulation->layout;
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        double part = seconds * (double)layout->parameters[p].elements /
+                      (double)layout->elements;
+        simulation->forward[p] = part / 3;
+        simulation->backward[p] = part * 2 / 3;
+    }
+}
+
+static enum status measure_costs(struct simulation *simulation,
+                                 const struct simulate_options *flags,
+                                 unsigned cores, struct failure *why) {
+    static const struct optimizer plain = {.type = OPTIMIZER_SGD};
+    struct job *job = simulation->job;
+    struct pace pace = {simulation->forward, simulation->backward, 1};
+    enum status status = STATUS_OK;
+    if (job && flags->batch)
+        job->micro_batch = (uint32_t)flags->batch;
+    if (job && flags->compute < 0)
+        status = pace_measure(&pace, job, cores, PROBE_SECONDS, why);
+    else
+        share_out(simulation, flags->compute > 0 ? flags->compute : 0);
+    simulation->crowded = pace.crowded;
+    return status
+               ? status
+               : probe_costs(&simulation->costs, job ? &job->optimizer : &plain,
+                             PROBE_SECONDS, why);
+}
+
+static enum status simulate(const struct options *options,
+                            struct failure *why) {
+    struct simulation simulation = {0};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    enum status status = lay_out(&simulation, options, why);
+    if (!status)
+        status = measure_costs(&simulation, &options->simulate,
+                               cores > 0 ? (unsigned)cores : 1, why);
+    const struct job *job = simulation.job;
+    struct forecast forecast = {
+        .layout = simulation.layout,
+        .forward = simulation.forward,
+        .backward = simulation.backward,
+        .costs = simulation.costs,
+        .crowded = simulation.crowded,
+        .cores = cores > 0 ? (uint32_t)cores : 1,
+        .num_ps = options->num_ps,
+        .num_workers = options->num_workers,
+        .staleness = job ? job->staleness : 0,
+        .clip = job && job->gradient_clipping > 0,
+        .bf16 = job && job->wire == JOB_BF16,
+        .json = options->json,
+    };
+    if (!status)
+        status = forecast_print(stdout, &forecast, &options->simulate, why);
+    if (status)
+        fprintf(stderr, "error: %s\n", why->text);
+    layout_free(&simulation.layout);
+    job_free(&simulation.job);
+    return status;
+}
+
 static enum status verb_bench(const struct options *options,
                               struct failure *why) {
+    if (options->simulate.on)
+        return simulate(options, why);
     struct process process = {.options = options};
     enum status status = choose_loops(&process.loops, why);
     if (status)

@@ -38,7 +38,8 @@ void forecast_case(struct model_case *given, const struct forecast *forecast,
         .staleness = forecast->staleness,
         .clip = forecast->clip,
         .bf16 = forecast->bf16,
-        .group_bytes = MESSAGE_GROUP_BYTES,
+        .group_bytes =
+            flags->group ? (uint32_t)flags->group : MESSAGE_GROUP_BYTES,
         .place = places[flags->place],
         .link_rate =
             flags->place == SIMULATE_ONE ? 0 : forecast_rate(flags->link_gbits),

@@ -94,8 +94,27 @@ static void bench_takes_its_flags_and_keeps_the_words(void **state) {
     assert_int_equal(sound("bench")->bench.num_sizes, 6);
     wrong("bench --sizes 5", "multiples of 4");
     wrong("bench --lane=udp", "tcp, shm or auto, not 'udp'; `capstan bench");
-    wrong("bench job.json", "'job.json' is one word too many");
+    wrong("bench job.json", "go with --simulate");
+    wrong("bench a b", "'b' is one word too many");
     wrong("bench --ps 0", "--ps");
+}
+
+static void a_simulation_is_of_a_job_or_of_a_vector(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("bench --simulate --ps 4 --workers 16 --link-gbits 10 job.json");
+    assert_true(options->simulate.on);
+    assert_int_equal(options->num_workers, 16);
+    assert_true(options->simulate.link_gbits == 10);
+    assert_string_equal(options->job, "job.json");
+    assert_int_equal(sound("bench --simulate --bytes 64M")->simulate.bytes,
+                     64 << 20);
+    wrong("bench --simulate", "either JOB.json or --bytes");
+    wrong("bench --simulate --bytes 64M job.json", "either JOB.json or");
+    wrong("bench --sweep", "go with --simulate");
+    wrong("bench --workers 2", "go with --simulate");
+    wrong("bench --simulate --workers 0 --bytes 4", "at least 1");
+    wrong("bench --simulate --place there job.json", "not 'there'");
 }
 
 static void settings_keep_their_order(void **state) {
@@ -195,6 +214,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_takes_a_job_and_the_flags_of_legacy_scripts),
         cmocka_unit_test(bench_takes_its_flags_and_keeps_the_words),
+        cmocka_unit_test(a_simulation_is_of_a_job_or_of_a_vector),
         cmocka_unit_test(settings_keep_their_order),
         cmocka_unit_test(more_settings_than_there_is_room_for_are_refused),
         cmocka_unit_test(local_counts_ps_and_workers),

@@ -33,7 +33,25 @@ enum key {
     KEY_REQUESTS,
     KEY_LANE,
     KEY_VERBOSE,
+    KEY_SIMULATE,
+    KEY_SWEEP,
+    KEY_SHARE_CORES,
+    KEY_LINK_GBITS,
+    KEY_LATENCY,
+    KEY_COMPUTE,
+    KEY_JITTER,
+    KEY_OVERHEAD,
+    KEY_CORES,
+    KEY_BATCH,
+    KEY_BYTES,
+    KEY_GROUP,
+    KEY_ROUNDS,
+    KEY_SEED,
+    KEY_PLACE,
 };
+
+_Static_assert(KEY_PLACE - KEY_SIMULATE == SIMULATE_OPTIONS_PLACE,
+               "flags of a simulation in the order of their keys");
 
 _Static_assert(KEY_VERBOSE - KEY_SIZES == BENCH_OPTIONS_VERBOSE,
                "flags of a bench in the order of their keys");
@@ -129,6 +147,31 @@ static const struct argp_option bench_options[] = {
      "write a checkpoint there at the end", 0},
     {"verbose", KEY_VERBOSE, NULL, 0, "show what every process says", 0},
     CLUSTER_FLAGS,
+    {NULL, 0, NULL, 0, "Instead, a cluster in simulated time:", 2},
+    {"simulate", KEY_SIMULATE, NULL, 0,
+     "how long a round takes with --ps and --workers, JOB.json's model", 2},
+    {"sweep", KEY_SWEEP, NULL, 0, "1 to 256 workers by 1 to 64 ps", 2},
+    {"workers", KEY_WORKERS, "N", 0, "how many workers (1)", 2},
+    {"link-gbits", KEY_LINK_GBITS, "G", 0,
+     "a host's link, each way, Gbit/s (1)", 2},
+    {"latency-us", KEY_LATENCY, "US", 0, "between two hosts (50)", 2},
+    {"cores", KEY_CORES, "N", 0, "of a host (as here)", 2},
+    {"place", KEY_PLACE, "PLACE", 0,
+     "apart (a host each), pairs (a worker and a ps a host) or one (apart)", 2},
+    {"share-cores", KEY_SHARE_CORES, NULL, 0,
+     "all hosts are one machine with these cores", 2},
+    {"bytes", KEY_BYTES, "N", 0, "a flat vector, such as 100M, and no job", 2},
+    {"batch", KEY_BATCH, "N", 0, "samples of a micro batch (the job's)", 2},
+    {"compute", KEY_COMPUTE, "S", 0,
+     "seconds of a step's computing (measured; with --bytes 0)", 2},
+    {"jitter", KEY_JITTER, "X", 0,
+     "standard deviation of that, as a share of it (0.05)", 2},
+    {"overhead", KEY_OVERHEAD, "X", 0,
+     "times the processor time of messages and updates measured here (1)", 2},
+    {"group", KEY_GROUP, "N", 0, "bytes of blocks in a message (1M)", 2},
+    {"rounds", KEY_ROUNDS, "N", 0, "to measure (20; a sweep: at most 4)", 2},
+    {"seed", KEY_SEED, "N", 0, "of the jitter (1)", 2},
+    {"set", KEY_SET, "KEY.PATH=VALUE", 0, "override a key of the job", 2},
     {0}};
 
 struct verb {
@@ -158,13 +201,13 @@ static const struct verb verbs[OPTIONS_VERBS] = {
                       "Shows version, devices, collectives and libraries.",
                       info_options, 0, 0, LOOPS},
     [OPTIONS_BENCH] =
-        {"bench", "",
+        {"bench", "[JOB.json]",
          "Measures how fast vectors move between a client and ps, with memcpy, "
          "a plain socket and bare libzmq beside it. Starts them all on this "
          "machine; or, with a cluster in the environment (flags, TF_CONFIG, "
          "CLUSTER_SPEC: a chief, ps, a worker), plays one part of it: give the "
          "same command, with the same flags, in each place. The worker prints.",
-         bench_options, 0, 0, LOOPS},
+         bench_options, 0, 1, LOOPS},
 };
 
 struct reading {
@@ -225,6 +268,18 @@ static error_t bench_flag(struct reading *reading, int key, const char *text) {
     if (bench_options_set(&reading->options->bench,
                           (enum bench_options_key)(key - KEY_SIZES), text,
                           problem, sizeof problem))
+        return 0;
+    return wrong(reading, "%s", problem);
+}
+
+static error_t simulate_flag(struct reading *reading, int key,
+                             const char *text) {
+    char problem[256];
+    if (key < KEY_SIMULATE || key > KEY_PLACE)
+        return ARGP_ERR_UNKNOWN;
+    if (simulate_options_set(&reading->options->simulate,
+                             (enum simulate_options_key)(key - KEY_SIMULATE),
+                             text, problem, sizeof problem))
         return 0;
     return wrong(reading, "%s", problem);
 }
@@ -326,6 +381,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         break;
     }
     error_t known = bench_flag(reading, key, text);
+    if (known == ARGP_ERR_UNKNOWN)
+        known = simulate_flag(reading, key, text);
     return known == ARGP_ERR_UNKNOWN ? flag(options, key, text) : known;
 }
 
@@ -344,6 +401,23 @@ static const struct verb *find_verb(const char *name) {
         if (!strcmp(verbs[v].name, name))
             return &verbs[v];
     return NULL;
+}
+
+/* What of `capstan bench` goes together. */
+static bool check_bench(const struct options *options, struct failure *why) {
+    const struct simulate_options *simulate = &options->simulate;
+    const char *wrong = NULL;
+    if (!options->num_ps || !options->num_workers)
+        wrong = "--ps and --workers take at least 1";
+    else if (!simulate->on && (simulate->given || options->job ||
+                               options->num_sets || options->num_workers > 1))
+        wrong = "a job and the flags of a simulation go with --simulate";
+    else if (simulate->on && !options->job == !simulate->bytes)
+        wrong = "--simulate takes either JOB.json or --bytes N";
+    if (wrong)
+        status_fail(why, STATUS_CONFIG,
+                    "%s; `capstan bench --help` shows what there is", wrong);
+    return !wrong;
 }
 
 static enum status read_verb(struct options *options, const struct verb *verb,
@@ -365,10 +439,8 @@ static enum status read_verb(struct options *options, const struct verb *verb,
         return status_fail(why, STATUS_CONFIG,
                            "`capstan %s --help` shows what there is",
                            verb->name);
-    if (options->verb == OPTIONS_BENCH && !options->num_ps)
-        return status_fail(why, STATUS_CONFIG,
-                           "--ps takes at least 1; `capstan bench --help` "
-                           "shows what there is");
+    if (options->verb == OPTIONS_BENCH && !check_bench(options, why))
+        return STATUS_CONFIG;
     if (reading.num_arguments < verb->min_arguments)
         return status_fail(why, STATUS_CONFIG,
                            "capstan %s takes %s; `capstan %s --help` tells "
@@ -381,6 +453,7 @@ enum status options_read(struct options *options, int argc, char **argv,
                          struct failure *why) {
     *options = (struct options){.num_ps = 1, .num_workers = 1};
     bench_options_open(&options->bench);
+    simulate_options_open(&options->simulate);
     if (argc < 2) {
         show_verbs(stderr);
         return status_fail(why, STATUS_CONFIG, "no verb");

@@ -5,6 +5,7 @@
 #include "proto/base/status.h"
 #include "proto/conf/bench_options.h"
 #include "proto/conf/cluster.h"
+#include "proto/conf/simulate_options.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +35,7 @@ struct options {
     bool coordinate; /* the chief coordinates unless the job says train */
     unsigned num_ps, num_workers; /* local, bench */
     struct bench_options bench;
+    struct simulate_options simulate;
     char *const *words; /* what follows the verb, NULL-ended */
     const char *action, *dir, *out, *format; /* ckpt */
     bool has_step, with_state;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define LARGEST_VECTOR (UINT64_C(16) << 30)
+#define LARGEST_GROUP (UINT64_C(1) << 30)
 
 void simulate_options_open(struct simulate_options *simulate) {
     *simulate = (struct simulate_options){.link_gbits = 1,
@@ -75,15 +76,16 @@ static bool set_count(struct simulate_options *simulate,
     return true;
 }
 
-static bool set_bytes(struct simulate_options *simulate, const char *text,
-                      char *problem, size_t size) {
-    uint64_t *bytes = &simulate->bytes;
+static bool set_bytes(uint64_t *bytes, uint64_t most, const char *flag,
+                      const char *text, char *problem, size_t size) {
+    char limit[16];
     if (byte_size_parse(text, bytes) && *bytes >= 4 && *bytes % 4 == 0 &&
-        *bytes <= LARGEST_VECTOR)
+        *bytes <= most)
         return true;
+    byte_size_text(most, limit, sizeof limit);
     snprintf(problem, size,
-             "--bytes takes a multiple of 4 up to 16G, such as 100M, not '%s'",
-             text);
+             "--%s takes a multiple of 4 up to %s, such as 64K, not '%s'", flag,
+             limit, text);
     return false;
 }
 
@@ -107,12 +109,17 @@ static bool set_place(struct simulate_options *simulate, const char *text,
 bool simulate_options_set(struct simulate_options *simulate,
                           enum simulate_options_key key, const char *text,
                           char *problem, size_t size) {
+    simulate->given = true;
     if (reals[key].flag)
         return set_real(simulate, &reals[key], text, problem, size);
     if (counts[key].flag)
         return set_count(simulate, &counts[key], text, problem, size);
     if (key == SIMULATE_OPTIONS_BYTES)
-        return set_bytes(simulate, text, problem, size);
+        return set_bytes(&simulate->bytes, LARGEST_VECTOR, "bytes", text,
+                         problem, size);
+    if (key == SIMULATE_OPTIONS_GROUP)
+        return set_bytes(&simulate->group, LARGEST_GROUP, "group", text,
+                         problem, size);
     if (key == SIMULATE_OPTIONS_PLACE)
         return set_place(simulate, text, problem, size);
     simulate->on |= key == SIMULATE_OPTIONS_ON;

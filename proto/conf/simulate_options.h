@@ -15,6 +15,7 @@ enum simulate_options_place {
 
 struct simulate_options {
     bool on, sweep, share_cores;
+    bool given;        /* any flag */
     double link_gbits; /* each way a host */
     double latency_us; /* between two hosts */
     double compute;    /* seconds of a step; below 0: not given */
@@ -23,6 +24,7 @@ struct simulate_options {
     uint64_t cores;    /* of a host; 0: as this machine has */
     uint64_t batch;    /* 0: the job's */
     uint64_t bytes;    /* of a flat vector; 0: the job's model */
+    uint64_t group;    /* bytes of blocks in a message; 0: as in a run */
     uint64_t rounds, seed;
     enum simulate_options_place place;
 };
@@ -39,6 +41,7 @@ enum simulate_options_key {
     SIMULATE_OPTIONS_CORES,
     SIMULATE_OPTIONS_BATCH,
     SIMULATE_OPTIONS_BYTES,
+    SIMULATE_OPTIONS_GROUP,
     SIMULATE_OPTIONS_ROUNDS,
     SIMULATE_OPTIONS_SEED,
     SIMULATE_OPTIONS_PLACE,

@@ -1,7 +1,10 @@
-/* Whole training runs on this machine, by ps and workers, beside the simulated
- * ones: the costs of a message, a byte and an update are measured alone and
- * then scaled by one number, so that the first case is met; the others are
- * predicted. Usage: scaling_bench [repeats] [seconds a run] [batch] */
+/* Whole training runs on this machine, by ps and workers, over loopback and (as
+ * root) over network namespaces of a gigabit, beside the simulated ones: the
+ * costs of a message, a byte and an update are measured alone and then scaled
+ * by one number, so that the first case is met; the others are predicted. Run
+ * from the root of the tree. Usage: scaling_bench [repeats] [seconds a run]
+ * [batch] */
+#include "model/forecast.h"
 #include "model/model.h"
 #include "model/probe.h"
 #include "proto/conf/job.h"
@@ -14,9 +17,17 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { CASES = 9, MOST = 31, MOST_PARAMETERS = 2 * JOB_MAX_LAYERS };
+enum {
+    CASES = 14,
+    MOST = 31,
+    MOST_PARAMETERS = 2 * JOB_MAX_LAYERS,
+    LINK_MBITS = 1000
+};
+
+static const double LATENCY = 5e-5;
 
 static const char data[] =
     "{\"model\":{\"type\":\"mlp\",\"layers\":[784,512,512,10]},"
@@ -27,7 +38,7 @@ static const char data[] =
 
 struct run_case {
     int ps, workers;
-    bool asynchronous;
+    bool asynchronous, net; /* a host each, instead of one for all */
     double rates[MOST], measured, simulated;
 };
 
@@ -59,20 +70,35 @@ static bool write_job(const struct bench *bench, int steps) {
     return !fclose(job);
 }
 
-/* Steps a second of one run, or -1 with what the run said. */
-static double run_once(const struct bench *bench, const struct run_case *one) {
+static void write_command(const struct bench *bench, const struct run_case *one,
+                          char *command, size_t size) {
     const char *program = getenv("CAPSTAN");
-    char command[1024];
-    snprintf(command, sizeof command,
-             "%s local --ps %d --workers %d %s --set strategy.staleness=%s "
-             "--json 2>%s/log || cat %s/log >&2",
-             program ? program : "build/capstan", one->ps, one->workers,
-             bench->path, one->asynchronous ? "inf" : "0", bench->folder,
+    char start[512];
+    if (one->net)
+        snprintf(start, sizeof start, "tests/net/cluster.sh %d %d %dmbit %s",
+                 one->ps, one->workers, LINK_MBITS, bench->folder);
+    else
+        snprintf(start, sizeof start, "%s local --ps %d --workers %d",
+                 program ? program : "build/capstan", one->ps, one->workers);
+    snprintf(command, size,
+             "%s %s --set strategy.staleness=%s --json 2>%s/log || "
+             "cat %s/log >&2",
+             start, bench->path, one->asynchronous ? "inf" : "0", bench->folder,
              bench->folder);
+}
+
+/* Steps a second of one run; 0 when it is skipped, -1 with what it said. */
+static double run_once(const struct bench *bench, const struct run_case *one) {
+    char command[1024], text[4096] = "";
+    write_command(bench, one, command, sizeof command);
     FILE *output = popen(command, "r");
-    json_t *object = output ? json_loadf(output, 0, NULL) : NULL;
+    size_t length = output ? fread(text, 1, sizeof text - 1, output) : 0;
     if (output)
         pclose(output);
+    text[length] = '\0';
+    if (one->net && !strncmp(text, "skip", 4))
+        return 0;
+    json_t *object = json_loads(text, 0, NULL);
     double rate =
         json_number_value(json_object_get(object, "steps_per_second"));
     json_decref(object);
@@ -133,7 +159,10 @@ static double simulate(const struct bench *bench, const struct run_case *one,
                   .update_byte = scale * costs->update_byte,
                   .gradient_byte = scale * costs->gradient_byte},
         .staleness = one->asynchronous ? MODEL_ASYNCHRONOUS : 0,
-        .place = MODEL_ONE,
+        .place = one->net ? MODEL_APART : MODEL_ONE,
+        .link_rate = one->net ? forecast_rate(1e-3 * LINK_MBITS) : 0,
+        .latency = one->net ? LATENCY : 0,
+        .share_cores = true,
         .group_bytes = MESSAGE_GROUP_BYTES,
         .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
         .crowded = bench->crowded,
@@ -164,21 +193,28 @@ static double calibrate(const struct bench *bench, const struct run_case *one) {
     return (low + high) / 2;
 }
 
-static void print_table(const struct bench *bench, struct run_case *cases,
+static void print_case(const struct run_case *one, double simulated,
+                       int repeats, bool fitted) {
+    printf("%-9s %d ps %d worker%s %-12s %8.1f %6.1f %6.1f %10.1f %+10.1f "
+           "%%%s\n",
+           one->net ? "1 Gbit/s" : "one host", one->ps, one->workers,
+           one->workers > 1 ? "s" : " ",
+           one->asynchronous ? "asynchronous" : "synchronous", one->measured,
+           one->rates[0], one->rates[repeats - 1], simulated,
+           100 * (simulated / one->measured - 1), fitted ? "  (fitted)" : "");
+}
+
+static void print_table(const struct bench *bench, const struct run_case *cases,
                         int repeats) {
     double scale = calibrate(bench, &cases[0]);
-    printf("scaling, steps/s          measured    min    max  simulated  "
-           "difference  (costs x %.2f)\n",
-           scale);
+    printf(
+        "scaling, steps/s                    measured    min    max  simulated  "
+        "difference  (costs x %.2f)\n",
+        scale);
     for (int c = 0; c < CASES; c++) {
-        struct run_case *one = &cases[c];
-        double simulated = simulate(bench, one, scale);
-        printf(
-            "%d ps %d worker%s %-12s %8.1f %6.1f %6.1f %10.1f %+10.1f %%%s\n",
-            one->ps, one->workers, one->workers > 1 ? "s" : " ",
-            one->asynchronous ? "asynchronous" : "synchronous", one->measured,
-            one->rates[0], one->rates[repeats - 1], simulated,
-            100 * (simulated / one->measured - 1), c ? "" : "  (fitted)");
+        const struct run_case *one = &cases[c];
+        if (one->measured > 0)
+            print_case(one, simulate(bench, one, scale), repeats, !c);
     }
 }
 
@@ -201,11 +237,20 @@ int main(int argc, char **argv) {
     struct bench bench = {.folder = "/tmp/capstan-bench-XXXXXX",
                           .batch = argc > 3 ? atoi(argv[3]) : 32};
     struct run_case cases[CASES] = {
-        {1, 2, false, {0}, 0, 0}, {1, 1, false, {0}, 0, 0},
-        {2, 2, false, {0}, 0, 0}, {1, 4, false, {0}, 0, 0},
-        {2, 4, false, {0}, 0, 0}, {4, 4, false, {0}, 0, 0},
-        {1, 8, false, {0}, 0, 0}, {8, 8, false, {0}, 0, 0},
-        {1, 2, true, {0}, 0, 0},
+        {.ps = 1, .workers = 2}, /* the fitted one */
+        {.ps = 1, .workers = 1},
+        {.ps = 2, .workers = 2},
+        {.ps = 1, .workers = 4},
+        {.ps = 2, .workers = 4},
+        {.ps = 4, .workers = 4},
+        {.ps = 1, .workers = 8},
+        {.ps = 8, .workers = 8},
+        {.ps = 1, .workers = 2, .asynchronous = true},
+        {.ps = 2, .workers = 2, .net = true},
+        {.ps = 1, .workers = 3, .net = true},
+        {.ps = 3, .workers = 1, .net = true},
+        {.ps = 4, .workers = 4, .net = true},
+        {.ps = 2, .workers = 2, .asynchronous = true, .net = true},
     };
     char command[256];
     struct failure why = {0};
