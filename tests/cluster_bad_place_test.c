@@ -87,12 +87,13 @@ static void a_chief_whose_host_is_none_is_named(void **state) {
 }
 
 static void a_ps_whose_host_is_none_is_named(void **state) {
+    static const char *const tcp[] = {"--lane", "tcp", NULL};
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"timeouts\": {\"step\": 2}}");
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
     readdress(run, "ps", 0, "no-such-host.invalid:2222");
-    struct cluster_process *worker = cluster_run_task(run, "worker", 0, NULL);
+    struct cluster_process *worker = cluster_run_task(run, "worker", 0, tcp);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
     cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);

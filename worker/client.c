@@ -77,6 +77,8 @@ static enum status open_peers(struct client *client, struct failure *why) {
         status = link_open(&peer->link, s->zmq, LINK_CLIENT, &link, why);
         if (!status && s->inside)
             status = link_connect_inside(peer->link, s->inside, why);
+        else if (!status && s->lanes)
+            link_prefer_lane(peer->link, s->run, s->plan->ps[p].incarnation);
         split_address(peer, s->plan->ps[p].address);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
@@ -505,10 +507,17 @@ static void send_due(struct client *client, int64_t now) {
             window_unsent(client->window, &request, now);
 }
 
+static void say_way(const struct client *client, uint32_t p) {
+    char text[128];
+    if (link_way(client->peers[p].link, text, sizeof text))
+        log_info(client->settings.log, "ps %u: %s", p, text);
+}
+
 enum status client_step(struct client *client, int64_t now,
                         struct failure *why) {
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
         look_up(client, p, now);
+        say_way(client, p);
         if (link_renewed(client->peers[p].link))
             window_reconnected(client->window, p);
         receive(client, p, now);

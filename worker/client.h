@@ -24,6 +24,7 @@ struct client_settings {
     uint64_t run, incarnation;
     uint32_t rank;
     const char *inside; /* the ps's link in this process, or NULL */
+    bool lanes;         /* shared memory first with a ps on this host */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
     const struct rule_loops *loops; /* to convert by; NULL: the best */
