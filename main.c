@@ -66,6 +66,7 @@ struct process {
     void *zmq;
     int done;
     const struct rule_loops *loops;
+    bool lanes;
     struct role roles[MAX_ROLES];
     unsigned num_roles;
 };
@@ -109,6 +110,20 @@ static enum status choose_loops(const struct rule_loops **loops,
     enum status status = rule_choose(loops, getenv("CAPSTAN_CPU"), why);
     if (status)
         fprintf(stderr, "error: %s\n", why->text);
+    return status;
+}
+
+/* Shared memory between processes of one host, unless the user says no. */
+static enum status choose_lanes(const struct options *options, bool *lanes,
+                                struct failure *why) {
+    const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
+    *lanes = !lane || strcmp(lane, "tcp");
+    if (!lane || !strcmp(lane, "auto") || !strcmp(lane, "tcp"))
+        return STATUS_OK;
+    enum status status =
+        status_fail(why, STATUS_CONFIG,
+                    "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp", lane);
+    fprintf(stderr, "error: %s\n", why->text);
     return status;
 }
 
@@ -170,6 +185,7 @@ static void add_inner_ps(struct process *process, bool trainer_inside) {
         .inside = inside_ps,
         .loops = process->loops,
         .join_timeout = join_timeout(process),
+        .lanes = process->lanes,
         .interrupts = role->interrupts,
     };
     if (trainer_inside || !self)
@@ -190,6 +206,7 @@ static void add_ps(struct process *process) {
         .chief = cluster_chief(cluster),
         .loops = process->loops,
         .join_timeout = join_timeout(process),
+        .lanes = process->lanes,
         .interrupts = role->interrupts,
     };
 }
@@ -212,6 +229,7 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .ps = &cluster->jobs[CLUSTER_PS],
         .loops = process->loops,
         .join_timeout = join_timeout(process),
+        .lanes = process->lanes,
         .interrupts = role->interrupts,
     };
 }
@@ -341,6 +359,7 @@ static void add_bench_client(struct process *process,
         .ps_pids = getenv(LAUNCH_PS_PIDS),
         .reference = reference,
         .join_timeout = join_timeout(process),
+        .lanes = process->lanes,
         .interrupts = role->interrupts,
     };
 }
@@ -439,6 +458,8 @@ static enum status verb_run(const struct options *options,
                             struct failure *why) {
     struct process process = {.options = options};
     enum status status = choose_loops(&process.loops, why);
+    if (!status)
+        status = choose_lanes(options, &process.lanes, why);
     if (status)
         return status;
     status = cluster_resolve(&process.cluster, &options->flags, environment,
@@ -668,15 +689,17 @@ static enum status verb_bench(const struct options *options,
     if (options->simulate.on)
         return simulate(options, why);
     struct process process = {.options = options};
+    if (options->bench.lane == BENCH_LANE_TCP)
+        setenv("CAPSTAN_LANE", "tcp", 1); /* the ps's too */
+    else if (options->bench.lane == BENCH_LANE_SHM)
+        setenv("CAPSTAN_LANE", "auto", 1);
     enum status status = choose_loops(&process.loops, why);
+    if (!status)
+        status = choose_lanes(options, &process.lanes, why);
     if (status)
         return status;
-    if (options->bench.lane == BENCH_LANE_SHM)
-        status = status_fail(why, STATUS_CONFIG,
-                             "--lane shm: this build has tcp only");
-    if (!status)
-        status = cluster_resolve(&process.cluster, &options->flags, environment,
-                                 NULL, why);
+    status = cluster_resolve(&process.cluster, &options->flags, environment,
+                             NULL, why);
     if (status) {
         fprintf(stderr, "error: %s\n", why->text);
         return status;
@@ -701,9 +724,14 @@ static enum status verb_local(const struct options *options,
     const struct rule_loops
         *loops; /* which the processes take for themselves */
     log_open(&log, "local", -1);
+    bool lanes;
     enum status status = choose_loops(&loops, why);
+    if (!status)
+        status = choose_lanes(options, &lanes, why);
     if (status)
         return status;
+    if (options->lane)
+        setenv("CAPSTAN_LANE", options->lane, 1);
     status = check_local(options, &source, &job, why);
     if (status) {
         fprintf(stderr, "error: %s\n", why->text);

@@ -18,6 +18,7 @@ static void refuse(struct run *run, uint32_t peer, enum status status,
     post_answer(run->post, peer, &control);
 }
 
+/* The channel to an earlier holder of the slot goes with what was in it. */
 static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     Capstan__Welcome message = CAPSTAN__WELCOME__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -152,6 +153,8 @@ void admission_stranger(struct run *run, uint32_t peer,
                "command again to join it");
 }
 
+/* Without a first clock nobody is listed in a view; the mark of having left
+ * would make a later holder one who has left. */
 static void drop(struct run *run, struct roster_slot *slot) {
     if (slot->rank != ROSTER_NO_RANK) {
         run->trainers[slot->rank].from = 0;
@@ -160,6 +163,9 @@ static void drop(struct run *run, struct roster_slot *slot) {
     roster_remove(slot);
 }
 
+/* Who is gone matters by phase: a ps takes its weights with it whenever it has
+ * some; a trainer ends the run only between the plan and the first step, as the
+ * first view counts on all of them. */
 void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     char name[64];
     roster_name(slot, name, sizeof name);
@@ -217,6 +223,7 @@ static void fill_slot(const struct run *run, uint32_t rank,
     message->live = entry.live;
 }
 
+/* TO: one trainer; NULL: every ps. */
 static void tell_view(struct run *run, struct roster_slot *to) {
     uint32_t count = run->roster.num_ranks;
     Capstan__Slot slots[RULE_MAX_GRADIENTS], *array[RULE_MAX_GRADIENTS];
@@ -237,12 +244,15 @@ static void tell_view(struct run *run, struct roster_slot *to) {
         post_tell_all(run->post, CLUSTER_PS, &control);
 }
 
+/* To the ps first: a trainer that starts before a ps knows it would be refused
+ * there. */
 void admission_new_view(struct run *run) {
     run->view++;
     run->view_sent = false;
     tell_view(run, NULL);
 }
 
+/* The oldest view that a ps stands at decides who may start. */
 void admission_view_seen(struct run *run) {
     uint64_t oldest = run->view;
     for (uint32_t i = 0; i < run->roster.num_ps; i++)

@@ -23,6 +23,8 @@
 enum { LETTERS_A_TURN = 256, QUEUED_OF_A_PEER = 16 };
 static const int64_t LONGEST_WAIT = TIME_S / 10;
 
+/* One server link for everyone: roles of this process come in by its inside
+ * name, the others by the port, if any are listed. */
 static enum status open_link(struct run *run,
                              const struct chief_settings *settings,
                              struct failure *why) {
@@ -57,6 +59,8 @@ static enum status allocate(struct run *run,
     return STATUS_OK;
 }
 
+/* All that can fail for the place it is started in (port, folders) fails here,
+ * before anybody has joined. */
 static enum status open_run(struct run *run,
                             const struct chief_settings *settings,
                             struct failure *why) {
@@ -114,6 +118,8 @@ static void close_run(struct run *run) {
     free(run->square_sums);
 }
 
+/* A beat with the newest view is a ps's word that it knows the trainers which
+ * that view lists: they may start. */
 static void take_ps_beat(struct run *run, const struct roster_slot *slot,
                          const Capstan__Beat *beat) {
     struct run_ps *ps = &run->ps[slot->index];
@@ -198,6 +204,7 @@ static void take_ps(struct run *run, struct roster_slot *slot,
     }
 }
 
+/* At most so many that what is due by time has its turn. */
 static void read_letters(struct run *run) {
     struct post_letter letter;
     char text[128];
@@ -229,6 +236,9 @@ static void read_interrupt(struct run *run, int descriptor) {
                      number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED);
 }
 
+/* Events first, then everything that follows from the state as it stands: each
+ * part looks for itself what has become due, in the order in which one's
+ * outcome is another's cause. */
 static void turn(struct run *run, struct crier *crier, int interrupts) {
     int64_t peer = time_from_seconds(run->job->timeouts.peer);
     int64_t beat_every = peer / 6 < TIME_S / 2 ? peer / 6 : TIME_S / 2;
@@ -246,8 +256,8 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
     admission_check_deaths(run, now);
     collect_step(run);
     planning_try(run);
-    watch_step(run, now);
     evaluations_settle(run);
+    watch_step(run, now);
     measures_show(run, now);
     ending_step(run, now);
     post_step(run->post, now, beat_every);
@@ -255,6 +265,7 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
         crier_step(crier, now);
 }
 
+/* What ps and workers that know no chief are called with. */
 static void my_address(const struct chief_settings *settings,
                        const struct run *run, char *text, size_t size) {
     const struct cluster_task *chief = cluster_chief(settings->cluster);

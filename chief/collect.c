@@ -107,6 +107,7 @@ static enum status work(void *context, int cancel, struct failure *why) {
     return status;
 }
 
+/* Copied: the roster changes while the thread runs. */
 static void list_places(struct run *run, struct transfer_place *ps) {
     for (uint32_t i = 0; i < run->roster.num_ps; i++) {
         const struct roster_slot *slot = roster_ps(&run->roster, i);
@@ -142,6 +143,8 @@ static enum status start(struct run *run, const char *path, uint64_t snapshot,
     return errand_open(&collect->errand, work, collect, why);
 }
 
+/* A failed export does not end the run, whose checkpoint holds the weights; it
+ * is its exit code. */
 static void end_export(struct run *run, uint64_t id, enum status status,
                        const struct failure *why) {
     const char *path = run->job->export_path;
@@ -187,6 +190,8 @@ static void begin_init(struct run *run) {
         end_init(run, status, &why);
 }
 
+/* One errand at a time: init is over before the first view, export begins with
+ * the last cut. */
 void collect_step(struct run *run) {
     struct collect *collect = run->collect;
     enum status status;

@@ -94,6 +94,7 @@ static void go_on(struct crier *crier, const struct roster_slot *slot,
         hang_up(call);
 }
 
+/* Only those that have not come are called; once they join they know us. */
 void crier_step(struct crier *crier, int64_t now) {
     if (!crier->address[0] || now - crier->called < CALL_EVERY)
         return;

@@ -85,6 +85,8 @@ bool cuts_evaluating(const struct run *run) {
     return false;
 }
 
+/* Synchronous, unplanned: ps close no block above one more than their highest
+ * until they are told the round, so that some round is ahead of all of them. */
 static void tell_ask(struct run *run, const struct run_cut *cut) {
     Capstan__CutAsk ask = CAPSTAN__CUT_ASK__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -117,6 +119,9 @@ static void tell_end(struct run *run, uint64_t id) {
     post_tell_all(run->post, CLUSTER_PS, &control);
 }
 
+/* With staleness, and when nobody pushes any more, a cut is the moment that
+ * each ps hears of it: snapshots first, and the order to write follows with the
+ * step that they turn out to be at. */
 bool cuts_ask(struct run *run, struct cuts_reason reason, bool end) {
     if (run_synchronous(run) && cuts_asking(run))
         return false; /* a ps agrees on one round at a time */
@@ -166,6 +171,9 @@ void cuts_expect(struct run *run, uint64_t round) {
         await_planned(run, round);
 }
 
+/* When the round that was agreed on stands in the plan, the ps save it anyway,
+ * and a joiner needs no snapshot: then the asked cut is over, and what else it
+ * was for is asked again. */
 void cuts_marked(struct run *run, const struct roster_slot *slot,
                  const Capstan__CutMark *mark) {
     struct run_cut *cut = cuts_find(run, mark->id);
@@ -188,6 +196,8 @@ void cuts_marked(struct run *run, const struct roster_slot *slot,
     tell_cut(run, cut->id, round, round, cut->save, cut->keep);
 }
 
+/* Planned cuts end by themselves at the ps; what was asked for is held there
+ * until the chief lets it go. */
 static void end_if_over(struct run *run, struct run_cut *cut) {
     bool saved = !cut->save || cut->written || cut->failed;
     if (!saved || cut->readers || !cut->course.stage)
@@ -275,6 +285,8 @@ static void note_file(struct run_cut *cut, uint32_t index,
         cut->seconds = done->seconds;
 }
 
+/* A planned cut is first heard of by an answer like this. Holding comes before
+ * writing, from each ps, so counting is enough. */
 void cuts_done(struct run *run, const struct roster_slot *slot,
                const Capstan__CutDone *done) {
     struct run_cut *cut = done->id < ASKED_FIRST ? await_planned(run, done->id)

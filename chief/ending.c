@@ -17,6 +17,9 @@ static void fail(struct run *run, const struct roster_slot *slot,
              slot->host, left->text);
 }
 
+/* Four kinds of leaving: a ps that has a signal wants a checkpoint; whoever has
+ * failed ends the run; a goodbye is a death that needs no deadline; else a
+ * trainer is out of the loop and stays for evaluations. */
 void ending_left(struct run *run, struct roster_slot *slot,
                  const Capstan__Left *left) {
     bool signal =
@@ -49,6 +52,8 @@ void ending_bye(struct run *run, struct roster_slot *slot) {
         admission_gone(run, slot, true);
 }
 
+/* The first signal asks for one checkpoint, a second one here does not wait for
+ * it. Signals to several processes at once are one. */
 void ending_interrupt(struct run *run, enum status status) {
     if (run->phase >= RUN_STOPPING)
         return;
@@ -77,6 +82,8 @@ static uint32_t count_left(const struct run *run) {
     return left;
 }
 
+/* Until the cut is written, or the grace is over. A cut that waits for rounds
+ * which nobody will close any more is taken anew, of the moment. */
 static void end_interrupted(struct run *run, int64_t now) {
     bool gone = run_synchronous(run) && !run_live(run);
     bool torn = gone && !count_left(run) && run->deaths;
@@ -135,6 +142,8 @@ static struct cuts_reason last_reason(const struct run *run) {
     return reason;
 }
 
+/* One last cut serves evaluation, checkpoint and export; then the run is over,
+ * with what went wrong in them as its status. */
 static void finish(struct run *run) {
     if (cuts_pending(run) || evaluations_pending(run))
         return;

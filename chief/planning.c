@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rank 0's word is the model; a later incarnation of it is compared, not
+ * believed anew. */
 static void keep_first(struct run *run,
                        const Capstan__Declaration *declaration) {
     struct failure why;
@@ -26,6 +28,8 @@ static void keep_first(struct run *run,
     run->batches_per_epoch = declaration->batches_per_epoch;
 }
 
+/* A digest is enough to see that two differ, which is all that the chief, who
+ * knows nothing of models, can say. */
 static void check(struct run *run, uint32_t rank) {
     const struct run_trainer *trainer = &run->trainers[rank];
     const struct roster_slot *slot = &run->roster.slots[rank];
@@ -69,6 +73,9 @@ static bool all_declared(const struct run *run) {
            run->roster.count;
 }
 
+/* Steps of this job that have read as many samples as the checkpoint's, rounded
+ * down to its own batch: another number of trainers, or batch, goes on near the
+ * same sample. */
 static uint64_t steps_behind(const struct run *run) {
     const struct manifest *manifest = &run->restored;
     uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
@@ -83,6 +90,8 @@ static uint64_t steps_behind(const struct run *run) {
            run->job->accumulation;
 }
 
+/* The course of the run by step number. What is saved and evaluated when
+ * follows from it on every process, so that nobody asks for it later. */
 static void set_rounds(struct run *run) {
     const struct job *job = run->job;
     uint64_t batches = run->batches_per_epoch;
@@ -110,6 +119,8 @@ static void set_rounds(struct run *run) {
         run->rounds.total = run->rounds.start;
 }
 
+/* With fewer blocks than ps the last ps hold nothing, and are not waited for
+ * when answers are counted. */
 static bool place(struct run *run) {
     struct failure why;
     run->ps_of_block =

@@ -7,6 +7,8 @@
 
 static const int64_t RESEND_AFTER = 2 * TIME_S;
 
+/* A slot's, not a connection's: its holder may write from a new connection,
+ * and the channel goes on. A new holder gets an empty one (post_meet). */
 struct mailbox {
     struct channel channel;
     uint32_t peer; /* connection of the holder */
@@ -169,6 +171,8 @@ static void send_beat(struct post *post, struct mailbox *box) {
     post_answer(post, box->peer, &control);
 }
 
+/* A beat also when nothing else goes: it carries what was received, which frees
+ * the other side's kept messages, and is the chief's sign of life. */
 void post_step(struct post *post, int64_t now, int64_t beat_every) {
     for (uint32_t i = 0; i < post->roster->count; i++) {
         struct mailbox *box = &post->boxes[i];

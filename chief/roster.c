@@ -68,6 +68,9 @@ static void take(struct roster_slot *slot, const struct roster_claim *claim,
     slot->claimant = 0;
 }
 
+/* Two processes in the name of one task: a mistake of the user's, or a restart
+ * of a process that died unseen. Only the holder can tell which: by a beat
+ * after the claim, or by silence. */
 enum roster_verdict roster_claim(struct roster_slot *slot,
                                  const struct roster_claim *claim,
                                  int64_t now) {
@@ -92,6 +95,7 @@ void roster_heard(struct roster_slot *slot, int64_t now) {
     slot->heard = now;
 }
 
+/* A claim makes silence suspicious: then seconds are enough. */
 static bool is_silent(const struct roster *roster,
                       const struct roster_slot *slot, int64_t now) {
     if (slot->state != ROSTER_HELD)

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The chief leaves this file in the directory. A ps that finds it there sees
+ * the same directory; for one that does not the manifest names its host. */
 static void mark_path(const struct run *run, char *path, size_t size) {
     snprintf(path, size, "%s/.run-%016llx", run->job->checkpoint.dir,
              (unsigned long long)run->id);
@@ -86,6 +88,8 @@ static enum status check_same(const struct run *run,
     return STATUS_OK;
 }
 
+/* `never` is no permission to delete: another run's checkpoints are moved, so
+ * that no later `auto` takes one of them for this run's. */
 static enum status start_anew(struct run *run, struct failure *why) {
     size_t moved = 0;
     enum status status =
@@ -99,6 +103,8 @@ static enum status start_anew(struct run *run, struct failure *why) {
     return status;
 }
 
+/* A step that is named has to verify. Newer ones are set aside: this run will
+ * write those steps anew. */
 static enum status find(struct run *run, bool *found, struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     if (checkpoint->resume != JOB_RESUME_STEP)
@@ -155,6 +161,8 @@ static bool name_slots(const struct run *run, struct manifest *manifest) {
     return manifest->slot_names;
 }
 
+/* Its appearance makes the checkpoint, so it comes when every ps has its file
+ * on disk. */
 static enum status write_manifest(struct run *run, struct run_cut *cut,
                                   const char *folder, struct failure *why) {
     struct manifest manifest = {
@@ -195,6 +203,7 @@ static void note_written(struct run *run, const struct run_cut *cut,
     run->last_problem[0] = 0;
 }
 
+/* A ps whose directory is its own cannot see which manifests stand. */
 void saves_tell(struct run *run) {
     struct failure why;
     size_t count = 0;
@@ -210,6 +219,8 @@ void saves_tell(struct run *run) {
     free(keep.steps);
 }
 
+/* Cuts can end in another order than they began: of two the older one is not
+ * written over the newer, whose pruning has taken its files. */
 void saves_commit(struct run *run, struct run_cut *cut) {
     struct failure why;
     char folder[sizeof run->checkpoint];
@@ -234,6 +245,8 @@ void saves_commit(struct run *run, struct run_cut *cut) {
     saves_tell(run);
 }
 
+/* The remains of a step stay when that very step stands complete: it was taken
+ * twice, and only the second has failed. */
 void saves_discard(struct run *run, const struct run_cut *cut) {
     struct failure why;
     run->unsaved = cut->step;

@@ -5,12 +5,14 @@
 #include "chief/evaluations.h"
 #include "chief/planning.h"
 #include "proto/base/time.h"
+#include "proto/base/wait.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const int64_t SAY_WAITING_EVERY = 30 * TIME_S;
 
+/* Who has not joined, and who has but still reads its data. */
 static void list_absent(const struct run *run, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
@@ -27,25 +29,31 @@ static void list_absent(const struct run *run, char *text, size_t size) {
     }
 }
 
+/* First after a sixth of the time between two lines: by then most are here. */
+static void say_joining(struct run *run, const struct wait *wait, int64_t now) {
+    char text[700];
+    int64_t last = run->said_waiting ? run->said_waiting : run->opened;
+    int64_t every =
+        run->said_waiting ? SAY_WAITING_EVERY : SAY_WAITING_EVERY / 6;
+    if (now - last < every)
+        return;
+    run->said_waiting = now;
+    wait_text(wait, now, text, sizeof text);
+    log_info(run->log, "%s", text);
+}
+
 static void watch_joining(struct run *run, int64_t now) {
     char absent[512];
-    if (now - run->said_waiting > SAY_WAITING_EVERY / 6) {
-        bool first = run->said_waiting == 0;
-        if (first && now - run->opened < SAY_WAITING_EVERY / 6)
-            return;
-        if (!first && now - run->said_waiting < SAY_WAITING_EVERY)
-            return;
-        run->said_waiting = now;
-        list_absent(run, absent, sizeof absent);
-        log_info(run->log, "waiting for %s", absent);
-    }
-    if (now - run->opened < run->join_limit)
-        return;
     list_absent(run, absent, sizeof absent);
+    struct wait wait =
+        wait_for(absent, "timeouts.join", run->opened, run->join_limit);
+    say_joining(run, &wait, now);
+    if (!wait_over(&wait, now))
+        return;
     run_stop(run, STATUS_RETRY,
-             "did not come within %.0f s (timeouts.join): %s; are they "
-             "started, with the same cluster description?",
-             time_to_seconds(run->join_limit), absent);
+             "did not come within %.0f s (%s): %s; are they started, with the "
+             "same cluster description?",
+             time_to_seconds(run->join_limit), wait.limit, absent);
 }
 
 /* A trainer that beats but does not move holds up a synchronous round, or
@@ -109,7 +117,7 @@ static struct cuts_reason due(struct run *run, int64_t now) {
         return (struct cuts_reason){0};
     if (every && step / every > run->every_seen)
         reason.save = run->job->checkpoint.dir;
-    if (epochs > begun && !evaluations_pending(run)) {
+    if (epochs > begun && !evaluations_pending(run) && !cuts_evaluating(run)) {
         reason.evaluate = run->test_samples;
         reason.save |= run->rounds.every_epochs && run->job->checkpoint.dir &&
                        epochs / run->rounds.every_epochs >
@@ -121,6 +129,8 @@ static struct cuts_reason due(struct run *run, int64_t now) {
     return reason;
 }
 
+/* One asked cut at a time, and none while a view is on its way to the ps: a cut
+ * is of the trainers that all ps agree on. */
 static void watch_due(struct run *run, int64_t now) {
     struct cuts_reason reason = {0};
     if (cuts_asking(run) || !run->view_sent)

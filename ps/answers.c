@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+enum { ALONE_BYTES = 16 << 10 };
+
 /* What an answer belongs to. */
 struct request {
     uint64_t seq, clock;
@@ -16,6 +18,7 @@ struct outbox {
     struct request request;
     uint32_t count;
     size_t bytes;
+    bool alone; /* nothing joins its block */
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
 };
 
@@ -136,11 +139,16 @@ static void put(struct answers *answers, uint32_t b, uint32_t rank,
     const struct request *due = &outbox->request;
     bool joins = due->seq == as->seq && due->clock == as->clock &&
                  due->receipt == as->receipt;
-    if (outbox->count &&
-        (!joins || outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
-         outbox->count == MESSAGE_MAX_BLOCKS))
+    /* Gathering is a copy, and dearer than a message that needs none. */
+    bool alone = bytes >= ALONE_BYTES &&
+                 link_shows(answers->settings.link, outbox->peer,
+                            shard_tensor(answers->settings.shard, b, 0));
+    if (outbox->count && (!joins || alone || outbox->alone ||
+                          outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
+                          outbox->count == MESSAGE_MAX_BLOCKS))
         flush(answers, rank);
     outbox->request = *as;
+    outbox->alone = alone;
     outbox->blocks[outbox->count++] = b;
     outbox->bytes += bytes;
 }

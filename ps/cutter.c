@@ -12,6 +12,8 @@
 #define CUT_ASKED (UINT64_C(1) << 63)
 enum { PATH_BYTES = 4096 };
 
+/* A ps decides nothing about cuts but to leave out a planned one: it answers
+ * the chief's orders, and each answer is counted there (cut_round.h). */
 struct cutter {
     struct cutter_settings settings;
     struct service *service;
@@ -150,6 +152,7 @@ static struct snapshot *begin_planned(struct cutter *cutter, uint64_t round) {
     return snapshot;
 }
 
+/* The first of its blocks has closed the round that was agreed on. */
 static struct snapshot *begin_asked(struct cutter *cutter) {
     struct snapshot *snapshot =
         snapshots_begin(cutter->snapshots, cutter->asked_id);
@@ -187,6 +190,7 @@ void cutter_summed(void *context, uint64_t round, const double *sums) {
     member_tell(cutter->settings.member, &control);
 }
 
+/* From now on no block closes above one more than the answer. */
 enum status cutter_ask(struct cutter *cutter, const Capstan__CutAsk *order) {
     if (!shard_blocks(service_shard(cutter->service)))
         return STATUS_OK; /* the chief knows that nothing is here */
@@ -229,8 +233,6 @@ enum status cutter_cut(struct cutter *cutter, const Capstan__Cut *order,
     }
     if (held && order->id >= CUT_ASKED)
         return STATUS_OK;
-    if (!shard_blocks(service_shard(cutter->service)))
-        return STATUS_OK; /* the chief knows that nothing is here */
     if (order->id >= CUT_ASKED && !order->round)
         return cut_now(cutter, order, why);
     cutter->asked_id = order->id;

@@ -83,6 +83,8 @@ static bool synchronous(const struct exchange *x) {
     return x->settings.staleness == 0;
 }
 
+/* Whoever waits is answered by the event that lets it: a push of its own, of
+ * another, a closed round, a new view. */
 static void answer(struct exchange *x, uint32_t b, uint32_t rank) {
     struct reader *reader = reader_of(x, b, rank);
     uint64_t version = x->blocks[b].version;
@@ -110,6 +112,8 @@ static void update(struct exchange *x, uint32_t b) {
                .kind = EXCHANGE_UPDATE, .block = b, .version = block->version});
 }
 
+/* In the queue it stands after the update to this version and before the next
+ * one, so the block is held as it is at this version. */
 static void snapshot(struct exchange *x, uint32_t b) {
     act(x, (struct exchange_action){.kind = EXCHANGE_SNAPSHOT,
                                     .block = b,
@@ -158,6 +162,8 @@ static uint64_t lowest_version(const struct exchange *x) {
     return lowest;
 }
 
+/* After a change that may concern any block: a view, a norm, the end of a cut.
+ * Blocks that closed may let those behind them close, hence `again`. */
 static void look_again(struct exchange *x) {
     x->lowest = lowest_version(x);
     x->ahead = false;
@@ -208,6 +214,9 @@ static void await(struct exchange *x, uint32_t b, uint32_t rank, uint64_t clock,
         *reader = (struct reader){clock, seq, true};
 }
 
+/* A contribution counts by its clock alone: one that the ledger has is a copy,
+ * however it came here, and is only to be answered; any other than the next one
+ * cannot be, and is refused. */
 enum exchange_verdict exchange_push(struct exchange *x, uint32_t b,
                                     uint32_t rank, uint64_t clock,
                                     uint64_t seq) {
@@ -239,6 +248,7 @@ void exchange_pull(struct exchange *x, uint32_t b, uint32_t rank,
     answer(x, b, rank);
 }
 
+/* As a push that was sent again, without the bytes. */
 bool exchange_ask(struct exchange *x, uint32_t b, uint32_t rank, uint64_t clock,
                   uint64_t seq) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
@@ -261,6 +271,8 @@ uint64_t exchange_freeze(struct exchange *x) {
     return x->limit - 1;
 }
 
+/* Blocks already at the round, which the freeze kept from going beyond it, are
+ * held now; the others as they close it. */
 void exchange_cut(struct exchange *x, uint64_t round) {
     x->limit = UINT64_MAX;
     x->cut = round;

@@ -4,30 +4,68 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { KEPT = 32 };
+/* Buffers that nobody holds stay for the next copy: fresh memory costs a page
+ * fault a page. More than a few would be memory that a ps does not need. */
+enum { KEPT = 32, ALIGNMENT = 64 };
+
+/* Buffers that nobody holds, the newest last. */
+struct shelf {
+    struct buffer **buffers;
+    size_t count, room;
+};
 
 struct pool {
     pthread_mutex_t mutex;
-    struct buffer *kept[KEPT];
-    unsigned num_kept;
+    struct shelf own, shown; /* KEPT at most; as many as were ever made */
+    struct memory *memory;   /* of those shown, or NULL */
+    size_t used, num_shown;  /* bytes of it; buffers made of it */
     size_t taken_bytes, taken;
     bool closed;
 };
 
+static bool make_room(struct shelf *shelf, size_t room) {
+    if (room <= shelf->room)
+        return true;
+    room = room < 2 * shelf->room ? 2 * shelf->room : room;
+    struct buffer **buffers = realloc(shelf->buffers, room * sizeof *buffers);
+    if (!buffers)
+        return false;
+    shelf->buffers = buffers;
+    shelf->room = room;
+    return true;
+}
+
 struct pool *pool_open(void) {
     struct pool *pool = calloc(1, sizeof *pool);
-    if (pool)
+    if (pool && make_room(&pool->own, KEPT)) {
         pthread_mutex_init(&pool->mutex, NULL);
-    return pool;
+        return pool;
+    }
+    free(pool);
+    return NULL;
+}
+
+bool pool_show(struct pool *pool, size_t bytes) {
+    pool->memory = memory_open(bytes, MEMORY_MAKER_WRITES);
+    return pool->memory;
+}
+
+static void empty(struct shelf *shelf) {
+    while (shelf->count)
+        buffer_destroy(shelf->buffers[--shelf->count]);
+    free(shelf->buffers);
 }
 
 static void destroy(struct pool *pool) {
-    for (unsigned i = 0; i < pool->num_kept; i++)
-        buffer_destroy(pool->kept[i]);
+    empty(&pool->own);
+    empty(&pool->shown);
+    memory_release(&pool->memory);
     pthread_mutex_destroy(&pool->mutex);
     free(pool);
 }
 
+/* Replies on their way may outlive their shard: the last buffer to come back
+ * takes the pool with it. */
 void pool_close(struct pool **where) {
     struct pool *pool = *where;
     *where = NULL;
@@ -46,9 +84,11 @@ static void come_back(void *owner, struct buffer *buffer) {
     pthread_mutex_lock(&pool->mutex);
     pool->taken--;
     pool->taken_bytes -= buffer_bytes(buffer);
-    bool keep = pool->num_kept < KEPT && !pool->closed;
+    bool shown = buffer_memory(buffer);
+    struct shelf *shelf = shown ? &pool->shown : &pool->own;
+    bool keep = !pool->closed && (shown || shelf->count < KEPT);
     if (keep)
-        pool->kept[pool->num_kept++] = buffer;
+        shelf->buffers[shelf->count++] = buffer;
     bool last = pool->closed && pool->taken == 0;
     pthread_mutex_unlock(&pool->mutex);
     if (!keep)
@@ -57,30 +97,55 @@ static void come_back(void *owner, struct buffer *buffer) {
         destroy(pool);
 }
 
-/* The newest kept buffer of this size: the warmest in the cache. */
-static struct buffer *from_kept(struct pool *pool, size_t bytes) {
-    for (unsigned i = pool->num_kept; i-- > 0;) {
-        struct buffer *buffer = pool->kept[i];
+/* The newest of this size: the warmest in the cache. */
+static struct buffer *from_shelf(struct shelf *shelf, size_t bytes) {
+    for (size_t i = shelf->count; i-- > 0;) {
+        struct buffer *buffer = shelf->buffers[i];
         if (buffer_bytes(buffer) != bytes)
             continue;
-        pool->kept[i] = pool->kept[--pool->num_kept];
+        shelf->buffers[i] = shelf->buffers[--shelf->count];
         buffer_revive(buffer);
         return buffer;
     }
     return NULL;
 }
 
-struct buffer *pool_take(struct pool *pool, size_t bytes) {
-    pthread_mutex_lock(&pool->mutex);
-    struct buffer *buffer = from_kept(pool, bytes);
-    if (!buffer)
-        buffer = buffer_open(bytes, come_back, pool);
+/* A new one of the memory; it always finds room on the shelf. */
+static struct buffer *carve(struct pool *pool, size_t bytes) {
+    size_t left = pool->memory ? memory_bytes(pool->memory) - pool->used : 0;
+    size_t size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (size < bytes || size > left ||
+        !make_room(&pool->shown, pool->num_shown + 1))
+        return NULL;
+    struct buffer *buffer =
+        buffer_open_in(pool->memory, pool->used, bytes, come_back, pool);
+    if (buffer) {
+        pool->used += size;
+        pool->num_shown++;
+    }
+    return buffer;
+}
+
+static struct buffer *count_in(struct pool *pool, struct buffer *buffer) {
     if (buffer) {
         pool->taken++;
-        pool->taken_bytes += bytes;
+        pool->taken_bytes += buffer_bytes(buffer);
     }
     pthread_mutex_unlock(&pool->mutex);
     return buffer;
+}
+
+struct buffer *pool_take(struct pool *pool, size_t bytes) {
+    pthread_mutex_lock(&pool->mutex);
+    struct buffer *buffer = from_shelf(&pool->own, bytes);
+    return count_in(pool,
+                    buffer ? buffer : buffer_open(bytes, come_back, pool));
+}
+
+struct buffer *pool_take_shown(struct pool *pool, size_t bytes) {
+    pthread_mutex_lock(&pool->mutex);
+    struct buffer *buffer = from_shelf(&pool->shown, bytes);
+    return count_in(pool, buffer ? buffer : carve(pool, bytes));
 }
 
 size_t pool_taken_bytes(struct pool *pool) {

@@ -103,6 +103,14 @@ static void tell_ready(struct ps *ps) {
     member_tell(ps->member, &control);
 }
 
+static void offer_lane(struct ps *ps) {
+    struct failure why;
+    if (ps->settings->lanes &&
+        link_offer_lane(ps->link, member_run(ps->member),
+                        member_incarnation(ps->member), &why))
+        log_info(ps->settings->log, "%s", why.text);
+}
+
 static enum status open_service(struct ps *ps, struct failure *why) {
     struct plan *plan = ps->plan;
     ps->ids = malloc((plan->layout->num_blocks + 1) * sizeof *ps->ids);
@@ -157,6 +165,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
     if (status)
         return status;
     ps->told = ps->plan->rounds.start;
+    offer_lane(ps);
     tell_ready(ps);
     return STATUS_OK;
 }
@@ -376,11 +385,11 @@ static enum status turn(struct ps *ps, struct failure *why) {
         {NULL, ps->cutter ? cutter_descriptor(ps->cutter) : -1, ZMQ_POLLIN, 0},
     };
     int64_t deadline = member_deadline(ps->member);
-    int count = OWN;
-    if (paused)
+    int count = OWN + link_poll_items(ps->link, items + OWN);
+    if (paused) {
         deadline = time_now() + 2 * TIME_MS;
-    else
-        count += link_poll_items(ps->link, items + OWN);
+        count = OWN;
+    }
     zmq_poll(items, count, time_poll_ms(time_now(), deadline));
     fill_beat(ps);
     enum status status = member_step(ps->member, time_now(), why);

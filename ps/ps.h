@@ -8,6 +8,7 @@
 #include "proto/conf/cluster.h"
 #include "proto/math/rule.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ps_settings {
@@ -21,6 +22,7 @@ struct ps_settings {
     const char *own_job;      /* text of a job given here, or NULL: not used */
     const struct rule_loops *loops; /* NULL: the best of this processor */
     double join_timeout;            /* seconds */
+    bool lanes;     /* shared memory between processes on one host */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 

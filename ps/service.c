@@ -323,8 +323,11 @@ static struct parcel *take_parcel(struct service *service,
     if (!parcel)
         return NULL;
     parcel->holders = 1;
-    link_keep(frame, &parcel->held);
-    return parcel;
+    if (link_keep(frame, &parcel->held))
+        return parcel;
+    link_let_go(&parcel->held);
+    free(parcel);
+    return NULL;
 }
 
 static bool is_empty_push(const Capstan__DataHeader *header) {

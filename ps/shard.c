@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { PIECE = 16384 }; /* floats of one square sum: rule.h */
+enum { SPARE = 32 };    /* blocks whose weights can be shown twice */
 
 struct cell {
     struct buffer *tensors[SHARD_MAX_TENSORS];
@@ -24,14 +25,37 @@ struct shard {
     size_t bytes; /* of all tensors, without copies */
 };
 
+/* Memory for all weights, and for some twice: who reads them elsewhere on this
+ * host gets them without a copy. */
+static void show_weights(struct shard *shard, const uint32_t *ids) {
+    size_t total = 0, most = 0;
+    for (uint32_t b = 0; b < shard->count; b++) {
+        size_t bytes = shard->layout->blocks[ids[b]].elements * sizeof(float);
+        size_t size = (bytes + 63) / 64 * 64;
+        total += size;
+        most = size > most ? size : most;
+    }
+    size_t spare = most * SPARE < total ? most * SPARE : total;
+    if (total)
+        pool_show(shard->pool, total + spare);
+}
+
+/* Weights go where they can be shown, while there is room. */
+static struct buffer *take(struct shard *shard, unsigned tensor, size_t bytes) {
+    struct buffer *shown =
+        tensor == 0 ? pool_take_shown(shard->pool, bytes) : NULL;
+    return shown ? shown : pool_take(shard->pool, bytes);
+}
+
 static enum status allocate(struct shard *shard, const uint32_t *ids,
                             struct failure *why) {
+    show_weights(shard, ids);
     for (uint32_t b = 0; b < shard->count; b++) {
         shard->ids[b] = ids[b];
         shard->blocks[b] = &shard->layout->blocks[ids[b]];
         size_t bytes = shard_block_bytes(shard, b);
         for (unsigned t = 0; t < shard->num_tensors; t++) {
-            shard->cells[b].tensors[t] = pool_take(shard->pool, bytes);
+            shard->cells[b].tensors[t] = take(shard, t, bytes);
             if (!shard->cells[b].tensors[t])
                 return status_fail(why, STATUS_RETRY,
                                    "no memory for the weights and state of %u "
@@ -120,6 +144,7 @@ enum status shard_restore(struct shard *shard, struct checkpoint_reader *reader,
     return STATUS_OK;
 }
 
+/* Before the first view: nobody reads, so it may be written in place. */
 void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
     memcpy(buffer_data(shard->cells[b].tensors[0]), floats,
            shard_block_bytes(shard, b));
@@ -129,7 +154,12 @@ void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
  * else a fresh one. */
 static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
     struct buffer *own = shard->cells[b].tensors[t];
-    return buffer_alone(own) ? own : pool_take(shard->pool, buffer_bytes(own));
+    struct buffer *shown = NULL;
+    if (!buffer_alone(own))
+        return take(shard, t, buffer_bytes(own));
+    if (t == 0 && !buffer_memory(own)) /* while copies were many */
+        shown = pool_take_shown(shard->pool, buffer_bytes(own));
+    return shown ? shown : own;
 }
 
 static void replace(struct shard *shard, uint32_t b, unsigned t,
@@ -154,6 +184,9 @@ static struct rule_update update_of(const struct shard *shard, uint32_t b,
     };
 }
 
+/* A snapshot or a reply on its way may hold any of the tensors: those are left
+ * as they are and written anew elsewhere. All buffers first, so that a failure
+ * changes nothing. */
 enum status shard_update(struct shard *shard, uint32_t b,
                          const struct shard_round *round, struct failure *why) {
     struct buffer *out[SHARD_MAX_TENSORS];
@@ -215,6 +248,7 @@ size_t shard_block_bytes(const struct shard *shard, uint32_t b) {
     return shard->blocks[b]->elements * sizeof(float);
 }
 
+/* What snapshots and replies keep alive beside the weights. */
 size_t shard_copied_bytes(const struct shard *shard) {
     size_t taken = pool_taken_bytes(shard->pool);
     return taken > shard->bytes ? taken - shard->bytes : 0;

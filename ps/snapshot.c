@@ -13,6 +13,8 @@
 
 enum { LOOK_AHEAD = 64 };
 
+/* Held from the first block on; ordered once it is to be written; the thread
+ * then writes blocks as they are added and does not wait for the last. */
 enum stage { HELD, ORDERED, WRITING, WRITTEN };
 
 struct held_block {
@@ -88,6 +90,8 @@ static uint32_t pick(const struct snapshots *all,
     return found;
 }
 
+/* Tensors and ledger row of one moment: a row cut later than its weights would
+ * let a push be lost, an earlier one let it be applied twice. */
 static enum status put_block(struct snapshots *all, struct shard_writer *writer,
                              struct held_block *block, uint32_t b,
                              struct failure *why) {

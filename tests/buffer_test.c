@@ -83,8 +83,37 @@ static void holders_of_several_threads_are_counted(void **state) {
     buffer_release(&buffer);
 }
 
+static void a_part_of_a_memory_holds_it(void **state) {
+    (void)state;
+    struct memory *memory = memory_open(8192, MEMORY_MAKER_WRITES);
+    char *base = memory_base(memory);
+    struct buffer *buffer = buffer_open_in(memory, 64, 100, NULL, NULL);
+    assert_ptr_equal(buffer_memory(buffer), memory);
+    assert_ptr_equal(buffer_data(buffer), base + 64);
+    assert_int_equal(buffer_bytes(buffer), 100);
+    memory_release(&memory);
+    memset(buffer_data(buffer), 1, 100);
+    buffer_release(&buffer);
+}
+
+static void shared_buffers_lie_in_a_memory_others_do_not(void **state) {
+    (void)state;
+    struct buffer *shared = buffer_open_shared(5000);
+    struct buffer *plain = buffer_open(5000, NULL, NULL);
+    struct buffer *empty = buffer_open_shared(0);
+    assert_non_null(buffer_memory(shared));
+    assert_null(buffer_memory(plain));
+    assert_int_equal(buffer_bytes(empty), 0);
+    memset(buffer_data(shared), 1, 5000);
+    buffer_release(&shared);
+    buffer_release(&plain);
+    buffer_release(&empty);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_part_of_a_memory_holds_it),
+        cmocka_unit_test(shared_buffers_lie_in_a_memory_others_do_not),
         cmocka_unit_test(data_is_aligned_and_as_long_as_asked),
         cmocka_unit_test(sizes_that_overflow_are_no_memory),
         cmocka_unit_test(only_the_last_holder_is_alone),

@@ -479,15 +479,15 @@ static void a_snapshot_is_read_as_the_ps_holds_it(void **state) {
 static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
-    uint32_t ps;
-    int64_t since;
     service_fixture_open(fixture->service, 1);
     open_client(fixture, 0);
-    assert_false(client_silent(fixture->client, &ps, &since));
+    assert_true(client_silent(fixture->client).until == TIME_NEVER);
     client_pull(fixture->client, 0, 0);
     await_request(fixture);
-    assert_true(client_silent(fixture->client, &ps, &since));
-    assert_int_equal(ps, 0);
+    struct wait wait = client_silent(fixture->client);
+    int64_t since = wait.since;
+    assert_non_null(strstr(wait.peer, "ps 0 at 127.0.0.1:"));
+    assert_true(wait.until == since + STEP_LIMIT * TIME_S);
     assert_int_equal(
         client_step(fixture->client, since + (STEP_LIMIT - 1) * TIME_S, &why),
         STATUS_OK);

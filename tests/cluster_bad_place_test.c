@@ -87,12 +87,13 @@ static void a_chief_whose_host_is_none_is_named(void **state) {
 }
 
 static void a_ps_whose_host_is_none_is_named(void **state) {
+    static const char *const tcp[] = {"--lane", "tcp", NULL};
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"timeouts\": {\"step\": 2}}");
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
     readdress(run, "ps", 0, "no-such-host.invalid:2222");
-    struct cluster_process *worker = cluster_run_task(run, "worker", 0, NULL);
+    struct cluster_process *worker = cluster_run_task(run, "worker", 0, tcp);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
     cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
@@ -185,6 +186,18 @@ static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
                          "(checkpoint.dir)");
 }
 
+static void who_does_not_come_in_time_is_named(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 1}}");
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
+    expect_said(chief, "did not come within 2 s (timeouts.join): worker 0, "
+                       "ps 0");
+    /* which is first said after 5 s */
+    assert_null(strstr(cluster_run_errors(chief), "waiting for"));
+}
+
 static void missing_data_ends_all(void **state) {
     cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
                             " \"train-labels\"]}}");
@@ -242,6 +255,7 @@ int main(void) {
             a_full_disk_costs_the_later_checkpoints_only, cluster_run_setup,
             teardown_with_disk),
         IN_FOLDER(a_chief_without_its_folder_ends_a_local_cluster_at_once),
+        IN_FOLDER(who_does_not_come_in_time_is_named),
         IN_FOLDER(missing_data_ends_all),
         IN_FOLDER(truncated_data_ends_all),
         IN_FOLDER(data_that_cannot_be_read_ends_all),

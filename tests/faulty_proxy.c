@@ -300,6 +300,7 @@ struct faulty_proxy *faulty_proxy_open(
     if (port_hold(&proxy->port, &proxy->holder, &why))
         fail_msg("%s", why.text);
     assert_true(open_front(proxy));
+    setenv("CAPSTAN_LANE", "tcp", 1); /* nothing may go past it */
     assert_int_equal(pthread_create(&proxy->thread, NULL, run, proxy), 0);
     *port = proxy->port;
     return proxy;

@@ -219,6 +219,40 @@ static void a_gzip_file_cut_anywhere_is_refused(void **state) {
     }
 }
 
+/* Content that just fills a buffer of zlib's, and a byte less or more. */
+static void a_gzip_file_cut_in_its_trailer_is_refused_at_any_size(
+    void **state) {
+    struct fixture *fixture = *state;
+    for (uint32_t buffer = 8192; buffer <= 65536; buffer *= 2)
+        for (uint32_t size = buffer - 1; size <= buffer + 1; size++) {
+            uint8_t *content = calloc(1, size), *packed = malloc(2 * size);
+            const uint8_t header[8] = {0,
+                                       0,
+                                       8,
+                                       1,
+                                       0,
+                                       (size - 8) >> 16 & 255,
+                                       (size - 8) >> 8 & 255,
+                                       (size - 8) & 255};
+            memcpy(content, header, sizeof header);
+            write_gzip(fixture->path, content, size);
+            size_t whole = read_back(fixture->path, packed, 2 * size);
+            assert_int_equal(idx_file_read(&fixture->file, fixture->path,
+                                           "labels", 1, 1, &fixture->why),
+                             STATUS_OK);
+            free(fixture->file.data);
+            for (size_t cut = 1; cut <= 8; cut++) {
+                write_bytes(fixture->path, packed, whole - cut);
+                assert_int_equal(idx_file_read(&fixture->file, fixture->path,
+                                               "labels", 1, 1, &fixture->why),
+                                 STATUS_CONFIG);
+                assert_non_null(strstr(fixture->why.text, fixture->path));
+            }
+            free(content);
+            free(packed);
+        }
+}
+
 static void no_flipped_bit_of_a_gzip_file_changes_the_content(void **state) {
     struct fixture *fixture = *state;
     uint8_t bytes[256];
@@ -253,6 +287,7 @@ int main(void) {
         TEST(a_header_that_claims_a_terabyte_costs_no_memory),
         TEST(a_wrong_checksum_or_length_is_refused),
         TEST(a_gzip_file_cut_anywhere_is_refused),
+        TEST(a_gzip_file_cut_in_its_trailer_is_refused_at_any_size),
         TEST(no_flipped_bit_of_a_gzip_file_changes_the_content),
         TEST(what_is_not_a_readable_file_is_named),
     };

@@ -335,9 +335,109 @@ static void peers_cannot_fill_a_log_with_different_things(void **state) {
     assert_int_equal(said, 8);
 }
 
+static void a_borrowed_part_of_shown_memory_is_not_copied(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct memory *memory = memory_open(1 << 20, MEMORY_MAKER_WRITES);
+    struct buffer *buffer = buffer_open_in(memory, 4096, 4000, NULL, NULL);
+    struct buffer *plain = buffer_open(8, NULL, NULL);
+    struct link_payload payload;
+    struct link_frame frame;
+    uint32_t peer = wire_fixture_connect(fixture);
+    assert_true(link_shows(fixture->server, peer, buffer));
+    assert_false(link_shows(fixture->server, peer, plain));
+    assert_false(link_shows(fixture->server, peer + 256, buffer));
+    link_borrow(&payload, buffer, 1000, 2000);
+    assert_true(link_commit(fixture->server, peer, "w", 1, &payload));
+    wire_fixture_view(fixture->client, &frame);
+    assert_false(buffer_alone(buffer));
+    *((char *)buffer_data(buffer) + 1999) = 9;
+    assert_int_equal(((const char *)frame.payload.data)[999], 9);
+    link_release(&frame);
+    wire_fixture_silent(fixture->server);
+    assert_true(buffer_alone(buffer));
+    buffer_release(&buffer);
+    buffer_release(&plain);
+    memory_release(&memory);
+}
+
+/* A client without a server of its run on this host. */
+static void who_is_not_on_this_host_is_reached_over_tcp(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct failure why;
+    char text[128];
+    link_prefer_lane(fixture->client, 1, (uint64_t)getpid());
+    assert_true(link_way(fixture->client, text, sizeof text));
+    assert_non_null(strstr(text, "over TCP: it is not on this host"));
+    assert_false(link_way(fixture->client, text, sizeof text));
+    assert_int_equal(link_connect(fixture->client, fixture->address, &why), 0);
+    wire_fixture_send(fixture->client, 0, "hello", NULL);
+    wire_fixture_expect(fixture->server, "hello");
+}
+
+/* Steps CLIENT until it says how its messages go now. */
+static void await_way(struct link *client, const char *expected) {
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    zmq_pollitem_t items[LINK_POLL_ITEMS];
+    char text[128];
+    link_renewed(client);
+    while (!link_way(client, text, sizeof text)) {
+        assert_true(time_now() < deadline);
+        zmq_poll(items, link_poll_items(client, items), 20);
+        link_renewed(client);
+    }
+    assert_non_null(strstr(text, expected));
+}
+
+static void who_loses_a_young_lane_goes_by_tcp(void **state) {
+    struct wire_fixture *fixture = *state;
+    char text[128];
+    uint32_t peer = wire_fixture_connect(fixture);
+    assert_true(link_way(fixture->client, text, sizeof text));
+    assert_string_equal(text, "over shared memory");
+    link_ban(fixture->server, peer);
+    wire_fixture_silent(fixture->server);
+    await_way(fixture->client, "over TCP: ");
+    wire_fixture_send(fixture->client, 0, "hello", NULL);
+    wire_fixture_expect(fixture->server, "hello");
+    assert_false(link_commit(fixture->server, peer, "x", 1, NULL));
+}
+
+/* The server's end of a lane never answers. */
+static void who_is_not_answered_in_a_second_goes_by_tcp(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct failure why;
+    assert_int_equal(link_connect(fixture->client, fixture->address, &why), 0);
+    wire_fixture_prefer_lane(fixture);
+    assert_false(link_commit(fixture->client, 0, "x", 1, NULL));
+    await_way(fixture->client, "over TCP: no answer within 1 s");
+}
+
+static void a_client_that_reads_nothing_is_left(void **state) {
+    struct wire_fixture *fixture = *state;
+    uint32_t peer = wire_fixture_connect(fixture);
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    struct link_frame frame;
+    char text[128];
+    wire_fixture_send(fixture->server, peer, "unread", NULL);
+    while (!link_stranger(fixture->server, text, sizeof text)) {
+        wire_fixture_silent(fixture->server);
+        assert_true(time_now() < deadline);
+    }
+    assert_non_null(strstr(text, "has read nothing for 3 s"));
+    assert_false(link_commit(fixture->server, peer, "x", 1, NULL));
+    assert_true(link_view(fixture->client, &frame));
+    link_release(&frame);
+}
+
 #define LINK_TEST(f)                                                           \
     cmocka_unit_test_setup_teardown(f, wire_fixture_setup,                     \
                                     wire_fixture_teardown)
+
+#define LANE_TEST(f)                                                           \
+    {                                                                          \
+#f "_over_shared_memory", f, wire_fixture_setup_lane,                  \
+            wire_fixture_teardown, NULL                                        \
+    }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -360,6 +460,21 @@ int main(void) {
         LINK_TEST(a_client_watches_for_no_strangers),
         LINK_TEST(the_same_is_said_of_peers_once),
         LINK_TEST(peers_cannot_fill_a_log_with_different_things),
+        LANE_TEST(header_and_payload_arrive_both_ways),
+        LANE_TEST(a_server_tells_its_peers_apart),
+        LANE_TEST(nothing_leaves_without_a_connection),
+        LANE_TEST(a_kept_payload_outlives_its_frame),
+        LANE_TEST(a_borrowed_buffer_is_held_until_it_has_left),
+        LANE_TEST(a_banned_peer_is_not_read_others_are),
+        LANE_TEST(a_message_of_three_parts_costs_its_connection),
+        LANE_TEST(who_names_itself_after_another_is_not_read),
+        LANE_TEST(four_gib_by_its_header_cost_the_connection),
+        LANE_TEST(a_web_request_is_one_word_about_a_stranger),
+        LANE_TEST(a_borrowed_part_of_shown_memory_is_not_copied),
+        LINK_TEST(who_is_not_on_this_host_is_reached_over_tcp),
+        LANE_TEST(who_loses_a_young_lane_goes_by_tcp),
+        LANE_TEST(who_is_not_answered_in_a_second_goes_by_tcp),
+        LANE_TEST(a_client_that_reads_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

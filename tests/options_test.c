@@ -146,6 +146,10 @@ static void local_counts_ps_and_workers(void **state) {
     assert_int_equal(options->num_workers, 3);
     assert_int_equal(sound("local job.json")->num_ps, 1);
     assert_int_equal(sound("local job.json")->num_workers, 1);
+    assert_null(sound("local job.json")->lane);
+    assert_string_equal(sound("local --lane tcp job.json")->lane, "tcp");
+    assert_string_equal(sound("run --lane=auto job.json")->lane, "auto");
+    wrong("run --lane shm j", "auto or tcp, not 'shm'");
     wrong("local", "local takes JOB.json");
     wrong("local --ps two j", "not 'two'");
     wrong("local --ps -1 j", "not '-1'");

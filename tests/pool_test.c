@@ -78,8 +78,36 @@ static void buffers_come_back_from_any_thread(void **state) {
     }
 }
 
+static void what_is_shown_is_never_more_than_its_memory(void **state) {
+    (void)state;
+    struct pool *pool = pool_open();
+    struct buffer *buffers[40];
+    assert_null(pool_take_shown(pool, 64));
+    assert_true(pool_show(pool, 40 * 64));
+    for (int i = 0; i < 40; i++) {
+        buffers[i] = pool_take_shown(pool, 60);
+        assert_non_null(buffer_memory(buffers[i]));
+        memset(buffer_data(buffers[i]), i, 60);
+    }
+    assert_null(pool_take_shown(pool, 60));
+    assert_int_equal(pool_taken_bytes(pool), 40 * 60);
+    for (int i = 0; i < 40; i++)
+        buffer_release(&buffers[i]);
+    assert_int_equal(pool_taken_bytes(pool), 0);
+    struct buffer *plain = pool_take(pool, 60);
+    assert_null(buffer_memory(plain));
+    for (int i = 0; i < 40; i++)
+        assert_non_null(buffers[i] = pool_take_shown(pool, 60));
+    assert_null(pool_take_shown(pool, 60));
+    pool_close(&pool);
+    for (int i = 0; i < 40; i++)
+        buffer_release(&buffers[i]);
+    buffer_release(&plain);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_shown_is_never_more_than_its_memory),
         cmocka_unit_test(a_returned_buffer_is_given_out_again),
         cmocka_unit_test(buffers_outlive_a_closed_pool),
         cmocka_unit_test(more_than_are_kept_are_freed),

@@ -118,6 +118,28 @@ static void what_is_held_stays_as_it_is(void **state) {
     free(copy);
 }
 
+static void weights_lie_where_they_can_be_shown_again(void **state) {
+    struct fixture *fixture = *state;
+    struct buffer *held[80];
+    assert_non_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    assert_null(buffer_memory(shard_tensor(fixture->shard, 0, 1)));
+    for (int i = 0; i < 80; i++) {
+        held[i] = buffer_hold(shard_tensor(fixture->shard, 0, 0));
+        update(fixture, 0, (uint64_t)i + 1);
+    }
+    assert_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    for (int i = 0; i < 80; i++)
+        buffer_release(&held[i]);
+    float before = weights(fixture, 0)[0]; /* its gradient is 0 */
+    update(fixture, 0, 81);
+    assert_non_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    assert_true(weights(fixture, 0)[0] == before);
+    struct buffer *shown = shard_tensor(fixture->shard, 0, 0);
+    update(fixture, 0, 82);
+    assert_ptr_equal(shard_tensor(fixture->shard, 0, 0), shown);
+    assert_int_equal(shard_copied_bytes(fixture->shard), 0);
+}
+
 static void a_held_buffer_outlives_the_shard(void **state) {
     struct fixture *fixture = *state;
     struct buffer *held = buffer_hold(shard_tensor(fixture->shard, 0, 0));
@@ -167,6 +189,7 @@ int main(void) {
         SHARD_TEST(blocks_are_those_of_the_plan),
         SHARD_TEST(first_weights_are_those_of_the_layout),
         SHARD_TEST(an_update_is_in_place_when_nobody_reads),
+        SHARD_TEST(weights_lie_where_they_can_be_shown_again),
         SHARD_TEST(what_is_held_stays_as_it_is),
         SHARD_TEST(a_held_buffer_outlives_the_shard),
         SHARD_TEST(assigned_weights_may_lie_anywhere),

@@ -44,6 +44,19 @@ int wire_fixture_setup(void **state) {
     return 0;
 }
 
+enum { RUN = 7, SERVER = 8 };
+
+int wire_fixture_setup_lane(void **state) {
+    struct failure why;
+    wire_fixture_setup(state);
+    struct wire_fixture *fixture = *state;
+    fixture->lane = true;
+    if (link_offer_lane(fixture->server, RUN + (uint64_t)getpid(), SERVER,
+                        &why))
+        fail_msg("%s", why.text);
+    return 0;
+}
+
 int wire_fixture_teardown(void **state) {
     struct wire_fixture *fixture = *state;
     if (fixture->log_kept >= 0)
@@ -55,26 +68,49 @@ int wire_fixture_teardown(void **state) {
     return 0;
 }
 
+void wire_fixture_prefer_lane(struct wire_fixture *fixture) {
+    link_prefer_lane(fixture->client, RUN + (uint64_t)getpid(), SERVER);
+}
+
+/* Both sides of a lane are of this thread. */
+static void meet(struct wire_fixture *fixture, struct link *client) {
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    zmq_pollitem_t items[2 * LINK_POLL_ITEMS];
+    struct link_frame frame;
+    link_prefer_lane(client, RUN + (uint64_t)getpid(), SERVER);
+    while (!link_renewed(client)) {
+        int count = link_poll_items(client, items);
+        count += link_poll_items(fixture->server, items + count);
+        assert_true(time_now() < deadline);
+        zmq_poll(items, count, 20);
+        assert_false(link_view(fixture->server, &frame));
+    }
+}
+
+static void connect_client(struct wire_fixture *fixture, struct link *client) {
+    struct failure why;
+    if (fixture->lane)
+        meet(fixture, client);
+    if (link_connect(client, fixture->address, &why))
+        fail_msg("%s", why.text);
+}
+
 struct link *wire_fixture_client(struct wire_fixture *fixture) {
     struct link *link = open_link(fixture->zmq, LINK_CLIENT);
-    struct failure why;
-    if (link_connect(link, fixture->address, &why))
-        fail_msg("%s", why.text);
+    connect_client(fixture, link);
     return link;
 }
 
-/* Waits for EVENTS on SOCKET until DEADLINE. */
-static void await(void *socket, short events, int64_t deadline) {
-    zmq_pollitem_t item = {socket, 0, events, 0};
-    if (zmq_poll(&item, 1, time_poll_ms(time_now(), deadline)) <= 0)
-        fail_msg("nothing came within the limit");
+/* Waits until something may be here, or DEADLINE. */
+static bool await(struct link *link, int64_t deadline) {
+    zmq_pollitem_t items[LINK_POLL_ITEMS];
+    int count = link_poll_items(link, items);
+    return zmq_poll(items, count, time_poll_ms(time_now(), deadline)) > 0;
 }
 
 uint32_t wire_fixture_connect(struct wire_fixture *fixture) {
-    struct failure why;
     struct link_frame frame;
-    if (link_connect(fixture->client, fixture->address, &why))
-        fail_msg("%s", why.text);
+    connect_client(fixture, fixture->client);
     wire_fixture_send(fixture->client, 0, "hello", NULL);
     wire_fixture_view(fixture->server, &frame);
     uint32_t peer = frame.peer;
@@ -86,21 +122,26 @@ uint32_t wire_fixture_connect(struct wire_fixture *fixture) {
 
 void wire_fixture_send(struct link *link, uint32_t peer, const char *text,
                        const char *payload) {
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLOUT, 0};
     struct link_payload bytes;
-    await(link_socket(link), ZMQ_POLLOUT, time_now() + WIRE_FIXTURE_LIMIT);
-    if (!payload) {
-        assert_true(link_commit(link, peer, text, strlen(text), NULL));
-        return;
-    }
-    assert_true(link_reserve(link, peer, &bytes, strlen(payload)));
-    memcpy(link_reserved(&bytes), payload, strlen(payload));
-    assert_true(link_commit(link, peer, text, strlen(text), &bytes));
+    bool left;
+    do {
+        assert_true(time_now() < deadline);
+        link_no_payload(&bytes);
+        if (payload) {
+            assert_true(link_reserve(link, peer, &bytes, strlen(payload)));
+            memcpy(link_reserved(&bytes), payload, strlen(payload));
+        }
+        left = link_commit(link, peer, text, strlen(text), &bytes);
+    } while (!left && zmq_poll(&item, 1, 10) >= 0);
 }
 
 void wire_fixture_view(struct link *link, struct link_frame *frame) {
     int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
     while (!link_view(link, frame))
-        await(link_socket(link), ZMQ_POLLIN, deadline);
+        if (!await(link, deadline))
+            fail_msg("nothing came within the limit");
 }
 
 void wire_fixture_expect(struct link *link, const char *text) {
@@ -114,9 +155,8 @@ void wire_fixture_expect(struct link *link, const char *text) {
 void wire_fixture_silent(struct link *link) {
     struct link_frame frame;
     int64_t deadline = time_now() + 100 * TIME_MS;
-    zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLIN, 0};
     while (time_now() < deadline) {
-        zmq_poll(&item, 1, time_poll_ms(time_now(), deadline));
+        await(link, deadline);
         assert_false(link_view(link, &frame));
     }
 }

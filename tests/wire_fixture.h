@@ -10,7 +10,8 @@
 
 struct wire_fixture {
     void *zmq;
-    struct link *server, *client; /* over TCP, client not yet connected */
+    struct link *server, *client; /* client not yet connected */
+    bool lane;                    /* over shared memory, else TCP */
     uint16_t port;
     char address[64]; /* of the server */
     struct log log;
@@ -23,6 +24,7 @@ struct wire_fixture {
 enum { WIRE_FIXTURE_MAX_FRAME = 4096 };
 
 int wire_fixture_setup(void **state);
+int wire_fixture_setup_lane(void **state);
 int wire_fixture_teardown(void **state);
 
 /* One more client, connected to the server. */
@@ -31,6 +33,9 @@ struct link *wire_fixture_client(struct wire_fixture *fixture);
 /* Connects the client and lets both sides speak once. Returns the client's
  * number. */
 uint32_t wire_fixture_connect(struct wire_fixture *fixture);
+
+/* The client calls the server's lane; the server has to answer. */
+void wire_fixture_prefer_lane(struct wire_fixture *fixture);
 
 /* Sends TEXT with PAYLOAD (NULL: none), as soon as there is a connection. */
 void wire_fixture_send(struct link *link, uint32_t peer, const char *text,

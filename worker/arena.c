@@ -34,7 +34,7 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
         return fail(arena, why, layout->elements);
     uint64_t total = place(arena, layout);
     arena->weights = buffer_open(total * sizeof(float), NULL, NULL);
-    arena->gradients = buffer_open(total * sizeof(float), NULL, NULL);
+    arena->gradients = buffer_open_shared(total * sizeof(float));
     if (!arena->weights || !arena->gradients)
         return fail(arena, why, total);
     for (uint32_t p = 0; p < count; p++) {

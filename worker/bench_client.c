@@ -57,6 +57,8 @@ static enum status measure(struct bench_client *client, struct stream *stream) {
 static void *run_thread(void *argument) {
     struct bench_client *client = argument;
     struct stream_settings settings = {.zmq = client->settings->zmq,
+                                       .log = client->settings->log,
+                                       .lanes = client->settings->lanes,
                                        .plan = client->plan,
                                        .run = member_run(client->member),
                                        .incarnation =

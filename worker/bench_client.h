@@ -8,6 +8,7 @@
 #include "proto/conf/cluster.h"
 #include "worker/reference.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* All pointers are borrowed. */
@@ -24,6 +25,7 @@ struct bench_client_settings {
     const char *ps_pids; /* of ps on this machine, or NULL */
     const struct reference *reference;
     double join_timeout; /* seconds */
+    bool lanes;          /* shared memory with a ps on this host */
     int interrupts;      /* descriptor that gives a signal's number; -1: none */
 };
 

@@ -29,7 +29,7 @@ struct peer {
     struct link *link;
     struct resolve *resolve;
     int64_t looked_up;
-    char host[256];
+    char host[256], name[320]; /* "ps 1 at host:port" */
     uint16_t port;
     bool connected; /* or on the way to it */
 };
@@ -40,7 +40,7 @@ struct client {
     uint32_t *block_bytes; /* in a push */
     struct peer *peers;
     uint64_t seq, snapshot;
-    int64_t step_limit;
+    int64_t step_limit, said_wait;
     struct message_arena arena;
     unsigned char header[MESSAGE_MAX_HEADER];
     char refusal[256]; /* last one logged */
@@ -77,7 +77,11 @@ static enum status open_peers(struct client *client, struct failure *why) {
         status = link_open(&peer->link, s->zmq, LINK_CLIENT, &link, why);
         if (!status && s->inside)
             status = link_connect_inside(peer->link, s->inside, why);
+        else if (!status && s->lanes)
+            link_prefer_lane(peer->link, s->run, s->plan->ps[p].incarnation);
         split_address(peer, s->plan->ps[p].address);
+        snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
+                 s->plan->ps[p].address);
         peer->looked_up = -LOOK_UP_EVERY;
     }
     return status;
@@ -239,7 +243,7 @@ int64_t client_deadline(const struct client *client) {
 static bool is_silent(struct client *client, uint32_t p, int64_t now) {
     uint32_t silent;
     int64_t since;
-    return client_silent(client, &silent, &since) && silent == p &&
+    return window_silent(client->window, &silent, &since) && silent == p &&
            now - since >= LOOK_UP_EVERY;
 }
 
@@ -462,22 +466,38 @@ static void receive(struct client *client, uint32_t ps, int64_t now) {
     }
 }
 
-bool client_silent(struct client *client, uint32_t *ps, int64_t *since) {
-    return window_silent(client->window, ps, since);
+struct wait client_silent(const struct client *client) {
+    uint32_t ps;
+    int64_t since;
+    if (!window_silent(client->window, &ps, &since))
+        return (struct wait){.until = TIME_NEVER};
+    return wait_for(client->peers[ps].name, "timeouts.step", since,
+                    client->step_limit);
+}
+
+/* At a tenth of its time, as the chief names slow trainers. */
+static void say_wait(struct client *client, const struct wait *wait,
+                     int64_t now) {
+    char text[512];
+    if (wait->until == TIME_NEVER || client->said_wait == wait->since ||
+        now - wait->since < client->step_limit / 10)
+        return;
+    client->said_wait = wait->since;
+    wait_text(wait, now, text, sizeof text);
+    log_warning(client->settings.log, "%s", text);
 }
 
 static enum status check_silence(struct client *client, int64_t now,
                                  struct failure *why) {
-    uint32_t ps;
-    int64_t since;
-    if (!client_silent(client, &ps, &since) || now - since < client->step_limit)
+    struct wait wait = client_silent(client);
+    say_wait(client, &wait, now);
+    if (!wait_over(&wait, now))
         return STATUS_OK;
-    return status_fail(
-        why, STATUS_RETRY,
-        "ps %u at %s has not answered for %.0f s (timeouts.step): if steps "
-        "really take that long, set it to %.0f",
-        ps, client->settings.plan->ps[ps].address, time_to_seconds(now - since),
-        2 * time_to_seconds(client->step_limit));
+    return status_fail(why, STATUS_RETRY,
+                       "%s has not answered for %.0f s (%s): if steps really "
+                       "take that long, set it to %.0f",
+                       wait.peer, time_to_seconds(now - wait.since), wait.limit,
+                       2 * time_to_seconds(client->step_limit));
 }
 
 static void send_due(struct client *client, int64_t now) {
@@ -487,10 +507,17 @@ static void send_due(struct client *client, int64_t now) {
             window_unsent(client->window, &request, now);
 }
 
+static void say_way(const struct client *client, uint32_t p) {
+    char text[128];
+    if (link_way(client->peers[p].link, text, sizeof text))
+        log_info(client->settings.log, "ps %u: %s", p, text);
+}
+
 enum status client_step(struct client *client, int64_t now,
                         struct failure *why) {
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
         look_up(client, p, now);
+        say_way(client, p);
         if (link_renewed(client->peers[p].link))
             window_reconnected(client->window, p);
         receive(client, p, now);

@@ -7,6 +7,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/base/wait.h"
 #include "proto/math/plan.h"
 #include "proto/wire/buffer.h"
 
@@ -23,6 +24,7 @@ struct client_settings {
     uint64_t run, incarnation;
     uint32_t rank;
     const char *inside; /* the ps's link in this process, or NULL */
+    bool lanes;         /* shared memory first with a ps on this host */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
     const struct rule_loops *loops; /* to convert by; NULL: the best */
@@ -79,7 +81,7 @@ enum status client_step(struct client *client, int64_t now,
 /* Ends every wait of the compute thread. */
 void client_cancel(struct client *client);
 
-/* For reports: the ps waited for longest, and since when; false: none. */
-bool client_silent(struct client *client, uint32_t *ps, int64_t *since);
+/* The ps waited for longest; `until` TIME_NEVER: none. */
+struct wait client_silent(const struct client *client);
 
 #endif

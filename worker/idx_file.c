@@ -9,6 +9,7 @@
 /* The third byte of the magic number: elements are unsigned bytes. */
 enum { TYPE_UBYTE = 0x08 };
 enum { FIRST_ROOM = 1 << 20, MAX_READ = 1 << 30 };
+enum { BUFFER = 16 << 10, OTHER_BUFFER = 24 << 10 }; /* of zlib's, bytes */
 
 /* An open file: what error texts and every read need. */
 struct reader {
@@ -101,6 +102,33 @@ static enum status read_dims(struct reader *reader, struct idx_file *file) {
     return STATUS_OK;
 }
 
+static enum status open_stream(struct reader *reader, unsigned buffer) {
+    errno = 0;
+    reader->stream = gzopen(reader->path, "rbe");
+    if (!reader->stream)
+        return status_errno(reader->why, STATUS_CONFIG, errno ? errno : ENOMEM,
+                            "%s: cannot open the file of %s", reader->path,
+                            reader->what);
+    gzbuffer(reader->stream, buffer);
+    return STATUS_OK;
+}
+
+/* zlib decompresses into a buffer of twice the size first, and forgets to look
+ * for a trailer when the whole content TOTAL just fills that: such a file is
+ * begun anew with another buffer. */
+static enum status avoid_full_buffer(struct reader *reader, uint64_t total) {
+    uint8_t header[4 + 4 * IDX_FILE_MAX_DIMS];
+    uint32_t count = (uint32_t)reader->position, got;
+    if (total != 2 * BUFFER)
+        return STATUS_OK;
+    gzclose_r(reader->stream);
+    enum status status = open_stream(reader, OTHER_BUFFER);
+    reader->position = 0;
+    if (!status)
+        status = read_up_to(reader, header, count, &got);
+    return status;
+}
+
 /* Doubles ROOM, at last to one byte more than there should be. */
 static enum status grow(struct reader *reader, struct idx_file *file,
                         uint64_t *room) {
@@ -123,8 +151,10 @@ static enum status read_data(struct reader *reader, struct idx_file *file) {
     uint64_t total = reader->position + file->bytes;
     uint64_t done = 0, room = 0;
     uint32_t take, got;
+    enum status status = avoid_full_buffer(reader, total);
+    if (status)
+        return status;
     do {
-        enum status status = STATUS_OK;
         if (done == room)
             status = grow(reader, file, &room);
         if (status)
@@ -164,13 +194,11 @@ enum status idx_file_read(struct idx_file *file, const char *path,
                           uint32_t max_dims, struct failure *why) {
     *file = (struct idx_file){0};
     struct reader reader = {.path = path, .what = what, .why = why};
-    errno = 0;
-    reader.stream = gzopen(path, "rbe");
-    if (!reader.stream)
-        return status_errno(why, STATUS_CONFIG, errno ? errno : ENOMEM,
-                            "%s: cannot open the file of %s", path, what);
-    enum status status = read_whole(&reader, file, min_dims, max_dims);
-    gzclose_r(reader.stream);
+    enum status status = open_stream(&reader, BUFFER);
+    if (!status)
+        status = read_whole(&reader, file, min_dims, max_dims);
+    if (reader.stream)
+        gzclose_r(reader.stream);
     if (status) {
         free(file->data);
         file->data = NULL;

@@ -16,10 +16,12 @@ static const int64_t LOOK_UP_EVERY = TIME_S / 4;
 
 struct server {
     struct link *link;
+    bool lane;            /* over shared memory */
     uint32_t *ids, count; /* of the lap's vector, in the plan's order */
     uint32_t next;        /* of `ids` to be sent of this vector */
     size_t under_way;     /* bytes, and */
-    uint32_t messages;    /* messages without an answer */
+    uint32_t messages;    /* messages without an answer, the oldest: */
+    uint32_t oldest, left[LAP_CREDIT_MESSAGES]; /* its blocks without one */
     int64_t heard;
 };
 
@@ -77,6 +79,20 @@ static enum status find(const struct stream *stream, uint32_t p, char *text,
                              "cannot find host %s of ps %u: %s", host, p, text);
 }
 
+/* Waits for one way or the other; true: a lane. */
+static bool meet(struct stream *stream, uint32_t p) {
+    const struct stream_settings *s = &stream->settings;
+    struct server *server = &stream->servers[p];
+    char text[128];
+    while (!link_way(server->link, text, sizeof text)) {
+        int count = link_poll_items(server->link, stream->items);
+        zmq_poll(stream->items, count, RESOLVE_POLL_MS);
+        server->lane = link_renewed(server->link);
+    }
+    log_info(s->log, "ps %u: %s", p, text);
+    return server->lane;
+}
+
 static enum status connect_server(struct stream *stream, uint32_t p,
                                   struct failure *why) {
     struct link_settings settings = {.max_frame = MESSAGE_MAX_PAYLOAD};
@@ -86,10 +102,15 @@ static enum status connect_server(struct stream *stream, uint32_t p,
     if (!status)
         status = link_open(&server->link, stream->settings.zmq, LINK_CLIENT,
                            &settings, why);
+    if (!status && stream->settings.lanes)
+        link_prefer_lane(server->link, stream->settings.run,
+                         stream->settings.plan->ps[p].incarnation);
     if (!status)
         status = link_connect(server->link, text, why);
     if (status)
         return status;
+    if (stream->settings.lanes && meet(stream, p))
+        return STATUS_OK;
     zmq_pollitem_t item = {link_socket(server->link), 0, ZMQ_POLLOUT, 0};
     int64_t limit = time_from_seconds(stream->settings.timeout);
     return zmq_poll(&item, 1, time_poll_ms(0, limit)) == 1
@@ -101,10 +122,10 @@ static bool allocate(struct stream *stream) {
     const struct plan *plan = stream->settings.plan;
     uint32_t blocks = plan->layout->num_blocks;
     stream->servers = calloc(plan->num_ps + 1, sizeof *stream->servers);
-    stream->items =
-        calloc(plan->num_ps * LINK_POLL_ITEMS + 1, sizeof *stream->items);
+    stream->items = calloc((size_t)plan->num_ps * LINK_POLL_ITEMS + 1,
+                           sizeof *stream->items);
     stream->clocks = calloc(blocks + 1, sizeof *stream->clocks);
-    stream->out = buffer_open(LAP_RING_BYTES, NULL, NULL);
+    stream->out = buffer_open_shared(LAP_RING_BYTES);
     stream->in = malloc(LAP_RING_BYTES);
     if (!stream->servers || !stream->items || !stream->clocks || !stream->out ||
         !stream->in)
@@ -162,8 +183,10 @@ void stream_close(struct stream **where) {
 }
 
 const char *stream_lane(const struct stream *stream) {
-    (void)stream;
-    return "tcp";
+    uint32_t num_ps = stream->settings.plan->num_ps, lanes = 0;
+    for (uint32_t p = 0; p < num_ps; p++)
+        lanes += stream->servers[p].lane;
+    return lanes == num_ps ? "shm" : lanes ? "mixed" : "tcp";
 }
 
 uint64_t stream_clock(const struct stream *stream) {
@@ -255,7 +278,8 @@ static unsigned send_some(struct stream *stream, struct lap *lap, int64_t now) {
                 server->heard = now;
             server->next += n;
             server->under_way += bytes;
-            server->messages++;
+            server->left[(server->oldest + server->messages++) %
+                         LAP_CREDIT_MESSAGES] = n;
             stream->sent += n;
             lap->messages++;
             left++;
@@ -310,6 +334,20 @@ static void settle(struct stream *stream, struct server *server,
     stream->answered += header->n_blocks;
 }
 
+/* A request is answered by one message or several, in order. */
+static void count_answer(struct server *server, size_t blocks) {
+    while (blocks && server->messages) {
+        uint32_t *left = &server->left[server->oldest];
+        uint32_t here = blocks < *left ? (uint32_t)blocks : *left;
+        *left -= here;
+        blocks -= here;
+        if (*left)
+            return;
+        server->oldest = (server->oldest + 1) % LAP_CREDIT_MESSAGES;
+        server->messages--;
+    }
+}
+
 static enum status receive(struct stream *stream, uint32_t p, int64_t now,
                            unsigned *came, struct failure *why) {
     struct server *server = &stream->servers[p];
@@ -323,7 +361,7 @@ static enum status receive(struct stream *stream, uint32_t p, int64_t now,
             status = judge(stream, p, header, frame.payload.size, why);
         if (!status) {
             settle(stream, server, header, frame.payload.data);
-            server->messages--;
+            count_answer(server, header->n_blocks);
             server->heard = now;
             ++*came;
         }
@@ -356,11 +394,11 @@ static enum status wait_for_answers(struct stream *stream,
     }
     if (oldest + limit > now + LOOK_UP_EVERY)
         oldest = now + LOOK_UP_EVERY - limit;
-    int items = 0;
+    int count = 0;
     for (uint32_t p = 0; p < num_ps; p++)
-        items +=
-            link_poll_items(stream->servers[p].link, stream->items + items);
-    zmq_poll(stream->items, items, time_poll_ms(now, oldest + limit));
+        count +=
+            link_poll_items(stream->servers[p].link, stream->items + count);
+    zmq_poll(stream->items, count, time_poll_ms(now, oldest + limit));
     return STATUS_OK;
 }
 

@@ -13,11 +13,13 @@
 
 struct stream_settings {
     void *zmq;
+    const struct log *log;
     const struct plan *plan; /* borrowed; of an asynchronous run */
     uint64_t run, incarnation;
     uint32_t rank;
     uint64_t from;  /* clock of the first push */
     double timeout; /* seconds a ps may be silent */
+    bool lanes;     /* shared memory first with a ps on this host */
 };
 
 struct stream;
@@ -38,7 +40,7 @@ void stream_close(struct stream **stream);
 enum status stream_lap(struct stream *stream, uint32_t first, uint32_t count,
                        struct lap *lap, struct failure *why) MUST_CHECK;
 
-/* How the bytes go: "tcp". */
+/* How the bytes go: "tcp" or "shm", "mixed" when it is not all one. */
 const char *stream_lane(const struct stream *stream);
 
 /* Pushes of the vector that was pushed most: the clock to report. */

@@ -5,6 +5,8 @@
 #define NEVER INT64_MAX
 #define REACHABLE INT64_MAX
 
+/* A block: nothing is wanted; wanted and not sent, also after a loss; sent and
+ * not answered. Only an answer of its clock makes it idle again. */
 enum stage { IDLE, WAITING, UNDER_WAY };
 
 struct block_state {
@@ -73,6 +75,7 @@ static void make_wait(struct window *window, uint32_t b) {
         ps->cursor = b;
 }
 
+/* Wanting is free; window_next sends as credit allows. */
 void window_want(struct window *window, uint32_t first, uint32_t count,
                  enum window_kind kind, uint64_t clock) {
     for (uint32_t b = first; b < first + count; b++) {
@@ -91,6 +94,7 @@ static void call_back(struct window *window, uint32_t b) {
         ps->under_way -= window->settings.block_bytes[b];
 }
 
+/* Silence counts from the first request, not from an answer of long ago. */
 static void send(struct window *window, uint32_t b, int64_t now) {
     struct ps_state *ps = ps_of(window, b);
     if (!ps->sent)
@@ -110,6 +114,8 @@ static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
                window->settings.credit;
 }
 
+/* One request is of one kind and one clock, and of a size that the link passes
+ * on at once. */
 static bool fits(const struct window *window,
                  const struct window_request *request, uint32_t b) {
     const struct block_state *block = &window->blocks[b];
@@ -178,6 +184,8 @@ static bool list_under_way(const struct window *window, uint32_t p,
     return request->count;
 }
 
+/* Pushes are asked about by header alone, as most losses are of answers. Reads
+ * have no bytes to spare and are simply sent again. */
 static bool next_ask(struct window *window, uint32_t p, int64_t now,
                      struct window_request *request) {
     struct ps_state *ps = &window->ps[p];
@@ -198,6 +206,8 @@ bool window_next(struct window *window, int64_t now,
     return false;
 }
 
+/* The credit comes back. The ps's silence begins with the first request that
+ * could not leave, and goes on through further tries. */
 void window_unsent(struct window *window, const struct window_request *request,
                    int64_t now) {
     struct ps_state *ps = &window->ps[request->ps];
@@ -211,10 +221,13 @@ void window_unsent(struct window *window, const struct window_request *request,
     }
 }
 
+/* What was on the old connection may be lost: no need to wait for ask_after. */
 void window_reconnected(struct window *window, uint32_t ps) {
     window->ps[ps].asked = -window->settings.ask_after;
 }
 
+/* Also an answer to a block that waits to be sent again: the first copy has
+ * arrived after all. */
 bool window_arrived(struct window *window, uint32_t b, uint64_t clock,
                     int64_t now) {
     struct block_state *block = &window->blocks[b];
@@ -235,6 +248,7 @@ void window_heard(struct window *window, uint32_t ps, int64_t now) {
     window->ps[ps].heard = now;
 }
 
+/* Its place in the order is its number: it goes before younger blocks. */
 void window_lacking(struct window *window, uint32_t b, uint64_t clock) {
     const struct block_state *block = &window->blocks[b];
     if (block->stage != UNDER_WAY || block->clock != clock)

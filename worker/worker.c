@@ -119,6 +119,7 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
         .inside = worker->settings->ps_inside,
         .wire = job->wire,
         .loops = worker->settings->loops,
+        .lanes = worker->settings->lanes,
         .credit = whole ? UINT64_MAX : 0, /* a norm needs all blocks */
         .step_timeout = job->timeouts.step,
     };

@@ -23,6 +23,7 @@ struct worker_settings {
     const char *own_job; /* text of a job given here, or NULL: not used */
     const struct rule_loops *loops; /* NULL: the best of this processor */
     double join_timeout;            /* seconds */
+    bool lanes;     /* shared memory between processes on one host */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 

@@ -22,6 +22,7 @@ enum key {
     KEY_JOIN_TIMEOUT,
     KEY_CHECKPOINT_DIR,
     KEY_COORDINATE,
+    KEY_WAY,
     KEY_PS,
     KEY_WORKERS,
     KEY_STEP,
@@ -68,6 +69,13 @@ _Static_assert(KEY_VERBOSE - KEY_SIZES == BENCH_OPTIONS_VERBOSE,
             "override a key of the job (a JSON value, else a string); repeatable", \
             0                                                                      \
     }
+#define LANE                                                                   \
+    {                                                                          \
+        "lane", KEY_WAY, "LANE", 0,                                            \
+            "auto: between processes on one host over shared memory; tcp: "    \
+            "never (auto)",                                                    \
+            0                                                                  \
+    }
 #define DEEPSPEED                                                              \
     {                                                                          \
         "deepspeed_config", KEY_DEEPSPEED, "FILE", 0,                          \
@@ -97,6 +105,7 @@ static const struct argp_option run_options[] = {
      "evaluator: the checkpoint directory to follow", 0},
     {"coordinate", KEY_COORDINATE, NULL, 0,
      "the chief does not train unless the job says so", 0},
+    LANE,
     CLUSTER_FLAGS,
     {0}};
 
@@ -107,6 +116,7 @@ static const struct argp_option local_options[] = {
     DEEPSPEED,
     {"ps", KEY_PS, "N", 0, "how many ps (1)", 0},
     {"workers", KEY_WORKERS, "N", 0, "how many workers (1)", 0},
+    LANE,
     {0}};
 
 static const struct argp_option cluster_options[] = {
@@ -284,6 +294,13 @@ static error_t simulate_flag(struct reading *reading, int key,
     return wrong(reading, "%s", problem);
 }
 
+static error_t lane(struct reading *reading, const char *text) {
+    reading->options->lane = text;
+    if (strcmp(text, "auto") && strcmp(text, "tcp"))
+        return wrong(reading, "--lane takes auto or tcp, not '%s'", text);
+    return 0;
+}
+
 static error_t argument(struct reading *reading, char *text) {
     struct options *options = reading->options;
     if (reading->num_arguments == reading->verb->max_arguments)
@@ -369,6 +386,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return add_set(reading, text);
     case KEY_JOIN_TIMEOUT:
         return seconds(reading, text);
+    case KEY_WAY:
+        return lane(reading, text);
     case KEY_PS:
         return count(reading, text, &options->num_ps);
     case KEY_WORKERS:

@@ -32,7 +32,8 @@ struct options {
     unsigned num_sets;
     double join_timeout; /* seconds; 0: not given */
     const char *checkpoint_dir;
-    bool coordinate; /* the chief coordinates unless the job says train */
+    const char *lane; /* "auto" or "tcp"; NULL: not given */
+    bool coordinate;  /* the chief coordinates unless the job says train */
     unsigned num_ps, num_workers; /* local, bench */
     struct bench_options bench;
     struct simulate_options simulate;

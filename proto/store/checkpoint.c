@@ -72,6 +72,8 @@ enum status checkpoint_make_folder(const char *dir, uint64_t step,
     return make_folders(path, why);
 }
 
+/* Names that we would not write ourselves ("step-7", "step-7.bak") are not
+ * ours to list or remove. */
 static bool step_of(const char *name, uint64_t *step) {
     char written[NAME_BYTES];
     if (strncmp(name, "step-", 5) != 0)
@@ -163,6 +165,7 @@ enum status checkpoint_list(const char *dir, uint64_t **steps, size_t *count,
     return STATUS_OK;
 }
 
+/* Also what a kill has left of them (.tmp); a user's own files stay. */
 static bool is_ours(const char *name) {
     return strncmp(name, "manifest.json", 13) == 0 ||
            (strncmp(name, "ps-", 3) == 0 && strstr(name, ".mdb"));
@@ -193,6 +196,8 @@ static enum status remove_manifest(DIR *folder, const char *path,
                         "cannot remove %s/manifest.json", path);
 }
 
+/* The manifest first, and durably: what has none does not exist, so a kill
+ * meanwhile leaves remains, never a checkpoint that lacks a file. */
 enum status checkpoint_remove(const char *dir, uint64_t step,
                               struct failure *why) {
     char path[PATH_MAX];
@@ -241,6 +246,8 @@ static bool is_listed(uint64_t step, const uint64_t *steps, size_t count) {
     return false;
 }
 
+/* Only what is older than the newest that stands: a younger folder may be under
+ * way. */
 enum status checkpoint_keep(const char *dir, const uint64_t *steps,
                             size_t count, struct failure *why) {
     struct found *all;
@@ -264,6 +271,7 @@ static enum status move(const char *dir, uint64_t step, const char *aside,
     return durable_file_rename(from, to, why);
 }
 
+/* From the newest down, so that a kill half-way leaves no gap. */
 enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
                                  size_t *moved, struct failure *why) {
     struct found *all;

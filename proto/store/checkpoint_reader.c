@@ -54,6 +54,8 @@ void checkpoint_reader_close(struct checkpoint_reader **reader_in) {
     *reader_in = NULL;
 }
 
+/* A file is opened, and hashed whole, when the first of its blocks is read: a
+ * ps that restores a part reads only the files with its blocks. */
 static enum status open_file(struct checkpoint_reader *reader, uint32_t f,
                              struct failure *why) {
     const struct shard_info *file = &reader->manifest->files[f];
@@ -171,6 +173,9 @@ enum status checkpoint_reader_verify(const char *dir, uint64_t step,
     return status;
 }
 
+/* Whoever resumes must know what was passed over; and with checkpoints there of
+ * which none can be read, to start from nothing would be a decision of the
+ * user's. */
 enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
                                      struct manifest *out, bool *found,
                                      const struct log *log,

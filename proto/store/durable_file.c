@@ -16,6 +16,8 @@ static enum status check_length(const char *path, size_t length,
     return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", path);
 }
 
+/* The name appears only by durable_file_publish: a kill leaves a .tmp, which
+ * nobody reads. */
 enum status durable_file_create(struct durable_file *file, const char *path,
                                 uint64_t bytes, struct failure *why) {
     int length = snprintf(file->temporary, PATH_MAX, "%s.tmp", path);
@@ -31,6 +33,7 @@ enum status durable_file_create(struct durable_file *file, const char *path,
     return STATUS_OK;
 }
 
+/* For a copy that is opened once by its name and then abandoned. */
 enum status durable_file_scratch(struct durable_file *file, const char *folder,
                                  uint64_t bytes, struct failure *why) {
     int length =
@@ -61,6 +64,8 @@ enum status durable_file_write(struct durable_file *file, const void *data,
     return STATUS_OK;
 }
 
+/* Content, then name, then the folder's entry: in another order a power cut
+ * can leave the name on a file without its content. */
 enum status durable_file_publish(struct durable_file *file,
                                  struct failure *why) {
     int error = fsync(file->fd) ? errno : 0;

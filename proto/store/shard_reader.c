@@ -22,6 +22,8 @@ struct shard_reader {
     char path[PATH_MAX];
 };
 
+/* LMDB maps what it opens and trusts it: a truncated file would be a SIGBUS, a
+ * flipped bit a wild pointer. So size and hash come first. */
 static enum status open_regular(const char *path, uint64_t size, int *out,
                                 struct failure *why) {
     /* Not blocking: a pipe of that name must not hold us. */
@@ -98,6 +100,8 @@ static enum status open_copy(struct shard_reader *reader, int fd,
     return status;
 }
 
+/* LMDB's mapping does not belong on a network mount: there a checked copy on a
+ * local disk is read. */
 enum status shard_reader_open(struct shard_reader **out, const char *dir,
                               const struct shard_info *info,
                               struct failure *why) {

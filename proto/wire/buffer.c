@@ -9,6 +9,8 @@ enum { ALIGNMENT = 64 };
 struct buffer {
     atomic_uint holders;
     size_t bytes;
+    void *data;
+    struct memory *memory; /* NULL: data follows */
     buffer_recycle *recycle;
     void *owner;
 };
@@ -22,11 +24,36 @@ struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner) {
     struct buffer *buffer = aligned_alloc(ALIGNMENT, ALIGNMENT + rounded);
     if (!buffer)
         return NULL;
+    *buffer = (struct buffer){.bytes = bytes,
+                              .data = (char *)buffer + ALIGNMENT,
+                              .recycle = recycle,
+                              .owner = owner};
     atomic_init(&buffer->holders, 1);
-    buffer->bytes = bytes;
-    buffer->recycle = recycle;
-    buffer->owner = owner;
     return buffer;
+}
+
+struct buffer *buffer_open_in(struct memory *memory, size_t offset,
+                              size_t bytes, buffer_recycle *recycle,
+                              void *owner) {
+    struct buffer *buffer = malloc(sizeof *buffer);
+    if (!buffer)
+        return NULL;
+    *buffer = (struct buffer){.bytes = bytes,
+                              .data = (char *)memory_base(memory) + offset,
+                              .memory = memory_hold(memory),
+                              .recycle = recycle,
+                              .owner = owner};
+    atomic_init(&buffer->holders, 1);
+    return buffer;
+}
+
+struct buffer *buffer_open_shared(size_t bytes) {
+    struct memory *memory =
+        bytes ? memory_open(bytes, MEMORY_MAKER_WRITES) : NULL;
+    struct buffer *buffer =
+        memory ? buffer_open_in(memory, 0, bytes, NULL, NULL) : NULL;
+    memory_release(&memory);
+    return buffer ? buffer : buffer_open(bytes, NULL, NULL);
 }
 
 struct buffer *buffer_hold(struct buffer *buffer) {
@@ -43,10 +70,11 @@ void buffer_release(struct buffer **where) {
     if (buffer->recycle)
         buffer->recycle(buffer->owner, buffer);
     else
-        free(buffer);
+        buffer_destroy(buffer);
 }
 
 void buffer_destroy(struct buffer *buffer) {
+    memory_release(&buffer->memory);
     free(buffer);
 }
 
@@ -59,7 +87,11 @@ bool buffer_alone(const struct buffer *buffer) {
 }
 
 void *buffer_data(struct buffer *buffer) {
-    return (char *)buffer + ALIGNMENT;
+    return buffer->data;
+}
+
+struct memory *buffer_memory(const struct buffer *buffer) {
+    return buffer->memory;
 }
 
 size_t buffer_bytes(const struct buffer *buffer) {

@@ -1,36 +1,16 @@
 #include "proto/wire/link.h"
 
 #include "proto/base/time.h"
+#include "proto/wire/link_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BANNED = 64, IDENTITY = 5, DESCRIPTORS = 65536 };
-enum { SKIPPED_A_TURN = 256, SAYINGS = 8, SAYING = 128 };
-static const int64_t SAY_EVERY = 10 * TIME_S;
-
-/* Why a connection is not one of ours. */
-enum stranger { NOT_STRANGE, NO_MESSAGE, MANY_PARTS, STRANGERS };
-
-/* What was said of peers, and when. */
-struct saying {
-    char text[SAYING];
-    int64_t at;
-};
-
-struct link {
-    void *zmq, *socket, *monitor;
-    enum link_kind kind;
-    uint16_t port;
-    char address[300]; /* endpoint connected to, or "" */
-    uint32_t banned[BANNED];
-    unsigned num_banned;
-    bool *spoke; /* by descriptor: has sent a message; NULL: not watched */
-    bool many_parts;
-    struct saying sayings[SAYINGS];
-};
+enum { IDENTITY = 5, SKIPPED_A_TURN = 256 };
+enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
+#define NUMBERS (UINT32_C(1) << 30)
 
 _Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
 
@@ -82,6 +62,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         return status_fail(why, STATUS_RETRY, "no memory for a link");
     link->zmq = zmq;
     link->kind = kind;
+    link->max_frame = settings->max_frame;
     link->socket =
         zmq_socket(zmq, kind == LINK_SERVER ? ZMQ_ROUTER : ZMQ_DEALER);
     if (!link->socket) {
@@ -92,7 +73,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     configure(link->socket, settings);
     if (kind == LINK_SERVER) {
         set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
-        link->spoke = calloc(DESCRIPTORS, sizeof *link->spoke);
+        link->spoke = calloc(LINK_DESCRIPTORS, sizeof *link->spoke);
         if (link->spoke) /* else strangers are not told of */
             watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
     } else {
@@ -112,6 +93,7 @@ void link_close(struct link **where) {
         zmq_close(link->monitor);
     }
     zmq_close(link->socket);
+    lanes_close(&link->lanes);
     free(link->spoke);
     free(link);
 }
@@ -165,10 +147,11 @@ enum status link_connect(struct link *link, const char *address,
     snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
     if (!strcmp(endpoint, link->address))
         return STATUS_OK;
-    if (link->address[0])
+    bool over_tcp = link->way == LINK_BY_TCP;
+    if (link->address[0] && over_tcp)
         zmq_disconnect(link->socket, link->address);
     link->address[0] = 0;
-    if (zmq_connect(link->socket, endpoint))
+    if (over_tcp && zmq_connect(link->socket, endpoint))
         return status_errno(why, STATUS_RETRY, zmq_errno(),
                             "cannot connect to %s", address);
     memcpy(link->address, endpoint, sizeof endpoint);
@@ -180,8 +163,15 @@ uint16_t link_port(const struct link *link) {
 }
 
 int link_poll_items(struct link *link, zmq_pollitem_t *items) {
-    items[0] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
-    return 1;
+    int count = 0;
+    if (link->way == LINK_BY_TCP)
+        items[count++] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
+    if (!link->lanes)
+        return count;
+    lanes_sleep(link->lanes);
+    items[count++] =
+        (zmq_pollitem_t){NULL, lanes_descriptor(link->lanes), ZMQ_POLLIN, 0};
+    return count;
 }
 
 void *link_socket(struct link *link) {
@@ -189,7 +179,8 @@ void *link_socket(struct link *link) {
 }
 
 static bool is_banned(const struct link *link, uint32_t peer) {
-    unsigned known = link->num_banned < BANNED ? link->num_banned : BANNED;
+    unsigned known =
+        link->num_banned < LINK_BANNED ? link->num_banned : LINK_BANNED;
     for (unsigned i = 0; i < known; i++)
         if (link->banned[i] == peer)
             return true;
@@ -197,8 +188,11 @@ static bool is_banned(const struct link *link, uint32_t peer) {
 }
 
 void link_ban(struct link *link, uint32_t peer) {
-    if (!is_banned(link, peer))
-        link->banned[link->num_banned++ % BANNED] = peer;
+    struct lane *lane = link_lane_of(link, peer);
+    if (lane)
+        lane_break(lane, "it is not read any more");
+    else if (!is_banned(link, peer))
+        link->banned[link->num_banned++ % LINK_BANNED] = peer;
 }
 
 static bool receive_part(struct link *link, zmq_msg_t *part) {
@@ -221,8 +215,19 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
 
 static void note_speaker(struct link *link, zmq_msg_t *part) {
     int descriptor = link->spoke ? zmq_msg_get(part, ZMQ_SRCFD) : -1;
-    if (descriptor >= 0 && descriptor < DESCRIPTORS)
+    if (descriptor >= 0 && descriptor < LINK_DESCRIPTORS)
         link->spoke[descriptor] = true;
+}
+
+/* ROUTER counts connections from a random number on; here they count from the
+ * middle of what is not a lane's. */
+static uint32_t peer_number(struct link *link, const char *name) {
+    uint32_t counted;
+    memcpy(&counted, name + 1, sizeof counted);
+    if (!link->has_peers)
+        link->first_peer = counted;
+    link->has_peers = true;
+    return (counted - link->first_peer + NUMBERS) % LANES_FIRST;
 }
 
 /* ROUTER names connections by a zero byte and a counter. A stranger may name
@@ -235,7 +240,7 @@ static bool receive_peer(struct link *link, uint32_t *peer) {
         bool usable = zmq_msg_size(&identity) == IDENTITY && !name[0] &&
                       zmq_msg_more(&identity);
         if (usable)
-            memcpy(peer, name + 1, sizeof *peer);
+            *peer = peer_number(link, name);
         if (usable && !is_banned(link, *peer)) {
             zmq_msg_close(&identity);
             return true;
@@ -245,7 +250,22 @@ static bool receive_peer(struct link *link, uint32_t *peer) {
     return false;
 }
 
-bool link_view(struct link *link, struct link_frame *frame) {
+static bool view_lane(struct link *link, struct link_frame *frame) {
+    struct lanes_message message;
+    lanes_tend(link->lanes, time_now());
+    if (!lanes_view(link->lanes, &message))
+        return false;
+    frame->peer = link->kind == LINK_SERVER ? message.number : 0;
+    frame->lane = message.lane;
+    frame->memory = message.view.memory;
+    frame->header =
+        (struct link_bytes){message.view.header, message.view.header_bytes};
+    frame->payload =
+        (struct link_bytes){message.view.payload, message.view.payload_bytes};
+    return true;
+}
+
+static bool view_tcp(struct link *link, struct link_frame *frame) {
     zmq_msg_t *header = message_in(&frame->header_room);
     zmq_msg_t *payload = message_in(&frame->payload_room);
     for (;;) {
@@ -270,101 +290,68 @@ bool link_view(struct link *link, struct link_frame *frame) {
         link_ban(link, frame->peer);
         link->many_parts = true;
     }
+    frame->lane = NULL;
+    frame->memory = NULL;
     frame->header = view_of(header);
     frame->payload = view_of(payload);
     return true;
 }
 
+bool link_view(struct link *link, struct link_frame *frame) {
+    if (link->lanes && link->lane_frames < LANES_A_TURN &&
+        view_lane(link, frame)) {
+        link->lane_frames++;
+        return true;
+    }
+    link->lane_frames = 0;
+    if (link->way == LINK_BY_TCP && view_tcp(link, frame))
+        return true;
+    return link->lanes && view_lane(link, frame);
+}
+
 void link_release(struct link_frame *frame) {
+    if (frame->lane) {
+        lane_done(frame->lane);
+        return;
+    }
     zmq_msg_close(message_in(&frame->header_room));
     zmq_msg_close(message_in(&frame->payload_room));
 }
 
-void link_keep(struct link_frame *frame, struct link_held *held) {
+/* What lies in a ring is copied: its room is let go in order. */
+static bool keep_from_lane(struct link_frame *frame, struct link_held *held) {
+    held->payload = frame->payload;
+    if (frame->memory) {
+        held->memory = memory_hold(frame->memory);
+    } else if (frame->payload.size) {
+        held->copy = malloc(frame->payload.size);
+        if (!held->copy)
+            return false;
+        memcpy(held->copy, frame->payload.data, frame->payload.size);
+        held->payload.data = held->copy;
+    }
+    frame->payload = (struct link_bytes){0};
+    return true;
+}
+
+bool link_keep(struct link_frame *frame, struct link_held *held) {
     zmq_msg_t *message = message_in(&held->room);
     zmq_msg_init(message);
+    held->memory = NULL;
+    held->copy = NULL;
+    if (frame->lane)
+        return keep_from_lane(frame, held);
     zmq_msg_move(message, message_in(&frame->payload_room));
     held->payload = view_of(message);
     frame->payload = (struct link_bytes){0};
+    return true;
 }
 
 void link_let_go(struct link_held *held) {
+    memory_release(&held->memory);
+    free(held->copy);
+    held->copy = NULL;
     zmq_msg_close(message_in(&held->room));
-}
-
-/* What EVENT of the monitor on DESCRIPTOR says of its peer. */
-static enum stranger judge(struct link *link, uint16_t event,
-                           uint32_t descriptor) {
-    if (descriptor >= DESCRIPTORS)
-        return NOT_STRANGE;
-    bool spoke = link->spoke[descriptor];
-    link->spoke[descriptor] = false;
-    return event == ZMQ_EVENT_DISCONNECTED && !spoke ? NO_MESSAGE : NOT_STRANGE;
-}
-
-/* The next event of the monitor; false: none. */
-static bool next_event(struct link *link, uint16_t *event, uint32_t *value) {
-    zmq_msg_t part, address;
-    zmq_msg_init(&part);
-    if (zmq_msg_recv(&part, link->monitor, ZMQ_DONTWAIT) < 0) {
-        zmq_msg_close(&part);
-        return false;
-    }
-    const char *bytes = zmq_msg_data(&part);
-    memcpy(event, bytes, sizeof *event);
-    memcpy(value, bytes + sizeof *event, sizeof *value);
-    zmq_msg_close(&part);
-    zmq_msg_init(&address);
-    zmq_msg_recv(&address, link->monitor, ZMQ_DONTWAIT);
-    zmq_msg_close(&address);
-    return true;
-}
-
-bool link_may_say(struct link *link, const char *text) {
-    int64_t now = time_now();
-    struct saying *old = NULL;
-    for (int i = 0; i < SAYINGS; i++) {
-        struct saying *saying = &link->sayings[i];
-        if (!saying->at || now - saying->at >= SAY_EVERY)
-            old = saying;
-        else if (!strncmp(saying->text, text, SAYING - 1))
-            return false;
-    }
-    if (!old)
-        return false;
-    snprintf(old->text, sizeof old->text, "%s", text);
-    old->at = now;
-    return true;
-}
-
-bool link_stranger(struct link *link, char *text, size_t size) {
-    static const char *const texts[STRANGERS] = {
-        [NO_MESSAGE] = "said nothing we understand",
-        [MANY_PARTS] = "sent a message of too many parts",
-    };
-    uint16_t event;
-    uint32_t value;
-    enum stranger stranger = link->many_parts ? MANY_PARTS : NOT_STRANGE;
-    link->many_parts = false;
-    if (link->kind == LINK_CLIENT)
-        return false;
-    while (!stranger || !link_may_say(link, texts[stranger])) {
-        if (!link->monitor || !next_event(link, &event, &value))
-            return false;
-        stranger = judge(link, event, value);
-    }
-    snprintf(text, size, "%s", texts[stranger]);
-    return true;
-}
-
-bool link_renewed(struct link *link) {
-    uint16_t event;
-    uint32_t value;
-    bool renewed = false;
-    while (link->kind == LINK_CLIENT && link->monitor &&
-           next_event(link, &event, &value))
-        renewed = true;
-    return renewed;
 }
 
 void link_no_payload(struct link_payload *payload) {
@@ -377,9 +364,13 @@ void link_no_payload(struct link_payload *payload) {
 bool link_reserve(struct link *link, uint32_t peer,
                   struct link_payload *payload, size_t bytes) {
     zmq_msg_t *message = message_in(&payload->room);
-    (void)link;
-    (void)peer;
+    struct lane *lane = link_lane_of(link, peer);
     link_no_payload(payload);
+    if (lane) {
+        payload->bytes = bytes;
+        payload->data = lane_reserve(lane, bytes);
+        return payload->data;
+    }
     if (zmq_msg_init_size(message, bytes))
         return false;
     payload->data = zmq_msg_data(message);
@@ -399,6 +390,11 @@ void link_borrow(struct link_payload *payload, struct buffer *buffer,
     payload->buffer = buffer_hold(buffer);
 }
 
+bool link_shows(const struct link *link, uint32_t peer,
+                const struct buffer *buffer) {
+    return link_lane_of(link, peer) && buffer_memory(buffer);
+}
+
 void link_drop(struct link_payload *payload) {
     buffer_release(&payload->buffer);
     zmq_msg_close(message_in(&payload->room));
@@ -412,7 +408,8 @@ static void let_go(void *data, void *hint) {
 
 static bool send_peer(struct link *link, uint32_t peer) {
     char identity[IDENTITY] = {0};
-    memcpy(identity + 1, &peer, sizeof peer);
+    uint32_t counted = peer - NUMBERS + link->first_peer;
+    memcpy(identity + 1, &counted, sizeof counted);
     return zmq_send(link->socket, identity, sizeof identity,
                     ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
 }
@@ -430,8 +427,18 @@ static bool make_message(struct link_payload *payload) {
     return true;
 }
 
-bool link_commit(struct link *link, uint32_t peer, const void *header,
-                 size_t bytes, struct link_payload *payload) {
+static bool commit_lane(struct lane *lane, const void *header, size_t bytes,
+                        struct link_payload *payload) {
+    if (!payload)
+        return lane_send(lane, header, bytes, NULL);
+    struct lane_payload sent = {payload->data, payload->bytes, payload->buffer};
+    bool left = lane_send(lane, header, bytes, &sent);
+    link_drop(payload);
+    return left;
+}
+
+static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
+                       size_t bytes, struct link_payload *payload) {
     int more = payload && payload->bytes ? ZMQ_SNDMORE : 0;
     bool made = !payload || make_message(payload);
     bool sent = made && (link->kind == LINK_CLIENT || send_peer(link, peer)) &&
@@ -443,4 +450,16 @@ bool link_commit(struct link *link, uint32_t peer, const void *header,
     if (payload)
         link_drop(payload);
     return sent;
+}
+
+bool link_commit(struct link *link, uint32_t peer, const void *header,
+                 size_t bytes, struct link_payload *payload) {
+    struct lane *lane = link_lane_of(link, peer);
+    if (lane)
+        return commit_lane(lane, header, bytes, payload);
+    if (link->way == LINK_BY_TCP && peer < LANES_FIRST)
+        return commit_tcp(link, peer, header, bytes, payload);
+    if (payload)
+        link_drop(payload);
+    return false;
 }

@@ -53,7 +53,23 @@ enum status link_connect(struct link *link, const char *address,
 /* The port bound, 0 for none. */
 uint16_t link_port(const struct link *link);
 
-enum { LINK_POLL_ITEMS = 1 };
+/* Server: clients on this host, of this user, may come over shared memory
+ * (lane.h) who serve RUN with me, INCARNATION; they are peers like others.
+ * STATUS_RETRY when that cannot be: they come over TCP then. */
+enum status link_offer_lane(struct link *link, uint64_t run,
+                            uint64_t incarnation,
+                            struct failure *why) MUST_CHECK;
+
+/* Client, before link_connect: shared memory is tried first with the server of
+ * RUN that is INCARNATION, for a second at most, and again when a lane that
+ * has held for 5 s is lost; otherwise the address is connected to. */
+void link_prefer_lane(struct link *link, uint64_t run, uint64_t incarnation);
+
+/* Client: when the way of messages has changed since the last call, TEXT says
+ * how they go now and why. */
+bool link_way(struct link *link, char *text, size_t size);
+
+enum { LINK_POLL_ITEMS = 2 };
 
 /* Before each zmq_poll: fills ITEMS, at most LINK_POLL_ITEMS, which become
  * ready when a frame may be here; returns how many. */
@@ -73,15 +89,20 @@ struct link_room {
     _Alignas(8) unsigned char bytes[64];
 };
 
+struct lane;
+struct memory;
+
 /* What came: a header and perhaps a payload. Not to be copied. */
 struct link_frame {
     uint32_t peer;
     struct link_bytes header, payload;
+    struct lane *lane;     /* that it came over, NULL: TCP */
+    struct memory *memory; /* that the payload lies in, or NULL; the lane's */
     struct link_room header_room, payload_room;
 };
 
-/* Views the next frame, if one is here; the caller releases it. Messages of
- * another shape cost their sender its connection. */
+/* Views the next frame, if one is here; the caller releases it before the next
+ * view. Messages of another shape cost their sender its connection. */
 bool link_view(struct link *link, struct link_frame *frame);
 
 /* Lets FRAME's memory go. */
@@ -90,12 +111,14 @@ void link_release(struct link_frame *frame);
 /* A payload that outlives its frame. Not to be copied. */
 struct link_held {
     struct link_bytes payload;
+    struct memory *memory; /* held, or NULL */
+    void *copy;            /* or NULL */
     struct link_room room;
 };
 
 /* Moves FRAME's payload to HELD, which the caller lets go; FRAME has none
- * then. Its bytes may lie elsewhere now. */
-void link_keep(struct link_frame *frame, struct link_held *held);
+ * then. Its bytes may lie elsewhere now. False: no memory. */
+bool link_keep(struct link_frame *frame, struct link_held *held);
 
 /* Lets HELD's memory go; on any thread. */
 void link_let_go(struct link_held *held);
@@ -136,9 +159,14 @@ bool link_reserve(struct link *link, uint32_t peer,
 /* Where to write a reserved payload. */
 void *link_reserved(struct link_payload *payload);
 
-/* BYTES of BUFFER from OFFSET on. */
+/* BYTES of BUFFER from OFFSET on. They stay as they are until the receiver has
+ * answered: on this host it may read them where they lie. */
 void link_borrow(struct link_payload *payload, struct buffer *buffer,
                  size_t offset, size_t bytes);
+
+/* Whether what is borrowed from BUFFER goes to PEER without any copy. */
+bool link_shows(const struct link *link, uint32_t peer,
+                const struct buffer *buffer);
 
 /* Lets a payload go that was not sent. */
 void link_drop(struct link_payload *payload);

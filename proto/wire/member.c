@@ -1,6 +1,7 @@
 #include "proto/wire/member.h"
 
 #include "proto/base/time.h"
+#include "proto/base/wait.h"
 #include "proto/wire/channel.h"
 #include "proto/wire/link.h"
 #include "proto/wire/resolve.h"
@@ -54,6 +55,8 @@ void member_timeouts(struct member *member, double peer, double stop) {
         member->beat_every = TIME_S / 2;
 }
 
+/* The link stands for the process's life; whom it connects to is looked up
+ * later, and again. */
 enum status member_open(struct member **out,
                         const struct member_settings *settings,
                         struct failure *why) {
@@ -173,6 +176,7 @@ static bool send_now(struct member *member, Capstan__Control *control) {
     return sent;
 }
 
+/* Unnumbered, so it is repeated until a welcome comes. */
 static bool send_join(struct member *member) {
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     join.role = member->settings.role;
@@ -196,19 +200,31 @@ static void send_beat(struct member *member) {
     send_now(member, &control);
 }
 
+/* Its welcome, then its heartbeats. */
+static struct wait chief_wait(const struct member *member) {
+    return member->joined ? wait_for(member->chief_name, "timeouts.peer",
+                                     member->heard, member->peer_limit)
+                          : wait_for(member->chief_name,
+                                     "timeouts.join, or --join-timeout",
+                                     member->opened, member->join_limit);
+}
+
 static enum status step_joining(struct member *member, int64_t now,
                                 struct failure *why) {
-    if (now - member->opened > member->join_limit)
+    struct wait wait = chief_wait(member);
+    char text[512];
+    if (wait_over(&wait, now))
         return status_fail(
             why, STATUS_RETRY,
-            "%s did not answer within %.0f s (timeouts.join, or "
-            "--join-timeout); is it started, and does its host answer?",
-            member->chief_name, time_to_seconds(member->join_limit));
+            "%s did not answer within %.0f s (%s); is it started, and does its "
+            "host answer?",
+            wait.peer, time_to_seconds(member->join_limit), wait.limit);
     if (now - member->said_waiting > SAY_WAITING_EVERY / 6 &&
         (now - member->said_waiting > SAY_WAITING_EVERY ||
          member->said_waiting == member->opened)) {
         member->said_waiting = now;
-        log_info(member->settings.log, "waiting for %s", member->chief_name);
+        wait_text(&wait, now, text, sizeof text);
+        log_info(member->settings.log, "%s", text);
     }
     look_up_chief(member, now);
     if (now - member->join_sent >= JOIN_EVERY) {
@@ -232,12 +248,13 @@ enum status member_step(struct member *member, int64_t now,
                         struct failure *why) {
     if (!member->joined)
         return step_joining(member, now, why);
-    if (now - member->heard > member->peer_limit)
+    struct wait wait = chief_wait(member);
+    if (wait_over(&wait, now))
         return status_fail(
             why, STATUS_RETRY,
-            "%s was silent for %.0f s (timeouts.peer): it is gone, or the "
-            "network is; start the same command again to resume",
-            member->chief_name, time_to_seconds(member->peer_limit));
+            "%s was silent for %.0f s (%s): it is gone, or the network is; "
+            "start the same command again to resume",
+            wait.peer, time_to_seconds(member->peer_limit), wait.limit);
     if (now - member->heard > LOOK_UP_EVERY)
         look_up_chief(member, now);
     send_kept(member, now);

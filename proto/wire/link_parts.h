@@ -1,0 +1,50 @@
+/* What a link is made of: for link*.c only. */
+#ifndef CAPSTAN_LINK_PARTS_H
+#define CAPSTAN_LINK_PARTS_H
+
+#include "proto/wire/lanes.h"
+#include "proto/wire/link.h"
+
+enum { LINK_BANNED = 64, LINK_DESCRIPTORS = 65536 };
+enum { LINK_SAYINGS = 8, LINK_SAYING = 128 };
+
+/* How a client's messages go; a server's always by both. */
+enum link_way { LINK_BY_TCP, LINK_MEETING, LINK_BY_LANE };
+
+/* What was said of peers, and when. */
+struct link_saying {
+    char text[LINK_SAYING];
+    int64_t at;
+};
+
+struct link {
+    void *zmq, *socket, *monitor;
+    enum link_kind kind;
+    uint16_t port;
+    int64_t max_frame;
+    char address[300]; /* endpoint to connect to, or "" */
+    struct lanes *lanes;
+    enum link_way way;
+    char lane_name[LANES_NAME];
+    uint32_t lane; /* the client's */
+    int64_t lane_since;
+    unsigned lane_frames; /* since TCP had its turn */
+    bool renewed, way_changed;
+    char way_text[LINK_SAYING];
+    uint32_t first_peer; /* as ROUTER counts */
+    bool has_peers;
+    uint32_t banned[LINK_BANNED];
+    unsigned num_banned;
+    bool *spoke; /* by descriptor: has sent a message; NULL: not watched */
+    bool many_parts;
+    struct link_saying sayings[LINK_SAYINGS];
+};
+
+/* The lane to PEER, of a client to its server; NULL: it is not by one. View
+ * until lanes_tend. */
+struct lane *link_lane_of(const struct link *link, uint32_t peer);
+
+/* The next event of the monitor; false: none. */
+bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);
+
+#endif
