@@ -2,8 +2,8 @@
  * same bytes. `bound` is what memory would allow: memcpy's rate over the
  * tensors the rule reads and writes. Weights are 64 MiB, cut into blocks,
  * updated in place, after the caches have been left by the other blocks.
- * Gradients come in float32 and in bf16. Then what it costs to answer several
- * readers in bf16. */
+ * Gradients come in float32 and in bf16. Then the conversions
+ * between the two. */
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
 #include "proto/math/rule.h"
@@ -190,48 +190,33 @@ static void print_table(const struct memory *memory,
     }
 }
 
-/* Microseconds for READERS messages of a block in bf16, just updated: each
- * converted on its own, or by a copy of a converted one. */
-static double answer_us(const struct memory *memory,
-                        const struct rule_loops *loops, size_t block,
-                        unsigned readers, bool share) {
-    char *messages = (char *)memory->gradients[1];
-    size_t bytes = encoding_bytes(JOB_BF16, block);
+/* BLOCK elements to bf16 or back, in GB/s of floats, in the caches. */
+static double conversion_rate(const struct memory *memory,
+                              const struct rule_loops *loops, size_t block,
+                              bool back) {
     int64_t best = INT64_MAX;
     for (int pass = 0; pass < 200; pass++) {
-        memcpy(memory->weights, memory->gradients[0], block * sizeof(float));
         int64_t start = time_now();
-        if (share)
+        if (back)
+            rule_from_bf16(loops, memory->state[0], block, memory->weights);
+        else
             rule_to_bf16(loops, memory->weights, block, memory->state[0]);
-        for (unsigned r = 0; r < readers; r++)
-            if (share)
-                memcpy(messages + r * bytes, memory->state[0], bytes);
-            else
-                rule_to_bf16(loops, memory->weights, block,
-                             messages + r * bytes);
         int64_t took = time_now() - start;
         best = took < best ? took : best;
     }
-    return (double)best / 1e3;
+    return (double)(block * sizeof(float)) / (double)best;
 }
 
-static void print_answers(const struct memory *memory, size_t block) {
-    static const unsigned readers[] = {1, 2, 4, 16};
+static void print_conversions(const struct memory *memory, size_t block) {
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
-    printf("\nanswers in bf16, block of %zu KiB, us: converted each / once and "
-           "copied\n%-18s",
-           block * sizeof(float) >> 10, "readers");
-    for (size_t v = 0; v < count; v++)
-        printf("%20s", rule_variant_name(variants[v]));
-    for (int i = 0; i < 4; i++) {
-        printf("\n%-18u", readers[i]);
+    printf("\nblock of %zu KiB, GB/s of floats\n", block * sizeof(float) >> 10);
+    for (int back = 0; back < 2; back++) {
+        printf("%-18s", back ? "from bf16" : "to bf16");
         for (size_t v = 0; v < count; v++)
-            printf("%9.1f /%9.1f",
-                   answer_us(memory, variants[v], block, readers[i], false),
-                   answer_us(memory, variants[v], block, readers[i], true));
+            printf("%8.2f", conversion_rate(memory, variants[v], block, back));
+        printf("\n");
     }
-    printf("\n");
 }
 
 int main(void) {
@@ -248,7 +233,7 @@ int main(void) {
             print_table(&memory, &arrival);
         }
     for (int b = 0; b < 2; b++)
-        print_answers(&memory, blocks[b]);
+        print_conversions(&memory, blocks[b]);
     memory_close(&memory);
     return 0;
 }
