@@ -1,8 +1,10 @@
 #include "ps/answers.h"
 
 #include "proto/math/encoding.h"
+#include "ps/pool.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { ALONE_BYTES = 16 << 10 };
 
@@ -22,8 +24,17 @@ struct outbox {
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
 };
 
+/* The weights that were gathered last, while they are as they were. */
+struct gathered {
+    struct buffer *buffer; /* or NULL */
+    uint32_t count;
+    uint32_t blocks[MESSAGE_MAX_BLOCKS];
+};
+
 struct answers {
     struct answers_settings settings;
+    struct pool *pool;
+    struct gathered last;
     struct outbox *outboxes; /* a rank each */
     uint64_t step;
     unsigned char header[MESSAGE_MAX_HEADER];
@@ -36,7 +47,8 @@ struct answers *answers_open(const struct answers_settings *settings) {
     answers->settings = *settings;
     answers->outboxes =
         calloc(settings->num_ranks + 1, sizeof *answers->outboxes);
-    if (!answers->outboxes)
+    answers->pool = pool_open();
+    if (!answers->outboxes || !answers->pool)
         answers_close(&answers);
     return answers;
 }
@@ -46,6 +58,8 @@ void answers_close(struct answers **where) {
     *where = NULL;
     if (!answers)
         return;
+    answers_changed(answers);
+    pool_close(&answers->pool);
     free(answers->outboxes);
     free(answers);
 }
@@ -71,34 +85,67 @@ static size_t bytes_of(const struct answers *answers, uint32_t b) {
                           shard_block(answers->settings.shard, b)->elements);
 }
 
-/* Weights of OUTBOX's blocks as one payload: a lone block that travels as it
- * lies is borrowed, others are gathered. Several readers of one block in bf16
- * each convert it on the way: that takes no longer than to copy a converted
- * one. */
-static bool gather(const struct answers *answers, const struct outbox *outbox,
-                   struct link_payload *payload) {
+void answers_changed(struct answers *answers) {
+    buffer_release(&answers->last.buffer);
+}
+
+/* Weights of OUTBOX's blocks as they travel, one after the other. */
+static void write_weights(const struct answers *answers,
+                          const struct outbox *outbox, char *to) {
     const struct shard *shard = answers->settings.shard;
-    struct buffer *first = shard_tensor(shard, outbox->blocks[0], 0);
-    if (outbox->request.receipt) {
-        link_no_payload(payload);
-        return true;
-    }
-    enum job_wire wire = answers->settings.wire;
-    if (outbox->count == 1 && wire == JOB_FLOAT32) {
-        link_borrow(payload, first, 0, outbox->bytes);
-        return true;
-    }
-    if (!link_reserve(answers->settings.link, outbox->peer, payload,
-                      outbox->bytes))
-        return false;
-    char *to = link_reserved(payload);
     for (uint32_t i = 0; i < outbox->count; i++) {
         uint32_t b = outbox->blocks[i];
-        encoding_write(answers->settings.loops, wire,
+        encoding_write(answers->settings.loops, answers->settings.wire,
                        buffer_data(shard_tensor(shard, b, 0)),
                        shard_block(shard, b)->elements, to);
         to += bytes_of(answers, b);
     }
+}
+
+static bool is_last(const struct gathered *last, const struct outbox *outbox) {
+    return last->buffer && last->count == outbox->count &&
+           !memcmp(last->blocks, outbox->blocks,
+                   outbox->count * sizeof *outbox->blocks);
+}
+
+/* Gathers OUTBOX's weights where the next reader of the same blocks finds
+ * them. */
+static bool share(struct answers *answers, const struct outbox *outbox,
+                  struct link_payload *payload) {
+    struct gathered *last = &answers->last;
+    if (!is_last(last, outbox)) {
+        buffer_release(&last->buffer);
+        last->buffer = pool_take(answers->pool, outbox->bytes);
+        if (!last->buffer)
+            return false;
+        last->count = outbox->count;
+        memcpy(last->blocks, outbox->blocks,
+               outbox->count * sizeof *outbox->blocks);
+        write_weights(answers, outbox, buffer_data(last->buffer));
+    }
+    link_borrow(payload, last->buffer, 0, outbox->bytes);
+    return true;
+}
+
+/* Weights of OUTBOX's blocks as one payload: a lone block that travels as it
+ * lies is borrowed, others are gathered. */
+static bool gather(struct answers *answers, const struct outbox *outbox,
+                   struct link_payload *payload) {
+    const struct answers_settings *s = &answers->settings;
+    if (outbox->request.receipt) {
+        link_no_payload(payload);
+        return true;
+    }
+    if (outbox->count == 1 && s->wire == JOB_FLOAT32) {
+        link_borrow(payload, shard_tensor(s->shard, outbox->blocks[0], 0), 0,
+                    outbox->bytes);
+        return true;
+    }
+    if (s->alike)
+        return share(answers, outbox, payload);
+    if (!link_reserve(s->link, outbox->peer, payload, outbox->bytes))
+        return false;
+    write_weights(answers, outbox, link_reserved(payload));
     return true;
 }
 

@@ -18,6 +18,7 @@ struct answers_settings {
     const uint32_t *ids; /* plan's number of each of the shard's blocks */
     enum job_wire wire;  /* what weights leave in */
     const struct rule_loops *loops; /* to convert by; NULL: the best */
+    bool alike; /* several readers are due the same blocks, as in rounds */
     uint32_t num_ranks;
 };
 
@@ -41,6 +42,9 @@ void answers_weights(struct answers *answers, uint32_t b, uint32_t rank,
  * counts. */
 void answers_taken(struct answers *answers, uint32_t b, uint32_t rank,
                    uint64_t seq, uint64_t clock);
+
+/* Some block's weights are no longer what they were. */
+void answers_changed(struct answers *answers);
 
 /* Sends what is due. */
 void answers_flush(struct answers *answers);

@@ -83,6 +83,8 @@ static enum status open_answers(struct service *service, struct failure *why) {
                                        .ids = s->ids,
                                        .wire = s->job->wire,
                                        .loops = s->loops,
+                                       .alike = s->job->staleness == 0 &&
+                                                s->num_ranks > 1,
                                        .num_ranks = s->num_ranks};
     service->answers = answers_open(&answers);
     if (!service->answers)
@@ -249,6 +251,7 @@ static enum status update(struct service *service,
     enum status status =
         shard_update(service->shard, action->block, &round, why);
     release_contributions(service, action->block);
+    answers_changed(service->answers);
     if (action->block == service->local[0])
         answers_step(service->answers, action->version);
     service->update_ns += time_now() - start;

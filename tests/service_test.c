@@ -272,6 +272,20 @@ static void what_is_wrong_is_refused_and_not_applied(void **state) {
             exchange_version(service_exchange(fixture->service), b), 0);
 }
 
+static void each_round_brings_all_its_own_weights(void **state) {
+    struct service_fixture *fixture = *state;
+    service_fixture_open(fixture, 3);
+    for (uint64_t clock = 1; clock <= 5; clock++) {
+        for (uint32_t r = 0; r < 3; r++)
+            service_fixture_push(fixture, r, clock, all, 3, 1);
+        service_fixture_serve(fixture, 3);
+        float n = (float)clock;
+        const float weights[] = {-n, -2 * n, -4 * n};
+        for (uint32_t r = 0; r < 3; r++)
+            expect_weights(fixture, r, clock, weights, 3);
+    }
+}
+
 /* Ever more of what is less than half of the last place of a bf16: readers see
  * it when the float32 that the ps holds has come far enough. */
 static void weights_are_float32_here_and_bf16_on_the_wire(void **state) {
@@ -641,6 +655,8 @@ int main(void) {
         BF16_TEST(an_answer_goes_to_the_newest_connection),
         BF16_TEST(a_dead_trainers_gradient_counts_in_its_round),
         BF16_TEST(clipped_rounds_shrink_to_the_limit),
+        SERVICE_TEST(each_round_brings_all_its_own_weights),
+        BF16_TEST(each_round_brings_all_its_own_weights),
         BF16_TEST(weights_are_float32_here_and_bf16_on_the_wire),
         BF16_TEST(gradients_in_bf16_are_summed_in_float32),
         BF16_TEST(what_is_in_another_encoding_is_refused),

@@ -1,10 +1,15 @@
-/* Update rules in GB/s of gradient a core, beside memcpy of the same gradient
- * bytes. `bound` is what memory would allow: memcpy's rate over the tensors
- * the rule reads and writes. Weights are 64 MiB, cut into blocks, updated in
- * place, after the caches have been left by the other blocks. */
+/* Update rules in GB/s of gradient (as float32) a core, beside memcpy of the
+ * same bytes. `bound` is what memory would allow: memcpy's rate over the
+ * tensors the rule reads and writes. Weights are 64 MiB, cut into blocks,
+ * updated in place, after the caches have been left by the other blocks.
+ * Gradients come in float32 and in bf16. Then the conversions
+ * between the two. */
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 #include "proto/math/rule.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,13 +86,23 @@ static void memory_close(struct memory *memory) {
         free(memory->state[slot]);
 }
 
+/* What an update is made of. */
+struct arrival {
+    unsigned num_gradients;
+    enum job_wire wire;
+    size_t block; /* elements */
+};
+
 static void update_block(const struct memory *memory,
                          const struct rule_loops *loops,
-                         const struct optimizer *rule, unsigned num_gradients,
-                         size_t first, size_t elements) {
+                         const struct optimizer *rule,
+                         const struct arrival *arrival, size_t first,
+                         size_t elements) {
     const void *gradients[MAX_GRADIENTS];
+    unsigned num_gradients = arrival->num_gradients;
     for (unsigned k = 0; k < num_gradients; k++)
-        gradients[k] = memory->gradients[k] + first;
+        gradients[k] = (const char *)memory->gradients[k] +
+                       encoding_bytes(arrival->wire, first);
     struct rule_update update = {
         .step = 10,
         .rate = 1e-3,
@@ -95,6 +110,7 @@ static void update_block(const struct memory *memory,
         .elements = elements,
         .num_gradients = num_gradients,
         .gradients = gradients,
+        .wire = arrival->wire,
         .weights = memory->weights + first,
         .weights_out = memory->weights + first,
     };
@@ -115,16 +131,17 @@ static double best_rate(double bytes, const int64_t *times) {
 
 static double rule_rate(const struct memory *memory,
                         const struct rule_loops *loops,
-                        const struct optimizer *rule, unsigned num_gradients,
-                        size_t block) {
+                        const struct optimizer *rule,
+                        const struct arrival *arrival) {
     int64_t times[PASSES];
+    size_t block = arrival->block;
     for (int pass = 0; pass < PASSES; pass++) {
         int64_t start = time_now();
         for (size_t first = 0; first < ELEMENTS; first += block)
-            update_block(memory, loops, rule, num_gradients, first, block);
+            update_block(memory, loops, rule, arrival, first, block);
         times[pass] = time_now() - start;
     }
-    return best_rate((double)WORKING_SET * num_gradients, times);
+    return best_rate((double)WORKING_SET * arrival->num_gradients, times);
 }
 
 static double memcpy_rate(const struct memory *memory, size_t block) {
@@ -141,20 +158,25 @@ static double memcpy_rate(const struct memory *memory, size_t block) {
 
 /* memcpy reads and writes a byte for each of its rate; the rule reads its
  * gradients, and reads and writes its weights and state. */
-static double bound(const struct optimizer *rule, unsigned num_gradients,
+static double bound(const struct optimizer *rule, const struct arrival *arrival,
                     double memcpy_rate) {
-    unsigned tensors = num_gradients + 2 * (1 + rule_slots(rule));
-    return memcpy_rate * 2 * num_gradients / tensors;
+    double gradients = arrival->num_gradients;
+    double read =
+        gradients * (double)encoding_bytes(arrival->wire, 1) / sizeof(float);
+    return memcpy_rate * 2 * gradients / (read + 2 * (1 + rule_slots(rule)));
 }
 
-static void print_table(const struct memory *memory, unsigned num_gradients,
-                        size_t block) {
+static void print_table(const struct memory *memory,
+                        const struct arrival *arrival) {
+    unsigned num_gradients = arrival->num_gradients;
+    size_t block = arrival->block;
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
     double copied = memcpy_rate(memory, block);
-    printf("\n%u gradient%s, blocks of %zu KiB, GB/s of gradient; memcpy "
+    printf("\n%u gradient%s in %s, blocks of %zu KiB, GB/s of gradient; memcpy "
            "%.1f\n%-18s",
            num_gradients, num_gradients > 1 ? "s" : "",
+           arrival->wire == JOB_BF16 ? "bf16" : "float32",
            block * sizeof(float) >> 10, copied, "");
     for (size_t v = 0; v < count; v++)
         printf("%8s", rule_variant_name(variants[v]));
@@ -162,9 +184,38 @@ static void print_table(const struct memory *memory, unsigned num_gradients,
     for (int r = 0; r < RULES; r++) {
         printf("%-18s", rules[r].name);
         for (size_t v = 0; v < count; v++)
-            printf("%8.2f", rule_rate(memory, variants[v], &rules[r].rule,
-                                      num_gradients, block));
-        printf("%8.2f\n", bound(&rules[r].rule, num_gradients, copied));
+            printf("%8.2f",
+                   rule_rate(memory, variants[v], &rules[r].rule, arrival));
+        printf("%8.2f\n", bound(&rules[r].rule, arrival, copied));
+    }
+}
+
+/* BLOCK elements to bf16 or back, in GB/s of floats, in the caches. */
+static double conversion_rate(const struct memory *memory,
+                              const struct rule_loops *loops, size_t block,
+                              bool back) {
+    int64_t best = INT64_MAX;
+    for (int pass = 0; pass < 200; pass++) {
+        int64_t start = time_now();
+        if (back)
+            rule_from_bf16(loops, memory->state[0], block, memory->weights);
+        else
+            rule_to_bf16(loops, memory->weights, block, memory->state[0]);
+        int64_t took = time_now() - start;
+        best = took < best ? took : best;
+    }
+    return (double)(block * sizeof(float)) / (double)best;
+}
+
+static void print_conversions(const struct memory *memory, size_t block) {
+    size_t count;
+    const struct rule_loops *const *variants = rule_variants(&count);
+    printf("\nblock of %zu KiB, GB/s of floats\n", block * sizeof(float) >> 10);
+    for (int back = 0; back < 2; back++) {
+        printf("%-18s", back ? "from bf16" : "to bf16");
+        for (size_t v = 0; v < count; v++)
+            printf("%8.2f", conversion_rate(memory, variants[v], block, back));
+        printf("\n");
     }
 }
 
@@ -175,8 +226,14 @@ int main(void) {
     memory_open(&memory);
     for (unsigned num_gradients = 1; num_gradients <= MAX_GRADIENTS;
          num_gradients++)
-        for (int b = 0; b < 2; b++)
-            print_table(&memory, num_gradients, blocks[b]);
+        for (int b = 0; b < 2; b++) {
+            struct arrival arrival = {num_gradients, JOB_FLOAT32, blocks[b]};
+            print_table(&memory, &arrival);
+            arrival.wire = JOB_BF16;
+            print_table(&memory, &arrival);
+        }
+    for (int b = 0; b < 2; b++)
+        print_conversions(&memory, blocks[b]);
     memory_close(&memory);
     return 0;
 }
