@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEPTH = 1000, WARM_UP = 100000 };
+enum { DEPTH = 1000 };
 
 /* Resident bytes of process PID, 0 when it is not to be seen. */
 static uint64_t resident_bytes(long pid) {
@@ -58,7 +58,7 @@ enum status endure_run(json_t **out, struct stream *stream,
     uint64_t times = (settings->requests + together - 1) / together;
     struct lap lap = {.kind = LAP_PUSH,
                       .depth = DEPTH,
-                      .times = times / 10 < WARM_UP ? times / 10 + 1 : WARM_UP,
+                      .times = times / 10 + 1,
                       .stop = settings->stop};
     *out = NULL;
     enum status status = stream_lap(stream, first, count, &lap, why);
