@@ -2,12 +2,11 @@
 
 #include "proto/base/time.h"
 #include "proto/math/plan.h"
-#include "proto/store/checkpoint_reader.h"
-#include "proto/store/manifest.h"
 #include "proto/wire/link.h"
 #include "proto/wire/member.h"
 #include "proto/wire/message.h"
 #include "ps/cutter.h"
+#include "ps/filler.h"
 #include "ps/service.h"
 
 #include <signal.h>
@@ -25,7 +24,7 @@ struct ps {
     struct link *link;
     struct job *job;
     struct plan *plan;
-    struct checkpoint_reader *reader;
+    struct filler *filler; /* while weights are being set, else NULL */
     struct service *service;
     struct cutter *cutter;
     uint32_t *ids, num_blocks;
@@ -68,30 +67,13 @@ static enum status open_links(struct ps *ps, struct failure *why) {
 
 static void close_all(struct ps *ps) {
     cutter_close(&ps->cutter);
-    checkpoint_reader_close(&ps->reader);
+    filler_close(&ps->filler);
     service_close(&ps->service);
     plan_close(&ps->plan);
     job_free(&ps->job);
     member_close(&ps->member);
     link_close(&ps->link);
     free(ps->ids);
-}
-
-/* Nothing is restored from disk but what verifies; a shard on another host's
- * disk is named with that host. */
-static enum status restore(struct ps *ps, struct failure *why) {
-    struct manifest manifest;
-    enum status status =
-        manifest_parse(&manifest, ps->plan->restore_manifest, why);
-    if (status)
-        return status;
-    status = checkpoint_reader_open(&ps->reader, ps->plan->restore_folder,
-                                    &manifest, why);
-    if (!status)
-        status = shard_restore(service_shard(ps->service), ps->reader, why);
-    checkpoint_reader_close(&ps->reader);
-    manifest_clear(&manifest);
-    return status;
 }
 
 static void tell_ready(struct ps *ps) {
@@ -158,10 +140,18 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         status = open_service(ps, why);
     if (status)
         return status;
-    if (ps->plan->restore_folder)
-        status = restore(ps, why);
-    else
-        shard_initialise(service_shard(ps->service), ps->job->seed);
+    struct filler_settings filler = {.shard = service_shard(ps->service),
+                                     .seed = ps->job->seed,
+                                     .folder = ps->plan->restore_folder,
+                                     .manifest = ps->plan->restore_manifest};
+    return filler_open(&ps->filler, &filler, why);
+}
+
+static enum status await_weights(struct ps *ps, struct failure *why) {
+    enum status status;
+    if (!filler_done(ps->filler, &status, why))
+        return STATUS_OK;
+    filler_close(&ps->filler);
     if (status)
         return status;
     ps->told = ps->plan->rounds.start;
@@ -378,11 +368,12 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
 
 static enum status turn(struct ps *ps, struct failure *why) {
     bool paused = ps->cutter && cutter_full(ps->cutter);
-    enum { OWN = 3 };
+    enum { OWN = 4 };
     zmq_pollitem_t items[OWN + LINK_POLL_ITEMS] = {
         {member_socket(ps->member), 0, ZMQ_POLLIN, 0},
         {NULL, ps->settings->interrupts, ZMQ_POLLIN, 0},
         {NULL, ps->cutter ? cutter_descriptor(ps->cutter) : -1, ZMQ_POLLIN, 0},
+        {NULL, ps->filler ? filler_descriptor(ps->filler) : -1, ZMQ_POLLIN, 0},
     };
     int64_t deadline = member_deadline(ps->member);
     int count = OWN + link_poll_items(ps->link, items + OWN);
@@ -399,6 +390,8 @@ static enum status turn(struct ps *ps, struct failure *why) {
         status = interrupt(ps, why);
     if (!status && ps->cutter)
         status = cutter_step(ps->cutter, why);
+    if (!status && ps->filler)
+        status = await_weights(ps, why);
     if (!status && !paused && !ps->stopped)
         status = serve(ps, why);
     return status;

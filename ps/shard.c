@@ -121,27 +121,28 @@ static void fill(struct buffer *buffer, float value) {
         floats[i] = value;
 }
 
-void shard_initialise(struct shard *shard, uint64_t seed) {
-    for (uint32_t b = 0; b < shard->count; b++) {
-        struct cell *cell = &shard->cells[b];
-        layout_init_block(shard->layout, shard->ids[b], seed,
-                          buffer_data(cell->tensors[0]));
-        for (unsigned t = 1; t < shard->num_tensors; t++)
-            fill(cell->tensors[t], rule_slot_start(&shard->optimizer, t - 1));
-    }
+void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed) {
+    struct cell *cell = &shard->cells[b];
+    layout_init_block(shard->layout, shard->ids[b], seed,
+                      buffer_data(cell->tensors[0]));
+    for (unsigned t = 1; t < shard->num_tensors; t++)
+        fill(cell->tensors[t], rule_slot_start(&shard->optimizer, t - 1));
 }
 
-enum status shard_restore(struct shard *shard, struct checkpoint_reader *reader,
-                          struct failure *why) {
+void shard_initialise(struct shard *shard, uint64_t seed) {
     for (uint32_t b = 0; b < shard->count; b++)
-        for (unsigned t = 0; t < shard->num_tensors; t++) {
-            float *floats = buffer_data(shard->cells[b].tensors[t]);
-            enum status status = checkpoint_reader_block(
-                reader, shard->ids[b], (uint16_t)t, floats, why);
-            if (status)
-                return status;
-        }
-    return STATUS_OK;
+        shard_initialise_block(shard, b, seed);
+}
+
+enum status shard_restore(struct shard *shard, uint32_t b,
+                          struct checkpoint_reader *reader,
+                          struct failure *why) {
+    enum status status = STATUS_OK;
+    for (unsigned t = 0; !status && t < shard->num_tensors; t++)
+        status = checkpoint_reader_block(
+            reader, shard->ids[b], (uint16_t)t,
+            buffer_data(shard->cells[b].tensors[t]), why);
+    return status;
 }
 
 /* Before the first view: nobody reads, so it may be written in place. */

@@ -31,11 +31,14 @@ void shard_set_loops(struct shard *shard, const struct rule_loops *loops);
 /* Lets the blocks go, which others may still hold, and clears *SHARD. */
 void shard_close(struct shard **shard);
 
-/* First weights by SEED; state at its start. */
+/* First weights by SEED; state at its start. Of block B, or of all. */
+void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed);
 void shard_initialise(struct shard *shard, uint64_t seed);
 
-/* Weights and state from a checkpoint of the same layout and optimiser. */
-enum status shard_restore(struct shard *shard, struct checkpoint_reader *reader,
+/* Weights and state of block B from a checkpoint of the same layout and
+ * optimiser. */
+enum status shard_restore(struct shard *shard, uint32_t b,
+                          struct checkpoint_reader *reader,
                           struct failure *why) MUST_CHECK;
 
 /* Sets block B's weights from FLOATS (any alignment). */

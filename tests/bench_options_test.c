@@ -58,6 +58,7 @@ static void each_flag_is_taken(void **state) {
     assert_int_equal(set(BENCH_OPTIONS_LANE, "tcp").lane, BENCH_LANE_TCP);
     assert_int_equal(set(BENCH_OPTIONS_LANE, "shm").lane, BENCH_LANE_SHM);
     assert_true(set(BENCH_OPTIONS_VERBOSE, NULL).verbose);
+    assert_true(set(BENCH_OPTIONS_BATCHED, NULL).batched);
 }
 
 static void what_is_out_of_range_is_named(void **state) {

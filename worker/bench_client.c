@@ -47,9 +47,13 @@ static enum status measure(struct bench_client *client, struct stream *stream) {
                                        .seconds = s->seconds,
                                        .reference = s->reference,
                                        .stop = &client->stop};
+    struct endure_settings endure = {.layout = client->plan->layout,
+                                     .requests = s->requests,
+                                     .batched = s->batched,
+                                     .ps_pids = s->ps_pids,
+                                     .stop = &client->stop};
     if (s->requests)
-        return endure_run(&client->result, stream, client->plan->layout,
-                          s->requests, s->ps_pids, &client->stop, &client->why);
+        return endure_run(&client->result, stream, &endure, &client->why);
     return measure_run(&client->result, stream, client->plan->layout, &measure,
                        &client->why);
 }

@@ -21,6 +21,7 @@ struct bench_client_settings {
     uint32_t num_sizes, repeats;
     double seconds;      /* a figure */
     uint64_t requests;   /* 0, or so many pushes and nothing else */
+    bool batched;        /* those share messages */
     double timeout;      /* seconds a ps may be silent */
     const char *ps_pids; /* of ps on this machine, or NULL */
     const struct reference *reference;

@@ -1,11 +1,12 @@
 #include "worker/endure.h"
 
 #include "proto/base/time.h"
+#include "worker/measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEPTH = 1000, WARM_UP = 100000 };
+enum { DEPTH = 1000 };
 
 /* Resident bytes of process PID, 0 when it is not to be seen. */
 static uint64_t resident_bytes(long pid) {
@@ -34,31 +35,43 @@ static json_t *memory_of(const char *pids) {
     return sum ? json_integer((json_int_t)sum) : json_null();
 }
 
+static json_t *tell(const struct lap *lap, uint64_t together, json_t *start,
+                    json_t *end) {
+    return json_pack("{s:{s:I, s:I, s:I, s:f, s:f, s:o, s:o}}", "requests",
+                     "count", (json_int_t)(lap->vectors * together), "bytes",
+                     (json_int_t)(lap->bytes / together), "together",
+                     (json_int_t)together, "seconds",
+                     time_to_seconds(lap->elapsed), "requests_s",
+                     lap_vectors_s(lap) * (double)together, "ps_memory_start",
+                     start, "ps_memory_end", end);
+}
+
+/* A tenth first: what is allocated once is allocated then. */
 enum status endure_run(json_t **out, struct stream *stream,
-                       const struct layout *layout, uint64_t requests,
-                       const char *ps_pids, const atomic_bool *stop,
+                       const struct endure_settings *settings,
                        struct failure *why) {
-    uint64_t warm = requests / 10 < WARM_UP ? requests / 10 : WARM_UP;
-    struct lap lap = {.kind = LAP_PUSH, .depth = DEPTH, .times = warm + 1};
-    uint32_t first = layout->first_block[0], count = layout->num_blocks_of[0];
-    lap.stop = stop;
+    const struct layout *layout = settings->layout;
+    uint32_t together = settings->batched ? MEASURE_SMALL : 1;
+    uint32_t last = layout->num_parameters - 1;
+    uint32_t first = layout->first_block[settings->batched ? last : 0];
+    uint32_t count = settings->batched ? together : layout->num_blocks_of[0];
+    uint64_t times = (settings->requests + together - 1) / together;
+    struct lap lap = {.kind = LAP_PUSH,
+                      .depth = DEPTH,
+                      .times = times / 10 + 1,
+                      .stop = settings->stop};
     *out = NULL;
     enum status status = stream_lap(stream, first, count, &lap, why);
     if (status)
         return status;
-    json_t *start = memory_of(ps_pids);
-    lap.times = requests;
+    json_t *start = memory_of(settings->ps_pids);
+    lap.times = times;
     status = stream_lap(stream, first, count, &lap, why);
-    if (!status && lap.vectors < requests)
+    if (!status && lap.vectors < times)
         status = status_fail(why, STATUS_INTERRUPTED, "ended by a signal");
-    if (status) {
+    if (status)
         json_decref(start);
-        return status;
-    }
-    *out = json_pack("{s:{s:I, s:I, s:f, s:f, s:o, s:o}}", "requests", "count",
-                     (json_int_t)lap.vectors, "bytes", (json_int_t)lap.bytes,
-                     "seconds", time_to_seconds(lap.elapsed), "requests_s",
-                     lap_vectors_s(&lap), "ps_memory_start", start,
-                     "ps_memory_end", memory_of(ps_pids));
-    return STATUS_OK;
+    else
+        *out = tell(&lap, together, start, memory_of(settings->ps_pids));
+    return status;
 }

@@ -8,15 +8,25 @@
 
 #include <jansson.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Pushes the first parameter of LAYOUT REQUESTS times, one a message, through
- * STREAM. PS_PIDS: process numbers of the ps on this machine, separated by
- * commas, whose resident memory is told; NULL: they are elsewhere. STOP ends it
- * early. *OUT is the object, the caller's. */
+/* All borrowed. */
+struct endure_settings {
+    const struct layout *layout; /* of measure_layout */
+    uint64_t requests;
+    bool batched; /* small vectors that share messages; else the first one */
+    const char *ps_pids; /* process numbers of the ps on this machine, separated
+                            by commas, whose resident memory is told; NULL: they
+                            are elsewhere */
+    const atomic_bool *stop; /* ends it early */
+};
+
+/* Pushes through STREAM until REQUESTS vectors, or the first multiple of what
+ * shares a message, have been answered. *OUT is the object that docs/bench.md
+ * tells of, the caller's. */
 enum status endure_run(json_t **out, struct stream *stream,
-                       const struct layout *layout, uint64_t requests,
-                       const char *ps_pids, const atomic_bool *stop,
+                       const struct endure_settings *settings,
                        struct failure *why) MUST_CHECK;
 
 #endif

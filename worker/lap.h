@@ -3,6 +3,8 @@
 #ifndef CAPSTAN_LAP_H
 #define CAPSTAN_LAP_H
 
+#include "proto/wire/message.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +20,7 @@ enum lap_kind {
 /* How vectors go, by any lane: in messages of so many bytes, or one block;
  * small ones are copied into theirs; so much is under way to one server. */
 enum {
-    LAP_GROUP_BYTES = 1 << 20,
+    LAP_GROUP_BYTES = MESSAGE_GROUP_BYTES,
     LAP_COPY_BYTES = 512,
     LAP_CREDIT = 8 << 20,
     LAP_CREDIT_MESSAGES = 1000,

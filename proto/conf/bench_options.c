@@ -104,6 +104,9 @@ bool bench_options_set(struct bench_options *bench, enum bench_options_key key,
     case BENCH_OPTIONS_REQUESTS:
         return set_count(&bench->requests, MOST_REQUESTS, "--requests", text,
                          problem, size);
+    case BENCH_OPTIONS_BATCHED:
+        bench->batched = true;
+        return true;
     case BENCH_OPTIONS_LANE:
         return set_lane(bench, text, problem, size);
     case BENCH_OPTIONS_VERBOSE:

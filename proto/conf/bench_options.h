@@ -16,6 +16,7 @@ struct bench_options {
     unsigned num_sizes, repeats;
     double seconds;    /* of measuring, a figure */
     uint64_t requests; /* 0: not given */
+    bool batched;      /* requests share messages */
     enum bench_options_lane lane;
     bool verbose;
 };
@@ -25,6 +26,7 @@ enum bench_options_key {
     BENCH_OPTIONS_REPEATS,
     BENCH_OPTIONS_SECONDS,
     BENCH_OPTIONS_REQUESTS,
+    BENCH_OPTIONS_BATCHED,
     BENCH_OPTIONS_LANE,
     BENCH_OPTIONS_VERBOSE,
 };

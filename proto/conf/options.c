@@ -32,6 +32,7 @@ enum key {
     KEY_REPEATS,
     KEY_SECONDS,
     KEY_REQUESTS,
+    KEY_BATCHED,
     KEY_LANE,
     KEY_VERBOSE,
     KEY_SIMULATE,
@@ -153,6 +154,8 @@ static const struct argp_option bench_options[] = {
      "instead: push the first size N times, and tell the ps's memory before "
      "and after",
      0},
+    {"batched", KEY_BATCHED, NULL, 0,
+     "with --requests: vectors of 64 bytes, 1024 in one message", 0},
     {"checkpoint-dir", KEY_CHECKPOINT_DIR, "DIR", 0,
      "write a checkpoint there at the end", 0},
     {"verbose", KEY_VERBOSE, NULL, 0, "show what every process says", 0},
