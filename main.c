@@ -496,8 +496,10 @@ static enum status verb_cluster(const struct options *options,
     return STATUS_OK;
 }
 
-/* The chief's command line: the job and what overrides it. */
-static unsigned local_arguments(const struct options *options, char **arguments,
+/* The chief's command line: the job and what overrides it. Processes that
+ * share one machine share its cores: a ps takes one unless JOB says. */
+static unsigned local_arguments(const struct options *options,
+                                const struct job *job, char **arguments,
                                 char *deepspeed, size_t size) {
     unsigned count = 0;
     arguments[count++] = (char *)options->job;
@@ -511,6 +513,10 @@ static unsigned local_arguments(const struct options *options, char **arguments,
     for (unsigned i = 0; i < options->num_sets; i++) {
         arguments[count++] = "--set";
         arguments[count++] = (char *)options->sets[i];
+    }
+    if (!job->ps_threads && options->num_sets < OPTIONS_MAX_SETS) {
+        arguments[count++] = "--set";
+        arguments[count++] = "strategy.ps_threads=1";
     }
     return count;
 }
@@ -741,7 +747,7 @@ static enum status verb_local(const struct options *options,
     }
     char program[4096] = "";
     find_program(program, sizeof program);
-    local_arguments(options, arguments, deepspeed, sizeof deepspeed);
+    local_arguments(options, job, arguments, deepspeed, sizeof deepspeed);
     struct launch_options launch = {.program = program,
                                     .num_ps = options->num_ps,
                                     .num_workers = options->num_workers,

@@ -11,7 +11,8 @@ enum { ALONE_BYTES = 16 << 10 };
 /* What an answer belongs to. */
 struct request {
     uint64_t seq, clock;
-    bool receipt; /* without weights */
+    uint64_t version; /* of its blocks; 0: they may differ */
+    bool receipt;     /* without weights */
 };
 
 /* Blocks waiting to leave together for one rank. */
@@ -22,11 +23,13 @@ struct outbox {
     size_t bytes;
     bool alone; /* nothing joins its block */
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
+    struct buffer *weights[MESSAGE_MAX_BLOCKS]; /* held; NULL: a receipt */
 };
 
-/* The weights that were gathered last, while they are as they were. */
+/* The weights that were gathered last. */
 struct gathered {
     struct buffer *buffer; /* or NULL */
+    uint64_t version;
     uint32_t count;
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
 };
@@ -39,6 +42,13 @@ struct answers {
     uint64_t step;
     unsigned char header[MESSAGE_MAX_HEADER];
 };
+
+static void empty(struct outbox *outbox) {
+    for (uint32_t i = 0; i < outbox->count; i++)
+        buffer_release(&outbox->weights[i]);
+    outbox->count = 0;
+    outbox->bytes = 0;
+}
 
 struct answers *answers_open(const struct answers_settings *settings) {
     struct answers *answers = calloc(1, sizeof *answers);
@@ -58,7 +68,10 @@ void answers_close(struct answers **where) {
     *where = NULL;
     if (!answers)
         return;
-    answers_changed(answers);
+    for (uint32_t r = 0; answers->outboxes && r < answers->settings.num_ranks;
+         r++)
+        empty(&answers->outboxes[r]);
+    buffer_release(&answers->last.buffer);
     pool_close(&answers->pool);
     free(answers->outboxes);
     free(answers);
@@ -85,10 +98,6 @@ static size_t bytes_of(const struct answers *answers, uint32_t b) {
                           shard_block(answers->settings.shard, b)->elements);
 }
 
-void answers_changed(struct answers *answers) {
-    buffer_release(&answers->last.buffer);
-}
-
 /* Weights of OUTBOX's blocks as they travel, one after the other. */
 static void write_weights(const struct answers *answers,
                           const struct outbox *outbox, char *to) {
@@ -96,7 +105,7 @@ static void write_weights(const struct answers *answers,
     for (uint32_t i = 0; i < outbox->count; i++) {
         uint32_t b = outbox->blocks[i];
         encoding_write(answers->settings.loops, answers->settings.wire,
-                       buffer_data(shard_tensor(shard, b, 0)),
+                       buffer_data(outbox->weights[i]),
                        shard_block(shard, b)->elements, to);
         to += bytes_of(answers, b);
     }
@@ -104,6 +113,7 @@ static void write_weights(const struct answers *answers,
 
 static bool is_last(const struct gathered *last, const struct outbox *outbox) {
     return last->buffer && last->count == outbox->count &&
+           last->version == outbox->request.version &&
            !memcmp(last->blocks, outbox->blocks,
                    outbox->count * sizeof *outbox->blocks);
 }
@@ -119,6 +129,7 @@ static bool share(struct answers *answers, const struct outbox *outbox,
         if (!last->buffer)
             return false;
         last->count = outbox->count;
+        last->version = outbox->request.version;
         memcpy(last->blocks, outbox->blocks,
                outbox->count * sizeof *outbox->blocks);
         write_weights(answers, outbox, buffer_data(last->buffer));
@@ -137,8 +148,7 @@ static bool gather(struct answers *answers, const struct outbox *outbox,
         return true;
     }
     if (outbox->count == 1 && s->wire == JOB_FLOAT32) {
-        link_borrow(payload, shard_tensor(s->shard, outbox->blocks[0], 0), 0,
-                    outbox->bytes);
+        link_borrow(payload, outbox->weights[0], 0, outbox->bytes);
         return true;
     }
     if (s->alike)
@@ -170,8 +180,7 @@ static void flush(struct answers *answers, uint32_t rank) {
         header.encoding = encoding_name(answers->settings.wire);
         answers_send(answers, outbox->peer, &header, &payload);
     }
-    outbox->count = 0;
-    outbox->bytes = 0;
+    empty(outbox);
 }
 
 void answers_flush(struct answers *answers) {
@@ -179,33 +188,41 @@ void answers_flush(struct answers *answers) {
         flush(answers, r);
 }
 
-static void put(struct answers *answers, uint32_t b, uint32_t rank,
-                const struct request *as) {
-    struct outbox *outbox = &answers->outboxes[rank];
-    size_t bytes = as->receipt ? 0 : bytes_of(answers, b);
-    const struct request *due = &outbox->request;
-    bool joins = due->seq == as->seq && due->clock == as->clock &&
-                 due->receipt == as->receipt;
+static bool same(const struct request *a, const struct request *b) {
+    return a->seq == b->seq && a->clock == b->clock &&
+           a->version == b->version && a->receipt == b->receipt;
+}
+
+/* WEIGHTS: taken; NULL for a receipt. */
+static void put(struct answers *answers, const struct exchange_action *reply,
+                struct buffer *weights) {
+    const struct answers_settings *s = &answers->settings;
+    struct outbox *outbox = &answers->outboxes[reply->rank];
+    size_t bytes = weights ? bytes_of(answers, reply->block) : 0;
+    struct request as = {reply->seq, reply->clock,
+                         s->alike ? reply->version : 0, !weights};
     /* Gathering is a copy, and dearer than a message that needs none. */
-    bool alone = bytes >= ALONE_BYTES &&
-                 link_shows(answers->settings.link, outbox->peer,
-                            shard_tensor(answers->settings.shard, b, 0));
-    if (outbox->count && (!joins || alone || outbox->alone ||
-                          outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
-                          outbox->count == MESSAGE_MAX_BLOCKS))
-        flush(answers, rank);
-    outbox->request = *as;
+    bool alone =
+        bytes >= ALONE_BYTES && link_shows(s->link, outbox->peer, weights);
+    if (outbox->count &&
+        (!same(&outbox->request, &as) || alone || outbox->alone ||
+         outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
+         outbox->count == MESSAGE_MAX_BLOCKS))
+        flush(answers, reply->rank);
+    outbox->request = as;
     outbox->alone = alone;
-    outbox->blocks[outbox->count++] = b;
+    outbox->weights[outbox->count] = weights;
+    outbox->blocks[outbox->count++] = reply->block;
     outbox->bytes += bytes;
 }
 
-void answers_weights(struct answers *answers, uint32_t b, uint32_t rank,
-                     uint64_t seq, uint64_t clock) {
-    put(answers, b, rank, &(struct request){seq, clock, false});
+void answers_weights(struct answers *answers,
+                     const struct exchange_action *reply,
+                     struct buffer *weights) {
+    put(answers, reply, weights);
 }
 
-void answers_taken(struct answers *answers, uint32_t b, uint32_t rank,
-                   uint64_t seq, uint64_t clock) {
-    put(answers, b, rank, &(struct request){seq, clock, true});
+void answers_taken(struct answers *answers,
+                   const struct exchange_action *reply) {
+    put(answers, reply, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include "proto/wire/link.h"
 #include "proto/wire/message.h"
+#include "ps/exchange.h"
 #include "ps/shard.h"
 
 #include <stdbool.h>
@@ -33,18 +34,15 @@ void answers_close(struct answers **answers);
 /* RANK is reached by PEER from now on: its newest connection. */
 void answers_meet(struct answers *answers, uint32_t rank, uint32_t peer);
 
-/* Block B's weights as they are are due to RANK, for its request SEQ at CLOCK.
- * They leave by answers_flush at the latest, before the next update of B. */
-void answers_weights(struct answers *answers, uint32_t b, uint32_t rank,
-                     uint64_t seq, uint64_t clock);
+/* The WEIGHTS (taken) of REPLY's block are due to its rank. They leave by
+ * answers_flush at the latest. */
+void answers_weights(struct answers *answers,
+                     const struct exchange_action *reply,
+                     struct buffer *weights);
 
-/* The same without the weights: RANK is told that its gradient of block B
- * counts. */
-void answers_taken(struct answers *answers, uint32_t b, uint32_t rank,
-                   uint64_t seq, uint64_t clock);
-
-/* Some block's weights are no longer what they were. */
-void answers_changed(struct answers *answers);
+/* The same without the weights: the rank is told that its gradient counts. */
+void answers_taken(struct answers *answers,
+                   const struct exchange_action *reply);
 
 /* Sends what is due. */
 void answers_flush(struct answers *answers);

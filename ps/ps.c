@@ -5,10 +5,12 @@
 #include "proto/wire/link.h"
 #include "proto/wire/member.h"
 #include "proto/wire/message.h"
+#include "ps/crew.h"
 #include "ps/cutter.h"
 #include "ps/filler.h"
 #include "ps/service.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +95,16 @@ static void offer_lane(struct ps *ps) {
         log_info(ps->settings->log, "%s", why.text);
 }
 
+/* Threads that work on blocks beside this one. */
+static uint32_t threads(const struct job *job) {
+    cpu_set_t cores;
+    if (job->ps_threads)
+        return job->ps_threads > 1 ? job->ps_threads : 0;
+    return sched_getaffinity(0, sizeof cores, &cores)
+               ? 0
+               : crew_usual((unsigned)CPU_COUNT(&cores));
+}
+
 static enum status open_service(struct ps *ps, struct failure *why) {
     struct plan *plan = ps->plan;
     ps->ids = malloc((plan->layout->num_blocks + 1) * sizeof *ps->ids);
@@ -117,6 +129,7 @@ static enum status open_service(struct ps *ps, struct failure *why) {
         .chief = ps->chief,
         .job = ps->job,
         .loops = ps->settings->loops,
+        .threads = threads(ps->job),
         .layout = plan->layout,
         .ids = ps->ids,
         .num_blocks = ps->num_blocks,
@@ -368,12 +381,14 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
 
 static enum status turn(struct ps *ps, struct failure *why) {
     bool paused = ps->cutter && cutter_full(ps->cutter);
-    enum { OWN = 4 };
+    enum { OWN = 5 };
     zmq_pollitem_t items[OWN + LINK_POLL_ITEMS] = {
         {member_socket(ps->member), 0, ZMQ_POLLIN, 0},
         {NULL, ps->settings->interrupts, ZMQ_POLLIN, 0},
         {NULL, ps->cutter ? cutter_descriptor(ps->cutter) : -1, ZMQ_POLLIN, 0},
         {NULL, ps->filler ? filler_descriptor(ps->filler) : -1, ZMQ_POLLIN, 0},
+        {NULL, ps->service ? service_descriptor(ps->service) : -1, ZMQ_POLLIN,
+         0},
     };
     int64_t deadline = member_deadline(ps->member);
     int count = OWN + link_poll_items(ps->link, items + OWN);
@@ -392,6 +407,8 @@ static enum status turn(struct ps *ps, struct failure *why) {
         status = cutter_step(ps->cutter, why);
     if (!status && ps->filler)
         status = await_weights(ps, why);
+    if (!status && items[4].revents)
+        status = service_collect(ps->service, why);
     if (!status && !paused && !ps->stopped)
         status = serve(ps, why);
     return status;

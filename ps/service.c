@@ -4,6 +4,7 @@
 #include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
 #include "ps/answers.h"
+#include "ps/tasks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,6 +36,7 @@ struct service {
     uint64_t *receipts; /* [num_blocks, num_ranks]: the last request that wants
                            a receipt */
     struct answers *answers;
+    struct tasks *tasks;
     struct parcel *free_parcels;
     double *sums;
     uint32_t num_summed;
@@ -122,6 +124,9 @@ enum status service_open(struct service **out,
         shard_set_loops(service->shard, settings->loops);
     if (!status)
         status = open_answers(service, why);
+    if (!status)
+        status = tasks_open(&service->tasks, service->shard,
+                            settings->num_ranks, settings->threads, why);
     if (status)
         service_close(&service);
     *out = service;
@@ -148,11 +153,30 @@ static void free_parcels(struct service *service) {
     }
 }
 
+/* Lets go what TASK has of its block. */
+static void drop(struct service *service, struct task *task) {
+    for (unsigned i = 0; i < task->num_parcels; i++)
+        let_go(service, task->parcels[i]);
+    buffer_release(&task->weights);
+    tasks_give_back(service->tasks, task);
+}
+
+static void close_tasks(struct service *service) {
+    struct task *task;
+    if (!service->tasks)
+        return;
+    tasks_settle(service->tasks);
+    while ((task = tasks_done(service->tasks)))
+        drop(service, task);
+    tasks_close(&service->tasks);
+}
+
 void service_close(struct service **where) {
     struct service *service = *where;
     *where = NULL;
     if (!service)
         return;
+    close_tasks(service);
     free_parcels(service);
     exchange_close(&service->exchange);
     shard_close(&service->shard);
@@ -194,32 +218,30 @@ static void note_receipt(struct service *service, uint32_t b,
         *last = 0;
 }
 
-static void reply(struct service *service,
-                  const struct exchange_action *action) {
-    size_t cell =
-        (size_t)action->block * service->settings.num_ranks + action->rank;
-    bool receipt = action->seq && service->receipts[cell] == action->seq;
-    (receipt ? answers_taken : answers_weights)(service->answers, action->block,
-                                                action->rank, action->seq,
-                                                action->clock);
-}
-
-/* Gathers the contributions of block B that have bytes, in rank order. */
-static unsigned collect(struct service *service, uint32_t b,
-                        const void *gradients[]) {
+/* Gathers the contributions of TASK's block that have bytes, in rank order. */
+static void collect(struct service *service, struct task *task) {
     unsigned count = 0;
     for (uint32_t r = 0; r < service->settings.num_ranks; r++) {
-        const struct contribution *c = contribution(service, b, r);
+        const struct contribution *c =
+            contribution(service, task->action.block, r);
         if (c->held && c->floats)
-            gradients[count++] = c->floats;
+            task->gradients[count++] = c->floats;
     }
-    return count;
+    task->round = (struct shard_round){
+        .gradients = task->gradients,
+        .num_gradients = count,
+        .wire = service->settings.job->wire,
+        .scale = count ? 1.0f / (float)count : 1.0f,
+    };
 }
 
-static void release_contributions(struct service *service, uint32_t b) {
+/* The contributions are TASK's from now on: those of the block's next round
+ * may come while it is under way. */
+static void hand_over(struct service *service, struct task *task) {
     for (uint32_t r = 0; r < service->settings.num_ranks; r++) {
-        struct contribution *c = contribution(service, b, r);
-        let_go(service, c->parcel);
+        struct contribution *c = contribution(service, task->action.block, r);
+        if (c->parcel)
+            task->parcels[task->num_parcels++] = c->parcel;
         *c = (struct contribution){0};
     }
 }
@@ -233,65 +255,120 @@ static float clipping_factor(const struct service *service) {
     return factor < 1 ? (float)factor : 1.0f;
 }
 
-static enum status update(struct service *service,
-                          const struct exchange_action *action,
-                          struct failure *why) {
-    const void *gradients[RULE_MAX_GRADIENTS];
-    int64_t start = time_now();
-    unsigned count = collect(service, action->block, gradients);
-    struct shard_round round = {
-        .gradients = gradients,
-        .num_gradients = count,
-        .wire = service->settings.job->wire,
-        .step = action->version,
-        .rate = schedule_rate(&service->schedule, action->version),
-        .scale =
-            (count ? 1.0f / (float)count : 1.0f) * clipping_factor(service),
-    };
-    enum status status =
-        shard_update(service->shard, action->block, &round, why);
-    release_contributions(service, action->block);
-    answers_changed(service->answers);
-    if (action->block == service->local[0])
-        answers_step(service->answers, action->version);
-    service->update_ns += time_now() - start;
-    return status;
+/* A reply to a request for a receipt has no weights. */
+static bool wants_receipt(const struct service *service,
+                          const struct exchange_action *action) {
+    size_t cell =
+        (size_t)action->block * service->settings.num_ranks + action->rank;
+    return action->seq && service->receipts[cell] == action->seq;
 }
 
-static void sum(struct service *service, const struct exchange_action *action) {
-    const void *gradients[RULE_MAX_GRADIENTS];
-    unsigned count = collect(service, action->block, gradients);
-    struct shard_round round = {
-        .gradients = gradients,
-        .num_gradients = count,
-        .wire = service->settings.job->wire,
-        .scale = count ? 1.0f / (float)count : 1.0f,
-    };
-    service->sums[action->block] =
-        shard_square_sum(service->shard, action->block, &round);
+/* Begins what ACTION wants done to the bytes of its block. */
+static enum status begin(struct service *service,
+                         const struct exchange_action *action,
+                         struct failure *why) {
+    struct task *task = tasks_take(service->tasks, action);
+    if (!task)
+        return status_fail(why, STATUS_RETRY, "no memory for an update");
+    if (action->kind == EXCHANGE_REPLY) {
+        task->receipt = wants_receipt(service, action);
+    } else {
+        collect(service, task);
+        task->round.step = action->version;
+    }
+    if (action->kind == EXCHANGE_UPDATE) {
+        task->round.rate = schedule_rate(&service->schedule, action->version);
+        task->round.scale *= clipping_factor(service);
+        hand_over(service, task);
+    }
+    tasks_put(service->tasks, task);
+    return STATUS_OK;
+}
+
+static void take_sum(struct service *service, const struct task *task) {
+    service->sums[task->action.block] = task->sum;
     if (++service->num_summed < service->settings.num_blocks)
         return;
     service->num_summed = 0;
-    service->settings.summed(service->settings.context, action->version,
+    service->settings.summed(service->settings.context, task->action.version,
                              service->sums);
+}
+
+static void answer(struct service *service, struct task *task) {
+    struct buffer *weights = task->weights;
+    task->weights = NULL;
+    if (task->receipt)
+        answers_taken(service->answers, &task->action);
+    else
+        answers_weights(service->answers, &task->action, weights);
+}
+
+static enum status take_back(struct service *service, struct task *task,
+                             struct failure *why) {
+    const struct exchange_action *action = &task->action;
+    enum status status = task->status;
+    if (status) {
+        *why = *tasks_failure(service->tasks);
+    } else if (action->kind == EXCHANGE_UPDATE) {
+        service->update_ns += task->ns;
+        if (action->block == service->local[0])
+            answers_step(service->answers, action->version);
+    } else if (action->kind == EXCHANGE_SUM) {
+        take_sum(service, task);
+    } else {
+        answer(service, task);
+    }
+    drop(service, task);
+    return status;
+}
+
+/* Takes back what is done by now. */
+static enum status take_all_back(struct service *service, struct failure *why) {
+    struct task *task;
+    enum status status = STATUS_OK;
+    while (!status && (task = tasks_done(service->tasks)))
+        status = take_back(service, task, why);
+    return status;
+}
+
+/* A snapshot reads blocks as all that was decided before it has left them. */
+static enum status snapshot(struct service *service,
+                            const struct exchange_action *action,
+                            struct failure *why) {
+    tasks_settle(service->tasks);
+    enum status status = take_all_back(service, why);
+    if (!status)
+        service->settings.snapshot(service->settings.context, action->block,
+                                   action->version);
+    return status;
 }
 
 enum status service_settle(struct service *service, struct failure *why) {
     struct exchange_action action;
     enum status status = STATUS_OK;
-    while (!status && exchange_next(service->exchange, &action)) {
-        if (action.kind == EXCHANGE_UPDATE)
-            status = update(service, &action, why);
-        else if (action.kind == EXCHANGE_REPLY)
-            reply(service, &action);
-        else if (action.kind == EXCHANGE_SUM)
-            sum(service, &action);
-        else
-            service->settings.snapshot(service->settings.context, action.block,
-                                       action.version);
-    }
+    while (!status && exchange_next(service->exchange, &action))
+        status = action.kind == EXCHANGE_SNAPSHOT
+                     ? snapshot(service, &action, why)
+                     : begin(service, &action, why);
+    tasks_start(service->tasks);
+    if (status || service_descriptor(service) >= 0)
+        return status; /* what threads do is collected when they say so */
+    return service_collect(service, why);
+}
+
+enum status service_collect(struct service *service, struct failure *why) {
+    enum status status = take_all_back(service, why);
     answers_flush(service->answers);
     return status;
+}
+
+enum status service_finish(struct service *service, struct failure *why) {
+    tasks_settle(service->tasks);
+    return service_collect(service, why);
+}
+
+int service_descriptor(const struct service *service) {
+    return tasks_descriptor(service->tasks);
 }
 
 enum status service_norm(struct service *service, uint64_t round, double norm,

@@ -28,6 +28,7 @@ struct service_settings {
     const struct layout *layout;
     const uint32_t *ids; /* my blocks, in the plan's order */
     uint32_t num_blocks, num_ranks;
+    uint32_t threads; /* that work on blocks beside the caller's; 0: none */
     struct rounds rounds;
     /* A block was snapshot for planned or asked round VERSION. */
     void (*snapshot)(void *context, uint32_t block, uint64_t version);
@@ -61,9 +62,22 @@ enum status service_handle(struct service *service, struct link_frame *frame,
                            const Capstan__DataHeader *header,
                            struct failure *why) MUST_CHECK;
 
-/* Carries out what the exchange decided on: after a view, a cut, a norm. */
+/* Carries out what the exchange decided on, or has the threads do it: after a
+ * view, a cut, a norm. */
 enum status service_settle(struct service *service,
                            struct failure *why) MUST_CHECK;
+
+/* Sends what the threads have done by now; due when service_descriptor is
+ * readable. */
+enum status service_collect(struct service *service,
+                            struct failure *why) MUST_CHECK;
+
+/* Waits until the threads have done all there was to do, and sends it. */
+enum status service_finish(struct service *service,
+                           struct failure *why) MUST_CHECK;
+
+/* For zmq_poll; -1 when there are no threads. */
+int service_descriptor(const struct service *service);
 
 /* The global norm of ROUND is NORM: gradients above the job's limit shrink. */
 enum status service_norm(struct service *service, uint64_t round, double norm,

@@ -171,6 +171,24 @@ static void any_number_of_ps_ends_in_the_same_bits(void **state) {
     expect_same_bits(run, "one", "three");
 }
 
+/* With a norm, so that all kinds of work on blocks are done. */
+static void any_number_of_threads_ends_in_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    static const unsigned threads[] = {1, 2, 3, 7};
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+        char job[512], dir[32];
+        snprintf(job, sizeof job,
+                 "{" MODEL ", " SGD ", \"steps\": 40,"
+                 " \"gradient_clipping\": 0.5, \"checkpoint\":"
+                 " {\"every_steps\": 7}, \"strategy\": {\"ps_threads\": %u}}",
+                 threads[i]);
+        snprintf(dir, sizeof dir, "threads-%u", threads[i]);
+        cluster_run_job(run, job);
+        complete(run, dir, i % 2 ? "1" : "2");
+        expect_same_bits(run, "threads-1", dir);
+    }
+}
+
 static void every_rule_ends_in_the_same_bits_with_1_and_2_ps(void **state) {
     struct cluster_run *run = *state;
     static const char *const rules[] = {"Adagrad", "RMSprop", "Adam", "AdamW",
@@ -338,6 +356,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(repeated_runs_end_in_the_same_bits),
         TEST(any_number_of_ps_ends_in_the_same_bits),
+        TEST(any_number_of_threads_ends_in_the_same_bits),
         TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps),
         TEST(a_slow_worker_changes_no_bit),
         TEST(every_variant_of_the_loops_ends_in_the_same_bits),

@@ -125,6 +125,7 @@ static const struct setting {
     {"scale_lr=linear", "scale_lr=true", "scale_lr=sqrt"},
     {"strategy.type=allreduce", "strategy.type=[]", "strategy.type=ring"},
     {"strategy.staleness=inf", "strategy.staleness=x", "strategy.staleness=-1"},
+    {"strategy.ps_threads=3", "strategy.ps_threads=x", "strategy.ps_threads=0"},
     {"strategy.backend=nccl", "strategy.backend=1", "strategy.backend=mpi"},
     {"wire=bf16", "wire=16", "wire=fp8"},
     {"chief=train", "chief=true", "chief=lead"},

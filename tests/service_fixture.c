@@ -64,6 +64,12 @@ int service_fixture_setup_bf16(void **state) {
     return 0;
 }
 
+int service_fixture_setup_threads(void **state) {
+    int status = service_fixture_setup(state);
+    ((struct service_fixture *)*state)->threads = 3;
+    return status;
+}
+
 void service_fixture_open(struct service_fixture *fixture, uint32_t ranks) {
     struct failure why;
     struct service_settings settings = {.link = fixture->wire->server,
@@ -76,6 +82,7 @@ void service_fixture_open(struct service_fixture *fixture, uint32_t ranks) {
                                         .ids = fixture->ids,
                                         .num_blocks = fixture->num_mine,
                                         .num_ranks = ranks,
+                                        .threads = fixture->threads,
                                         .rounds = fixture->rounds,
                                         .snapshot = take_snapshot,
                                         .summed = take_sums,
@@ -161,7 +168,8 @@ void service_fixture_serve(struct service_fixture *fixture, int count) {
         wire_fixture_view(fixture->wire->server, &frame);
         if (message_read_data(&header, &fixture->arena, frame.header.data,
                               frame.header.size, &why) ||
-            service_handle(fixture->service, &frame, header, &why))
+            service_handle(fixture->service, &frame, header, &why) ||
+            service_finish(fixture->service, &why))
             fail_msg("%s", why.text);
     }
 }

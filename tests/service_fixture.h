@@ -22,6 +22,7 @@ struct service_fixture {
     struct job job;
     struct layout *layout;
     uint32_t ids[SERVICE_BLOCKS], num_mine, elements[SERVICE_BLOCKS];
+    uint32_t threads; /* of the service */
     struct service *service;
     struct link *trainers[SERVICE_MAX_RANKS];
     struct gate_slot slots[SERVICE_MAX_RANKS];
@@ -40,6 +41,9 @@ struct service_fixture {
 /* SGD of rate 1 on weights of 0, so that weights tell the sums. Settings in
  * `job`, `rounds` and `ids` may be changed before service_fixture_open. */
 int service_fixture_setup(void **state);
+
+/* The same with a service of three threads. */
+int service_fixture_setup_threads(void **state);
 int service_fixture_teardown(void **state);
 void service_fixture_open(struct service_fixture *fixture, uint32_t ranks);
 
@@ -59,7 +63,8 @@ void service_fixture_push(struct service_fixture *fixture, uint32_t rank,
                           uint64_t clock, uint32_t *ids, size_t count,
                           float value);
 
-/* Lets the service handle COUNT messages, waiting for each. */
+/* Lets the service handle COUNT messages, waiting for each and for its
+ * threads. */
 void service_fixture_serve(struct service_fixture *fixture, int count);
 
 /* The next answer on LINK; the caller releases FRAME. */

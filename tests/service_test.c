@@ -32,6 +32,27 @@ static void expect(struct service_fixture *fixture, struct link *link,
     link_release(&frame);
 }
 
+/* Which of the answer's blocks its block I is in the plan's order: threads
+ * finish in any. */
+static size_t place_of(const Capstan__DataHeader *header, size_t i) {
+    size_t place = 0;
+    for (size_t k = 0; k < header->n_blocks; k++)
+        place += header->blocks[k] < header->blocks[i];
+    return place;
+}
+
+/* ELEMENTS weights at *BYTES, behind which it is left, are all VALUE. */
+static void expect_all(const char **bytes, enum job_wire wire,
+                       uint32_t elements, float value) {
+    for (uint32_t e = 0; e < elements; e++) {
+        float weight;
+        encoding_read(NULL, wire, *bytes, 1, &weight);
+        *bytes += encoding_bytes(wire, 1);
+        assert_true(weight == value);
+    }
+}
+
+/* VALUES in the plan's order of the blocks. */
 static void expect_weights(struct service_fixture *fixture, uint32_t rank,
                            uint64_t clock, const float *values, size_t count) {
     struct link_frame frame;
@@ -45,12 +66,8 @@ static void expect_weights(struct service_fixture *fixture, uint32_t rank,
     assert_int_equal(header->encoding, encoding_name(wire));
     const char *bytes = frame.payload.data;
     for (size_t i = 0; i < count; i++)
-        for (uint32_t e = 0; e < fixture->elements[header->blocks[i]]; e++) {
-            float weight;
-            encoding_read(NULL, wire, bytes, 1, &weight);
-            bytes += encoding_bytes(wire, 1);
-            assert_true(weight == values[i]);
-        }
+        expect_all(&bytes, wire, fixture->elements[header->blocks[i]],
+                   values[place_of(header, i)]);
     assert_int_equal(bytes - (char *)frame.payload.data, frame.payload.size);
     link_release(&frame);
 }
@@ -123,7 +140,7 @@ static void expect_receipt(struct service_fixture *fixture, uint32_t rank,
     assert_int_equal(header->rank, rank);
     assert_int_equal(header->n_blocks, 3);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(header->blocks[i], all[i]);
+        assert_int_equal(header->blocks[i], all[place_of(header, (size_t)i)]);
     assert_int_equal(frame.payload.size, 0);
     link_release(&frame);
 }
@@ -182,6 +199,7 @@ static void a_new_life_that_counts_anew_gets_its_weights(void **state) {
     fixture->slots[0].incarnation = SERVICE_TRAINER + 1;
     exchange_view(service_exchange(fixture->service), 2, fixture->slots);
     assert_int_equal(service_settle(fixture->service, &why), STATUS_OK);
+    assert_int_equal(service_finish(fixture->service, &why), STATUS_OK);
     Capstan__DataHeader header =
         service_fixture_header(fixture, PULL, 0, 0, all, 3);
     header.incarnation = SERVICE_TRAINER + 1;
@@ -556,6 +574,7 @@ static void a_dead_trainers_gradient_counts_in_its_round(void **state) {
     fixture->slots[0] = (struct gate_slot){0};
     exchange_view(service_exchange(fixture->service), 2, fixture->slots);
     assert_int_equal(service_settle(fixture->service, &why), STATUS_OK);
+    assert_int_equal(service_finish(fixture->service, &why), STATUS_OK);
     service_fixture_push(fixture, 2, 1, all, 3, 0);
     service_fixture_serve(fixture, 1);
     const float means[] = {-3, -4, -6};
@@ -585,10 +604,12 @@ static void clipped_rounds_shrink_to_the_limit(void **state) {
     assert_true(weight_of(fixture, 0) == 0);
     assert_int_equal(service_norm(fixture->service, 1, sqrt(squares), &why),
                      STATUS_OK);
+    assert_int_equal(service_finish(fixture->service, &why), STATUS_OK);
     assert_true(fabs(weight_of(fixture, 3) + 4 * 2 / sqrt(squares)) < 1e-5);
     service_fixture_push(fixture, 0, 2, all, 3, 0);
     service_fixture_serve(fixture, 1);
     assert_int_equal(service_norm(fixture->service, 2, 0.5, &why), STATUS_OK);
+    assert_int_equal(service_finish(fixture->service, &why), STATUS_OK);
     assert_true(fabs(weight_of(fixture, 1) + 2 * 2 / sqrt(squares) + 1) <
                 1e-5); /* below the limit: as it is */
 }
@@ -632,6 +653,7 @@ static void rows_and_weights_of_a_snapshot_belong_together(void **state) {
     }
     exchange_cut(exchange, 5); /* block 0 is there, with a push for 6 held */
     assert_int_equal(service_settle(fixture->service, &why), STATUS_OK);
+    assert_int_equal(service_finish(fixture->service, &why), STATUS_OK);
     assert_true(snapshots > 2 * SERVICE_MINE);
 }
 
@@ -643,6 +665,12 @@ static void rows_and_weights_of_a_snapshot_belong_together(void **state) {
     {                                                                          \
 #f ", bf16", f, service_fixture_setup_bf16, service_fixture_teardown,  \
             NULL                                                               \
+    }
+
+#define THREADS_TEST(f)                                                        \
+    {                                                                          \
+#f ", 3 threads", f, service_fixture_setup_threads,                    \
+            service_fixture_teardown, NULL                                     \
     }
 
 int main(void) {
@@ -682,6 +710,27 @@ int main(void) {
         SERVICE_TEST(a_dead_trainers_gradient_counts_in_its_round),
         SERVICE_TEST(clipped_rounds_shrink_to_the_limit),
         SERVICE_TEST(rows_and_weights_of_a_snapshot_belong_together),
+        THREADS_TEST(what_is_in_another_encoding_is_refused),
+        THREADS_TEST(a_snapshot_is_read_in_float32),
+        THREADS_TEST(a_round_takes_the_mean_and_answers_all),
+        THREADS_TEST(a_contribution_without_bytes_is_not_divided_by),
+        THREADS_TEST(a_copy_does_not_replace_what_is_held),
+        THREADS_TEST(a_push_is_applied_whatever_its_alignment),
+        THREADS_TEST(a_push_for_a_receipt_gets_no_weights),
+        THREADS_TEST(a_receipt_comes_when_the_round_closes),
+        THREADS_TEST(an_ask_may_want_a_receipt_too),
+        THREADS_TEST(a_new_life_that_counts_anew_gets_its_weights),
+        THREADS_TEST(what_is_wrong_is_refused_and_not_applied),
+        THREADS_TEST(a_message_of_no_blocks_changes_nothing),
+        THREADS_TEST(an_ask_names_what_is_lacking),
+        THREADS_TEST(sums_are_exact_whatever_comes_twice),
+        THREADS_TEST(a_reply_keeps_its_weights_while_an_update_goes_elsewhere),
+        THREADS_TEST(an_answer_goes_to_the_newest_connection),
+        THREADS_TEST(a_wrong_request_takes_no_answers_away),
+        THREADS_TEST(an_open_round_ends_with_the_service),
+        THREADS_TEST(a_dead_trainers_gradient_counts_in_its_round),
+        THREADS_TEST(clipped_rounds_shrink_to_the_limit),
+        THREADS_TEST(rows_and_weights_of_a_snapshot_belong_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

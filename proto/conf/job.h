@@ -76,8 +76,9 @@ struct job {
     uint64_t staleness;       /* JOB_STALENESS_INF: asynchronous */
     enum job_wire wire;
     enum job_chief chief;
-    uint32_t threads; /* compute threads a trainer */
-    uint32_t workers; /* 0: as the cluster lists */
+    uint32_t threads;    /* compute threads a trainer */
+    uint32_t ps_threads; /* that work on a ps's blocks; 0: by its host */
+    uint32_t workers;    /* 0: as the cluster lists */
     struct job_checkpoint checkpoint;
     bool tensorboard;
     char *tensorboard_path, *tensorboard_name; /* output_path, job_name */

@@ -142,6 +142,7 @@ static const struct job_key keys[] = {
     {"strategy.type", CHOICE(strategy, "", "ps", "allreduce")},
     {"strategy.staleness", .kind = JOB_KIND_STALENESS,
      .field = FIELD(staleness), .least = 0, .most = MANY, .usual = "0"},
+    {"strategy.ps_threads", U32(ps_threads, 1, 64)},
     {"strategy.backend", CHOICE(backend, "auto", "gloo", "nccl"),
      .usual = "\"auto\""},
     {"wire", CHOICE(wire, "float32", "bf16"), .usual = "\"float32\""},
