@@ -188,6 +188,7 @@ static void put(struct answers *answers, uint32_t b, uint32_t rank,
                  due->receipt == as->receipt;
     /* Gathering is a copy, and dearer than a message that needs none. */
     bool alone = bytes >= ALONE_BYTES &&
+                 answers->settings.wire == JOB_FLOAT32 &&
                  link_shows(answers->settings.link, outbox->peer,
                             shard_tensor(answers->settings.shard, b, 0));
     if (outbox->count && (!joins || alone || outbox->alone ||
