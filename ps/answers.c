@@ -202,8 +202,8 @@ static void put(struct answers *answers, const struct exchange_action *reply,
     struct request as = {reply->seq, reply->clock,
                          s->alike ? reply->version : 0, !weights};
     /* Gathering is a copy, and dearer than a message that needs none. */
-    bool alone =
-        bytes >= ALONE_BYTES && link_shows(s->link, outbox->peer, weights);
+    bool alone = bytes >= ALONE_BYTES && s->wire == JOB_FLOAT32 &&
+                 link_shows(s->link, outbox->peer, weights);
     if (outbox->count &&
         (!same(&outbox->request, &as) || alone || outbox->alone ||
          outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
