@@ -311,6 +311,7 @@ static enum status compose_chief(struct process *process, struct failure *why) {
         .num_workers = workers,
         .num_ps = num_ps ? num_ps : 1,
         .join_timeout = join_timeout(process),
+        .link_gbits = process->options->link_gbits,
         .json =
             process->options->json && process->options->verb != OPTIONS_BENCH,
         .interrupts = role->interrupts,
@@ -496,19 +497,30 @@ static enum status verb_cluster(const struct options *options,
     return STATUS_OK;
 }
 
+/* Where the chief's arguments are spelled out. */
+struct local_texts {
+    char deepspeed[4096], link[64];
+};
+
 /* The chief's command line: the job and what overrides it. Processes that
  * share one machine share its cores: a ps takes one unless JOB says. */
 static unsigned local_arguments(const struct options *options,
                                 const struct job *job, char **arguments,
-                                char *deepspeed, size_t size) {
+                                struct local_texts *texts) {
     unsigned count = 0;
     arguments[count++] = (char *)options->job;
     arguments[count++] = "--coordinate";
     if (options->json)
         arguments[count++] = "--json";
+    if (options->link_gbits > 0) {
+        snprintf(texts->link, sizeof texts->link, "--link-gbits=%.17g",
+                 options->link_gbits);
+        arguments[count++] = texts->link;
+    }
     if (options->deepspeed) {
-        snprintf(deepspeed, size, "--deepspeed_config=%s", options->deepspeed);
-        arguments[count++] = deepspeed;
+        snprintf(texts->deepspeed, sizeof texts->deepspeed,
+                 "--deepspeed_config=%s", options->deepspeed);
+        arguments[count++] = texts->deepspeed;
     }
     for (unsigned i = 0; i < options->num_sets; i++) {
         arguments[count++] = "--set";
@@ -721,7 +733,8 @@ static enum status verb_bench(const struct options *options,
 
 static enum status verb_local(const struct options *options,
                               struct failure *why) {
-    char *arguments[2 * OPTIONS_MAX_SETS + 8] = {0}, deepspeed[4096];
+    char *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
+    struct local_texts texts;
     struct log log;
     struct job *job = NULL;
     struct job_source source = {.path = options->job,
@@ -747,7 +760,7 @@ static enum status verb_local(const struct options *options,
     }
     char program[4096] = "";
     find_program(program, sizeof program);
-    local_arguments(options, job, arguments, deepspeed, sizeof deepspeed);
+    local_arguments(options, job, arguments, &texts);
     struct launch_options launch = {.program = program,
                                     .num_ps = options->num_ps,
                                     .num_workers = options->num_workers,

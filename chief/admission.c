@@ -236,6 +236,7 @@ static void tell_view(struct run *run, struct roster_slot *to) {
     view.number = run->view;
     view.n_slots = count;
     view.slots = array;
+    view.link_gbits = run->link_gbits;
     control.body_case = CAPSTAN__CONTROL__BODY_VIEW;
     control.view = &view;
     if (to)

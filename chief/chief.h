@@ -21,6 +21,7 @@ struct chief_settings {
                               leads is a worker like the others */
     uint32_t num_workers, num_ps;
     double join_timeout; /* seconds */
+    double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
     bool json;
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };

@@ -1,6 +1,8 @@
 #include "chief/measures.h"
 
+#include "chief/bound.h"
 #include "proto/base/time.h"
+#include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
 
 #include <inttypes.h>
@@ -238,6 +240,28 @@ static double training_seconds(const struct run *run) {
     return total(run).seconds;
 }
 
+static double steps_per_second(const struct run *run) {
+    double seconds = training_seconds(run);
+    return seconds > 0 ? (double)(run->end_step - run->rounds.start) / seconds
+                       : NAN;
+}
+
+/* NAN: the link's rate is not known. */
+static double bound(const struct run *run) {
+    if (!run->layout || !(run->link_gbits > 0))
+        return NAN;
+    bool synchronous = run_synchronous(run);
+    struct bound_case given = {
+        .num_trainers = run->roster.num_ranks,
+        .num_ps = run->roster.num_ps,
+        .bytes = (double)encoding_bytes(run->job->wire, run->layout->elements),
+        .link_gbits = run->link_gbits,
+        .synchronous = synchronous,
+        .twice = synchronous && run->job->gradient_clipping > 0,
+    };
+    return bound_steps_per_second(&given);
+}
+
 static void set_real(json_t *object, const char *key, double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
@@ -245,19 +269,20 @@ static void set_real(json_t *object, const char *key, double value) {
 
 static void print_json(const struct run *run, uint64_t step) {
     double seconds = training_seconds(run);
-    uint64_t taken = step - run->rounds.start;
     json_t *object = json_object();
     json_object_set_new(object, "exit", json_integer(run->status));
     json_object_set_new(object, "steps", json_integer((json_int_t)step));
     json_object_set_new(object, "rounds",
                         run_synchronous(run) ? json_integer((json_int_t)step)
                                              : json_null());
-    set_real(object, "steps_per_second",
-             seconds > 0 ? (double)taken / seconds : NAN);
+    set_real(object, "steps_per_second", steps_per_second(run));
     set_real(object, "examples_per_second",
              seconds > 0 ? (double)total(run).samples / seconds : NAN);
     set_real(object, "train_loss", run_loss(run));
     set_real(object, "test_accuracy", run->accuracy);
+    set_real(object, "link_gbits", run->link_gbits > 0 ? run->link_gbits : NAN);
+    set_real(object, "bound_steps_per_second", bound(run));
+    set_real(object, "share_of_bound", steps_per_second(run) / bound(run));
     set_real(object, "wall_seconds", time_to_seconds(time_now() - run->opened));
     json_object_set_new(object, "checkpoint",
                         run->has_saved ? json_string(run->checkpoint)
@@ -292,10 +317,16 @@ void measures_summary(struct run *run, bool json) {
         log_info(run->log,
                  "%" PRIu64 " steps in %.1f s: %.1f steps/s, %.0f examples/s; "
                  "train %s%s",
-                 step - run->rounds.start, seconds,
-                 (double)(step - run->rounds.start) / seconds,
+                 step - run->rounds.start, seconds, steps_per_second(run),
                  (double)total(run).samples / seconds, loss,
                  run->status ? "; not complete" : "");
+    if (run->began && seconds > 0 && bound(run) > 0)
+        log_info(run->log,
+                 "%.0f %% of what the network allows: %.1f steps/s at %.3g "
+                 "Gbit/s each way a host (%s)",
+                 100 * steps_per_second(run) / bound(run), bound(run),
+                 run->link_gbits,
+                 run->link_measured ? "measured" : "--link-gbits");
     if (run->began)
         say_lost_time(run);
     if (run->has_saved)

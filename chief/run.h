@@ -106,6 +106,8 @@ struct run {
     bool has_restored;
     char restore_folder[4096];
 
+    double link_gbits;  /* of each host each way, 10^9 bits/s; 0: not known */
+    bool link_measured; /* else it was given */
     uint64_t view;
     bool view_sent; /* to the trainers it newly lists */
 

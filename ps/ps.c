@@ -203,6 +203,7 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
             (struct gate_slot){.incarnation = view->slots[r]->incarnation,
                                .from = view->slots[r]->from_clock,
                                .live = view->slots[r]->live};
+    link_pace(ps->link, view->link_gbits, ps->plan->num_ranks);
     exchange_view(service_exchange(ps->service), view->number, slots);
     member_beat(ps->member)->view = view->number;
     member_beat_now(ps->member); /* the chief waits for it */

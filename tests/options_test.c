@@ -176,6 +176,18 @@ static void ckpt_takes_an_action_and_a_folder(void **state) {
     wrong("ckpt ls dir --step 18446744073709551616", "not '1844");
 }
 
+static void the_rate_of_the_network_is_above_nothing(void **state) {
+    (void)state;
+    assert_true(sound("run j --link-gbits 2.5")->link_gbits == 2.5);
+    assert_true(sound("local j --link-gbits=100")->link_gbits == 100);
+    assert_true(sound("run j")->link_gbits == 0);
+    wrong("run j --link-gbits 0", "not '0'");
+    wrong("run j --link-gbits -1", "not '-1'");
+    wrong("run j --link-gbits nan", "not 'nan'");
+    wrong("run j --link-gbits 1e6", "not '1e6'");
+    wrong("local j --link-gbits 1g", "not '1g'");
+}
+
 static void what_is_not_known_is_said_with_help(void **state) {
     (void)state;
     wrong("", "no verb");
@@ -223,6 +235,7 @@ int main(void) {
         cmocka_unit_test(more_settings_than_there_is_room_for_are_refused),
         cmocka_unit_test(local_counts_ps_and_workers),
         cmocka_unit_test(ckpt_takes_an_action_and_a_folder),
+        cmocka_unit_test(the_rate_of_the_network_is_above_nothing),
         cmocka_unit_test(what_is_not_known_is_said_with_help),
         cmocka_unit_test(help_is_all_there_is_to_do),
         cmocka_unit_test(the_version_is_all_there_is_to_do),

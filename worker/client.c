@@ -79,6 +79,8 @@ static enum status open_peers(struct client *client, struct failure *why) {
             status = link_connect_inside(peer->link, s->inside, why);
         else if (!status && s->lanes)
             link_prefer_lane(peer->link, s->run, s->plan->ps[p].incarnation);
+        if (!status)
+            link_pace(peer->link, s->link_gbits, s->plan->num_ps);
         split_address(peer, s->plan->ps[p].address);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
@@ -109,7 +111,7 @@ static bool allocate(struct client *client) {
         .block_bytes = client->block_bytes,
         .credit =
             client->settings.credit ? client->settings.credit : WINDOW_CREDIT,
-        .group_bytes = MESSAGE_GROUP_BYTES,
+        .group_bytes = window_group(client->settings.link_gbits),
         .ask_after = TIME_S,
         .retry_after = RETRY_AFTER,
     };
@@ -210,6 +212,10 @@ uint64_t client_global_step(struct client *client) {
     uint64_t step = client->global_step;
     pthread_mutex_unlock(&client->mutex);
     return step;
+}
+
+bool client_over_network(const struct client *client) {
+    return client->settings.link_gbits > 0;
 }
 
 double client_waited(struct client *client) {

@@ -30,6 +30,7 @@ struct client_settings {
     const struct rule_loops *loops; /* to convert by; NULL: the best */
     enum job_wire wire;  /* of pushes and of weights but those of snapshots */
     uint64_t credit;     /* bytes on the wire; 0: the default */
+    double link_gbits;   /* of the network; 0: not known (link_pace) */
     double step_timeout; /* seconds */
 };
 
@@ -61,6 +62,9 @@ bool client_wait(struct client *client, uint32_t parameter);
 
 /* The update number of the plan's first block, as last read. */
 uint64_t client_global_step(struct client *client);
+
+/* Is the rate of the network known, and the wire then what is waited for? */
+bool client_over_network(const struct client *client);
 
 /* Seconds the compute thread has waited for weights. */
 double client_waited(struct client *client);

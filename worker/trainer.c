@@ -216,12 +216,13 @@ static bool take_loss(void *context, double loss) {
 }
 
 /* Small gradients leave with the larger one that follows: a message and two
- * wake-ups cost more than they do. */
+ * wake-ups cost more than they do, but on a wire that stands idle. */
 static void done(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
     trainer->unsaid++;
     trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
-    if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0)
+    if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0 &&
+        !client_over_network(trainer->client))
         return;
     client_announce(trainer->client, parameter, trainer->unsaid, trainer->clock,
                     false);

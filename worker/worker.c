@@ -121,6 +121,7 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
         .loops = worker->settings->loops,
         .lanes = worker->settings->lanes,
         .credit = whole ? UINT64_MAX : 0, /* a norm needs all blocks */
+        .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
     };
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,

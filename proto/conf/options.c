@@ -20,6 +20,7 @@ enum key {
     KEY_SET,
     KEY_DEEPSPEED,
     KEY_JOIN_TIMEOUT,
+    KEY_LINK,
     KEY_CHECKPOINT_DIR,
     KEY_COORDINATE,
     KEY_WAY,
@@ -82,6 +83,13 @@ _Static_assert(KEY_VERBOSE - KEY_SIZES == BENCH_OPTIONS_VERBOSE,
         "deepspeed_config", KEY_DEEPSPEED, "FILE", 0,                          \
             "a DeepSpeed configuration to fill in what the job leaves out", 0  \
     }
+#define LINK                                                                   \
+    {                                                                          \
+        "link-gbits", KEY_LINK, "G", 0,                                        \
+            "chief: what the network passes each way a host, 10^9 bits/s "     \
+            "(else measured where every process has its own host)",            \
+            0                                                                  \
+    }
 #define CLUSTER_FLAGS                                                           \
     {                                                                           \
         "job_name", KEY_JOB_NAME, "NAME", 0, "chief, worker, ps or evaluator",  \
@@ -107,6 +115,7 @@ static const struct argp_option run_options[] = {
     {"coordinate", KEY_COORDINATE, NULL, 0,
      "the chief does not train unless the job says so", 0},
     LANE,
+    LINK,
     CLUSTER_FLAGS,
     {0}};
 
@@ -118,6 +127,7 @@ static const struct argp_option local_options[] = {
     {"ps", KEY_PS, "N", 0, "how many ps (1)", 0},
     {"workers", KEY_WORKERS, "N", 0, "how many workers (1)", 0},
     LANE,
+    LINK,
     {0}};
 
 static const struct argp_option cluster_options[] = {
@@ -304,6 +314,17 @@ static error_t lane(struct reading *reading, const char *text) {
     return 0;
 }
 
+static error_t gbits(struct reading *reading, const char *text) {
+    char *end;
+    double value = reading->options->link_gbits = strtod(text, &end);
+    if (*end || end == text || !(value > 0 && value <= 1e5))
+        return wrong(reading,
+                     "--link-gbits takes 10^9 bits/s above 0 and up to 100000, "
+                     "not '%s'",
+                     text);
+    return 0;
+}
+
 static error_t argument(struct reading *reading, char *text) {
     struct options *options = reading->options;
     if (reading->num_arguments == reading->verb->max_arguments)
@@ -391,6 +412,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return seconds(reading, text);
     case KEY_WAY:
         return lane(reading, text);
+    case KEY_LINK:
+        return gbits(reading, text);
     case KEY_PS:
         return count(reading, text, &options->num_ps);
     case KEY_WORKERS:

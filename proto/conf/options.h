@@ -31,6 +31,7 @@ struct options {
     const char *sets[OPTIONS_MAX_SETS];
     unsigned num_sets;
     double join_timeout; /* seconds; 0: not given */
+    double link_gbits;   /* 10^9 bits/s; 0: not given */
     const char *checkpoint_dir;
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */

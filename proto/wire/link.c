@@ -213,9 +213,16 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
     }
 }
 
+/* The first message of a connection tells its descriptor. */
 static void note_speaker(struct link *link, zmq_msg_t *part) {
-    int descriptor = link->spoke ? zmq_msg_get(part, ZMQ_SRCFD) : -1;
-    if (descriptor >= 0 && descriptor < LINK_DESCRIPTORS)
+    int descriptor = link->spoke || link_wants_pace(link)
+                         ? zmq_msg_get(part, ZMQ_SRCFD)
+                         : -1;
+    if (descriptor < 0 || descriptor >= LINK_DESCRIPTORS)
+        return;
+    if (!link->spoke || !link->spoke[descriptor])
+        link_pace_connection(link, descriptor);
+    if (link->spoke)
         link->spoke[descriptor] = true;
 }
 

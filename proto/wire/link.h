@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <zmq.h>
 
+#define LINK_MAX_GBITS 1e5
+
 enum link_kind { LINK_SERVER, LINK_CLIENT };
 
 struct link_settings {
@@ -91,6 +93,14 @@ struct link_room {
 
 struct lane;
 struct memory;
+/* The network passes GBITS (10^9 bits a second; what is not above 0 and at most
+ * LINK_MAX_GBITS says nothing), which CONNECTIONS of this process share. From
+ * now on the kernel is handed no more
+ * of what waits to leave by a connection than passes in a quarter of a
+ * millisecond, or in two round trips where that is more: connections then have
+ * equal shares at any moment, and no queue grows on the way. For a connection
+ * this begins with the first message that comes by it. */
+void link_pace(struct link *link, double gbits, unsigned connections);
 
 /* What came: a header and perhaps a payload. Not to be copied. */
 struct link_frame {

@@ -37,12 +37,20 @@ struct link {
     unsigned num_banned;
     bool *spoke; /* by descriptor: has sent a message; NULL: not watched */
     bool many_parts;
+    double pace; /* bytes a second of each connection; 0: not known */
+    bool paced;  /* the client's connection */
     struct link_saying sayings[LINK_SAYINGS];
 };
 
 /* The lane to PEER, of a client to its server; NULL: it is not by one. View
  * until lanes_tend. */
 struct lane *link_lane_of(const struct link *link, uint32_t peer);
+
+/* Is this a client whose connection is still to be paced? */
+bool link_wants_pace(const struct link *link);
+
+/* The connection of DESCRIPTOR gets its pace, if that is known. */
+void link_pace_connection(struct link *link, int descriptor);
 
 /* The next event of the monitor; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);

@@ -97,5 +97,6 @@ bool link_renewed(struct link *link) {
     while (link->kind == LINK_CLIENT && link->monitor &&
            link_next_event(link, &event, &value))
         renewed = true;
+    link->paced &= !renewed;
     return renewed;
 }
