@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALONE_BYTES = 16 << 10 };
+enum { ALONE_BYTES = 16 << 10, SHOWN_PIECES = 16 };
 
 /* What an answer belongs to. */
 struct request {
@@ -60,6 +60,8 @@ struct answers *answers_open(const struct answers_settings *settings) {
     answers->pool = pool_open();
     if (!answers->outboxes || !answers->pool)
         answers_close(&answers);
+    else
+        pool_show(answers->pool, SHOWN_PIECES * MESSAGE_GROUP_BYTES);
     return answers;
 }
 
@@ -118,6 +120,16 @@ static bool is_last(const struct gathered *last, const struct outbox *outbox) {
                    outbox->count * sizeof *outbox->blocks);
 }
 
+/* Memory to gather in, shown to readers on this host when there is some left:
+ * pieces of one size, so that any can be used again. */
+static struct buffer *take(struct answers *answers, size_t bytes) {
+    struct buffer *shown =
+        bytes >= ALONE_BYTES && bytes <= MESSAGE_GROUP_BYTES
+            ? pool_take_shown(answers->pool, MESSAGE_GROUP_BYTES)
+            : NULL;
+    return shown ? shown : pool_take(answers->pool, bytes);
+}
+
 /* Gathers OUTBOX's weights where the next reader of the same blocks finds
  * them. */
 static bool share(struct answers *answers, const struct outbox *outbox,
@@ -125,7 +137,7 @@ static bool share(struct answers *answers, const struct outbox *outbox,
     struct gathered *last = &answers->last;
     if (!is_last(last, outbox)) {
         buffer_release(&last->buffer);
-        last->buffer = pool_take(answers->pool, outbox->bytes);
+        last->buffer = take(answers, outbox->bytes);
         if (!last->buffer)
             return false;
         last->count = outbox->count;

@@ -102,6 +102,30 @@ static void an_empty_ring_has_room_for_the_longest(void **state) {
     }
 }
 
+/* A backlog of 16 KiB goes round in the first part of a ring of a megabyte. */
+static void a_large_ring_is_used_in_part(void **state) {
+    (void)state;
+    uint64_t capacity = 1 << 20, most = 0;
+    struct ring_shared *shared = aligned_alloc(64, sizeof *shared);
+    unsigned char *bytes = aligned_alloc(64, capacity);
+    struct ring_writer writer;
+    struct ring_reader reader;
+    memset(shared, 0, sizeof *shared);
+    memset(bytes, 0, capacity);
+    ring_write_to(&writer, shared, bytes, capacity);
+    ring_read_from(&reader, shared, bytes, capacity);
+    for (uint32_t i = 0; i < 5000; i++) {
+        assert_true(write_message(&writer, i));
+        uint64_t end = ((writer.head - 1) & (capacity - 1)) + 1;
+        most = end > most ? end : most;
+        if (i >= 4)
+            expect_message(&reader, i - 4);
+    }
+    assert_true(most > 64 << 10 && most < 320 << 10);
+    free(shared);
+    free(bytes);
+}
+
 static void a_full_ring_refuses_and_has_room_again(void **state) {
     struct fixture *fixture = *state;
     uint32_t count = 0;
@@ -140,6 +164,7 @@ static void a_bell_is_asked_for_by_who_sleeps(void **state) {
 static void a_head_that_no_writer_writes_breaks_it(void **state) {
     struct fixture *fixture = *state;
     struct ring_message message;
+    assert_true(write_message(&fixture->writer, 7));
     const uint64_t heads[] = {1, 63, fixture->capacity + 64, UINT64_MAX - 63,
                               UINT64_C(1) << 63};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
@@ -240,6 +265,7 @@ static void two_threads_agree(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         RING_TEST(messages_come_out_in_order_and_whole),
+        RING_TEST(a_large_ring_is_used_in_part),
         RING_TEST(an_empty_ring_has_room_for_the_longest),
         RING_TEST(a_full_ring_refuses_and_has_room_again),
         RING_TEST(a_bell_is_asked_for_by_who_sleeps),

@@ -13,6 +13,7 @@ struct record {
 
 enum { SKIP = 1, INSIDE, ELSEWHERE };
 enum { WARM = 64 << 10 }; /* written before looking for what was let go */
+enum { FAR = 256 << 10 };
 
 _Static_assert(sizeof(struct record) == RING_ALIGNMENT, "payloads are aligned");
 
@@ -50,15 +51,16 @@ uint64_t ring_let_go(struct ring_writer *writer) {
     return writer->tail;
 }
 
-/* Where a message of NEED bytes may begin, or UINT64_MAX. An empty ring begins
- * anew, where it is warm in the cache. */
+/* Where a message of NEED bytes may begin, or UINT64_MAX. A ring begins anew
+ * when it is empty or has come far: what is warm in the cache is used again,
+ * and most of the memory never touched. */
 static uint64_t place(const struct ring_writer *writer, uint64_t need) {
     uint64_t at = writer->head & (writer->capacity - 1);
     uint64_t to_end = writer->capacity - at;
     uint64_t used = writer->head - writer->tail;
     uint64_t room = writer->capacity - used;
     bool fits_start = to_end < room && need <= room - to_end;
-    if (at && fits_start && (!used || need > to_end))
+    if (at && fits_start && (!used || at >= FAR || need > to_end))
         return writer->head + to_end;
     return need <= to_end && need <= room ? writer->head : UINT64_MAX;
 }
