@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEPTH = 1000 };
+enum { DEPTH = 1000, HEADER = 40, RING = 32 << 20 };
 
 /* Resident bytes of process PID, 0 when it is not to be seen. */
 static uint64_t resident_bytes(long pid) {
@@ -46,7 +46,15 @@ static json_t *tell(const struct lap *lap, uint64_t together, json_t *start,
                      start, "ps_memory_end", end);
 }
 
-/* A tenth first: what is allocated once is allocated then. */
+/* Vectors to be pushed before memory is looked at: what is allocated once is
+ * then, and a lane's rings of at most RING bytes have come round both ways; a
+ * receipt is a header and two bytes a block. */
+static uint64_t warm_up(uint64_t times, uint64_t blocks) {
+    uint64_t round = RING / (HEADER + 2 * blocks);
+    uint64_t least = times / 10 > round ? times / 10 : round;
+    return (least < times ? least : times) + 1;
+}
+
 enum status endure_run(json_t **out, struct stream *stream,
                        const struct endure_settings *settings,
                        struct failure *why) {
@@ -56,10 +64,8 @@ enum status endure_run(json_t **out, struct stream *stream,
     uint32_t first = layout->first_block[settings->batched ? last : 0];
     uint32_t count = settings->batched ? together : layout->num_blocks_of[0];
     uint64_t times = (settings->requests + together - 1) / together;
-    struct lap lap = {.kind = LAP_PUSH,
-                      .depth = DEPTH,
-                      .times = times / 10 + 1,
-                      .stop = settings->stop};
+    struct lap lap = {.kind = LAP_PUSH, .depth = DEPTH, .stop = settings->stop};
+    lap.times = warm_up(times, count);
     *out = NULL;
     enum status status = stream_lap(stream, first, count, &lap, why);
     if (status)
