@@ -6,19 +6,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEPTH = 1000, HEADER = 40, RING = 32 << 20 };
+enum { DEPTH = 1000 };
 
-/* Resident bytes of process PID, 0 when it is not to be seen. */
+/* Resident bytes of process PID, 0 when it is not to be seen. Memory that a
+ * lane shares is left out: its size is fixed, and its pages come with use. */
 static uint64_t resident_bytes(long pid) {
     char path[64], line[256];
-    unsigned long long kib = 0;
+    unsigned long long all = 0, shared = 0;
     snprintf(path, sizeof path, "/proc/%ld/status", pid);
     FILE *file = fopen(path, "r");
-    while (file && !kib && fgets(line, sizeof line, file))
-        sscanf(line, "VmRSS: %llu kB", &kib);
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "VmRSS: %llu kB", &all);
+        sscanf(line, "RssShmem: %llu kB", &shared);
+    }
     if (file)
         fclose(file);
-    return kib * 1024;
+    return (all - shared) * 1024;
 }
 
 /* Of all in the list; null when one is not known. */
@@ -46,15 +49,7 @@ static json_t *tell(const struct lap *lap, uint64_t together, json_t *start,
                      start, "ps_memory_end", end);
 }
 
-/* Vectors to be pushed before memory is looked at: what is allocated once is
- * then, and a lane's rings of at most RING bytes have come round both ways; a
- * receipt is a header and two bytes a block. */
-static uint64_t warm_up(uint64_t times, uint64_t blocks) {
-    uint64_t round = RING / (HEADER + 2 * blocks);
-    uint64_t least = times / 10 > round ? times / 10 : round;
-    return (least < times ? least : times) + 1;
-}
-
+/* A tenth first: what is allocated once is allocated then. */
 enum status endure_run(json_t **out, struct stream *stream,
                        const struct endure_settings *settings,
                        struct failure *why) {
@@ -65,7 +60,7 @@ enum status endure_run(json_t **out, struct stream *stream,
     uint32_t count = settings->batched ? together : layout->num_blocks_of[0];
     uint64_t times = (settings->requests + together - 1) / together;
     struct lap lap = {.kind = LAP_PUSH, .depth = DEPTH, .stop = settings->stop};
-    lap.times = warm_up(times, count);
+    lap.times = times / 10 + 1;
     *out = NULL;
     enum status status = stream_lap(stream, first, count, &lap, why);
     if (status)
