@@ -8,17 +8,20 @@
 
 enum { DEPTH = 1000 };
 
-/* Resident bytes of process PID, 0 when it is not to be seen. */
+/* Resident bytes of process PID, 0 when it is not to be seen. Memory that a
+ * lane shares is left out: its size is fixed, and its pages come with use. */
 static uint64_t resident_bytes(long pid) {
     char path[64], line[256];
-    unsigned long long kib = 0;
+    unsigned long long all = 0, shared = 0;
     snprintf(path, sizeof path, "/proc/%ld/status", pid);
     FILE *file = fopen(path, "r");
-    while (file && !kib && fgets(line, sizeof line, file))
-        sscanf(line, "VmRSS: %llu kB", &kib);
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "VmRSS: %llu kB", &all);
+        sscanf(line, "RssShmem: %llu kB", &shared);
+    }
     if (file)
         fclose(file);
-    return kib * 1024;
+    return (all - shared) * 1024;
 }
 
 /* Of all in the list; null when one is not known. */
@@ -56,10 +59,8 @@ enum status endure_run(json_t **out, struct stream *stream,
     uint32_t first = layout->first_block[settings->batched ? last : 0];
     uint32_t count = settings->batched ? together : layout->num_blocks_of[0];
     uint64_t times = (settings->requests + together - 1) / together;
-    struct lap lap = {.kind = LAP_PUSH,
-                      .depth = DEPTH,
-                      .times = times / 10 + 1,
-                      .stop = settings->stop};
+    struct lap lap = {.kind = LAP_PUSH, .depth = DEPTH, .stop = settings->stop};
+    lap.times = times / 10 + 1;
     *out = NULL;
     enum status status = stream_lap(stream, first, count, &lap, why);
     if (status)
