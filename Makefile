@@ -4,6 +4,7 @@ CC = gcc
 SAN ?=
 BUILD := build$(if $(SAN),-$(SAN))
 PREFIX ?= /usr/local
+comma := ,
 Q := $(if $(V),,@)
 
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
@@ -82,9 +83,11 @@ $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o): \
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
 
+# Tests count what our own code allocates: tests/allocations.c.
+COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc)
 $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS) -lcmocka
+	$(Q)$(CC) $(CFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 	@mkdir -p $(@D)

@@ -3,6 +3,7 @@
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
 #include "ps/service.h"
+#include "tests/allocations.h"
 #include "tests/checkpoint_fixture.h"
 #include "tests/wire_fixture.h"
 
@@ -33,7 +34,8 @@ struct fixture {
     struct service *service;
     struct client *client;
     struct message_arena arena;
-    unsigned pushes; /* messages */
+    unsigned pushes;  /* messages */
+    uint32_t threads; /* of the ps */
     struct trainer_report reports[8];
     unsigned num_reports;
 };
@@ -135,7 +137,8 @@ static void turn(struct fixture *fixture) {
                               frame.header.size, &why))
             fail_msg("%s", why.text);
         fixture->pushes += header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
-        if (service_handle(fixture->service, &frame, header, &why))
+        if (service_handle(fixture->service, &frame, header, &why) ||
+            service_finish(fixture->service, &why))
             fail_msg("%s", why.text);
     }
 }
@@ -191,6 +194,7 @@ static void open_service(struct fixture *fixture) {
                                         .ids = fixture->ids,
                                         .num_blocks = layout->num_blocks,
                                         .num_ranks = 1,
+                                        .threads = fixture->threads,
                                         .rounds = fixture->plan.rounds,
                                         .snapshot = no_action};
     if (service_open(&fixture->service, &settings, &why))
@@ -310,6 +314,38 @@ static void first_weights_are_as_a_reader_gets_them(void **state) {
     }
 }
 
+/* Worker and ps from the tenth step to the last, asynchronous, as nothing but
+ * steps is done there. */
+static void a_step_allocates_nothing(void **state) {
+    struct fixture *fixture = *state;
+    enum { WARM = 10, LAST = 200 };
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    struct trainer_progress progress = {0};
+    struct trainer_report report;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    fixture->steps = LAST;
+    open_trainer(fixture);
+    expect_declaration(fixture);
+    begin(fixture);
+    for (; progress.clock < WARM; assert_true(time_now() < deadline)) {
+        turn(fixture);
+        trainer_progress(fixture->trainer, &progress);
+    }
+    unsigned long warm = allocations_made();
+    for (; progress.clock < LAST; assert_true(time_now() < deadline)) {
+        turn(fixture);
+        trainer_progress(fixture->trainer, &progress);
+    }
+    assert_int_equal(allocations_made(), warm);
+    report = await_report(fixture);
+    assert_int_equal(report.event, TRAINER_LEFT);
+}
+
+static void a_step_with_threads_allocates_nothing(void **state) {
+    ((struct fixture *)*state)->threads = 3;
+    a_step_allocates_nothing(state);
+}
+
 /* Norm of all weights' distance from where they started. */
 static double way_of_weights(const struct fixture *fixture) {
     const struct layout *layout = trainer_layout(fixture->trainer);
@@ -415,6 +451,8 @@ int main(void) {
         TRAINER_TEST(a_run_is_trained_and_evaluated_at_each_epoch),
         TRAINER_TEST(the_trainers_weights_are_those_of_the_ps),
         TRAINER_TEST(small_gradients_leave_together),
+        TRAINER_TEST(a_step_allocates_nothing),
+        TRAINER_TEST(a_step_with_threads_allocates_nothing),
         TRAINER_TEST(first_weights_are_as_a_reader_gets_them),
         TRAINER_TEST(with_staleness_it_clips_its_own_gradient),
         TRAINER_TEST(a_loss_that_is_not_finite_ends_the_run),
