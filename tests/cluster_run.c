@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -296,6 +297,8 @@ struct cluster_process *cluster_run_start(struct cluster_run *run,
     char **variables = make_environment(environment);
     process->pid = fork();
     assert_true(process->pid >= 0);
+    if (process->pid == 0 && run->network && setns(run->network, CLONE_NEWNET))
+        _exit(126);
     if (process->pid == 0)
         become(run->folder, program, command, variables, outputs);
     process->descriptor = pidfd_open(process->pid, 0);

@@ -19,6 +19,7 @@ struct cluster_run {
     struct cluster_process *processes; /* newest first */
     json_t *cluster;                   /* as TF_CONFIG has it, or NULL */
     int *holders;                      /* of its ports */
+    int network; /* namespace of what is started next; 0: the test's own */
     unsigned num_holders;
 };
 

@@ -463,7 +463,7 @@ static void kernel_buffers(uint16_t port, int *server, int *client) {
 /* A rate so low that the kernel's least is more. */
 static void a_known_rate_bounds_what_the_kernel_queues(void **state) {
     struct wire_fixture *fixture = *state;
-    const int little = 8192;
+    const int little = 2 * (12 << 10);
     int server, client;
     link_pace(fixture->server, 0.001, 2);
     link_pace(fixture->client, -1, 2);

@@ -7,7 +7,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-static const double AT_A_TIME = 0.25e-3; /* seconds */
+/* Seconds; and bytes, for with less than a train of segments TCP stalls. */
+static const double AT_A_TIME = 0.25e-3, LEAST = 12 << 10;
 
 void link_pace(struct link *link, double gbits, unsigned connections) {
     if (gbits > 0 && gbits <= LINK_MAX_GBITS && connections)
@@ -28,7 +29,7 @@ void link_pace_connection(struct link *link, int descriptor) {
         getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &about, &size))
         return;
     double seconds = fmax(AT_A_TIME, 2e-6 * about.tcpi_min_rtt);
-    int bytes = (int)fmin(link->pace * seconds / 2, INT_MAX / 4);
+    int bytes = (int)fmin(fmax(link->pace * seconds / 2, LEAST), INT_MAX / 4);
     setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     link->paced = true;
 }

@@ -1,0 +1,109 @@
+/* Four hosts at 1 Gbit/s each way, a process on each: steps a second beside
+ * what the network allows. Hosts are network namespaces, which need root. The
+ * cases are interleaved; medians. Usage: net_bench [repeats] [steps] */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CASES = 6, MOST = 31 };
+
+static const char data[] =
+    "{\"model\":{\"type\":\"mlp\",\"layers\":[784,512,512,10]},"
+    "\"data\":{\"format\":\"idx\",\"dir\":\"/usr/share/datasets/fashion-mnist\","
+    "\"train\":[\"train-images-idx3-ubyte.gz\",\"train-labels-idx1-ubyte.gz\"]},"
+    "\"optimizer\":{\"type\":\"SGD\",\"params\":{\"lr\":0.05}},"
+    "\"train_micro_batch_size_per_gpu\":32,\"steps\":%d,"
+    "\"strategy\":{\"type\":\"ps\",\"staleness\":%s}}\n";
+
+struct net_case {
+    const char *name, *staleness;
+    int num_ps, num_workers;
+    /* Per cent of the same bound: TensorFlow 2.21's parameter servers; of the
+     * ring's own bound: PyTorch 2.15 DDP over Gloo. 0: not measured. */
+    int tensorflow, ddp;
+    double bound, rates[MOST];
+};
+
+static int ascending(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* False, and why is said, when there was no run. */
+static bool run_once(const char *folder, struct net_case *one, int steps,
+                     double *rate) {
+    char path[512], command[2048], line[1024] = "";
+    snprintf(path, sizeof path, "%s/job.json", folder);
+    FILE *job = fopen(path, "w");
+    if (!job)
+        return false;
+    fprintf(job, data, steps, one->staleness);
+    fclose(job);
+    snprintf(command, sizeof command,
+             "tests/net/cluster.sh %d %d 1gbit %s %s --json --link-gbits 1",
+             one->num_ps, one->num_workers, folder, path);
+    FILE *output = popen(command, "r");
+    bool said = output && fgets(line, sizeof line, output);
+    if (output)
+        pclose(output);
+    json_t *object = said ? json_loads(line, 0, NULL) : NULL;
+    if (!object) {
+        printf("four hosts: %s", said ? line : "no run\n");
+        return false;
+    }
+    *rate = json_number_value(json_object_get(object, "steps_per_second"));
+    one->bound =
+        json_number_value(json_object_get(object, "bound_steps_per_second"));
+    json_decref(object);
+    return *rate > 0 && one->bound > 0;
+}
+
+static void print_share(int percent) {
+    if (percent)
+        printf(" %10d %%", percent);
+    else
+        printf(" %12s", "-");
+}
+
+static void print_table(struct net_case *cases, int repeats) {
+    printf("%-28s %9s %9s %9s %9s %8s %12s %12s\n", "1 Gbit/s a host, steps/s",
+           "capstan", "min", "max", "bound", "share", "TensorFlow",
+           "DDP's ring");
+    for (int c = 0; c < CASES; c++) {
+        struct net_case *one = &cases[c];
+        qsort(one->rates, (size_t)repeats, sizeof *one->rates, ascending);
+        double middle = one->rates[repeats / 2];
+        printf("%-28s %9.1f %9.1f %9.1f %9.1f %6.0f %%", one->name, middle,
+               one->rates[0], one->rates[repeats - 1], one->bound,
+               100 * middle / one->bound);
+        print_share(one->tensorflow);
+        print_share(one->ddp);
+        printf("\n");
+    }
+}
+
+int main(int argc, char **argv) {
+    int repeats = argc > 1 ? atoi(argv[1]) : 3;
+    int steps = argc > 2 ? atoi(argv[2]) : 200;
+    char folder[] = "/tmp/capstan-bench-XXXXXX", command[256];
+    struct net_case cases[CASES] = {
+        {"2 ps, 2 workers, sync", "0", 2, 2, 26, 86, 0, {0}},
+        {"1 ps, 3 workers, sync", "0", 1, 3, 0, 0, 0, {0}},
+        {"3 ps, 1 worker, sync", "0", 3, 1, 0, 0, 0, {0}},
+        {"2 ps, 2 workers, async", "\"inf\"", 2, 2, 0, 0, 0, {0}},
+        {"1 ps, 3 workers, async", "\"inf\"", 1, 3, 0, 0, 0, {0}},
+        {"3 ps, 1 worker, async", "\"inf\"", 3, 1, 0, 0, 0, {0}},
+    };
+    if (repeats < 1 || repeats > MOST || steps < 1 || !mkdtemp(folder))
+        return 2;
+    bool measured = true;
+    for (int i = 0; i < repeats && measured; i++)
+        for (int c = 0; c < CASES && measured; c++)
+            measured = run_once(folder, &cases[c], steps, &cases[c].rates[i]);
+    if (measured)
+        print_table(cases, repeats);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) ? 1 : 0;
+}
