@@ -28,6 +28,7 @@ endif
 
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
 SOURCES := $(filter-out proto/math/rule_loops.c,$(wildcard $(ROOMS:=/*.c)))
+PROGRAM := main.c process.c verb_bench.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))
@@ -49,7 +50,7 @@ all: $(BUILD)/capstan ## build build/capstan and its plugins
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
 
-$(BUILD)/capstan: $(BUILD)/main.o $(BUILD)/libcapstan.a
+$(BUILD)/capstan: $(PROGRAM:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS) -ldl
 

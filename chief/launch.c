@@ -423,3 +423,11 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
     free_processes(&launch);
     return status;
 }
+
+void launch_program(char *path, size_t size) {
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    if (length < 0)
+        snprintf(path, size, "/proc/self/exe");
+    else
+        path[length] = 0;
+}

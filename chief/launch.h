@@ -8,6 +8,7 @@
 #include "proto/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
 
@@ -23,6 +24,9 @@ struct launch_options {
     double grace, stop;         /* seconds, as in the job's timeouts */
     const struct log *log;      /* borrowed; NULL: silence */
 };
+
+/* The path of the program that runs, for launch_options. */
+void launch_program(char *path, size_t size);
 
 /* Starts the cluster and returns when its last process has ended.
  *

@@ -59,3 +59,8 @@ void log_warning(const struct log *log, const char *format, ...) {
 void log_error(const struct log *log, const char *format, ...) {
     LOG_AT("error: ");
 }
+
+void log_failure(const struct log *log, struct failure *why) {
+    log_error(log, "%s", why->text);
+    why->text[0] = 0;
+}

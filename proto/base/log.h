@@ -24,4 +24,7 @@ void log_warning(const struct log *log, const char *format, ...)
 void log_error(const struct log *log, const char *format, ...)
     PRINTF_LIKE(2, 3);
 
+/* WHY as an error, and empties it: it has been said. */
+void log_failure(const struct log *log, struct failure *why);
+
 #endif

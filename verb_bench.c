@@ -1,0 +1,158 @@
+#include "verb_bench.h"
+
+#include "chief/bench.h"
+#include "chief/bench_table.h"
+#include "chief/launch.h"
+#include "model/forecast.h"
+#include "model/probe.h"
+#include "process.h"
+#include "proto/base/log.h"
+#include "proto/conf/cluster.h"
+#include "proto/conf/job.h"
+#include "worker/mlp.h"
+#include "worker/pace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_PARAMETERS = 2 * JOB_MAX_LAYERS };
+static const double PROBE_SECONDS = 0.4;
+
+/* What a simulated cluster trains, and what that takes here. */
+struct simulation {
+    struct job *job; /* NULL: a flat vector */
+    struct layout *layout;
+    double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
+    struct model_costs costs;
+};
+
+static enum status lay_out(struct simulation *simulation,
+                           const struct options *options, struct failure *why) {
+    uint64_t floats = options->simulate.bytes / sizeof(float);
+    struct parameter parameters[MOST_PARAMETERS] = {
+        {.name = "vector", .num_dims = 2, .dims = {1, (uint32_t)floats}}};
+    struct job_source source = {.path = options->job,
+                                .overrides = options->sets,
+                                .num_overrides = options->num_sets};
+    uint32_t count = 1;
+    enum status status = STATUS_OK;
+    if (floats > UINT32_MAX) /* whole megabytes of it */
+        parameters[0].dims[0] = 1 << 18, parameters[0].dims[1] = floats >> 18;
+    if (options->job) {
+        status = job_load(&simulation->job, &source, NULL, why);
+        if (!status)
+            status =
+                job_solve_batch(simulation->job, options->num_workers, why);
+        if (!status)
+            count = mlp_parameters(&simulation->job->model, parameters);
+    }
+    return status ? status
+                  : layout_build(&simulation->layout, parameters, count, why);
+}
+
+/* SECONDS of a step by size: a third forward, the rest back. */
+static void share_out(struct simulation *simulation, double seconds) {
+    const struct layout *layout = simulation->layout;
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        double part = seconds * (double)layout->parameters[p].elements /
+                      (double)layout->elements;
+        simulation->forward[p] = part / 3;
+        simulation->backward[p] = part * 2 / 3;
+    }
+}
+
+static enum status measure_costs(struct simulation *simulation,
+                                 const struct simulate_options *flags,
+                                 unsigned cores, struct failure *why) {
+    static const struct optimizer plain = {.type = OPTIMIZER_SGD};
+    struct job *job = simulation->job;
+    struct pace pace = {simulation->forward, simulation->backward, 1};
+    enum status status = STATUS_OK;
+    if (job && flags->batch)
+        job->micro_batch = (uint32_t)flags->batch;
+    if (job && flags->compute < 0)
+        status = pace_measure(&pace, job, cores, PROBE_SECONDS, why);
+    else
+        share_out(simulation, flags->compute > 0 ? flags->compute : 0);
+    simulation->crowded = pace.crowded;
+    return status
+               ? status
+               : probe_costs(&simulation->costs, job ? &job->optimizer : &plain,
+                             PROBE_SECONDS, why);
+}
+
+static enum status simulate(const struct options *options,
+                            struct failure *why) {
+    struct simulation simulation = {0};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    enum status status = lay_out(&simulation, options, why);
+    if (!status)
+        status = measure_costs(&simulation, &options->simulate,
+                               cores > 0 ? (unsigned)cores : 1, why);
+    const struct job *job = simulation.job;
+    struct forecast forecast = {
+        .layout = simulation.layout,
+        .forward = simulation.forward,
+        .backward = simulation.backward,
+        .costs = simulation.costs,
+        .crowded = simulation.crowded,
+        .cores = cores > 0 ? (uint32_t)cores : 1,
+        .num_ps = options->num_ps,
+        .num_workers = options->num_workers,
+        .staleness = job ? job->staleness : 0,
+        .clip = job && job->gradient_clipping > 0,
+        .bf16 = job && job->wire == JOB_BF16,
+        .json = options->json,
+    };
+    if (!status)
+        status = forecast_print(stdout, &forecast, &options->simulate, why);
+    layout_free(&simulation.layout);
+    job_free(&simulation.job);
+    return status;
+}
+
+static void show_result(const struct options *options, char *result) {
+    if (result && options->json)
+        puts(result);
+    else if (result)
+        bench_table_print(stdout, result);
+    fflush(stdout);
+    free(result);
+}
+
+static enum status launch_bench(const struct options *options,
+                                struct failure *why) {
+    struct log log;
+    int code = STATUS_FAILED;
+    char program[4096] = "";
+    log_open(&log, "bench", -1);
+    launch_program(program, sizeof program);
+    enum status status = bench_local(options, program, &log, &code, why);
+    if (status)
+        log_failure(&log, why);
+    return status ? status : (enum status)code;
+}
+
+enum status verb_bench(const struct options *options, struct failure *why) {
+    struct process_choices choices;
+    struct cluster *cluster = NULL;
+    char *result = NULL;
+    if (options->simulate.on)
+        return simulate(options, why);
+    if (options->bench.lane == BENCH_LANE_TCP)
+        setenv("CAPSTAN_LANE", "tcp", 1); /* the ps's too */
+    else if (options->bench.lane == BENCH_LANE_SHM)
+        setenv("CAPSTAN_LANE", "auto", 1);
+    enum status status = process_choose(&choices, options, why);
+    if (!status)
+        status = cluster_resolve(&cluster, &options->flags, process_environment,
+                                 NULL, why);
+    if (!status)
+        status = cluster->local ? launch_bench(options, why)
+                                : process_bench(options, &choices, cluster,
+                                                &result, why);
+    show_result(options, result);
+    cluster_free(&cluster);
+    return status;
+}
