@@ -57,6 +57,7 @@ static unsigned kill_somewhere(struct cluster_play *play, const char *type,
 static void begin(void **state, struct cluster_play *play, const char *job) {
     struct cluster_run *run = cluster_play_renew(state);
     cluster_run_job(run, job);
+    cluster_play_next_lane();
     cluster_play_describe(play, run, 1, 2, 2);
     cluster_play_start_all(play);
 }

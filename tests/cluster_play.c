@@ -72,6 +72,13 @@ void cluster_play_describe(struct cluster_play *play, struct cluster_run *run,
         add(play, "ps", i);
 }
 
+void cluster_play_next_lane(void) {
+    static unsigned turn;
+    const char *lane = turn++ % 2 ? "tcp" : "auto";
+    print_message("# --lane %s\n", lane);
+    setenv("CAPSTAN_LANE", lane, 1);
+}
+
 struct cluster_process *cluster_play_start(struct cluster_play *play,
                                            unsigned i) {
     static const char *const leads[] = {"job.json", "--json", NULL};

@@ -41,6 +41,10 @@ void cluster_play_describe(struct cluster_play *play, struct cluster_run *run,
                            unsigned num_chiefs, unsigned num_ps,
                            unsigned num_workers);
 
+/* Processes started from now on go over shared memory the first time, over TCP
+ * the second, and so on in turns: what repeats is tried on both. */
+void cluster_play_next_lane(void);
+
 /* Starts task I, the one that leads with `job.json --json`. */
 struct cluster_process *cluster_play_start(struct cluster_play *play,
                                            unsigned i);
