@@ -6,6 +6,7 @@
 #include "chief/cuts.h"
 #include "chief/ending.h"
 #include "chief/evaluations.h"
+#include "chief/link_rate.h"
 #include "chief/measures.h"
 #include "chief/planning.h"
 #include "chief/run.h"
@@ -170,6 +171,9 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_EVALUATED:
         evaluations_part(run, slot, control->evaluated);
+        break;
+    case CAPSTAN__CONTROL__BODY_MEASURED:
+        link_rate_take(run, slot, control->measured);
         break;
     case CAPSTAN__CONTROL__BODY_LEFT:
         ending_left(run, slot, control->left);

@@ -1,6 +1,7 @@
 #include "chief/planning.h"
 
 #include "chief/admission.h"
+#include "chief/link_rate.h"
 #include "chief/placement.h"
 #include "chief/saves.h"
 #include "proto/base/time.h"
@@ -272,7 +273,8 @@ void planning_try(struct run *run) {
     if (run->phase == RUN_JOINING && run->layout && all_declared(run))
         plan(run);
     else if (run->phase == RUN_READYING && all_ready(run) &&
-             (run->init_done || !starts_from_file(run)))
+             (run->init_done || !starts_from_file(run)) &&
+             link_rate_settled(run, time_now()))
         begin(run);
 }
 

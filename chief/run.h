@@ -108,6 +108,8 @@ struct run {
 
     double link_gbits;  /* of each host each way, 10^9 bits/s; 0: not known */
     bool link_measured; /* else it was given */
+    int64_t link_asked; /* when a measurement was, 0: not */
+    bool link_told;     /* it was answered */
     uint64_t view;
     bool view_sent; /* to the trainers it newly lists */
 

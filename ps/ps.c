@@ -287,6 +287,27 @@ static bool introduce(struct ps *ps, const struct link_frame *frame,
     return true;
 }
 
+/* Before there is a view nobody trains, and nobody is disturbed. */
+static void send_back(struct ps *ps, const struct link_frame *frame,
+                      const Capstan__DataHeader *header) {
+    struct link_payload payload;
+    Capstan__DataHeader answer = CAPSTAN__DATA_HEADER__INIT;
+    unsigned char space[256];
+    size_t size = frame->payload.size;
+    if (!ps->service || header->run != member_run(ps->member) ||
+        exchange_gate(service_exchange(ps->service))->view ||
+        size > MESSAGE_GROUP_BYTES || !size ||
+        !link_reserve(ps->link, frame->peer, &payload, size))
+        return;
+    memcpy(link_reserved(&payload), frame->payload.data, size);
+    answer.kind = CAPSTAN__DATA_HEADER__KIND__PROBED;
+    answer.run = header->run;
+    answer.incarnation = member_incarnation(ps->member);
+    answer.seq = header->seq;
+    size_t bytes = message_write_data(&answer, space);
+    link_commit(ps->link, frame->peer, space, bytes, &payload);
+}
+
 /* What cannot be read costs its sender the connection, and one line. */
 static enum status serve_frame(struct ps *ps, struct link_frame *frame,
                                struct failure *why) {
@@ -302,7 +323,10 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
         link_release(frame);
         return STATUS_OK;
     }
-    if (introduce(ps, frame, header) || !ps->service) {
+    bool probe = header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE;
+    if (probe)
+        send_back(ps, frame, header);
+    if (probe || introduce(ps, frame, header) || !ps->service) {
         link_release(frame);
         return STATUS_OK;
     }

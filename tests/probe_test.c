@@ -1,4 +1,7 @@
-#include "model/probe.h"
+#include "worker/probe.h"
+
+#include "proto/base/time.h"
+#include "tests/wire_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,33 +9,130 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
 
-/* Between what no machine reaches and what none needs. */
-static void expect(double seconds, double least, double most) {
-    if (!(seconds >= least && seconds <= most))
-        fail_msg("%g s", seconds);
+enum { RUN = 7, BYTES = 64 << 10 };
+
+static int setup(void **state) {
+    struct wire_fixture *fixture;
+    struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD};
+    struct failure why;
+    if (wire_fixture_setup(state))
+        return -1;
+    fixture = *state;
+    link_close(&fixture->server); /* its frames are too short */
+    if (link_open(&fixture->server, fixture->zmq, LINK_SERVER, &link, &why) ||
+        link_bind(fixture->server, 0, &why))
+        return -1;
+    snprintf(fixture->address, sizeof fixture->address, "127.0.0.1:%u",
+             link_port(fixture->server));
+    return 0;
 }
 
-static void costs_are_those_of_a_machine(void **state) {
-    (void)state;
-    struct optimizer rule = {
-        .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    struct model_costs costs = {.step = 5};
-    struct failure why = {0};
-    enum status status = probe_costs(&costs, &rule, 0.1, &why);
-    if (status)
+static struct probe *open_probe(struct wire_fixture *fixture,
+                                const char *address, int64_t now) {
+    struct probe_settings settings = {
+        .zmq = fixture->zmq, .run = RUN, .incarnation = 1, .address = address};
+    struct probe *probe;
+    struct failure why;
+    if (probe_open(&probe, &settings, now, &why))
         fail_msg("%s", why.text);
-    expect(costs.message, 1e-8, 1e-2);
-    expect(costs.send_byte, 0, 1e-7);
-    expect(costs.receive_byte, 0, 1e-7);
-    expect(costs.copy_byte, 1e-13, 1e-7);
-    expect(costs.update_byte + costs.gradient_byte, 1e-13, 1e-7);
-    assert_true(costs.step == 5);
+    return probe;
 }
+
+/* What has come goes back, said to be of RUN. */
+static unsigned echo(struct wire_fixture *fixture, uint64_t run) {
+    static struct message_arena arena;
+    static unsigned char space[MESSAGE_MAX_HEADER];
+    struct link_frame frame;
+    unsigned count = 0;
+    for (; link_view(fixture->server, &frame); count++) {
+        Capstan__DataHeader *header;
+        struct link_payload payload;
+        struct failure why;
+        assert_int_equal(message_read_data(&header, &arena, frame.header.data,
+                                           frame.header.size, &why),
+                         0);
+        assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PROBE);
+        assert_int_equal(frame.payload.size, BYTES);
+        header->kind = CAPSTAN__DATA_HEADER__KIND__PROBED;
+        header->run = run;
+        assert_true(link_reserve(fixture->server, frame.peer, &payload, BYTES));
+        memset(link_reserved(&payload), 0, BYTES);
+        size_t bytes = message_write_data(header, space);
+        link_commit(fixture->server, frame.peer, space, bytes, &payload);
+        link_release(&frame);
+    }
+    return count;
+}
+
+static void a_ps_on_this_host_is_not_measured(void **state) {
+    struct wire_fixture *fixture = *state;
+    int64_t start = time_now();
+    struct probe *probe = open_probe(fixture, fixture->address, start);
+    while (!probe_step(probe, start) && time_now() - start < WIRE_FIXTURE_LIMIT)
+        echo(fixture, RUN);
+    assert_true(probe_step(probe, start));
+    assert_true(probe_rate(probe) == 0);
+    probe_close(&probe);
+}
+
+static void who_does_not_answer_is_left_at_the_limit(void **state) {
+    struct wire_fixture *fixture = *state;
+    int64_t now = time_now();
+    struct probe *probe = open_probe(fixture, fixture->address, now);
+    assert_false(probe_step(probe, now));
+    assert_false(probe_step(probe, now + 599 * TIME_MS));
+    assert_true(probe_step(probe, now + 600 * TIME_MS));
+    assert_true(probe_rate(probe) == 0);
+    probe_close(&probe);
+}
+
+static void an_answer_of_another_run_does_not_count(void **state) {
+    struct wire_fixture *fixture = *state;
+    int64_t start = time_now();
+    unsigned seen = 0;
+    struct probe *probe = open_probe(fixture, fixture->address, start);
+    while (seen < 4 && time_now() - start < WIRE_FIXTURE_LIMIT) {
+        assert_false(probe_step(probe, start));
+        seen += echo(fixture, RUN + 1);
+    }
+    assert_int_equal(seen, 4); /* the first burst, and no second one */
+    assert_true(probe_step(probe, start + TIME_S));
+    assert_true(probe_rate(probe) == 0);
+    probe_close(&probe);
+}
+
+static void a_name_that_nobody_has_ends_it(void **state) {
+    struct wire_fixture *fixture = *state;
+    int64_t start = time_now();
+    struct probe *probe = open_probe(fixture, "nobody.invalid:1", start);
+    while (!probe_step(probe, time_now()))
+        assert_true(time_now() - start < WIRE_FIXTURE_LIMIT);
+    assert_true(probe_rate(probe) == 0);
+    probe_close(&probe);
+}
+
+static void an_address_without_a_port_is_an_error(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct probe_settings settings = {.zmq = fixture->zmq, .address = "host"};
+    struct probe *probe;
+    struct failure why;
+    assert_int_equal(probe_open(&probe, &settings, 0, &why), STATUS_RETRY);
+    assert_null(probe);
+}
+
+#define PROBE_TEST(f)                                                          \
+    cmocka_unit_test_setup_teardown(f, setup, wire_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs_are_those_of_a_machine),
+        PROBE_TEST(a_ps_on_this_host_is_not_measured),
+        PROBE_TEST(who_does_not_answer_is_left_at_the_limit),
+        PROBE_TEST(an_answer_of_another_run_does_not_count),
+        PROBE_TEST(a_name_that_nobody_has_ends_it),
+        PROBE_TEST(an_address_without_a_port_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "proto/wire/member.h"
 #include "worker/caller.h"
 #include "worker/client.h"
+#include "worker/probe.h"
 #include "worker/trainer.h"
 
 #include <signal.h>
@@ -23,6 +24,7 @@ struct worker {
     struct plan *plan;
     struct trainer *trainer;
     struct client *client;
+    struct probe *probe; /* of the network, or NULL */
     uint32_t rank, num_ranks;
     bool stopped, leaving;
     enum status interrupted; /* by a signal, or OK */
@@ -57,6 +59,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
 static void close_all(struct worker *worker) {
     trainer_close(&worker->trainer);
     client_close(&worker->client);
+    probe_close(&worker->probe);
     plan_close(&worker->plan);
     job_free(&worker->job);
     member_close(&worker->member);
@@ -133,6 +136,39 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
     return status;
 }
 
+static void tell_measured(struct worker *worker, double rate) {
+    Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    measured.bytes_per_second = rate;
+    control.body_case = CAPSTAN__CONTROL__BODY_MEASURED;
+    control.measured = &measured;
+    member_tell(worker->member, &control);
+}
+
+/* What cannot be measured is not: training does not need it. */
+static void take_measure(struct worker *worker,
+                         const Capstan__Measure *measure) {
+    struct failure why;
+    if (worker->probe || worker->client || !worker->plan ||
+        measure->ps >= worker->plan->num_ps)
+        return;
+    struct probe_settings settings = {
+        .zmq = worker->settings->zmq,
+        .run = member_run(worker->member),
+        .incarnation = member_incarnation(worker->member),
+        .address = worker->plan->ps[measure->ps].address,
+    };
+    if (probe_open(&worker->probe, &settings, time_now(), &why))
+        tell_measured(worker, 0);
+}
+
+static void measure(struct worker *worker) {
+    if (!worker->probe || !probe_step(worker->probe, time_now()))
+        return;
+    tell_measured(worker, probe_rate(worker->probe));
+    probe_close(&worker->probe);
+}
+
 static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
     worker->stopped = true;
@@ -165,6 +201,9 @@ static enum status obey(struct worker *worker, const Capstan__Control *order,
         return take_view(worker, order->view, why);
     case CAPSTAN__CONTROL__BODY_EVALUATE:
         take_evaluate(worker, order->evaluate);
+        return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_MEASURE:
+        take_measure(worker, order->measure);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_STOP:
         return take_stop(worker, order->stop, why);
@@ -316,11 +355,13 @@ static int64_t next_deadline(const struct worker *worker) {
         worker->client ? client_deadline(worker->client) : TIME_NEVER;
     if (calls < deadline)
         deadline = calls;
+    if (worker->probe && probe_deadline(worker->probe) < deadline)
+        deadline = probe_deadline(worker->probe);
     return client < deadline ? client : deadline;
 }
 
 static void wait_for_something(struct worker *worker) {
-    enum { OWN = 4, MORE = 1 + MAX_PS * LINK_POLL_ITEMS };
+    enum { OWN = 5, MORE = 1 + MAX_PS * LINK_POLL_ITEMS };
     int more = 0;
     zmq_pollitem_t items[OWN + MORE];
     items[0] =
@@ -331,6 +372,8 @@ static void wait_for_something(struct worker *worker) {
         NULL, worker->trainer ? trainer_descriptor(worker->trainer) : -1,
         ZMQ_POLLIN, 0};
     items[3] = caller_poll_item(worker->caller);
+    items[4] = worker->probe ? probe_poll_item(worker->probe)
+                             : (zmq_pollitem_t){NULL, -1, ZMQ_POLLIN, 0};
     if (worker->client)
         more = client_poll_items(worker->client, items + OWN, MORE);
     zmq_poll(items, OWN + more,
@@ -343,6 +386,7 @@ static enum status turn(struct worker *worker, struct failure *why) {
     enum status status = STATUS_OK;
     if (worker->client)
         status = client_step(worker->client, time_now(), why);
+    measure(worker);
     fill_beat(worker);
     if (!status)
         status = member_step(worker->member, time_now(), why);

@@ -115,6 +115,9 @@ struct link_frame {
  * view. Messages of another shape cost their sender its connection. */
 bool link_view(struct link *link, struct link_frame *frame);
 
+/* Has FRAME come over TCP from this very host (network namespace)? */
+bool link_is_near(struct link_frame *frame);
+
 /* Lets FRAME's memory go. */
 void link_release(struct link_frame *frame);
 

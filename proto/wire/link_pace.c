@@ -5,6 +5,7 @@
 #include <linux/tcp.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* Seconds; and bytes, for with less than a train of segments TCP stalls. */
@@ -32,4 +33,16 @@ void link_pace_connection(struct link *link, int descriptor) {
     int bytes = (int)fmin(fmax(link->pace * seconds / 2, LEAST), INT_MAX / 4);
     setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     link->paced = true;
+}
+
+/* Its two addresses are then the same but for the port. */
+bool link_is_near(struct link_frame *frame) {
+    struct sockaddr_in6 own = {0}, other = {0};
+    socklen_t size = sizeof own, others = sizeof other;
+    int descriptor =
+        zmq_msg_get((zmq_msg_t *)frame->header_room.bytes, ZMQ_SRCFD);
+    return !getsockname(descriptor, (struct sockaddr *)&own, &size) &&
+           !getpeername(descriptor, (struct sockaddr *)&other, &others) &&
+           own.sin6_family == AF_INET6 && other.sin6_family == AF_INET6 &&
+           !memcmp(&own.sin6_addr, &other.sin6_addr, sizeof own.sin6_addr);
 }

@@ -75,7 +75,7 @@ static enum status check_data(const Capstan__DataHeader *header,
                            "a message of protocol version %u (this is %d)",
                            header->version, MESSAGE_VERSION);
     if (header->kind <= CAPSTAN__DATA_HEADER__KIND__NONE ||
-        header->kind > CAPSTAN__DATA_HEADER__KIND__TAKEN)
+        header->kind > CAPSTAN__DATA_HEADER__KIND__PROBED)
         return status_fail(why, STATUS_FAILED, "an unknown kind %d",
                            (int)header->kind);
     if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__BF16 ||

@@ -1,0 +1,70 @@
+#include "chief/link_rate.h"
+
+#include "chief/bound.h"
+#include "proto/base/time.h"
+
+#include <string.h>
+
+static const int64_t LIMIT = TIME_S;
+
+static const char *host_of(const struct run *run, uint32_t slot) {
+    const struct roster_slot *at = &run->roster.slots[slot];
+    const struct cluster_task *task =
+        cluster_find(run->cluster, at->role, at->index);
+    return task ? task->host : NULL;
+}
+
+static bool is_loopback(const char *host) {
+    return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) ||
+           !strcmp(host, "::1");
+}
+
+/* By the names they are listed with. */
+static bool hosts_differ(const struct run *run) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const char *host = host_of(run, i);
+        if (!host || is_loopback(host))
+            return false;
+        for (uint32_t k = 0; k < i; k++)
+            if (!strcmp(host, host_of(run, k)))
+                return false;
+    }
+    return true;
+}
+
+static void ask(struct run *run) {
+    Capstan__Measure measure = CAPSTAN__MEASURE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_MEASURE;
+    control.measure = &measure;
+    post_tell(run->post, &run->roster.slots[0], &control);
+}
+
+bool link_rate_settled(struct run *run, int64_t now) {
+    if (run->link_gbits > 0 || run->link_told)
+        return true;
+    if (run->link_asked)
+        return now - run->link_asked >= LIMIT;
+    if (run->ps_inside || !hosts_differ(run))
+        return true;
+    run->link_asked = now;
+    ask(run);
+    return false;
+}
+
+void link_rate_take(struct run *run, const struct roster_slot *slot,
+                    const Capstan__Measured *measured) {
+    double gbits = bound_link_gbits(measured->bytes_per_second);
+    if (slot->rank != 0 || !run->link_asked || run->link_told ||
+        run->phase != RUN_READYING)
+        return;
+    run->link_told = true;
+    if (!(gbits > 0 && gbits <= LINK_MAX_GBITS))
+        return;
+    run->link_gbits = gbits;
+    run->link_measured = true;
+    log_info(run->log,
+             "the network passes %.3g Gbit/s each way a host, measured between "
+             "trainer 0 and ps 0",
+             gbits);
+}

@@ -1,0 +1,19 @@
+/* What the network passes, measured before the first view: rank 0 and one ps
+ * send each other bytes while nobody trains, so that no two pairs meet on a
+ * link. One pair speaks for all, as the bound takes every host's link to be
+ * alike. */
+#ifndef CAPSTAN_LINK_RATE_H
+#define CAPSTAN_LINK_RATE_H
+
+#include "chief/run.h"
+
+/* Is all about the network known that will be? Asks for a measurement when the
+ * rate was not given and every ps and trainer is listed with a host of its own,
+ * and gives up waiting after a second. */
+bool link_rate_settled(struct run *run, int64_t now);
+
+/* Rank 0's answer; what is out of range, or was not asked for, is left. */
+void link_rate_take(struct run *run, const struct roster_slot *slot,
+                    const Capstan__Measured *measured);
+
+#endif
