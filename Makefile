@@ -124,6 +124,7 @@ soak: all $(TESTS) ## every test, long repetitions COUNT (10) times check's
 
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done
+	@$(CAPSTAN) bench
 
 # The plugins are looked for beside the binary, so both live in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan

