@@ -1,6 +1,6 @@
-/* A process of a run or of a bench: the roles that its cluster description gives
- * it, one to three, each on a thread of its own, in one ZeroMQ context; and
- * the signals, which go to the first of them. */
+/* A process of a run or of a bench: the roles that its cluster description
+ * gives it, one to three, each on a thread of its own, in one ZeroMQ context;
+ * and the signals, which go to the first of them. */
 #ifndef CAPSTAN_PROCESS_H
 #define CAPSTAN_PROCESS_H
 

@@ -149,9 +149,9 @@ enum status verb_bench(const struct options *options, struct failure *why) {
         status = cluster_resolve(&cluster, &options->flags, process_environment,
                                  NULL, why);
     if (!status)
-        status = cluster->local ? launch_bench(options, why)
-                                : process_bench(options, &choices, cluster,
-                                                &result, why);
+        status = cluster->local
+                     ? launch_bench(options, why)
+                     : process_bench(options, &choices, cluster, &result, why);
     show_result(options, result);
     cluster_free(&cluster);
     return status;
