@@ -204,9 +204,13 @@ enum status cutter_ask(struct cutter *cutter, const Capstan__CutAsk *order) {
     return STATUS_OK;
 }
 
-/* With staleness a cut is the moment it is heard. */
+/* With staleness a cut is the moment it is heard: when the weights have all
+ * that the rows count. */
 static enum status cut_now(struct cutter *cutter, const Capstan__Cut *order,
                            struct failure *why) {
+    enum status status = service_finish(cutter->service, why);
+    if (status)
+        return status;
     struct snapshot *snapshot = snapshots_begin(cutter->snapshots, order->id);
     if (!snapshot)
         return status_fail(why, STATUS_RETRY, "no memory for a snapshot");

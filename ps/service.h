@@ -47,7 +47,8 @@ enum status service_open(struct service **out,
 /* Lets all contributions go and clears *SERVICE. */
 void service_close(struct service **service);
 
-/* Its blocks; view. */
+/* Its blocks; view. While threads may be at work on them their bytes are read
+ * after service_finish only. */
 struct shard *service_shard(struct service *service);
 
 /* Its core; view. After an event given to it: service_settle. */

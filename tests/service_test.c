@@ -657,6 +657,30 @@ static void rows_and_weights_of_a_snapshot_belong_together(void **state) {
     assert_true(snapshots > 2 * SERVICE_MINE);
 }
 
+/* As before a cut with staleness: rows and weights are read next. */
+static void once_finished_weights_have_all_that_is_counted(void **state) {
+    struct service_fixture *fixture = *state;
+    struct link_frame frame;
+    Capstan__DataHeader *header;
+    struct failure why;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 1);
+    for (uint64_t clock = 1; clock <= 300; clock++) {
+        service_fixture_push(fixture, 0, clock, all, 3, 1);
+        wire_fixture_view(fixture->wire->server, &frame);
+        assert_int_equal(message_read_data(&header, &fixture->arena,
+                                           frame.header.data, frame.header.size,
+                                           &why),
+                         STATUS_OK);
+        assert_int_equal(service_handle(fixture->service, &frame, header, &why),
+                         STATUS_OK);
+        assert_int_equal(service_finish(fixture->service, &why), STATUS_OK);
+        for (int i = 0; i < 3; i++)
+            assert_true(service_fixture_weight(fixture, all[i], 0) ==
+                        -(float)clock * (float)(1 + all[i]));
+    }
+}
+
 #define SERVICE_TEST(f)                                                        \
     cmocka_unit_test_setup_teardown(f, service_fixture_setup,                  \
                                     service_fixture_teardown)
@@ -731,6 +755,8 @@ int main(void) {
         THREADS_TEST(a_dead_trainers_gradient_counts_in_its_round),
         THREADS_TEST(clipped_rounds_shrink_to_the_limit),
         THREADS_TEST(rows_and_weights_of_a_snapshot_belong_together),
+        THREADS_TEST(once_finished_weights_have_all_that_is_counted),
+        SERVICE_TEST(once_finished_weights_have_all_that_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

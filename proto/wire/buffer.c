@@ -17,6 +17,20 @@ struct buffer {
 
 _Static_assert(sizeof(struct buffer) <= ALIGNMENT, "data follows at 64 bytes");
 
+/* Whoever lets go later, on any thread, finds BUFFER as it is filled here: the
+ * first count of its holders publishes the rest. */
+static struct buffer *fill(struct buffer *buffer, void *data, size_t bytes,
+                           struct memory *memory, buffer_recycle *recycle,
+                           void *owner) {
+    buffer->bytes = bytes;
+    buffer->data = data;
+    buffer->memory = memory;
+    buffer->recycle = recycle;
+    buffer->owner = owner;
+    atomic_store_explicit(&buffer->holders, 1, memory_order_release);
+    return buffer;
+}
+
 struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner) {
     if (bytes > SIZE_MAX - 2 * ALIGNMENT)
         return NULL;
@@ -24,12 +38,8 @@ struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner) {
     struct buffer *buffer = aligned_alloc(ALIGNMENT, ALIGNMENT + rounded);
     if (!buffer)
         return NULL;
-    *buffer = (struct buffer){.bytes = bytes,
-                              .data = (char *)buffer + ALIGNMENT,
-                              .recycle = recycle,
-                              .owner = owner};
-    atomic_init(&buffer->holders, 1);
-    return buffer;
+    return fill(buffer, (char *)buffer + ALIGNMENT, bytes, NULL, recycle,
+                owner);
 }
 
 struct buffer *buffer_open_in(struct memory *memory, size_t offset,
@@ -38,13 +48,8 @@ struct buffer *buffer_open_in(struct memory *memory, size_t offset,
     struct buffer *buffer = malloc(sizeof *buffer);
     if (!buffer)
         return NULL;
-    *buffer = (struct buffer){.bytes = bytes,
-                              .data = (char *)memory_base(memory) + offset,
-                              .memory = memory_hold(memory),
-                              .recycle = recycle,
-                              .owner = owner};
-    atomic_init(&buffer->holders, 1);
-    return buffer;
+    return fill(buffer, (char *)memory_base(memory) + offset, bytes,
+                memory_hold(memory), recycle, owner);
 }
 
 struct buffer *buffer_open_shared(size_t bytes) {
@@ -80,7 +85,7 @@ void buffer_destroy(struct buffer *buffer) {
 }
 
 void buffer_revive(struct buffer *buffer) {
-    atomic_store_explicit(&buffer->holders, 1, memory_order_relaxed);
+    atomic_store_explicit(&buffer->holders, 1, memory_order_release);
 }
 
 bool buffer_alone(const struct buffer *buffer) {
