@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 enum { MAX_WAITING = 1 << 16, NOT_SHOWN = LANE_MEMORIES };
+enum { BELL_BYTES = 256 << 10 };
 
 static void drop_waiting(struct lane *lane) {
     struct lane_waiting *waiting = lane->first;
@@ -76,7 +77,14 @@ static void ring_bell(int bell) {
     eventfd_write(bell, 1); /* full: it rings already */
 }
 
+static void ring_their_bell(struct lane *lane) {
+    lane->bell_due = false;
+    ring_bell(lane->their_bell);
+}
+
 void lane_sleep(struct lane *lane) {
+    if (lane->bell_due)
+        ring_their_bell(lane);
     if (lane->state == LANE_OPEN && !ring_sleep(&lane->reader))
         ring_bell(lane->bell);
 }
@@ -197,10 +205,17 @@ static bool can_show(struct lane *lane, const struct lane_payload *payload,
     return number != NOT_SHOWN;
 }
 
+/* Who sends much wakes the other side once in a while, not for each message:
+ * what a turn brings is taken together. */
 static void finish(struct lane *lane, const void *header, size_t bytes,
                    const struct ring_payload *payload) {
-    if (ring_commit(&lane->writer, header, bytes, payload))
-        ring_bell(lane->their_bell);
+    if (ring_commit(&lane->writer, header, bytes, payload)) {
+        lane->bell_due = true;
+        lane->unheard = 0;
+    }
+    lane->unheard += payload->bytes;
+    if (lane->bell_due && lane->unheard >= BELL_BYTES)
+        ring_their_bell(lane);
 }
 
 static void hold(struct lane *lane, struct buffer *buffer) {
@@ -293,6 +308,8 @@ bool lane_send(struct lane *lane, const void *header, size_t header_bytes,
     if (!lane->first && put(lane, header, header_bytes, payload))
         return true;
     bool kept = enqueue(lane, header, header_bytes, payload);
+    if (lane->bell_due)
+        ring_their_bell(lane);
     lane_settle(lane); /* asks for a bell, then looks for room again */
     return kept;
 }

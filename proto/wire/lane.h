@@ -51,8 +51,8 @@ void lane_break(struct lane *lane, const char *text);
 int lane_socket(const struct lane *lane);
 int lane_bell(const struct lane *lane);
 
-/* Before a wait: the other side is to ring my bell from now on; rings it itself
- * when there is something to do already. */
+/* Before a wait: rings for what was sent, and the other side is to ring my bell
+ * from now on; it rings at once when there is something to do already. */
 void lane_sleep(struct lane *lane);
 
 /* After a wait: no bells. */
@@ -76,7 +76,8 @@ void *lane_reserve(struct lane *lane, size_t bytes);
 /* Sends HEADER (copied) and BYTES at DATA: reserved, or a part of BUFFER (held
  * until the other side has let it go; never copied when it can be shown), or
  * else copied. What finds no room in the ring waits in a queue. False: no
- * memory, or the other side reads nothing: broken then. */
+ * memory, or the other side reads nothing: broken then. The bell for it rings
+ * at the next lane_sleep, or earlier when it is much. */
 struct lane_payload {
     const void *data;
     size_t bytes;

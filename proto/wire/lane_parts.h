@@ -42,6 +42,8 @@ struct lane {
     size_t first_hold, num_holds, room_for_holds;
     struct lane_waiting *first, *last;
     size_t num_waiting;
+    bool bell_due;  /* the other side sleeps and has something to read */
+    size_t unheard; /* bytes since then */
     void *reserved, *spare; /* the last reservation, and when it is not in the
                                ring */
     uint64_t unread_tail;   /* what lane_unread saw last, and how often */

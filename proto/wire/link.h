@@ -73,7 +73,8 @@ bool link_way(struct link *link, char *text, size_t size);
 
 enum { LINK_POLL_ITEMS = 2 };
 
-/* Before each zmq_poll: fills ITEMS, at most LINK_POLL_ITEMS, which become
+/* Before each wait, for over shared memory it wakes who sleeps for what was
+ * sent: fills ITEMS, at most LINK_POLL_ITEMS, which become
  * ready when a frame may be here; returns how many. */
 int link_poll_items(struct link *link, zmq_pollitem_t *items);
 
