@@ -126,14 +126,16 @@ static bool keeps_back(const struct modelled_worker *worker) {
     return given->clip && given->staleness != 0;
 }
 
-/* Small gradients leave with the larger one that follows. */
+/* Small gradients leave with the larger one that follows, but on a network. */
 static void announce(struct modelled_worker *worker) {
     const struct layout *layout = layout_of(worker);
     uint32_t at = worker->parameter, end = worker->announced;
     uint64_t elements = 0;
     for (uint32_t p = at; p < end; p++)
         elements += layout->parameters[p].elements;
-    if (at && (keeps_back(worker) || elements < WINDOW_ALONE_FLOATS))
+    bool together =
+        elements < WINDOW_ALONE_FLOATS && !(worker->stage->given.link_rate > 0);
+    if (at && (keeps_back(worker) || together))
         return;
     worker->announced = at;
     for (uint32_t p = at; p < end; p++)
