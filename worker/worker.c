@@ -6,7 +6,7 @@
 #include "proto/wire/member.h"
 #include "worker/caller.h"
 #include "worker/client.h"
-#include "worker/probe.h"
+#include "worker/link_probe.h"
 #include "worker/trainer.h"
 
 #include <signal.h>
@@ -24,7 +24,7 @@ struct worker {
     struct plan *plan;
     struct trainer *trainer;
     struct client *client;
-    struct probe *probe; /* of the network, or NULL */
+    struct link_probe *probe; /* of the network, or NULL */
     uint32_t rank, num_ranks;
     bool stopped, leaving;
     enum status interrupted; /* by a signal, or OK */
@@ -59,7 +59,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
 static void close_all(struct worker *worker) {
     trainer_close(&worker->trainer);
     client_close(&worker->client);
-    probe_close(&worker->probe);
+    link_probe_close(&worker->probe);
     plan_close(&worker->plan);
     job_free(&worker->job);
     member_close(&worker->member);
@@ -152,21 +152,21 @@ static void take_measure(struct worker *worker,
     if (worker->probe || worker->client || !worker->plan ||
         measure->ps >= worker->plan->num_ps)
         return;
-    struct probe_settings settings = {
+    struct link_probe_settings settings = {
         .zmq = worker->settings->zmq,
         .run = member_run(worker->member),
         .incarnation = member_incarnation(worker->member),
         .address = worker->plan->ps[measure->ps].address,
     };
-    if (probe_open(&worker->probe, &settings, time_now(), &why))
+    if (link_probe_open(&worker->probe, &settings, time_now(), &why))
         tell_measured(worker, 0);
 }
 
 static void measure(struct worker *worker) {
-    if (!worker->probe || !probe_step(worker->probe, time_now()))
+    if (!worker->probe || !link_probe_step(worker->probe, time_now()))
         return;
-    tell_measured(worker, probe_rate(worker->probe));
-    probe_close(&worker->probe);
+    tell_measured(worker, link_probe_rate(worker->probe));
+    link_probe_close(&worker->probe);
 }
 
 static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
@@ -355,8 +355,8 @@ static int64_t next_deadline(const struct worker *worker) {
         worker->client ? client_deadline(worker->client) : TIME_NEVER;
     if (calls < deadline)
         deadline = calls;
-    if (worker->probe && probe_deadline(worker->probe) < deadline)
-        deadline = probe_deadline(worker->probe);
+    if (worker->probe && link_probe_deadline(worker->probe) < deadline)
+        deadline = link_probe_deadline(worker->probe);
     return client < deadline ? client : deadline;
 }
 
@@ -372,7 +372,7 @@ static void wait_for_something(struct worker *worker) {
         NULL, worker->trainer ? trainer_descriptor(worker->trainer) : -1,
         ZMQ_POLLIN, 0};
     items[3] = caller_poll_item(worker->caller);
-    items[4] = worker->probe ? probe_poll_item(worker->probe)
+    items[4] = worker->probe ? link_probe_poll_item(worker->probe)
                              : (zmq_pollitem_t){NULL, -1, ZMQ_POLLIN, 0};
     if (worker->client)
         more = client_poll_items(worker->client, items + OWN, MORE);

@@ -23,8 +23,8 @@ command -v ip > /dev/null && command -v tc > /dev/null || skip iproute2
 
 remove() {
     local each
-    for each in $(ip netns list | awk '{ print $1 }'); do
-        [[ $each == "$name"-* ]] && ip netns del "$each"
+    for each in /run/netns/"$name"-*; do
+        [[ -e $each ]] && ip netns del "${each##*/}"
     done
 }
 trap remove EXIT

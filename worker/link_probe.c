@@ -1,4 +1,4 @@
-#include "worker/probe.h"
+#include "worker/link_probe.h"
 
 #include "proto/base/time.h"
 #include "proto/wire/link.h"
@@ -14,7 +14,7 @@ static const int64_t LIMIT = 600 * TIME_MS;
 static const int64_t LONG_ENOUGH = 25 * TIME_MS;
 static const int64_t LOOK_EVERY = 5 * TIME_MS; /* no event tells of these */
 
-struct probe {
+struct link_probe {
     struct link *link;
     struct resolve *resolve;
     uint64_t run, incarnation, burst;
@@ -38,10 +38,10 @@ static struct resolve *look_up(const char *address) {
     return resolve_start(host, (uint16_t)strtoul(colon + 1, NULL, 10));
 }
 
-enum status probe_open(struct probe **out,
-                       const struct probe_settings *settings, int64_t now,
-                       struct failure *why) {
-    struct probe *probe = calloc(1, sizeof *probe);
+enum status link_probe_open(struct link_probe **out,
+                            const struct link_probe_settings *settings,
+                            int64_t now, struct failure *why) {
+    struct link_probe *probe = calloc(1, sizeof *probe);
     if (!probe)
         return status_fail(why, STATUS_RETRY, "no memory for a probe");
     struct link_settings link = {
@@ -58,13 +58,13 @@ enum status probe_open(struct probe **out,
         status = status_fail(why, STATUS_RETRY, "cannot look up %s",
                              settings->address);
     if (status)
-        probe_close(&probe);
+        link_probe_close(&probe);
     *out = probe;
     return status;
 }
 
-void probe_close(struct probe **where) {
-    struct probe *probe = *where;
+void link_probe_close(struct link_probe **where) {
+    struct link_probe *probe = *where;
     *where = NULL;
     if (!probe)
         return;
@@ -73,11 +73,11 @@ void probe_close(struct probe **where) {
     free(probe);
 }
 
-zmq_pollitem_t probe_poll_item(struct probe *probe) {
+zmq_pollitem_t link_probe_poll_item(struct link_probe *probe) {
     return (zmq_pollitem_t){link_socket(probe->link), 0, ZMQ_POLLIN, 0};
 }
 
-int64_t probe_deadline(const struct probe *probe) {
+int64_t link_probe_deadline(const struct link_probe *probe) {
     if (probe->over)
         return TIME_NEVER;
     return probe->resolve || probe->sent < probe->count
@@ -85,7 +85,7 @@ int64_t probe_deadline(const struct probe *probe) {
                : probe->until;
 }
 
-static void connect_when_found(struct probe *probe) {
+static void connect_when_found(struct link_probe *probe) {
     char text[300];
     struct failure why;
     if (!probe->resolve)
@@ -98,7 +98,7 @@ static void connect_when_found(struct probe *probe) {
     resolve_end(&probe->resolve);
 }
 
-static bool send_one(struct probe *probe) {
+static bool send_one(struct link_probe *probe) {
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PROBE;
@@ -113,7 +113,7 @@ static bool send_one(struct probe *probe) {
 }
 
 /* The first quarter of a burst fills the way, the rest is timed. */
-static void take_one(struct probe *probe, int64_t now) {
+static void take_one(struct link_probe *probe, int64_t now) {
     uint32_t first = probe->count / 4;
     probe->received++;
     if (probe->received == first)
@@ -130,14 +130,14 @@ static void take_one(struct probe *probe, int64_t now) {
     probe->burst++;
 }
 
-static bool is_answer(const struct probe *probe,
+static bool is_answer(const struct link_probe *probe,
                       const Capstan__DataHeader *header, size_t payload) {
     return header->kind == CAPSTAN__DATA_HEADER__KIND__PROBED &&
            header->run == probe->run && header->seq == probe->burst &&
            payload == MESSAGE_BYTES;
 }
 
-static void receive(struct probe *probe) {
+static void receive(struct link_probe *probe) {
     struct link_frame frame;
     while (!probe->over && link_view(probe->link, &frame)) {
         Capstan__DataHeader *header;
@@ -153,7 +153,7 @@ static void receive(struct probe *probe) {
     }
 }
 
-bool probe_step(struct probe *probe, int64_t now) {
+bool link_probe_step(struct link_probe *probe, int64_t now) {
     connect_when_found(probe);
     receive(probe);
     while (!probe->over && !probe->resolve && probe->sent < probe->count &&
@@ -163,6 +163,6 @@ bool probe_step(struct probe *probe, int64_t now) {
     return probe->over;
 }
 
-double probe_rate(const struct probe *probe) {
+double link_probe_rate(const struct link_probe *probe) {
     return probe->rate;
 }

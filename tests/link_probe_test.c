@@ -1,4 +1,4 @@
-#include "worker/probe.h"
+#include "worker/link_probe.h"
 
 #include "proto/base/time.h"
 #include "tests/wire_fixture.h"
@@ -30,13 +30,13 @@ static int setup(void **state) {
     return 0;
 }
 
-static struct probe *open_probe(struct wire_fixture *fixture,
-                                const char *address, int64_t now) {
-    struct probe_settings settings = {
+static struct link_probe *open_probe(struct wire_fixture *fixture,
+                                     const char *address, int64_t now) {
+    struct link_probe_settings settings = {
         .zmq = fixture->zmq, .run = RUN, .incarnation = 1, .address = address};
-    struct probe *probe;
+    struct link_probe *probe;
     struct failure why;
-    if (probe_open(&probe, &settings, now, &why))
+    if (link_probe_open(&probe, &settings, now, &why))
         fail_msg("%s", why.text);
     return probe;
 }
@@ -70,56 +70,58 @@ static unsigned echo(struct wire_fixture *fixture, uint64_t run) {
 static void a_ps_on_this_host_is_not_measured(void **state) {
     struct wire_fixture *fixture = *state;
     int64_t start = time_now();
-    struct probe *probe = open_probe(fixture, fixture->address, start);
-    while (!probe_step(probe, start) && time_now() - start < WIRE_FIXTURE_LIMIT)
+    struct link_probe *probe = open_probe(fixture, fixture->address, start);
+    while (!link_probe_step(probe, start) &&
+           time_now() - start < WIRE_FIXTURE_LIMIT)
         echo(fixture, RUN);
-    assert_true(probe_step(probe, start));
-    assert_true(probe_rate(probe) == 0);
-    probe_close(&probe);
+    assert_true(link_probe_step(probe, start));
+    assert_true(link_probe_rate(probe) == 0);
+    link_probe_close(&probe);
 }
 
 static void who_does_not_answer_is_left_at_the_limit(void **state) {
     struct wire_fixture *fixture = *state;
     int64_t now = time_now();
-    struct probe *probe = open_probe(fixture, fixture->address, now);
-    assert_false(probe_step(probe, now));
-    assert_false(probe_step(probe, now + 599 * TIME_MS));
-    assert_true(probe_step(probe, now + 600 * TIME_MS));
-    assert_true(probe_rate(probe) == 0);
-    probe_close(&probe);
+    struct link_probe *probe = open_probe(fixture, fixture->address, now);
+    assert_false(link_probe_step(probe, now));
+    assert_false(link_probe_step(probe, now + 599 * TIME_MS));
+    assert_true(link_probe_step(probe, now + 600 * TIME_MS));
+    assert_true(link_probe_rate(probe) == 0);
+    link_probe_close(&probe);
 }
 
 static void an_answer_of_another_run_does_not_count(void **state) {
     struct wire_fixture *fixture = *state;
     int64_t start = time_now();
     unsigned seen = 0;
-    struct probe *probe = open_probe(fixture, fixture->address, start);
+    struct link_probe *probe = open_probe(fixture, fixture->address, start);
     while (seen < 4 && time_now() - start < WIRE_FIXTURE_LIMIT) {
-        assert_false(probe_step(probe, start));
+        assert_false(link_probe_step(probe, start));
         seen += echo(fixture, RUN + 1);
     }
     assert_int_equal(seen, 4); /* the first burst, and no second one */
-    assert_true(probe_step(probe, start + TIME_S));
-    assert_true(probe_rate(probe) == 0);
-    probe_close(&probe);
+    assert_true(link_probe_step(probe, start + TIME_S));
+    assert_true(link_probe_rate(probe) == 0);
+    link_probe_close(&probe);
 }
 
 static void a_name_that_nobody_has_ends_it(void **state) {
     struct wire_fixture *fixture = *state;
     int64_t start = time_now();
-    struct probe *probe = open_probe(fixture, "nobody.invalid:1", start);
-    while (!probe_step(probe, time_now()))
+    struct link_probe *probe = open_probe(fixture, "nobody.invalid:1", start);
+    while (!link_probe_step(probe, time_now()))
         assert_true(time_now() - start < WIRE_FIXTURE_LIMIT);
-    assert_true(probe_rate(probe) == 0);
-    probe_close(&probe);
+    assert_true(link_probe_rate(probe) == 0);
+    link_probe_close(&probe);
 }
 
 static void an_address_without_a_port_is_an_error(void **state) {
     struct wire_fixture *fixture = *state;
-    struct probe_settings settings = {.zmq = fixture->zmq, .address = "host"};
-    struct probe *probe;
+    struct link_probe_settings settings = {.zmq = fixture->zmq,
+                                           .address = "host"};
+    struct link_probe *probe;
     struct failure why;
-    assert_int_equal(probe_open(&probe, &settings, 0, &why), STATUS_RETRY);
+    assert_int_equal(link_probe_open(&probe, &settings, 0, &why), STATUS_RETRY);
     assert_null(probe);
 }
 
