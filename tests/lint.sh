@@ -19,8 +19,7 @@ offences() {
             core[names[i]] = 1
     }
     function room(path) {
-        sub("/[^/]*$", "", path)
-        return path
+        return sub("/[^/]*$", "", path) ? path : ""
     }
     function check(file, line, from, included,  to) {
         to = room(included)
