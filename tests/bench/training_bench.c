@@ -1,6 +1,7 @@
-/* Whole training runs on this machine, 1 ps and 2 workers on loopback, beside
- * what other systems reach on such a machine with the same model. The cases are
- * interleaved; medians. Usage: training_bench [repeats] [seconds a run] */
+/* Whole training runs on this machine, 1 ps and 2 workers, over TCP on loopback
+ * and over shared memory, beside what other systems reach on such a machine
+ * with the same model. The cases are interleaved; medians.
+ * Usage: training_bench [repeats] [seconds a checkpoint's run] */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CASES = 4, CHECKPOINT_CASES = 2, MOST = 31 };
+enum { CASES = 8, CHECKPOINT_CASES = 2, MOST = 31 };
 
 static const char data[] =
     "{\"model\":{\"type\":\"mlp\",\"layers\":[784,512,512,10]},"
@@ -19,8 +20,8 @@ static const char data[] =
     "\"strategy\":{\"type\":\"ps\",\"staleness\":%s}%s}\n";
 
 struct run_case {
-    const char *name, *staleness;
-    int batch;
+    const char *name, *lane, *staleness;
+    int batch, aim; /* steps a second */
     /* TensorFlow 2.21's parameter server strategy with 1 ps and 2 workers;
      * PyTorch 2.15 DDP over Gloo with 2 ranks, 0: no such mode. Measured on one
      * 2-core machine, loopback. */
@@ -52,8 +53,10 @@ static double run_once(const char *folder, const struct run_case *one,
     fprintf(job, data, one->batch, one->steps, one->staleness, more);
     fclose(job);
     snprintf(command, sizeof command,
-             "%s local --ps 1 --workers 2 %s --json 2>%s/log || cat %s/log >&2",
-             program ? program : "build/capstan", path, folder, folder);
+             "%s local --ps 1 --workers 2 --lane %s %s --json 2>%s/log || "
+             "cat %s/log >&2",
+             program ? program : "build/capstan", one->lane, path, folder,
+             folder);
     FILE *output = popen(command, "r");
     json_t *object = output ? json_loadf(output, 0, NULL) : NULL;
     if (output)
@@ -77,13 +80,14 @@ static bool measure(const char *folder, struct run_case *cases, int count,
 }
 
 static void print_table(struct run_case *cases, int repeats) {
-    printf("%-24s %9s %9s %9s %12s %6s\n", "training, steps/s", "capstan",
-           "min", "max", "TensorFlow", "DDP");
+    printf("%-24s %-5s %9s %9s %9s %5s %12s %6s\n", "training, steps/s", "lane",
+           "capstan", "min", "max", "aim", "TensorFlow", "DDP");
     for (int c = 0; c < CASES; c++) {
         double middle = median(cases[c].rates, repeats);
-        printf("%-24s %9.1f %9.1f %9.1f %12d %6d\n", cases[c].name, middle,
-               cases[c].rates[0], cases[c].rates[repeats - 1],
-               cases[c].tensorflow, cases[c].ddp);
+        printf("%-24s %-5s %9.1f %9.1f %9.1f %5d %12d %6d\n", cases[c].name,
+               cases[c].lane, middle, cases[c].rates[0],
+               cases[c].rates[repeats - 1], cases[c].aim, cases[c].tensorflow,
+               cases[c].ddp);
     }
 }
 
@@ -91,8 +95,24 @@ static void print_table(struct run_case *cases, int repeats) {
 static bool checkpoints(const char *folder, int seconds, double rate) {
     char with[512];
     struct run_case cases[CHECKPOINT_CASES] = {
-        {"no checkpoint", "0", 256, 0, 0, (int)(rate * seconds), {0}},
-        {"one each 30 s", "0", 256, 0, 0, (int)(rate * seconds), {0}},
+        {"no checkpoint",
+         "auto",
+         "0",
+         256,
+         0,
+         0,
+         0,
+         (int)(rate * seconds),
+         {0}},
+        {"one each 30 s",
+         "auto",
+         "0",
+         256,
+         0,
+         0,
+         0,
+         (int)(rate * seconds),
+         {0}},
     };
     snprintf(with, sizeof with,
              ",\"checkpoint\":{\"dir\":\"%s/checkpoint\",\"resume\":\"never\","
@@ -113,17 +133,46 @@ int main(int argc, char **argv) {
     int seconds = argc > 2 ? atoi(argv[2]) : 40;
     char folder[] = "/tmp/capstan-bench-XXXXXX", command[256];
     struct run_case cases[CASES] = {
-        {"batch 32 asynchronous", "\"inf\"", 32, 134, 0, 2000, {0}},
-        {"batch 32 synchronous", "0", 32, 68, 111, 1000, {0}},
-        {"batch 256 asynchronous", "\"inf\"", 256, 117, 0, 800, {0}},
-        {"batch 256 synchronous", "0", 256, 50, 51, 400, {0}},
+        {"batch 32 asynchronous", "tcp", "\"inf\"", 32, 450, 134, 0, 2000, {0}},
+        {"batch 32 asynchronous",
+         "auto",
+         "\"inf\"",
+         32,
+         750,
+         134,
+         0,
+         3000,
+         {0}},
+        {"batch 32 synchronous", "tcp", "0", 32, 220, 68, 111, 1000, {0}},
+        {"batch 32 synchronous", "auto", "0", 32, 400, 68, 111, 1500, {0}},
+        {"batch 256 asynchronous",
+         "tcp",
+         "\"inf\"",
+         256,
+         220,
+         117,
+         0,
+         800,
+         {0}},
+        {"batch 256 asynchronous",
+         "auto",
+         "\"inf\"",
+         256,
+         280,
+         117,
+         0,
+         800,
+         {0}},
+        {"batch 256 synchronous", "tcp", "0", 256, 100, 50, 51, 400, {0}},
+        {"batch 256 synchronous", "auto", "0", 256, 130, 50, 51, 400, {0}},
     };
     if (repeats < 1 || repeats > MOST || seconds < 1 || !mkdtemp(folder))
         return 2;
     bool measured = measure(folder, cases, CASES, NULL, repeats);
     if (measured) {
         print_table(cases, repeats);
-        measured = checkpoints(folder, seconds, cases[3].rates[repeats / 2]);
+        measured =
+            checkpoints(folder, seconds, cases[CASES - 1].rates[repeats / 2]);
     }
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) || !measured;
