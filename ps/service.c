@@ -4,6 +4,7 @@
 #include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
 #include "ps/answers.h"
+#include "ps/parcels.h"
 #include "ps/tasks.h"
 
 #include <math.h>
@@ -12,32 +13,18 @@
 
 #define NOT_MINE UINT32_MAX
 
-/* A received payload, alive while a block's contribution lies in it. */
-struct parcel {
-    struct parcel *next; /* when free */
-    struct link_held held;
-    unsigned holders;
-};
-
-struct contribution {
-    struct parcel *parcel;
-    const void *floats; /* NULL: a contribution without bytes */
-    bool held;
-};
-
 struct service {
     struct service_settings settings;
     struct exchange *exchange;
     struct shard *shard;
     struct snapshots *snapshots;
     struct schedule schedule;
-    uint32_t *local;                    /* of plan block: mine, or NOT_MINE */
-    struct contribution *contributions; /* [num_blocks, num_ranks] */
+    uint32_t *local;    /* of plan block: mine, or NOT_MINE */
     uint64_t *receipts; /* [num_blocks, num_ranks]: the last request that wants
                            a receipt */
     struct answers *answers;
     struct tasks *tasks;
-    struct parcel *free_parcels;
+    struct parcels *parcels;
     double *sums;
     uint32_t num_summed;
     double norm;
@@ -107,12 +94,12 @@ enum status service_open(struct service **out,
     if (settings->job->scale_lr)
         schedule_scale(&service->schedule, settings->num_ranks);
     size_t cells = (size_t)settings->num_blocks * settings->num_ranks;
-    service->contributions = calloc(cells + 1, sizeof *service->contributions);
+    service->parcels = parcels_open(settings->num_blocks, settings->num_ranks);
     service->receipts = calloc(cells + 1, sizeof *service->receipts);
     service->sums = calloc(settings->num_blocks + 1, sizeof(double));
     service->exchange = open_exchange(service);
     enum status status = STATUS_RETRY;
-    if (!service->contributions || !service->receipts || !service->sums ||
+    if (!service->parcels || !service->receipts || !service->sums ||
         !service->exchange || !map_blocks(service))
         status_fail(why, STATUS_RETRY, "no memory for %u blocks",
                     settings->num_blocks);
@@ -133,30 +120,10 @@ enum status service_open(struct service **out,
     return status;
 }
 
-static void let_go(struct service *service, struct parcel *parcel) {
-    if (!parcel || --parcel->holders)
-        return;
-    link_let_go(&parcel->held);
-    parcel->next = service->free_parcels;
-    service->free_parcels = parcel;
-}
-
-static void free_parcels(struct service *service) {
-    size_t cells =
-        (size_t)service->settings.num_blocks * service->settings.num_ranks;
-    for (size_t i = 0; service->contributions && i < cells; i++)
-        let_go(service, service->contributions[i].parcel);
-    while (service->free_parcels) {
-        struct parcel *parcel = service->free_parcels;
-        service->free_parcels = parcel->next;
-        free(parcel);
-    }
-}
-
 /* Lets go what TASK has of its block. */
 static void drop(struct service *service, struct task *task) {
     for (unsigned i = 0; i < task->num_parcels; i++)
-        let_go(service, task->parcels[i]);
+        parcels_let_go(service->parcels, task->parcels[i]);
     buffer_release(&task->weights);
     tasks_give_back(service->tasks, task);
 }
@@ -177,11 +144,10 @@ void service_close(struct service **where) {
     if (!service)
         return;
     close_tasks(service);
-    free_parcels(service);
+    parcels_close(&service->parcels);
     exchange_close(&service->exchange);
     shard_close(&service->shard);
     free(service->local);
-    free(service->contributions);
     free(service->receipts);
     answers_close(&service->answers);
     free(service->sums);
@@ -200,12 +166,6 @@ void service_snapshots(struct service *service, struct snapshots *snapshots) {
     service->snapshots = snapshots;
 }
 
-static struct contribution *contribution(struct service *service, uint32_t b,
-                                         uint32_t rank) {
-    return service->contributions + (size_t)b * service->settings.num_ranks +
-           rank;
-}
-
 /* The answer to HEADER for block B leaves without weights, when it asks so.
  * Another life of the rank counts its requests from 1 again. */
 static void note_receipt(struct service *service, uint32_t b,
@@ -218,32 +178,16 @@ static void note_receipt(struct service *service, uint32_t b,
         *last = 0;
 }
 
-/* Gathers the contributions of TASK's block that have bytes, in rank order. */
+/* What lies there for TASK's block: the mean of it counts. */
 static void collect(struct service *service, struct task *task) {
-    unsigned count = 0;
-    for (uint32_t r = 0; r < service->settings.num_ranks; r++) {
-        const struct contribution *c =
-            contribution(service, task->action.block, r);
-        if (c->held && c->floats)
-            task->gradients[count++] = c->floats;
-    }
+    unsigned count =
+        parcels_gather(service->parcels, task->action.block, task->gradients);
     task->round = (struct shard_round){
         .gradients = task->gradients,
         .num_gradients = count,
         .wire = service->settings.job->wire,
         .scale = count ? 1.0f / (float)count : 1.0f,
     };
-}
-
-/* The contributions are TASK's from now on: those of the block's next round
- * may come while it is under way. */
-static void hand_over(struct service *service, struct task *task) {
-    for (uint32_t r = 0; r < service->settings.num_ranks; r++) {
-        struct contribution *c = contribution(service, task->action.block, r);
-        if (c->parcel)
-            task->parcels[task->num_parcels++] = c->parcel;
-        *c = (struct contribution){0};
-    }
 }
 
 /* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does. */
@@ -279,7 +223,9 @@ static enum status begin(struct service *service,
     if (action->kind == EXCHANGE_UPDATE) {
         task->round.rate = schedule_rate(&service->schedule, action->version);
         task->round.scale *= clipping_factor(service);
-        hand_over(service, task);
+        /* Those of the block's next round may come while it is under way. */
+        task->num_parcels =
+            parcels_hand_over(service->parcels, action->block, task->parcels);
     }
     tasks_put(service->tasks, task);
     return STATUS_OK;
@@ -392,24 +338,6 @@ void service_refuse(struct service *service, uint32_t peer,
                     header->rank, text);
 }
 
-/* FRAME's payload, held once; NULL: no memory. */
-static struct parcel *take_parcel(struct service *service,
-                                  struct link_frame *frame) {
-    struct parcel *parcel = service->free_parcels;
-    if (parcel)
-        service->free_parcels = parcel->next;
-    else
-        parcel = malloc(sizeof *parcel);
-    if (!parcel)
-        return NULL;
-    parcel->holders = 1;
-    if (link_keep(frame, &parcel->held))
-        return parcel;
-    link_let_go(&parcel->held);
-    free(parcel);
-    return NULL;
-}
-
 static bool is_empty_push(const Capstan__DataHeader *header) {
     return header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH &&
            header->encoding == CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
@@ -462,29 +390,26 @@ static const char *check_blocks(const struct service *service,
 
 static const char *push(struct service *service, struct link_frame *frame,
                         const Capstan__DataHeader *header) {
-    struct parcel *parcel = take_parcel(service, frame);
+    struct parcel *parcel = parcels_take(service->parcels, frame);
     if (!parcel)
         return "no memory";
     const char *problem = NULL;
-    bool empty = !parcel->held.payload.size;
-    const char *floats = parcel->held.payload.data;
+    const struct link_bytes *payload = parcels_payload(parcel);
+    const char *floats = payload->data;
     for (size_t i = 0; i < header->n_blocks && !problem; i++) {
         uint32_t b = header->blocks[i];
-        struct contribution *mine = contribution(service, b, header->rank);
-        struct contribution saved = *mine;
-        *mine = (struct contribution){parcel, empty ? NULL : floats, true};
         note_receipt(service, b, header);
         enum exchange_verdict verdict = exchange_push(
             service->exchange, b, header->rank, header->clock, header->seq);
         if (verdict == EXCHANGE_TAKEN)
-            parcel->holders++;
-        else
-            *mine = saved;
+            parcels_contribute(service->parcels, b, header->rank, parcel,
+                               payload->size ? floats : NULL);
         if (verdict == EXCHANGE_REFUSED)
             problem = "a push out of the order of its clock";
-        floats += bytes_of(service, b);
+        if (floats)
+            floats += bytes_of(service, b);
     }
-    let_go(service, parcel);
+    parcels_let_go(service->parcels, parcel);
     return problem;
 }
 
