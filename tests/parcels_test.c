@@ -60,7 +60,7 @@ static void what_is_handed_over_is_not_gathered_again(void **state) {
     parcels_let_go(parcels, held[1]);
     assert_memory_equal(floats, "abcd", 4); /* until it is let go */
     parcels_let_go(parcels, held[0]);
-    assert_ptr_equal(receive(*state, parcels, "next"), held[0]); /* used again */
+    assert_ptr_equal(receive(*state, parcels, "used again"), held[0]);
     parcels_let_go(parcels, held[0]);
     parcels_close(&parcels);
 }
