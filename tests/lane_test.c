@@ -132,6 +132,7 @@ static void send_bytes(struct lane *lane, uint32_t number, size_t bytes) {
 static void expect_bytes(struct lane *lane, uint32_t number, size_t bytes) {
     struct lane_view view;
     uint32_t found;
+    assert_true(lane_waiting(lane));
     assert_true(lane_view(lane, &view));
     assert_int_equal(view.header_bytes, sizeof found);
     memcpy(&found, view.header, sizeof found);

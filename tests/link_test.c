@@ -415,6 +415,31 @@ static void who_is_not_answered_in_a_second_goes_by_tcp(void **state) {
     await_way(fixture->client, "over TCP: no answer within 1 s");
 }
 
+/* Half a millisecond: a thread may lose its core meanwhile. */
+static void who_lingers_does_so_briefly_and_only_after_traffic(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct link_frame frame;
+    int64_t shortest = TIME_S;
+    wire_fixture_connect(fixture);
+    for (int i = 0; i < 10; i++) {
+        wire_fixture_send(fixture->client, 0, "push", NULL);
+        wire_fixture_view(fixture->server, &frame);
+        link_release(&frame);
+        int64_t start = time_now();
+        assert_false(link_linger(&fixture->server, 1));
+        if (time_now() - start < shortest)
+            shortest = time_now() - start;
+    }
+    assert_true(shortest < TIME_MS / 2);
+    for (int i = 0; i < 10; i++) {
+        int64_t start = time_now();
+        assert_false(link_linger(&fixture->server, 1));
+        if (time_now() - start < shortest)
+            shortest = time_now() - start;
+    }
+    assert_true(shortest < 40 * TIME_US);
+}
+
 static void a_client_that_reads_nothing_is_left(void **state) {
     struct wire_fixture *fixture = *state;
     uint32_t peer = wire_fixture_connect(fixture);
@@ -515,6 +540,7 @@ int main(void) {
         LINK_TEST(who_is_not_on_this_host_is_reached_over_tcp),
         LANE_TEST(who_loses_a_young_lane_goes_by_tcp),
         LANE_TEST(who_is_not_answered_in_a_second_goes_by_tcp),
+        LANE_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(a_client_that_reads_nothing_is_left),
         LINK_TEST(a_known_rate_bounds_what_the_kernel_queues),
     };

@@ -28,6 +28,7 @@ struct server {
 struct stream {
     struct stream_settings settings;
     struct server *servers;
+    struct link **links; /* theirs */
     zmq_pollitem_t *items;
     uint64_t *clocks; /* of each block */
     uint64_t seq, clock;
@@ -102,6 +103,7 @@ static enum status connect_server(struct stream *stream, uint32_t p,
     if (!status)
         status = link_open(&server->link, stream->settings.zmq, LINK_CLIENT,
                            &settings, why);
+    stream->links[p] = server->link;
     if (!status && stream->settings.lanes)
         link_prefer_lane(server->link, stream->settings.run,
                          stream->settings.plan->ps[p].incarnation);
@@ -122,13 +124,14 @@ static bool allocate(struct stream *stream) {
     const struct plan *plan = stream->settings.plan;
     uint32_t blocks = plan->layout->num_blocks;
     stream->servers = calloc(plan->num_ps + 1, sizeof *stream->servers);
+    stream->links = calloc(plan->num_ps + 1, sizeof *stream->links);
     stream->items = calloc((size_t)plan->num_ps * LINK_POLL_ITEMS + 1,
                            sizeof *stream->items);
     stream->clocks = calloc(blocks + 1, sizeof *stream->clocks);
     stream->out = buffer_open_shared(LAP_RING_BYTES);
     stream->in = malloc(LAP_RING_BYTES);
-    if (!stream->servers || !stream->items || !stream->clocks || !stream->out ||
-        !stream->in)
+    if (!stream->servers || !stream->links || !stream->items ||
+        !stream->clocks || !stream->out || !stream->in)
         return false;
     for (uint32_t b = 0; b < blocks; b++)
         stream->clocks[b] = stream->settings.from - 1;
@@ -175,6 +178,7 @@ void stream_close(struct stream **where) {
         free(stream->servers[p].ids);
     }
     free(stream->servers);
+    free(stream->links);
     free(stream->items);
     free(stream->clocks);
     buffer_release(&stream->out);
@@ -383,6 +387,8 @@ static enum status wait_for_answers(struct stream *stream,
                                     struct failure *why) {
     uint32_t num_ps = stream->settings.plan->num_ps;
     int64_t limit = time_from_seconds(stream->settings.timeout);
+    if (link_linger(stream->links, num_ps))
+        return STATUS_OK;
     int64_t now = time_now(), oldest = now;
     for (uint32_t p = 0; p < num_ps; p++) {
         const struct server *server = &stream->servers[p];

@@ -115,6 +115,10 @@ static bool view_elsewhere(struct lane *lane,
     return true;
 }
 
+bool lane_waiting(const struct lane *lane) {
+    return lane->state == LANE_OPEN && ring_waiting(&lane->reader);
+}
+
 bool lane_view(struct lane *lane, struct lane_view *view) {
     struct ring_message message;
     if (lane->state != LANE_OPEN)

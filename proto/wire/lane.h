@@ -65,6 +65,9 @@ struct lane_view {
     struct memory *memory; /* the payload's, or NULL: it lies in the ring */
 };
 
+/* Is there a message, or an end to find? Cheap. */
+bool lane_waiting(const struct lane *lane);
+
 /* The next message, the same until lane_done; false: none. */
 bool lane_view(struct lane *lane, struct lane_view *view);
 void lane_done(struct lane *lane);

@@ -189,6 +189,20 @@ struct lane *lanes_find(struct lanes *lanes, uint32_t number) {
                : NULL;
 }
 
+unsigned lanes_count(const struct lanes *lanes) {
+    unsigned count = 0;
+    for (uint32_t i = 0; i < lanes->used; i++)
+        count += lanes->lanes[i] != NULL;
+    return count;
+}
+
+bool lanes_waiting(struct lanes *lanes) {
+    for (uint32_t i = 0; i < lanes->used; i++)
+        if (lanes->lanes[i] && lane_waiting(lanes->lanes[i]))
+            return true;
+    return false;
+}
+
 bool lanes_view(struct lanes *lanes, struct lanes_message *message) {
     for (uint32_t i = 0; i < lanes->used; i++) {
         uint32_t slot = lanes->next++ % lanes->used;

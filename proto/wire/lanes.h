@@ -45,6 +45,12 @@ void lanes_tend(struct lanes *lanes, int64_t now);
 /* The lane of NUMBER, open or not; NULL: closed. View until lanes_tend. */
 struct lane *lanes_find(struct lanes *lanes, uint32_t number);
 
+/* How many there are. */
+unsigned lanes_count(const struct lanes *lanes);
+
+/* Has any of them a message? Cheap. */
+bool lanes_waiting(struct lanes *lanes);
+
 /* The next message of any lane, each in its turn; false: none. It is the same
  * until lane_done. */
 struct lanes_message {

@@ -10,6 +10,8 @@
 
 enum { IDENTITY = 5, SKIPPED_A_TURN = 256 };
 enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
+enum { LOOKS = 32 };        /* at the rings before one at the clock */
+static const int64_t LINGER = 50 * TIME_US;
 #define NUMBERS (UINT32_C(1) << 30)
 
 _Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
@@ -262,6 +264,7 @@ static bool view_lane(struct link *link, struct link_frame *frame) {
     lanes_tend(link->lanes, time_now());
     if (!lanes_view(link->lanes, &message))
         return false;
+    link->heard = true;
     frame->peer = link->kind == LINK_SERVER ? message.number : 0;
     frame->lane = message.lane;
     frame->memory = message.view.memory;
@@ -314,6 +317,33 @@ bool link_view(struct link *link, struct link_frame *frame) {
     if (link->way == LINK_BY_TCP && view_tcp(link, frame))
         return true;
     return link->lanes && view_lane(link, frame);
+}
+
+static bool has_waiting(struct link *const *links, unsigned count) {
+    for (unsigned i = 0; i < count; i++)
+        if (links[i]->lanes && lanes_waiting(links[i]->lanes))
+            return true;
+    return false;
+}
+
+bool link_linger(struct link *const *links, unsigned count) {
+    int64_t now = time_now();
+    unsigned threads = 1;
+    bool heard = false;
+    for (unsigned i = 0; i < count; i++) {
+        heard |= links[i]->heard;
+        links[i]->heard = false;
+        threads += links[i]->lanes ? lanes_count(links[i]->lanes) : 0;
+    }
+    if (!heard || !spare_core(&links[0]->core, threads, now))
+        return false;
+    for (int64_t end = now + LINGER; now < end; now = time_now())
+        for (int look = 0; look < LOOKS; look++) {
+            if (has_waiting(links, count))
+                return true;
+            __builtin_ia32_pause();
+        }
+    return false;
 }
 
 void link_release(struct link_frame *frame) {

@@ -103,6 +103,12 @@ struct memory;
  * this begins with the first message that comes by it. */
 void link_pace(struct link *link, double gbits, unsigned connections);
 
+/* Waits awake for a frame on a lane of COUNT LINKS, 50 µs at most, and only
+ * after one has come since the last call and with a core to spare: one for the
+ * caller and for the other side of each lane. True: one is here, and a poll may
+ * be left out. */
+bool link_linger(struct link *const *links, unsigned count);
+
 /* What came: a header and perhaps a payload. Not to be copied. */
 struct link_frame {
     uint32_t peer;

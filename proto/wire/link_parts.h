@@ -2,6 +2,7 @@
 #ifndef CAPSTAN_LINK_PARTS_H
 #define CAPSTAN_LINK_PARTS_H
 
+#include "proto/base/spare_core.h"
 #include "proto/wire/lanes.h"
 #include "proto/wire/link.h"
 
@@ -29,6 +30,8 @@ struct link {
     uint32_t lane; /* the client's */
     int64_t lane_since;
     unsigned lane_frames; /* since TCP had its turn */
+    bool heard;           /* a lane's frame, since link_linger looked */
+    struct spare_core core;
     bool renewed, way_changed;
     char way_text[LINK_SAYING];
     uint32_t first_peer; /* as ROUTER counts */

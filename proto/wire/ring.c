@@ -192,6 +192,10 @@ enum ring_state ring_next(struct ring_reader *reader,
     return RING_MESSAGE;
 }
 
+bool ring_waiting(const struct ring_reader *reader) {
+    return waiting(reader);
+}
+
 bool ring_next_done(struct ring_reader *reader) {
     reader->tail = reader->end;
     atomic_store_explicit(&reader->shared->tail, reader->tail,

@@ -84,6 +84,9 @@ enum ring_state { RING_EMPTY, RING_MESSAGE, RING_BROKEN };
 enum ring_state ring_next(struct ring_reader *reader,
                           struct ring_message *message);
 
+/* Is there a message, or what is none? */
+bool ring_waiting(const struct ring_reader *reader);
+
 /* Lets it go. True when the writer waits for room: ring its bell. */
 bool ring_next_done(struct ring_reader *reader);
 
