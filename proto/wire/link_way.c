@@ -37,13 +37,15 @@ static void go_by_tcp(struct link *link, const char *why) {
         zmq_connect(link->socket, link->address);
 }
 
+/* Who held a lane and does not answer any more was on this host. */
 static void call_lane(struct link *link) {
     char text[LINK_SAYING - 16];
+    bool held = link->way == LINK_BY_LANE;
     link->way = LINK_MEETING;
     link->lane_since = time_now();
     link->lane = lanes_call(link->lanes, link->lane_name, text, sizeof text);
     if (!link->lane)
-        go_by_tcp(link, text);
+        go_by_tcp(link, held ? "the other side has left" : text);
 }
 
 void link_prefer_lane(struct link *link, uint64_t run, uint64_t incarnation) {
