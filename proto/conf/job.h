@@ -55,6 +55,14 @@ struct job_checkpoint {
     uint64_t resume_step;
 };
 
+/* ZeRO, by DeepSpeed's keys: how all-reduce shares out state and gradients.
+ * Bucket sizes in elements. */
+struct job_zero {
+    uint32_t stage; /* 0, 1 or 2 */
+    uint64_t reduce_bucket, allgather_bucket;
+    bool overlap; /* buckets leave during the backward pass */
+};
+
 /* Seconds. */
 struct job_timeouts {
     double join, peer, step, grace, stop;
@@ -73,6 +81,7 @@ struct job {
     bool scale_lr;
     enum job_strategy strategy;
     enum job_backend backend; /* of all-reduce */
+    struct job_zero zero;     /* of all-reduce */
     uint64_t staleness;       /* JOB_STALENESS_INF: asynchronous */
     enum job_wire wire;
     enum job_chief chief;
