@@ -99,7 +99,7 @@ static enum status begin(struct collective *group, const char *call,
     struct collective_fixture *fixture = group->fixture;
     uint32_t rank = group->rank;
     if (fixture->called)
-        fixture->called(fixture->context, rank, call);
+        fixture->called(fixture->context, rank, call, count);
     pthread_mutex_lock(&fixture->mutex);
     fixture->ranks[rank].call = call;
     fixture->ranks[rank].data = data;

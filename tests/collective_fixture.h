@@ -35,7 +35,8 @@ struct collective_fixture {
     enum collective_fault fault; /* of fault_rank's call number fault_call, */
     uint32_t fault_rank, fault_call; /* opening is number 0 */
     /* At each call, before the others are met; NULL: not wanted. */
-    void (*called)(void *context, uint32_t rank, const char *call);
+    void (*called)(void *context, uint32_t rank, const char *call,
+                   size_t count);
     void *context;
     bool differ; /* ranks have not called the same */
 };

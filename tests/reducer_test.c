@@ -13,8 +13,10 @@
 #include <string.h>
 
 /* Notes sums that began while parameters were still to be announced. */
-static void note_early(void *context, uint32_t rank, const char *call) {
+static void note_early(void *context, uint32_t rank, const char *call,
+                       size_t count) {
     struct reducer_play *play = context;
+    (void)count;
     if (rank == 1 && !strcmp(call, "reduce_scatter"))
         play->note += atomic_load(&play->rank[1].left) > 0;
 }

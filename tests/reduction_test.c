@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <string.h>
 
 enum { CASES = sizeof rule_cases / sizeof *rule_cases };
 
@@ -56,14 +57,30 @@ static void buckets_of_any_size_give_the_same_bits(void **state) {
         }
 }
 
-static void a_gather_bucket_bounds_the_others(void **state) {
-    struct reducer_play play;
+/* Notes the largest vector that is gathered. */
+static void note_largest(void *context, uint32_t rank, const char *call,
+                         size_t count) {
+    struct reducer_play *play = context;
+    if (rank == 1 && !strcmp(call, "all_gather") && count > play->note)
+        play->note = count;
+}
+
+static void the_smaller_of_both_bucket_sizes_counts(void **state) {
     (void)state;
-    reducer_play_open_usual(&play, 3);
-    play.job.zero.stage = 2;
-    play.job.zero.allgather_bucket = 4000;
-    reducer_play_run_and_compare(&play);
-    reducer_play_close(&play);
+    for (unsigned gathers = 0; gathers < 2; gathers++) {
+        struct reducer_play play;
+        reducer_play_open_usual(&play, 3);
+        play.job.zero.stage = 2;
+        if (gathers)
+            play.job.zero.allgather_bucket = 4000;
+        else
+            play.job.zero.reduce_bucket = 4000;
+        play.meeting.called = note_largest;
+        play.meeting.context = &play;
+        reducer_play_run_and_compare(&play);
+        assert_in_range(play.note, 3900, 4000 + 2 * REDUCER_WORD);
+        reducer_play_close(&play);
+    }
 }
 
 static void the_sum_is_near_one_in_double(void **state) {
@@ -164,7 +181,7 @@ int main(void) {
         cmocka_unit_test(ranks_train_as_one_process_with_the_whole_batch),
         cmocka_unit_test(every_rule_gives_the_same_bits_in_every_stage),
         cmocka_unit_test(buckets_of_any_size_give_the_same_bits),
-        cmocka_unit_test(a_gather_bucket_bounds_the_others),
+        cmocka_unit_test(the_smaller_of_both_bucket_sizes_counts),
         cmocka_unit_test(the_sum_is_near_one_in_double),
         cmocka_unit_test(the_mean_gradient_is_clipped_by_its_norm),
         cmocka_unit_test(clipped_weights_are_the_same_bits_in_every_stage),

@@ -20,8 +20,8 @@ struct reducer {
     pthread_t thread;
     uint32_t num_parameters;
     struct mark announced, updated;
-    bool empty[2];         /* of the last rounds announced, by clock */
-    uint64_t last;         /* `announced`, of the compute thread alone */
+    bool empty[2]; /* the last rounds begun, by clock */
+    uint64_t last; /* `announced`, of the compute thread alone */
     atomic_int_least64_t waited;
     atomic_uint_least64_t save; /* the round to save, 0: none */
     atomic_bool cancelled;
@@ -42,8 +42,8 @@ static uint64_t awaited(const struct reducer *reducer, uint64_t round,
                         uint32_t i) {
     const struct reduction *reduction = &reducer->reduction;
     bool overlaps = reducer->settings.job->zero.overlap;
-    return begin_of(reducer, round) + (overlaps ? reduction->buckets[i].touched
-                                                : reducer->num_parameters);
+    return begin_of(reducer, round) +
+           (overlaps ? reduction->buckets[i].touched : reducer->num_parameters);
 }
 
 /* The compute thread may use the weights that are whole with bucket I. */
@@ -100,8 +100,8 @@ static enum status end_round(struct reducer *reducer, struct failure *why) {
 }
 
 static enum status begin(struct reducer *reducer, struct failure *why) {
-    enum status status = ranks_meet(&reducer->reduction.ranks,
-                                    &reducer->settings.group, why);
+    enum status status =
+        ranks_meet(&reducer->reduction.ranks, &reducer->settings.group, why);
     if (!status)
         status = keeping_load(&reducer->keeping, why);
     if (!status)

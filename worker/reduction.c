@@ -33,13 +33,12 @@ static uint64_t most_elements(const struct reduction *reduction) {
 static enum status allocate(struct reduction *reduction, struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
     const struct collective_settings *group = &s->group;
-    reduction->norms =
-        calloc((size_t)group->size * NORM_FLOATS, sizeof(float));
+    reduction->norms = calloc((size_t)group->size * NORM_FLOATS, sizeof(float));
     if (!reduction->norms)
         return status_fail(why, STATUS_RETRY, "no memory for a reducer");
-    enum status status = bucket_cut(
-        &reduction->buckets, &reduction->num_buckets, s->layout, s->offsets,
-        most_elements(reduction), why);
+    enum status status =
+        bucket_cut(&reduction->buckets, &reduction->num_buckets, s->layout,
+                   s->offsets, most_elements(reduction), why);
     if (status)
         return status;
     return partition_open(&reduction->partition, reduction->buckets,

@@ -26,10 +26,10 @@ struct reduction {
     atomic_int_least64_t update_ns; /* in the rule */
 
     uint64_t round;
-    bool empty;        /* this rank brings no gradients */
-    bool asked;        /* the round is saved, though not planned */
-    unsigned brought;  /* ranks that bring gradients */
-    float scale;       /* of the sum of gradients */
+    bool empty;       /* this rank brings no gradients */
+    bool asked;       /* the round is saved, though not planned */
+    unsigned brought; /* ranks that bring gradients */
+    float scale;      /* of the sum of gradients */
 };
 
 /* Memory for all that rounds need; no rank is met yet (ranks_meet). */
