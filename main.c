@@ -10,6 +10,7 @@
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "verb_bench.h"
+#include "verb_compare.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,6 +178,7 @@ int main(int argc, char **argv) {
         [OPTIONS_RUN] = verb_run,         [OPTIONS_LOCAL] = verb_local,
         [OPTIONS_CLUSTER] = verb_cluster, [OPTIONS_CKPT] = verb_ckpt,
         [OPTIONS_INFO] = verb_info,       [OPTIONS_BENCH] = verb_bench,
+        [OPTIONS_COMPARE] = verb_compare,
     };
     struct options options;
     struct failure why = {0};
