@@ -17,6 +17,8 @@ enum key {
     KEY_PS_HOSTS,
     KEY_WORKER_HOSTS,
     KEY_CHIEF_HOSTS,
+    KEY_NUM_PS,
+    KEY_LOCAL_RANK,
     KEY_SET,
     KEY_DEEPSPEED,
     KEY_JOIN_TIMEOUT,
@@ -123,8 +125,15 @@ _Static_assert(KEY_VERBOSE - KEY_SIZES == BENCH_OPTIONS_VERBOSE,
         {"worker_hosts",  KEY_WORKER_HOSTS,                                     \
          "HOST:PORT,...", 0,                                                    \
          "the workers",   1},                                                   \
-    {                                                                           \
-        "chief_hosts", KEY_CHIEF_HOSTS, "HOST:PORT", 0, "the chief", 1          \
+        {"chief_hosts", KEY_CHIEF_HOSTS, "HOST:PORT", 0, "the chief", 1},       \
+        {"num-ps",                                                              \
+         KEY_NUM_PS,                                                            \
+         "N",                                                                   \
+         0,                                                                     \
+         "under torch, MPI, Slurm: the last N ranks are ps (0)",                \
+         1},                                                                    \
+        {"local_rank", KEY_LOCAL_RANK, "N", 0, "the same as LOCAL_RANK", 1}, {  \
+        "local-rank", 0, NULL, OPTION_ALIAS, NULL, 1                            \
     }
 
 static const struct argp_option run_options[] = {
@@ -273,7 +282,8 @@ struct verb {
 static const struct verb verbs[OPTIONS_VERBS] = {
     [OPTIONS_RUN] = {"run", "[JOB.json]",
                      "Plays the role that the environment describes (flags, "
-                     "TF_CONFIG, CLUSTER_SPEC). Only the chief needs the job.",
+                     "TF_CONFIG, CLUSTER_SPEC; the ranks of torchrun, mpirun, "
+                     "srun). Only the chief needs the job.",
                      run_options, 0, 1, LOOPS},
     [OPTIONS_LOCAL] = {"local", "JOB.json",
                        "Starts a whole cluster on this machine: a chief, ps "
@@ -450,6 +460,12 @@ static error_t flag(struct options *options, int key, const char *text) {
         return 0;
     case KEY_CHIEF_HOSTS:
         options->flags.chief_hosts = text;
+        return 0;
+    case KEY_NUM_PS:
+        options->flags.num_ps = text;
+        return 0;
+    case KEY_LOCAL_RANK:
+        options->flags.local_rank = text;
         return 0;
     case KEY_DEEPSPEED:
         options->deepspeed = text;
