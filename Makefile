@@ -13,7 +13,7 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib 2> /dev/null) \
     $(CFLAGS)
 LIBS := -lzmq -lprotobuf-c -ljansson -llmdb -ldnnl -lgomp -lz -lxxhash \
-    -larchive -lisal -lm
+    -larchive -lisal -lm -ldl
 
 ifeq ($(SAN),address)
   CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=all \
@@ -52,7 +52,7 @@ help: ## list the targets
 
 $(BUILD)/capstan: $(PROGRAM:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS) -ldl
+	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS)
 
 $(BUILD)/libcapstan.a: $(OBJECTS)
 	@echo "ar   $@"
