@@ -34,7 +34,7 @@ struct collective_fixture {
     } ranks[COLLECTIVE_FIXTURE_RANKS];
     enum collective_fault fault; /* of fault_rank's call number fault_call, */
     uint32_t fault_rank, fault_call; /* opening is number 0 */
-    bool differ; /* ranks have not called the same */
+    bool differ;                     /* ranks have not called the same */
 };
 
 extern const struct collective_ops collective_fixture_ops;

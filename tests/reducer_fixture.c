@@ -236,8 +236,7 @@ void reducer_play_run(struct reducer_play *play) {
 
 const float *reducer_play_weights(const struct reducer_play *play,
                                   uint32_t rank) {
-    return play->rank[rank]
-        .arena.weight_of[play->layout->num_parameters - 1];
+    return play->rank[rank].arena.weight_of[play->layout->num_parameters - 1];
 }
 
 static void first_model(const struct reducer_play *play,

@@ -31,7 +31,7 @@ struct reducer_rank {
     struct arena arena;
     struct reducer *reducer;
     pthread_t thread;
-    bool ended; /* a wait said that there is no more training */
+    bool ended;     /* a wait said that there is no more training */
     uint64_t round; /* the last one announced */
 };
 

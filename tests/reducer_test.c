@@ -69,7 +69,6 @@ static void ranks_train_as_one_process_with_the_whole_batch(void **state) {
         }
 }
 
-
 static void every_rule_gives_the_same_bits_in_every_stage(void **state) {
     static const uint32_t small[] = {1025, 7, 255};
     (void)state;
@@ -156,9 +155,8 @@ static void the_mean_gradient_is_clipped_by_its_norm(void **state) {
         for (uint64_t e = 0; e < play.layout->elements; e++) {
             float found = reducer_play_weights(&play, 1)[e];
             if (!(fabsf(found - alone.tensors[0][e]) <= 1e-7f))
-                fail_msg("weight %llu is %.9g, not %.9g",
-                         (unsigned long long)e, (double)found,
-                         (double)alone.tensors[0][e]);
+                fail_msg("weight %llu is %.9g, not %.9g", (unsigned long long)e,
+                         (double)found, (double)alone.tensors[0][e]);
         }
         reducer_model_close(&alone);
         reducer_play_close(&play);

@@ -10,8 +10,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
 static uint64_t largest_bucket(const struct reduction *reduction) {
     uint64_t most = 0;
     for (uint32_t i = 0; i < reduction->num_buckets; i++) {
-        uint64_t size =
-            reduction->buckets[i].end - reduction->buckets[i].first;
+        uint64_t size = reduction->buckets[i].end - reduction->buckets[i].first;
         most = size > most ? size : most;
     }
     return most;
@@ -71,7 +70,8 @@ static enum status load_block(struct keeping *keeping, uint32_t b,
     if (reduction->ranks.rank == 0)
         status = keeper->load(keeper->context, b, floats, why);
     for (unsigned t = 0; !status && t < tensors; t++)
-        status = ranks_broadcast(&reduction->ranks, floats[t], elements, 0, why);
+        status =
+            group_broadcast(&reduction->ranks, floats[t], elements, 0, why);
     for (unsigned t = 1; !status && t < tensors; t++)
         partition_put(&reduction->partition, t - 1, first, elements, floats[t]);
     return status;
@@ -130,7 +130,7 @@ static enum status gather(struct keeping *keeping, uint32_t i,
             memcpy(floats + (own->first - bucket->first),
                    partition_state(&reduction->partition, i, slot),
                    (own->end - own->first) * sizeof *floats);
-        status = ranks_all_gather(&reduction->ranks, floats,
+        status = group_all_gather(&reduction->ranks, floats,
                                   bucket->end - bucket->first, why);
     }
     return status;

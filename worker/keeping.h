@@ -7,9 +7,9 @@
 #include "worker/reduction.h"
 
 struct keeping {
-    struct reduction *reduction;            /* borrowed */
-    float *block[RULE_MAX_SLOTS];           /* state of a block */
-    float *bucket[RULE_MAX_SLOTS];          /* state of a bucket */
+    struct reduction *reduction;   /* borrowed */
+    float *block[RULE_MAX_SLOTS];  /* state of a block */
+    float *bucket[RULE_MAX_SLOTS]; /* state of a bucket */
 };
 
 /* STATUS_RETRY: no memory. */

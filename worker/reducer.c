@@ -20,11 +20,12 @@ struct reducer {
     pthread_t thread;
     uint32_t num_parameters;
     struct mark announced, updated;
-    bool empty[2];         /* of the last rounds announced, by clock */
-    uint64_t last;         /* `announced`, of the compute thread alone */
+    bool empty[2]; /* of the last rounds announced, by clock */
+    uint64_t last; /* `announced`, of the compute thread alone */
     atomic_int_least64_t waited;
     atomic_uint_least64_t save; /* the round to save, 0: none */
     atomic_bool cancelled;
+    atomic_bool finishing; /* no round follows, and what there is is saved */
 
     int descriptor;
     pthread_mutex_t mutex;
@@ -42,8 +43,8 @@ static uint64_t awaited(const struct reducer *reducer, uint64_t round,
                         uint32_t i) {
     const struct reduction *reduction = &reducer->reduction;
     bool overlaps = reducer->settings.job->zero.overlap;
-    return begin_of(reducer, round) + (overlaps ? reduction->buckets[i].touched
-                                                : reducer->num_parameters);
+    return begin_of(reducer, round) +
+           (overlaps ? reduction->buckets[i].touched : reducer->num_parameters);
 }
 
 /* The compute thread may use the weights that are whole with bucket I. */
@@ -100,8 +101,8 @@ static enum status end_round(struct reducer *reducer, struct failure *why) {
 }
 
 static enum status begin(struct reducer *reducer, struct failure *why) {
-    enum status status = ranks_meet(&reducer->reduction.ranks,
-                                    &reducer->settings.group, why);
+    enum status status =
+        group_meet(&reducer->reduction.ranks, &reducer->settings.group, why);
     if (!status)
         status = keeping_load(&reducer->keeping, why);
     if (!status)
@@ -121,16 +122,23 @@ static void fail(struct reducer *reducer, const struct failure *why) {
     mark_cancel(&reducer->updated);
 }
 
+static bool goes_on(const struct reducer *reducer) {
+    return !atomic_load(&reducer->cancelled) &&
+           !atomic_load(&reducer->finishing);
+}
+
 static void *run(void *argument) {
     struct reducer *reducer = argument;
     struct failure why;
     uint64_t round = reducer->settings.rounds->start;
     enum status status = begin(reducer, &why);
-    while (!status && !atomic_load(&reducer->cancelled)) {
+    while (!status && goes_on(reducer)) {
         status = play_round(reducer, ++round, &why);
-        if (!status && !atomic_load(&reducer->cancelled))
+        if (!status && goes_on(reducer))
             status = end_round(reducer, &why);
     }
+    if (!status && !atomic_load(&reducer->cancelled))
+        status = keeping_save(&reducer->keeping, &why);
     if (status)
         fail(reducer, &why);
     return NULL;
@@ -241,6 +249,11 @@ void reducer_save(struct reducer *reducer, uint64_t round) {
     atomic_store(&reducer->save, round);
 }
 
+void reducer_save_now(struct reducer *reducer) {
+    atomic_store(&reducer->finishing, true);
+    mark_cancel(&reducer->announced);
+}
+
 int reducer_descriptor(const struct reducer *reducer) {
     return reducer->descriptor;
 }
@@ -258,7 +271,7 @@ void reducer_cancel(struct reducer *reducer) {
     atomic_store(&reducer->cancelled, true);
     mark_cancel(&reducer->announced);
     mark_cancel(&reducer->updated);
-    ranks_abort(&reducer->reduction.ranks);
+    group_abort(&reducer->reduction.ranks);
 }
 
 void reducer_times(struct reducer *reducer, struct reducer_times *times) {

@@ -516,6 +516,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case KEY_LINK:
         return gbits(reading, text);
     case KEY_PS:
+        options->ps_given = true;
         return count(reading, text, &options->num_ps);
     case KEY_WORKERS:
         return count(reading, text, &options->num_workers);
