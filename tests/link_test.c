@@ -303,6 +303,19 @@ static void a_web_request_is_one_word_about_a_stranger(void **state) {
     wire_fixture_expect(fixture->server, "unharmed");
 }
 
+/* ZMTP 1.0, which takes nearly every byte for its own: an empty name and a
+ * message of five bytes, each after its length and a zero. */
+static void a_message_of_the_oldest_protocol_is_not_taken(void **state) {
+    struct wire_fixture *fixture = *state;
+    static const unsigned char old[] = "\x01\x00\x06\x00hello";
+    char text[128];
+    int stranger = wire_fixture_stranger(fixture->port);
+    assert_int_equal(write(stranger, old, sizeof old - 1), sizeof old - 1);
+    wire_fixture_stranger_noticed(fixture->server, text, sizeof text);
+    assert_string_equal(text, "said nothing we understand");
+    await_end(stranger);
+}
+
 static void who_connects_and_is_silent_is_noticed_and_dropped(void **state) {
     struct wire_fixture *fixture = *state;
     char text[128];
@@ -522,6 +535,7 @@ int main(void) {
         LINK_TEST(a_frame_beyond_the_limit_is_never_delivered),
         LINK_TEST(four_gib_by_its_header_cost_the_connection),
         LINK_TEST(a_web_request_is_one_word_about_a_stranger),
+        LINK_TEST(a_message_of_the_oldest_protocol_is_not_taken),
         LINK_TEST(who_connects_and_is_silent_is_noticed_and_dropped),
         LINK_TEST(a_client_watches_for_no_strangers),
         LINK_TEST(the_same_is_said_of_peers_once),
