@@ -1,6 +1,7 @@
 #include "proto/wire/link.h"
 
 #include "proto/base/time.h"
+#include "proto/wire/link_parts.h"
 #include "tests/wire_fixture.h"
 
 #include <setjmp.h>
@@ -418,6 +419,17 @@ static void who_loses_a_young_lane_goes_by_tcp(void **state) {
     assert_false(link_commit(fixture->server, peer, "x", 1, NULL));
 }
 
+/* A lane that has held is called again; who ended has no name to be called by,
+ * as if it had never been on this host. */
+static void who_loses_an_old_lane_to_an_end_is_told_of_the_end(void **state) {
+    struct wire_fixture *fixture = *state;
+    wire_fixture_connect(fixture);
+    await_way(fixture->client, "over shared memory");
+    fixture->client->lane_since -= 60 * TIME_S;
+    link_close(&fixture->server);
+    await_way(fixture->client, "over TCP: the other side has left");
+}
+
 /* The server's end of a lane never answers. */
 static void who_is_not_answered_in_a_second_goes_by_tcp(void **state) {
     struct wire_fixture *fixture = *state;
@@ -553,6 +565,7 @@ int main(void) {
         LANE_TEST(a_borrowed_part_of_shown_memory_is_not_copied),
         LINK_TEST(who_is_not_on_this_host_is_reached_over_tcp),
         LANE_TEST(who_loses_a_young_lane_goes_by_tcp),
+        LANE_TEST(who_loses_an_old_lane_to_an_end_is_told_of_the_end),
         LANE_TEST(who_is_not_answered_in_a_second_goes_by_tcp),
         LANE_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(a_client_that_reads_nothing_is_left),
