@@ -6,6 +6,8 @@ BUILD := build$(if $(SAN),-$(SAN))
 PREFIX ?= /usr/local
 comma := ,
 Q := $(if $(V),,@)
+# As many jobs as cores, where make was not told how many.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra \
@@ -102,14 +104,14 @@ deps-test:
 	@deploy/deps.sh test
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
-	@$(MAKE) --no-print-directory -j"$$(nproc)" all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@deploy/demo.sh $(BUILD)/capstan
 
 # Tests find the binary in CAPSTAN, and how often to repeat what is worth
 # repeating in SOAK_COUNT: 1 in check, 10 is all that is promised.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install what tests need, build and run every test
-	@$(MAKE) --no-print-directory build-tests
+	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
 
 build-tests: all $(TESTS)

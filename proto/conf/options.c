@@ -1,6 +1,7 @@
 #include "proto/conf/options.h"
 
 #include "proto/base/version.h"
+#include "proto/conf/wrong_flag.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -340,10 +341,14 @@ static error_t wrong(struct reading *reading, const char *format,
 static error_t count(struct reading *reading, const char *text,
                      unsigned *number) {
     char *end;
+    bool ps = number == &reading->options->num_ps;
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
     if (errno || *end || end == text || text[0] == '-' || value > 1024)
-        return wrong(reading, "a count from 0 to 1024, not '%s'", text);
+        return wrong(reading,
+                     ps ? "--ps takes a count from 0 to 1024, not '%s'"
+                        : "--workers takes a count from 0 to 1024, not '%s'",
+                     text);
     *number = (unsigned)value;
     return 0;
 }
@@ -495,6 +500,19 @@ static void show_version(struct options *options) {
     puts("capstan " VERSION_TEXT);
 }
 
+/* What was refused is the word before the next one, or among the letters of
+ * that one. */
+static error_t refused(struct reading *reading,
+                       const struct argp_state *state) {
+    const struct argp_option *options = reading->verb->options;
+    char text[256] = "a flag that is not known";
+    int next = state->next;
+    if (!wrong_flag(options, state->argv[next - 1], text, sizeof text) &&
+        next < state->argc)
+        wrong_flag(options, state->argv[next], text, sizeof text);
+    return wrong(reading, "%s", text);
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
     struct reading *reading = state->input;
     struct options *options = reading->options;
@@ -524,6 +542,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return step(reading, text);
     case ARGP_KEY_ARG:
         return argument(reading, text);
+    case ARGP_KEY_ERROR:
+        return reading->status ? 0 : refused(reading, state);
     default:
         break;
     }
@@ -535,11 +555,27 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     return known == ARGP_ERR_UNKNOWN ? flag(options, key, text) : known;
 }
 
+/* TEXT in lines of 80 columns, each after INDENT blanks. */
+static void show_paragraph(FILE *out, const char *text, size_t indent) {
+    const size_t width = 80 - indent;
+    while (strlen(text) > width) {
+        size_t length = width;
+        while (length > 1 && text[length] != ' ')
+            length--;
+        fprintf(out, "%*s%.*s\n", (int)indent, "", (int)length, text);
+        text += length + strspn(text + length, " ");
+    }
+    fprintf(out, "%*s%s\n", (int)indent, "", text);
+}
+
 static void show_verbs(FILE *out) {
     fprintf(out, "Usage: capstan VERB ...\n\n");
-    for (int v = 0; v < OPTIONS_VERBS; v++)
-        fprintf(out, "  capstan %s %s\n        %s\n", verbs[v].name,
-                verbs[v].arguments, verbs[v].text);
+    for (int v = 0; v < OPTIONS_VERBS; v++) {
+        const struct verb *verb = &verbs[v];
+        fprintf(out, "  capstan %s%s%s\n", verb->name,
+                *verb->arguments ? " " : "", verb->arguments);
+        show_paragraph(out, verb->text, 8);
+    }
     fprintf(out,
             "\n`capstan VERB --help` shows a verb's flags, `capstan --version` "
             "the release.\n");
@@ -589,8 +625,9 @@ static enum status read_verb(struct options *options, const struct verb *verb,
              verb->after ? verb->after : "");
     snprintf(name, sizeof name, "capstan %s", verb->name);
     argv[0] = name;
-    error_t error = argp_parse(&argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP,
-                               NULL, &reading);
+    error_t error =
+        argp_parse(&argp, argc, argv,
+                   ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS, NULL, &reading);
     argv[0] = NULL;
     if (reading.status || options->shown)
         return reading.status;
