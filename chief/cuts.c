@@ -107,7 +107,10 @@ static void tell_cut(struct run *run, uint64_t id, uint64_t round,
     message.keep = keep;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT;
     control.cut = &message;
-    run_tell_holders(run, &control);
+    if (run->allreduce && write && !round) /* all ranks hand over */
+        post_tell_all(run->post, CLUSTER_WORKER, &control);
+    else
+        run_tell_holders(run, &control);
 }
 
 static void tell_end(struct run *run, uint64_t id) {

@@ -492,7 +492,7 @@ enum status worker_run(const struct worker_settings *settings,
         tell_left(worker, false, 0, why);
         member_bye(worker->member);
     }
-    if (!status && worker->interrupted)
+    if (worker->interrupted && (!status || worker->stopped))
         status = status_fail(why, worker->interrupted, "ended by a signal");
     close_all(worker);
     free(worker);
