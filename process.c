@@ -180,6 +180,8 @@ static void add_ps(struct process *process) {
         .index = cluster->index,
         .self = cluster_self(cluster),
         .chief = cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
         .loops = process->choices.loops,
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
@@ -191,6 +193,7 @@ static void add_ps(struct process *process) {
 static void add_worker(struct process *process, bool inside, bool ps_inside) {
     const struct cluster *cluster = process->cluster;
     bool chief = cluster->role == CLUSTER_CHIEF;
+    bool listed = !cluster->by_ranks; /* else nobody calls it */
     struct role *role = add_role(process, chief ? "chief" : "worker",
                                  chief ? -1 : (int)cluster->index, run_worker);
     role->worker = (struct worker_settings){
@@ -198,8 +201,10 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .log = &role->log,
         .role = cluster->role,
         .index = cluster->index,
-        .self = inside ? NULL : cluster_self(cluster),
+        .self = inside || !listed ? NULL : cluster_self(cluster),
         .chief = inside ? NULL : cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
         .chief_inside = inside ? inside_chief : NULL,
         .ps_inside = ps_inside ? inside_ps : NULL,
         .ps = &cluster->jobs[CLUSTER_PS],
@@ -327,6 +332,8 @@ static void add_bench_client(struct process *process,
         .log = &role->log,
         .index = cluster->index,
         .chief = cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
         .sizes = bench->sizes,
         .num_sizes = bench->num_sizes,
         .repeats = bench->repeats,
