@@ -181,6 +181,8 @@ static void add_ps(struct process *process) {
         .index = cluster->index,
         .self = cluster_self(cluster),
         .chief = cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
         .loops = process->choices.loops,
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
@@ -192,6 +194,7 @@ static void add_ps(struct process *process) {
 static void add_worker(struct process *process, bool inside, bool ps_inside) {
     const struct cluster *cluster = process->cluster;
     bool chief = cluster->role == CLUSTER_CHIEF;
+    bool listed = !cluster->by_ranks; /* else nobody calls it */
     struct role *role = add_role(process, chief ? "chief" : "worker",
                                  chief ? -1 : (int)cluster->index, run_worker);
     role->worker = (struct worker_settings){
@@ -199,8 +202,10 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .log = &role->log,
         .role = cluster->role,
         .index = cluster->index,
-        .self = inside ? NULL : cluster_self(cluster),
+        .self = inside || !listed ? NULL : cluster_self(cluster),
         .chief = inside ? NULL : cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
         .chief_inside = inside ? inside_chief : NULL,
         .ps_inside = ps_inside ? inside_ps : NULL,
         .keeper_inside = inside_ps,
@@ -334,6 +339,8 @@ static void add_bench_client(struct process *process,
         .log = &role->log,
         .index = cluster->index,
         .chief = cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
         .sizes = bench->sizes,
         .num_sizes = bench->num_sizes,
         .repeats = bench->repeats,

@@ -24,6 +24,15 @@
 enum { LETTERS_A_TURN = 256, QUEUED_OF_A_PEER = 16 };
 static const int64_t LONGEST_WAIT = TIME_S / 10;
 
+/* PORT, or the first free of COUNT from it on: those who join try them all. */
+static enum status bind_port(struct link *link, uint16_t port, unsigned count,
+                             struct failure *why) {
+    enum status status = link_bind(link, port, why);
+    for (unsigned i = 1; status == STATUS_RETRY && i < count; i++)
+        status = link_bind(link, (uint16_t)(port + i), why);
+    return status;
+}
+
 /* One server link for everyone: roles of this process come in by its inside
  * name, the others by the port, if any are listed. */
 static enum status open_link(struct run *run,
@@ -38,7 +47,8 @@ static enum status open_link(struct run *run,
     if (!status && settings->inside)
         status = link_bind_inside(run->link, settings->inside, why);
     if (!status && self)
-        status = link_bind(run->link, self->port, why);
+        status = bind_port(run->link, self->port,
+                           settings->cluster->chief_ports, why);
     return status;
 }
 
@@ -249,7 +259,7 @@ static void read_letters(struct run *run) {
          i++) {
         const Capstan__Control *control = letter.control;
         if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN)
-            admission_join(run, letter.peer, control, now);
+            admission_join(run, &letter, now);
         else if (!letter.slot)
             admission_stranger(run, letter.peer, control);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_BYE)

@@ -9,6 +9,8 @@ static const int64_t LIMIT = TIME_S;
 
 static const char *host_of(const struct run *run, uint32_t slot) {
     const struct roster_slot *at = &run->roster.slots[slot];
+    if (run->cluster->by_ranks) /* their machines' names */
+        return at->host;
     const struct cluster_task *task =
         cluster_find(run->cluster, at->role, at->index);
     return task ? task->host : NULL;
@@ -19,7 +21,7 @@ static bool is_loopback(const char *host) {
            !strcmp(host, "::1");
 }
 
-/* By the names they are listed with. */
+/* By the names they are listed with, or that their machines have. */
 static bool hosts_differ(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const char *host = host_of(run, i);

@@ -54,6 +54,8 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .device = "cpu",
         .chief_inside = settings->chief_inside,
         .chief = settings->chief,
+        .chief_ports = settings->chief_ports,
+        .key = settings->key,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&worker->member, &member, why);
