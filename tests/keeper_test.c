@@ -222,8 +222,10 @@ static void an_asked_round_is_the_next_that_has_not_begun(void **state) {
     assert_int_equal(seen.save_round, 22);
     fixture->calls->pause(fixture->calls->context, 21);
     hand_over(fixture, 22);
+    seen.round = 25; /* the rounds go on before it is told */
     await_told(fixture, 3);
     assert_int_equal(seen.id[1], ASKED);
+    assert_int_equal(seen.number[1], 22);
     assert_false(seen.written[1] || seen.failed[1]); /* held */
     assert_int_equal(seen.id[2], ASKED);
     assert_true(seen.written[2]);

@@ -107,7 +107,8 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         collectives_find(&reducer.ops, settings->plan->backend, why);
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
-    struct keeper_rounds rounds = {allreduce->reducer, round_of, save, save_now};
+    struct keeper_rounds rounds = {allreduce->reducer, round_of, save,
+                                   save_now};
     if (!status && allreduce->keeper)
         keeper_attach(allreduce->keeper, &rounds);
     return status;

@@ -292,11 +292,11 @@ static void tell_failed(struct keeper *keeper, uint64_t id, const char *text) {
     tell_done(keeper, &done);
 }
 
-static void tell_held(struct keeper *keeper, uint64_t id) {
+static void tell_held(struct keeper *keeper, uint64_t id, uint64_t round) {
     Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
     done.id = id;
     done.has_step = true;
-    done.step = keeper->rounds.round(keeper->rounds.context);
+    done.step = round;
     tell_done(keeper, &done);
 }
 
@@ -321,7 +321,8 @@ static void ask(struct keeper *keeper, const Capstan__CutAsk *order) {
 static void cut_now(struct keeper *keeper, const Capstan__Cut *order) {
     lender_show(keeper->lender, order->id);
     if (!order->write) {
-        tell_held(keeper, order->id);
+        tell_held(keeper, order->id,
+                  keeper->rounds.round(keeper->rounds.context));
         return;
     }
     pthread_mutex_lock(&keeper->mutex);
@@ -402,10 +403,11 @@ static void tell_handed_over(struct keeper *keeper) {
     eventfd_read(keeper->descriptor, &count);
     pthread_mutex_lock(&keeper->mutex);
     uint64_t held = keeper->held, skipped = keeper->skipped;
+    uint64_t round = keeper->asked_round; /* the next is asked after this */
     keeper->held = keeper->skipped = 0;
     pthread_mutex_unlock(&keeper->mutex);
     if (held)
-        tell_held(keeper, held);
+        tell_held(keeper, held, round);
     if (skipped)
         tell_failed(keeper, skipped, "an earlier one was still being written");
 }
