@@ -51,6 +51,8 @@ static enum status save(void *context, uint64_t round, uint32_t b,
     saved->saved = (b + 1) % play->layout->num_blocks;
     saved->saves += saved->saved == 0;
     saved->round = round;
+    if (saved->saved == 0)
+        sem_post(&play->handed_over);
     return STATUS_OK;
 }
 
@@ -105,6 +107,7 @@ void reducer_play_open(struct reducer_play *play, uint32_t ranks,
     reducer_model_open(&play->loaded, play);
     collective_fixture_open(&play->meeting, ranks);
     sem_init(&play->over, 0, 0);
+    sem_init(&play->handed_over, 0, 0);
     play->store.context = &play->meeting;
     play->keeper = (struct reducer_keeper){play, load, save, pause};
 }
@@ -122,6 +125,7 @@ void reducer_play_close(struct reducer_play *play) {
     }
     collective_fixture_close(&play->meeting);
     sem_destroy(&play->over);
+    sem_destroy(&play->handed_over);
     reducer_model_close(&play->saved);
     reducer_model_close(&play->loaded);
     layout_free(&play->layout);
@@ -227,14 +231,18 @@ void reducer_play_end(struct reducer_play *play) {
         pthread_join(play->rank[r].thread, NULL);
 }
 
-void reducer_play_run(struct reducer_play *play) {
-    struct failure why;
+void reducer_play_await(sem_t *semaphore) {
     struct timespec until;
-    reducer_play_begin(play);
-    reducer_play_end(play);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 60;
-    assert_int_equal(sem_timedwait(&play->over, &until), 0);
+    assert_int_equal(sem_timedwait(semaphore, &until), 0);
+}
+
+void reducer_play_run(struct reducer_play *play) {
+    struct failure why;
+    reducer_play_begin(play);
+    reducer_play_end(play);
+    reducer_play_await(&play->over);
     for (uint32_t r = 0; r < play->ranks; r++) {
         if (reducer_failed(play->rank[r].reducer, &why))
             fail_msg("rank %u: %s", r, why.text);

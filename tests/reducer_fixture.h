@@ -57,6 +57,7 @@ struct reducer_play {
     struct collective_store store;
     struct collective_fixture meeting;
     struct reducer_keeper keeper;
+    sem_t handed_over; /* posted at each whole save */
     sem_t over; /* rank 0's reducer is behind the last round, and its save */
     struct reducer_model saved, loaded;
     struct reducer_rank rank[COLLECTIVE_FIXTURE_RANKS];
@@ -78,6 +79,9 @@ void reducer_play_begin(struct reducer_play *play);
 
 /* Waits until all have trained, or could not. */
 void reducer_play_end(struct reducer_play *play);
+
+/* Waits for SEMAPHORE, for a minute at most. */
+void reducer_play_await(sem_t *semaphore);
 
 /* Both, for a run that has to succeed. */
 void reducer_play_run(struct reducer_play *play);

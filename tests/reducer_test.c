@@ -76,6 +76,34 @@ static void a_round_named_while_ranks_pause_is_saved(void **state) {
     }
 }
 
+/* The last round stands in the plan: it is handed over twice, by all ranks,
+ * whether they hear before or after its first save that no round follows. */
+static void what_there_is_at_the_end_is_saved_by_all(void **state) {
+    (void)state;
+    for (unsigned turn = 0; turn < 20; turn++) {
+        struct reducer_play play;
+        struct failure why;
+        reducer_play_open_usual(&play, 3);
+        play.job.zero.stage = 1;
+        play.course.checkpoints = turn % 2;
+        reducer_play_begin(&play);
+        reducer_play_end(&play);
+        for (uint32_t r = 0; r < play.ranks; r++)
+            reducer_save_now(play.rank[r].reducer);
+        for (unsigned saves = 0; saves < 1 + turn % 2; saves++)
+            reducer_play_await(&play.handed_over);
+        assert_int_equal(play.saved.round, play.rounds);
+        struct reducer_model alone;
+        reducer_model_open(&alone, &play);
+        reducer_play_alone(&play, &alone);
+        reducer_play_expect_model(&play, &play.saved, &alone);
+        reducer_model_close(&alone);
+        for (uint32_t r = 0; r < play.ranks; r++)
+            assert_false(reducer_failed(play.rank[r].reducer, &why));
+        reducer_play_close(&play);
+    }
+}
+
 /* All ranks have failed with TEXT, and say so to who polls. */
 static void expect_failures(struct reducer_play *play, const char *text) {
     struct failure why;
@@ -210,6 +238,7 @@ int main(void) {
             with_overlap_gradients_leave_while_others_are_computed),
         cmocka_unit_test(without_overlap_they_leave_when_all_are_there),
         cmocka_unit_test(a_round_named_while_ranks_pause_is_saved),
+        cmocka_unit_test(what_there_is_at_the_end_is_saved_by_all),
         cmocka_unit_test(a_rank_that_fails_ends_all_and_is_named),
         cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),
         cmocka_unit_test(cancelling_ends_every_wait),

@@ -71,7 +71,7 @@ static enum status load_block(struct keeping *keeping, uint32_t b,
         status = keeper->load(keeper->context, b, floats, why);
     for (unsigned t = 0; !status && t < tensors; t++)
         status =
-            ranks_broadcast(&reduction->ranks, floats[t], elements, 0, why);
+            group_broadcast(&reduction->ranks, floats[t], elements, 0, why);
     for (unsigned t = 1; !status && t < tensors; t++)
         partition_put(&reduction->partition, t - 1, first, elements, floats[t]);
     return status;
@@ -130,7 +130,7 @@ static enum status gather(struct keeping *keeping, uint32_t i,
             memcpy(floats + (own->first - bucket->first),
                    partition_state(&reduction->partition, i, slot),
                    (own->end - own->first) * sizeof *floats);
-        status = ranks_all_gather(&reduction->ranks, floats,
+        status = group_all_gather(&reduction->ranks, floats,
                                   bucket->end - bucket->first, why);
     }
     return status;

@@ -25,6 +25,7 @@ struct reducer {
     atomic_int_least64_t waited;
     atomic_uint_least64_t save; /* the round to save, 0: none */
     atomic_bool cancelled;
+    atomic_bool finishing; /* no round follows, and what there is is saved */
 
     int descriptor;
     pthread_mutex_t mutex;
@@ -67,12 +68,14 @@ static void begin_round(struct reducer *reducer, uint64_t round) {
                     asks);
 }
 
-/* With clipping all is summed before anything is updated. */
+/* With clipping all is summed before anything is updated. Not *WHOLE: who
+ * announces was cancelled. */
 static enum status play_round(struct reducer *reducer, uint64_t round,
-                              struct failure *why) {
+                              bool *whole, struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
     bool clips = reducer->settings.job->gradient_clipping > 0;
     enum status status = STATUS_OK;
+    *whole = false;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
         if (!mark_await(&reducer->announced, awaited(reducer, round, i), NULL))
             return STATUS_OK;
@@ -86,22 +89,30 @@ static enum status play_round(struct reducer *reducer, uint64_t round,
         status = reduction_clip(reduction, why);
     for (uint32_t i = 0; !status && clips && i < reduction->num_buckets; i++)
         status = update(reducer, i, why);
+    *whole = !status;
     return status;
 }
 
+static bool goes_on(const struct reducer *reducer) {
+    return !atomic_load(&reducer->cancelled) &&
+           !atomic_load(&reducer->finishing);
+}
+
+/* A save is all ranks': whoever hears that no round follows does not leave out
+ * what others are at already. */
 static enum status end_round(struct reducer *reducer, struct failure *why) {
     const struct reducer_keeper *keeper = reducer->settings.keeper;
     enum status status = STATUS_OK;
     if (reduction_saves(&reducer->reduction))
         status = keeping_save(&reducer->keeping, why);
-    if (!status && keeper && keeper->pause)
+    if (!status && keeper && keeper->pause && goes_on(reducer))
         keeper->pause(keeper->context, reducer->reduction.round);
     return status;
 }
 
 static enum status begin(struct reducer *reducer, struct failure *why) {
     enum status status =
-        ranks_meet(&reducer->reduction.ranks, &reducer->settings.group, why);
+        group_meet(&reducer->reduction.ranks, &reducer->settings.group, why);
     if (!status)
         status = keeping_load(&reducer->keeping, why);
     if (!status)
@@ -126,11 +137,14 @@ static void *run(void *argument) {
     struct failure why;
     uint64_t round = reducer->settings.rounds->start;
     enum status status = begin(reducer, &why);
-    while (!status && !atomic_load(&reducer->cancelled)) {
-        status = play_round(reducer, ++round, &why);
-        if (!status && !atomic_load(&reducer->cancelled))
+    bool whole = true;
+    while (!status && whole && !atomic_load(&reducer->cancelled)) {
+        status = play_round(reducer, ++round, &whole, &why);
+        if (whole && !atomic_load(&reducer->cancelled))
             status = end_round(reducer, &why);
     }
+    if (!status && !atomic_load(&reducer->cancelled))
+        status = keeping_save(&reducer->keeping, &why);
     if (status)
         fail(reducer, &why);
     return NULL;
@@ -241,6 +255,11 @@ void reducer_save(struct reducer *reducer, uint64_t round) {
     atomic_store(&reducer->save, round);
 }
 
+void reducer_save_now(struct reducer *reducer) {
+    atomic_store(&reducer->finishing, true);
+    mark_cancel(&reducer->announced);
+}
+
 int reducer_descriptor(const struct reducer *reducer) {
     return reducer->descriptor;
 }
@@ -258,7 +277,7 @@ void reducer_cancel(struct reducer *reducer) {
     atomic_store(&reducer->cancelled, true);
     mark_cancel(&reducer->announced);
     mark_cancel(&reducer->updated);
-    ranks_abort(&reducer->reduction.ranks);
+    group_abort(&reducer->reduction.ranks);
 }
 
 void reducer_times(struct reducer *reducer, struct reducer_times *times) {

@@ -59,10 +59,11 @@ enum status reduction_open(struct reduction *reduction,
         .gradients = buffer_data(settings->gradients),
         .begin = settings->offsets[settings->layout->num_parameters - 1],
         .shared = settings->job->zero.stage > 0 && settings->group.size > 1,
+        .round = settings->rounds->start,
     };
     if (settings->job->scale_lr)
         schedule_scale(&reduction->schedule, settings->group.size);
-    ranks_open(&reduction->ranks, settings->ops, settings->group.rank,
+    group_open(&reduction->ranks, settings->ops, settings->group.rank,
                settings->group.size);
     enum status status = allocate(reduction, why);
     if (status)
@@ -71,7 +72,7 @@ enum status reduction_open(struct reduction *reduction,
 }
 
 void reduction_close(struct reduction *reduction) {
-    ranks_close(&reduction->ranks);
+    group_close(&reduction->ranks);
     partition_close(&reduction->partition);
     free(reduction->buckets);
     free(reduction->norms);
@@ -104,8 +105,8 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
         memset(data + room, 0, (count - room) * sizeof *data);
     enum status status =
         reduction->shared && i > 0
-            ? ranks_reduce_scatter(&reduction->ranks, data, count, why)
-            : ranks_all_reduce(&reduction->ranks, data, count, why);
+            ? group_reduce_scatter(&reduction->ranks, data, count, why)
+            : group_all_reduce(&reduction->ranks, data, count, why);
     if (!status && i == 0)
         read_word(reduction);
     return status;
@@ -154,7 +155,7 @@ static double get_double(const float *floats) {
 
 static enum status gather_squares(struct reduction *reduction,
                                   struct failure *why) {
-    struct ranks *ranks = &reduction->ranks;
+    struct group *ranks = &reduction->ranks;
     float *norms = reduction->norms;
     int64_t start = time_now();
     for (uint32_t r = 0; r < ranks->size; r++)
@@ -164,7 +165,7 @@ static enum status gather_squares(struct reduction *reduction,
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     if (!reduction->shared)
         return STATUS_OK;
-    return ranks_all_gather(ranks, norms, (size_t)ranks->size * NORM_FLOATS,
+    return group_all_gather(ranks, norms, (size_t)ranks->size * NORM_FLOATS,
                             why);
 }
 
@@ -215,7 +216,7 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     if (!reduction->shared)
         return STATUS_OK;
-    return ranks_all_gather(&reduction->ranks,
+    return group_all_gather(&reduction->ranks,
                             reduction->weights + bucket->first,
                             bucket->end - bucket->first, why);
 }

@@ -5,8 +5,8 @@
 #define CAPSTAN_REDUCTION_H
 
 #include "worker/bucket.h"
+#include "worker/group.h"
 #include "worker/partition.h"
-#include "worker/ranks.h"
 #include "worker/reducer.h"
 
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ struct reduction {
     struct bucket *buckets;
     uint32_t num_buckets;
     struct partition partition;
-    struct ranks ranks;
+    struct group ranks;
     float *norms;                   /* 16 floats a rank */
     atomic_int_least64_t update_ns; /* in the rule */
 
@@ -32,7 +32,7 @@ struct reduction {
     float scale;      /* of the sum of gradients */
 };
 
-/* Memory for all that rounds need; no rank is met yet (ranks_meet). */
+/* Memory for all that rounds need; no rank is met yet (group_meet). */
 enum status reduction_open(struct reduction *reduction,
                            const struct reducer_settings *settings,
                            struct failure *why) MUST_CHECK;

@@ -1,7 +1,7 @@
 /* This rank among the others: a backend's collectives, counted and timed; with
  * one rank alone there is nobody to meet and each is done at once. */
-#ifndef CAPSTAN_RANKS_H
-#define CAPSTAN_RANKS_H
+#ifndef CAPSTAN_GROUP_H
+#define CAPSTAN_GROUP_H
 
 #include "proto/base/status.h"
 #include "worker/collective.h"
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* One thread calls; others may abort and read the counts. */
-struct ranks {
+struct group {
     const struct collective_ops *ops;
     uint32_t rank, size;
     pthread_mutex_t mutex;
@@ -24,28 +24,28 @@ struct ranks {
 };
 
 /* Not met yet. */
-void ranks_open(struct ranks *ranks, const struct collective_ops *ops,
+void group_open(struct group *ranks, const struct collective_ops *ops,
                 uint32_t rank, uint32_t size);
 
 /* Meets the others. */
-enum status ranks_meet(struct ranks *ranks,
+enum status group_meet(struct group *ranks,
                        const struct collective_settings *settings,
                        struct failure *why) MUST_CHECK;
 
 /* Any thread: calls under way and later ones fail. */
-void ranks_abort(struct ranks *ranks);
+void group_abort(struct group *ranks);
 
-void ranks_close(struct ranks *ranks);
+void group_close(struct group *ranks);
 
 /* As those of collective.h. All but broadcasts are counted, bytes as a ring
  * sends them, which is the least there is. */
-enum status ranks_all_reduce(struct ranks *ranks, float *data, size_t count,
+enum status group_all_reduce(struct group *ranks, float *data, size_t count,
                              struct failure *why) MUST_CHECK;
-enum status ranks_reduce_scatter(struct ranks *ranks, float *data, size_t count,
+enum status group_reduce_scatter(struct group *ranks, float *data, size_t count,
                                  struct failure *why) MUST_CHECK;
-enum status ranks_all_gather(struct ranks *ranks, float *data, size_t count,
+enum status group_all_gather(struct group *ranks, float *data, size_t count,
                              struct failure *why) MUST_CHECK;
-enum status ranks_broadcast(struct ranks *ranks, float *data, size_t count,
+enum status group_broadcast(struct group *ranks, float *data, size_t count,
                             uint32_t root, struct failure *why) MUST_CHECK;
 
 #endif

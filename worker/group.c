@@ -1,15 +1,15 @@
-#include "worker/ranks.h"
+#include "worker/group.h"
 
 #include "proto/base/time.h"
 
-void ranks_open(struct ranks *ranks, const struct collective_ops *ops,
+void group_open(struct group *ranks, const struct collective_ops *ops,
                 uint32_t rank, uint32_t size) {
-    *ranks = (struct ranks){.ops = ops, .rank = rank, .size = size};
+    *ranks = (struct group){.ops = ops, .rank = rank, .size = size};
     pthread_mutex_init(&ranks->mutex, NULL);
 }
 
 /* An abort that came before there was a group is made good. */
-enum status ranks_meet(struct ranks *ranks,
+enum status group_meet(struct group *ranks,
                        const struct collective_settings *settings,
                        struct failure *why) {
     struct collective *group = NULL;
@@ -24,7 +24,7 @@ enum status ranks_meet(struct ranks *ranks,
     return status;
 }
 
-void ranks_abort(struct ranks *ranks) {
+void group_abort(struct group *ranks) {
     pthread_mutex_lock(&ranks->mutex);
     if (ranks->group && !ranks->aborted)
         ranks->ops->abort(ranks->group);
@@ -32,7 +32,7 @@ void ranks_abort(struct ranks *ranks) {
     pthread_mutex_unlock(&ranks->mutex);
 }
 
-void ranks_close(struct ranks *ranks) {
+void group_close(struct group *ranks) {
     if (ranks->group)
         ranks->ops->close(&ranks->group);
     pthread_mutex_destroy(&ranks->mutex);
@@ -42,7 +42,7 @@ typedef enum status call(struct collective *group, float *data, size_t count,
                          struct failure *why);
 
 /* In TURNS turns all of DATA but a rank's own part leaves each rank. */
-static enum status take_part(struct ranks *ranks, call *collective,
+static enum status take_part(struct group *ranks, call *collective,
                              unsigned turns, float *data, size_t count,
                              struct failure *why) {
     int64_t start = time_now();
@@ -53,28 +53,28 @@ static enum status take_part(struct ranks *ranks, call *collective,
     return status;
 }
 
-enum status ranks_all_reduce(struct ranks *ranks, float *data, size_t count,
+enum status group_all_reduce(struct group *ranks, float *data, size_t count,
                              struct failure *why) {
     if (ranks->size == 1)
         return STATUS_OK;
     return take_part(ranks, ranks->ops->all_reduce, 2, data, count, why);
 }
 
-enum status ranks_reduce_scatter(struct ranks *ranks, float *data, size_t count,
+enum status group_reduce_scatter(struct group *ranks, float *data, size_t count,
                                  struct failure *why) {
     if (ranks->size == 1)
         return STATUS_OK;
     return take_part(ranks, ranks->ops->reduce_scatter, 1, data, count, why);
 }
 
-enum status ranks_all_gather(struct ranks *ranks, float *data, size_t count,
+enum status group_all_gather(struct group *ranks, float *data, size_t count,
                              struct failure *why) {
     if (ranks->size == 1)
         return STATUS_OK;
     return take_part(ranks, ranks->ops->all_gather, 1, data, count, why);
 }
 
-enum status ranks_broadcast(struct ranks *ranks, float *data, size_t count,
+enum status group_broadcast(struct group *ranks, float *data, size_t count,
                             uint32_t root, struct failure *why) {
     if (ranks->size == 1)
         return STATUS_OK;
