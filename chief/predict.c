@@ -71,8 +71,8 @@ static double wire_of(const double *busy, enum predict_mode mode) {
                busy[PREDICT_LATENCY];
     double links = busy[PREDICT_WORKER_LINK];
     if (mode == PREDICT_PS)
-        links = fmax(links, fmax(busy[PREDICT_PS_LINK],
-                                 busy[PREDICT_PS_ARITHMETIC]));
+        links = fmax(links,
+                     fmax(busy[PREDICT_PS_LINK], busy[PREDICT_PS_ARITHMETIC]));
     return links + busy[PREDICT_LATENCY];
 }
 
@@ -91,8 +91,8 @@ struct predict_step predict_step(const struct predict_case *given,
     step.exposed = fmax(0, step.wire - given->overlap * given->compute);
     step.seconds = fmax(step.bound, step.busy[PREDICT_COMPUTE] + step.exposed);
     step.rate = given->workers / step.seconds;
-    double alone = fmax(given->input,
-                        given->compute + given->parameters * given->update);
+    double alone =
+        fmax(given->input, given->compute + given->parameters * given->update);
     step.efficiency = step.seconds > 0 ? alone / step.seconds : 1;
     return step;
 }

@@ -9,7 +9,7 @@
 struct vm {
     const char *name, *device;
     uint32_t devices;
-    double link_gbits;  /* each way, between hosts; 0: the vendor does not say */
+    double link_gbits; /* each way, between hosts; 0: the vendor does not say */
     double inner_gbits; /* each way a device, inside; 0: one device */
 };
 

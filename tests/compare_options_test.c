@@ -112,9 +112,9 @@ static void flags_of_a_prediction_and_of_runs_do_not_mix(void **state) {
     struct compare_options compare = set(COMPARE_OPTIONS_PARAMS, "1M");
     assert_non_null(
         strstr(compare_options_wrong(&compare, true), "go with --predict"));
-    assert_non_null(strstr(compare_options_wrong(&(struct compare_options){0},
-                                                 false),
-                           "JOB.json, or --predict"));
+    assert_non_null(
+        strstr(compare_options_wrong(&(struct compare_options){0}, false),
+               "JOB.json, or --predict"));
     take(&compare, COMPARE_OPTIONS_PREDICT, NULL);
     assert_non_null(
         strstr(compare_options_wrong(&compare, false), "--link-gbits, or"));

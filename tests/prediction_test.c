@@ -81,7 +81,8 @@ static void programs_get_one_object(void **state) {
     assert_true(fabs(number(ps, "speed_up") - 4.54) < 0.01);
     assert_true(number(json_object_get(ps, "busy_seconds"), "compute") == 0.12);
     assert_true(number(json_object_get(object, "crossover"), "ps") == 5);
-    assert_true(json_is_null(json_object_get(object, "inner_bytes_per_second")));
+    assert_true(
+        json_is_null(json_object_get(object, "inner_bytes_per_second")));
     json_decref(object);
     free(text);
 }

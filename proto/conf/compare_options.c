@@ -189,9 +189,9 @@ bool compare_options_set(struct compare_options *compare,
                          char *problem, size_t size) {
     compare->of_runs |=
         key >= COMPARE_OPTIONS_STEPS && key <= COMPARE_OPTIONS_PLOT;
-    compare->of_prediction |=
-        key >= COMPARE_OPTIONS_PARAMS && key != COMPARE_OPTIONS_LINK &&
-        key != COMPARE_OPTIONS_LATENCY;
+    compare->of_prediction |= key >= COMPARE_OPTIONS_PARAMS &&
+                              key != COMPARE_OPTIONS_LINK &&
+                              key != COMPARE_OPTIONS_LATENCY;
     if (reals[key].flag)
         return set_real(compare, &reals[key], text, problem, size);
     if (counts[key].flag)
