@@ -6,6 +6,8 @@ BUILD := build$(if $(SAN),-$(SAN))
 PREFIX ?= /usr/local
 comma := ,
 Q := $(if $(V),,@)
+# As many jobs as cores, where make was not told how many.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra \
@@ -13,7 +15,7 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib 2> /dev/null) \
     $(CFLAGS)
 LIBS := -lzmq -lprotobuf-c -ljansson -llmdb -ldnnl -lgomp -lz -lxxhash \
-    -larchive -lisal -lm
+    -larchive -lisal -lm -ldl
 
 ifeq ($(SAN),address)
   CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=all \
@@ -52,7 +54,7 @@ help: ## list the targets
 
 $(BUILD)/capstan: $(PROGRAM:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS) -ldl
+	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS)
 
 $(BUILD)/libcapstan.a: $(OBJECTS)
 	@echo "ar   $@"
@@ -102,14 +104,14 @@ deps-test:
 	@deploy/deps.sh test
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
-	@$(MAKE) --no-print-directory -j"$$(nproc)" all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@deploy/demo.sh $(BUILD)/capstan
 
 # Tests find the binary in CAPSTAN, and how often to repeat what is worth
 # repeating in SOAK_COUNT: 1 in check, 10 is all that is promised.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install what tests need, build and run every test
-	@$(MAKE) --no-print-directory build-tests
+	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
 
 build-tests: all $(TESTS)

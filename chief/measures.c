@@ -210,9 +210,12 @@ static struct share largest_loss(const struct run *run, double *all) {
     double update = 0;
     struct share shares[] = {
         {"input", "data.prefetch_factor", 0},
-        {"waiting for weights (wire, ps and other trainers)",
+        {run->allreduce ? "waiting for other trainers (network, sums)"
+                        : "waiting for weights (wire, ps and other trainers)",
          run_synchronous(run)
-             ? "train_micro_batch_size_per_gpu (larger), or strategy.staleness"
+             ? run->allreduce ? "train_micro_batch_size_per_gpu (larger)"
+                              : "train_micro_batch_size_per_gpu (larger), or "
+                                "strategy.staleness"
              : "train_micro_batch_size_per_gpu (larger)",
          0},
     };
@@ -225,8 +228,9 @@ static struct share largest_loss(const struct run *run, double *all) {
     }
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         update += run->ps[i].update_s;
-    double ps =
-        update / (double)run->roster.num_ps * (double)run->roster.num_ranks;
+    double ps = run->allreduce ? 0
+                               : update / (double)run->roster.num_ps *
+                                     (double)run->roster.num_ranks;
     if (ps > shares[1].seconds / 2 && shares[1].seconds > shares[0].seconds)
         return (struct share){"ps arithmetic", "more ps in the cluster", ps};
     return shares[shares[1].seconds > shares[0].seconds];
@@ -258,7 +262,9 @@ static double bound(const struct run *run) {
         .bytes = (double)encoding_bytes(run->job->wire, run->layout->elements),
         .link_gbits = run->link_gbits,
         .synchronous = synchronous,
-        .twice = synchronous && run->job->gradient_clipping > 0,
+        .allreduce = run->allreduce,
+        .twice =
+            synchronous && !run->allreduce && run->job->gradient_clipping > 0,
     };
     return bound_steps_per_second(&given);
 }

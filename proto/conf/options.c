@@ -1,6 +1,7 @@
 #include "proto/conf/options.h"
 
 #include "proto/base/version.h"
+#include "proto/conf/wrong_flag.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -17,6 +18,8 @@ enum key {
     KEY_PS_HOSTS,
     KEY_WORKER_HOSTS,
     KEY_CHIEF_HOSTS,
+    KEY_NUM_PS,
+    KEY_LOCAL_RANK,
     KEY_SET,
     KEY_DEEPSPEED,
     KEY_JOIN_TIMEOUT,
@@ -123,8 +126,15 @@ _Static_assert(KEY_VERBOSE - KEY_SIZES == BENCH_OPTIONS_VERBOSE,
         {"worker_hosts",  KEY_WORKER_HOSTS,                                     \
          "HOST:PORT,...", 0,                                                    \
          "the workers",   1},                                                   \
-    {                                                                           \
-        "chief_hosts", KEY_CHIEF_HOSTS, "HOST:PORT", 0, "the chief", 1          \
+        {"chief_hosts", KEY_CHIEF_HOSTS, "HOST:PORT", 0, "the chief", 1},       \
+        {"num-ps",                                                              \
+         KEY_NUM_PS,                                                            \
+         "N",                                                                   \
+         0,                                                                     \
+         "under torch, MPI, Slurm: the last N ranks are ps (0)",                \
+         1},                                                                    \
+        {"local_rank", KEY_LOCAL_RANK, "N", 0, "the same as LOCAL_RANK", 1}, {  \
+        "local-rank", 0, NULL, OPTION_ALIAS, NULL, 1                            \
     }
 
 static const struct argp_option run_options[] = {
@@ -274,7 +284,8 @@ struct verb {
 static const struct verb verbs[OPTIONS_VERBS] = {
     [OPTIONS_RUN] = {"run", "[JOB.json]",
                      "Plays the role that the environment describes (flags, "
-                     "TF_CONFIG, CLUSTER_SPEC). Only the chief needs the job.",
+                     "TF_CONFIG, CLUSTER_SPEC; the ranks of torchrun, mpirun, "
+                     "srun). Only the chief needs the job.",
                      run_options, 0, 1, LOOPS},
     [OPTIONS_LOCAL] = {"local", "JOB.json",
                        "Starts a whole cluster on this machine: a chief, ps "
@@ -331,10 +342,14 @@ static error_t wrong(struct reading *reading, const char *format,
 static error_t count(struct reading *reading, const char *text,
                      unsigned *number) {
     char *end;
+    bool ps = number == &reading->options->num_ps;
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
     if (errno || *end || end == text || text[0] == '-' || value > 1024)
-        return wrong(reading, "a count from 0 to 1024, not '%s'", text);
+        return wrong(reading,
+                     ps ? "--ps takes a count from 0 to 1024, not '%s'"
+                        : "--workers takes a count from 0 to 1024, not '%s'",
+                     text);
     *number = (unsigned)value;
     return 0;
 }
@@ -452,6 +467,12 @@ static error_t flag(struct options *options, int key, const char *text) {
     case KEY_CHIEF_HOSTS:
         options->flags.chief_hosts = text;
         return 0;
+    case KEY_NUM_PS:
+        options->flags.num_ps = text;
+        return 0;
+    case KEY_LOCAL_RANK:
+        options->flags.local_rank = text;
+        return 0;
     case KEY_DEEPSPEED:
         options->deepspeed = text;
         return 0;
@@ -480,6 +501,19 @@ static void show_version(struct options *options) {
     puts("capstan " VERSION_TEXT);
 }
 
+/* What was refused is the word before the next one, or among the letters of
+ * that one. */
+static error_t refused(struct reading *reading,
+                       const struct argp_state *state) {
+    const struct argp_option *options = reading->verb->options;
+    char text[256] = "a flag that is not known";
+    int next = state->next;
+    if (!wrong_flag(options, state->argv[next - 1], text, sizeof text) &&
+        next < state->argc)
+        wrong_flag(options, state->argv[next], text, sizeof text);
+    return wrong(reading, "%s", text);
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
     struct reading *reading = state->input;
     struct options *options = reading->options;
@@ -501,6 +535,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case KEY_LINK:
         return gbits(reading, text);
     case KEY_PS:
+        options->ps_given = true;
         return count(reading, text, &options->num_ps);
     case KEY_WORKERS:
         return count(reading, text, &options->num_workers);
@@ -508,6 +543,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return step(reading, text);
     case ARGP_KEY_ARG:
         return argument(reading, text);
+    case ARGP_KEY_ERROR:
+        return reading->status ? 0 : refused(reading, state);
     default:
         break;
     }
@@ -519,11 +556,27 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     return known == ARGP_ERR_UNKNOWN ? flag(options, key, text) : known;
 }
 
+/* TEXT in lines of 80 columns, each after INDENT blanks. */
+static void show_paragraph(FILE *out, const char *text, size_t indent) {
+    const size_t width = 80 - indent;
+    while (strlen(text) > width) {
+        size_t length = width;
+        while (length > 1 && text[length] != ' ')
+            length--;
+        fprintf(out, "%*s%.*s\n", (int)indent, "", (int)length, text);
+        text += length + strspn(text + length, " ");
+    }
+    fprintf(out, "%*s%s\n", (int)indent, "", text);
+}
+
 static void show_verbs(FILE *out) {
     fprintf(out, "Usage: capstan VERB ...\n\n");
-    for (int v = 0; v < OPTIONS_VERBS; v++)
-        fprintf(out, "  capstan %s %s\n        %s\n", verbs[v].name,
-                verbs[v].arguments, verbs[v].text);
+    for (int v = 0; v < OPTIONS_VERBS; v++) {
+        const struct verb *verb = &verbs[v];
+        fprintf(out, "  capstan %s%s%s\n", verb->name,
+                *verb->arguments ? " " : "", verb->arguments);
+        show_paragraph(out, verb->text, 8);
+    }
     fprintf(out,
             "\n`capstan VERB --help` shows a verb's flags, `capstan --version` "
             "the release.\n");
@@ -573,8 +626,9 @@ static enum status read_verb(struct options *options, const struct verb *verb,
              verb->after ? verb->after : "");
     snprintf(name, sizeof name, "capstan %s", verb->name);
     argv[0] = name;
-    error_t error = argp_parse(&argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP,
-                               NULL, &reading);
+    error_t error =
+        argp_parse(&argp, argc, argv,
+                   ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS, NULL, &reading);
     argv[0] = NULL;
     if (reading.status || options->shown)
         return reading.status;

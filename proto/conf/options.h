@@ -38,6 +38,7 @@ struct options {
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */
     unsigned num_ps, num_workers; /* local, bench */
+    bool ps_given;                /* --ps, else num_ps is 1 */
     struct bench_options bench;
     struct simulate_options simulate;
     struct compare_options compare;
