@@ -371,6 +371,8 @@ static enum status serve(struct ps *ps, struct failure *why) {
         status = serve_frame(ps, &frame, why);
         tell_step(ps);
     }
+    if (ps->service)
+        service_flush(ps->service);
     while (link_stranger(ps->link, text, sizeof text))
         log_warning(ps->settings->log, "a stranger on port %u %s",
                     link_port(ps->link), text);

@@ -78,7 +78,8 @@ static void write_command(const struct bench *bench, const struct run_case *one,
         snprintf(start, sizeof start, "tests/net/cluster.sh %d %d %dmbit %s",
                  one->ps, one->workers, LINK_MBITS, bench->folder);
     else
-        snprintf(start, sizeof start, "%s local --ps %d --workers %d",
+        snprintf(start, sizeof start,
+                 "%s local --lane tcp --ps %d --workers %d",
                  program ? program : "build/capstan", one->ps, one->workers);
     snprintf(command, size,
              "%s %s --set strategy.staleness=%s --json 2>%s/log || "
