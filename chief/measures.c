@@ -1,6 +1,7 @@
 #include "chief/measures.h"
 
 #include "chief/bound.h"
+#include "chief/causes.h"
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
@@ -292,6 +293,7 @@ static void print_json(const struct run *run, uint64_t step) {
     set_real(object, "link_gbits", run->link_gbits > 0 ? run->link_gbits : NAN);
     set_real(object, "bound_steps_per_second", bound(run));
     set_real(object, "share_of_bound", steps_per_second(run) / bound(run));
+    causes_add(object, run);
     set_real(object, "wall_seconds", time_to_seconds(time_now() - run->opened));
     json_object_set_new(object, "checkpoint",
                         run->has_saved ? json_string(run->checkpoint)

@@ -569,6 +569,7 @@ int main(void) {
         LANE_TEST(who_loses_a_young_lane_goes_by_tcp),
         LANE_TEST(who_loses_an_old_lane_to_an_end_is_told_of_the_end),
         LANE_TEST(who_is_not_answered_in_a_second_goes_by_tcp),
+        LINK_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(a_client_that_reads_nothing_is_left),
         LINK_TEST(a_known_rate_bounds_what_the_kernel_queues),

@@ -236,6 +236,7 @@ static const struct argp_option compare_options[] = {
     HELP,
     JSON,
     SET,
+    DEEPSPEED,
     {"ps", KEY_COMPARED_PS, "LIST", 0, "numbers of ps, such as 1,2 (1)", 0},
     {"workers", KEY_COMPARED_WORKERS, "LIST", 0,
      "numbers of workers, such as 1,2,4 (2)", 0},
