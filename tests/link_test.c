@@ -488,9 +488,11 @@ static void a_client_that_reads_nothing_is_left(void **state) {
 
 #define LANE_TEST(f)                                                           \
     {                                                                          \
-#f "_over_shared_memory", f, wire_fixture_setup_lane,                  \
-            wire_fixture_teardown, NULL                                        \
+        .name = #f "_over_shared_memory", .test_func = f,                      \
+        .setup_func = wire_fixture_setup_lane,                                 \
+        .teardown_func = wire_fixture_teardown                                 \
     }
+
 /* What the kernel queues for the connections of PORT in this process, their
  * sums by side. */
 static void kernel_buffers(uint16_t port, int *server, int *client) {
