@@ -85,12 +85,24 @@ static void cancelling_ends_waits_now_and_later(void **state) {
     mark_close(&mark);
 }
 
+static void an_end_leaves_what_is_reached(void **state) {
+    struct echo one;
+    (void)state;
+    open_echo(&one, 3);
+    mark_raise(&one.asked, 2);
+    mark_end(&one.asked);
+    close_echo(&one);
+    assert_true(one.ended);
+    assert_int_equal(one.plain, 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             what_was_written_before_a_raise_is_seen_after_the_wait),
         cmocka_unit_test(a_value_that_is_reached_is_not_waited_for),
         cmocka_unit_test(cancelling_ends_waits_now_and_later),
+        cmocka_unit_test(an_end_leaves_what_is_reached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,8 @@ static void begin_round(struct reducer *reducer, uint64_t round) {
                     asks);
 }
 
-/* With clipping all is summed before anything is updated. Not *WHOLE: who
- * announces was cancelled. */
+/* With clipping all is summed before anything is updated. Not *WHOLE:
+ * no more is announced. */
 static enum status play_round(struct reducer *reducer, uint64_t round,
                               bool *whole, struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
@@ -257,7 +257,7 @@ void reducer_save(struct reducer *reducer, uint64_t round) {
 
 void reducer_save_now(struct reducer *reducer) {
     atomic_store(&reducer->finishing, true);
-    mark_cancel(&reducer->announced);
+    mark_end(&reducer->announced);
 }
 
 int reducer_descriptor(const struct reducer *reducer) {
