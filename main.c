@@ -10,7 +10,9 @@
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "verb_bench.h"
+#include "worker/collectives.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,13 +164,40 @@ static enum status verb_ckpt(const struct options *options,
     return status;
 }
 
+enum { BACKENDS = 2 };
+
+struct backend_texts {
+    char path[PATH_MAX];
+    struct failure why;
+};
+
+/* What `capstan info` says of the backend NAME; the texts are TEXTS'. */
+static struct info_plugin look_at_backend(const char *name,
+                                          struct backend_texts *texts) {
+    const struct collective_ops *ops;
+    collectives_path(texts->path, name);
+    enum status status = collectives_load(&ops, texts->path, &texts->why);
+    struct info_plugin plugin = {.name = name, .path = texts->path};
+    if (!status) {
+        plugin.version = ops->version;
+        status = ops->check(&texts->why);
+    }
+    if (status)
+        plugin.reason = texts->why.text;
+    return plugin;
+}
+
 static enum status verb_info(const struct options *options,
                              struct failure *why) {
     struct process_choices choices;
     enum status status = process_choose(&choices, options, why);
-    if (!status)
-        info_print(stdout, options->json, choices.loops);
-    return status;
+    if (status)
+        return status;
+    struct backend_texts texts[BACKENDS] = {0};
+    const struct info_plugin backends[BACKENDS] = {
+        look_at_backend("gloo", &texts[0]), look_at_backend("nccl", &texts[1])};
+    info_print(stdout, options->json, choices.loops, backends, BACKENDS);
+    return STATUS_OK;
 }
 
 int main(int argc, char **argv) {

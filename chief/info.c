@@ -7,7 +7,6 @@
 #include <google/protobuf-c/protobuf-c.h>
 #include <isa-l.h>
 #include <jansson.h>
-#include <limits.h>
 #include <lmdb.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -50,22 +49,23 @@ static json_t *describe_cpu(const struct rule_loops *loops) {
                      rule_variant_name(loops));
 }
 
-/* Plugins lie beside the binary. */
-static json_t *describe_plugin(const char *name) {
-    char folder[PATH_MAX], path[PATH_MAX + 64], reason[2 * PATH_MAX] = "";
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    folder[length > 0 ? length : 0] = 0;
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        *slash = 0;
-    snprintf(path, sizeof path, "%s/capstan-%s.so", folder, name);
-    bool there = access(path, R_OK) == 0;
-    if (there)
-        return json_pack("{s:s, s:b, s:s}", "name", name, "available", 1,
-                         "plugin", path);
-    snprintf(reason, sizeof reason, "not in this build: there is no %s", path);
-    return json_pack("{s:s, s:b, s:s}", "name", name, "available", 0, "reason",
-                     reason);
+static json_t *describe_plugin(const struct info_plugin *plugin) {
+    json_t *told =
+        json_pack("{s:s, s:b, s:s*}", "name", plugin->name, "available",
+                  !plugin->reason, "version", plugin->version);
+    if (plugin->version)
+        json_object_set_new(told, "plugin", json_string(plugin->path));
+    if (plugin->reason)
+        json_object_set_new(told, "reason", json_string(plugin->reason));
+    return told;
+}
+
+static json_t *describe_plugins(const struct info_plugin *plugins,
+                                size_t count) {
+    json_t *all = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(all, describe_plugin(&plugins[i]));
+    return all;
 }
 
 static json_t *numbers(int major, int minor, int patch) {
@@ -103,12 +103,14 @@ static json_t *describe_libraries(void) {
     return all;
 }
 
-static json_t *describe(const struct rule_loops *loops) {
-    return json_pack("{s:s, s:[o, o], s:[o, o], s:o}", "version", VERSION_TEXT,
-                     "devices", describe_cpu(loops), describe_plugin("cuda"),
-                     "collectives", describe_plugin("gloo"),
-                     describe_plugin("nccl"), "libraries",
-                     describe_libraries());
+static json_t *describe(const struct rule_loops *loops,
+                        const struct info_plugin *collectives, size_t count) {
+    static const struct info_plugin cuda = {
+        .name = "cuda", .reason = "not in this build: models run on the CPU"};
+    return json_pack("{s:s, s:[o, o], s:o, s:o}", "version", VERSION_TEXT,
+                     "devices", describe_cpu(loops), describe_plugin(&cuda),
+                     "collectives", describe_plugins(collectives, count),
+                     "libraries", describe_libraries());
 }
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -129,7 +131,11 @@ static void print_parts(const char *title, const json_t *parts, FILE *to) {
                     json_integer_value(json_object_get(part, "cores")),
                     text_of(part, "update_rules"));
         else
-            fprintf(to, "%s%s\n", text_of(part, "plugin"),
+            fprintf(to, "%s%s%s\n", text_of(part, "version"),
+                    json_object_get(part, "version") &&
+                            json_object_get(part, "reason")
+                        ? ", "
+                        : "",
                     text_of(part, "reason"));
     }
 }
@@ -146,8 +152,9 @@ static void print_lines(const json_t *info, FILE *to) {
     }
 }
 
-void info_print(FILE *to, bool json, const struct rule_loops *loops) {
-    json_t *info = describe(loops);
+void info_print(FILE *to, bool json, const struct rule_loops *loops,
+                const struct info_plugin *collectives, size_t count) {
+    json_t *info = describe(loops, collectives, count);
     if (json) {
         json_dumpf(info, to, JSON_COMPACT);
         fputc('\n', to);
