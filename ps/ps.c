@@ -64,6 +64,8 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         .device = "cpu",
         .chief_inside = settings->chief_inside,
         .chief = settings->chief,
+        .chief_ports = settings->chief_ports,
+        .key = settings->key,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&ps->member, &member, why);

@@ -735,14 +735,16 @@ static void once_finished_weights_have_all_that_is_counted(void **state) {
 
 #define BF16_TEST(f)                                                           \
     {                                                                          \
-#f ", bf16", f, service_fixture_setup_bf16, service_fixture_teardown,  \
-            NULL                                                               \
+        .name = #f ", bf16", .test_func = f,                                   \
+        .setup_func = service_fixture_setup_bf16,                              \
+        .teardown_func = service_fixture_teardown                              \
     }
 
 #define THREADS_TEST(f)                                                        \
     {                                                                          \
-#f ", 3 threads", f, service_fixture_setup_threads,                    \
-            service_fixture_teardown, NULL                                     \
+        .name = #f ", 3 threads", .test_func = f,                              \
+        .setup_func = service_fixture_setup_threads,                           \
+        .teardown_func = service_fixture_teardown                              \
     }
 
 int main(void) {

@@ -45,6 +45,7 @@ static void configure(void *socket, const struct link_settings *settings) {
     set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
     set_int(socket, ZMQ_IMMEDIATE, 1);
     set_int(socket, ZMQ_IPV6, 1);
+    zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "capstan", strlen("capstan"));
 }
 
 static void watch(struct link *link, int events) {

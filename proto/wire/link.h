@@ -129,6 +129,10 @@ bool link_view(struct link *link, struct link_frame *frame);
 /* Has FRAME come over TCP from this very host (network namespace)? */
 bool link_is_near(struct link_frame *frame);
 
+/* Writes the numeric host that FRAME came from over TCP; false, and "", when it
+ * came another way. */
+bool link_peer_host(struct link_frame *frame, char *text, size_t size);
+
 /* Lets FRAME's memory go. */
 void link_release(struct link_frame *frame);
 
