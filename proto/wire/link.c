@@ -12,7 +12,7 @@
 enum { IDENTITY = 5, SKIPPED_A_TURN = 256 };
 enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
 enum { LOOKS = 32 };        /* at the rings before one at the clock */
-static const int64_t LINGER = 50 * TIME_US, TCP_LINGER = 100 * TIME_US;
+static const int64_t LINGER = 50 * TIME_US, TCP_LINGER = 200 * TIME_US;
 #define NUMBERS (UINT32_C(1) << 30)
 
 _Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
