@@ -96,6 +96,8 @@ void link_close(struct link **where) {
         zmq_socket_monitor(link->socket, NULL, 0);
         zmq_close(link->monitor);
     }
+    if (link->inside[0]) /* a close alone frees the name some time later */
+        zmq_unbind(link->socket, link->inside);
     zmq_close(link->socket);
     lanes_close(&link->lanes);
     free(link->spoke);
@@ -132,6 +134,7 @@ enum status link_bind_inside(struct link *link, const char *name,
     if (zmq_bind(link->socket, endpoint))
         return status_errno(why, STATUS_FAILED, zmq_errno(),
                             "cannot listen on %s", endpoint);
+    memcpy(link->inside, endpoint, sizeof endpoint);
     return STATUS_OK;
 }
 

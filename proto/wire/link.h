@@ -39,7 +39,8 @@ void link_close(struct link **link);
 enum status link_bind(struct link *link, uint16_t port,
                       struct failure *why) MUST_CHECK;
 
-/* Server and client of one process: NAME within the ZeroMQ context. */
+/* Server and client of one process: NAME within the ZeroMQ context, free again
+ * once the link is closed. */
 enum status link_bind_inside(struct link *link, const char *name,
                              struct failure *why) MUST_CHECK;
 
