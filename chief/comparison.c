@@ -391,6 +391,9 @@ enum status comparison_run(json_t **result,
     comparison->to_run =
         comparison->count * (unsigned)(options->flags->compare.repeats + 1);
     enum status status = child_open(&comparison->signals, why);
+    log_info(options->log, "%u cases, %u runs; each may take %g s",
+             comparison->count, comparison->to_run,
+             options->flags->compare.limit);
     if (!status)
         status = measure(comparison, why);
     if (go_on(comparison, status)) {
