@@ -45,7 +45,7 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help generated deps deps-test build-tests demo check unit soak bench install format lint clean
+.PHONY: all help generated deps deps-test deps-lint build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan ## build build/capstan and its plugins
 
@@ -100,8 +100,8 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 deps: ## install what is missing through apt
 	@deploy/deps.sh
 
-deps-test:
-	@deploy/deps.sh test
+deps-test deps-lint: deps-%:
+	@deploy/deps.sh $*
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
 	@$(MAKE) --no-print-directory $(JOBS) all
@@ -138,10 +138,10 @@ install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	install -m 644 $(wildcard README.md docs/*.md) $(SHARE)/doc/capstan
 	install -m 644 $(wildcard deploy/*.json) $(SHARE)/capstan/jobs
 
-format: ## lay out the source with clang-format
+format: deps-lint ## lay out the source with clang-format
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
-lint: ## check the layout, and who includes whom
+lint: deps-lint ## check the layout, and who includes whom
 	git ls-files '*.c' '*.h' | xargs clang-format -n -Werror
 	tests/lint.sh
 

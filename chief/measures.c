@@ -159,12 +159,15 @@ void measures_show(struct run *run, int64_t now) {
     if (run->phase != RUN_TRAINING || !run->began)
         return;
     uint64_t step = run_step(run);
-    if (now - run->shown_at >= SHOW_EVERY) {
-        struct run_point point = total(run);
-        if (point.samples > run->shown.samples) {
-            run->shown_loss = mean_loss(run->shown, point);
-            run->shown_rate = rate(run->shown, point);
-        }
+    struct run_point point = total(run);
+    bool turn = now - run->shown_at >= SHOW_EVERY;
+    if (turn)
+        run->shown_from = run->shown;
+    if (point.samples > run->shown_from.samples) {
+        run->shown_loss = mean_loss(run->shown_from, point);
+        run->shown_rate = rate(run->shown_from, point);
+    }
+    if (turn) {
         run->shown = point;
         run->shown_at = now;
         write_metrics(run, step);

@@ -221,7 +221,7 @@ static void say_plan(const struct run *run) {
     char where[64];
     snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
              run->roster.num_ps);
-    log_info(run->log, "%u parameters, %llu values %s%s; steps %llu to %llu",
+    log_info(run->log, "%u tensors, %llu values %s%s; steps %llu to %llu",
              run->layout->num_parameters,
              (unsigned long long)run->layout->elements,
              run->allreduce ? "on every trainer" : "in ",

@@ -138,9 +138,12 @@ struct run {
     double *square_sums; /* [num_blocks]: of the round being clipped */
     uint32_t sums_heard;
 
-    struct run_point epoch_start, shown;
-    int64_t shown_at;
-    bool began; /* a trainer has taken a step */
+    struct run_point epoch_start;
+    struct run_point shown_from, shown; /* loss and rate that are shown count
+                                           from the first, the next ones from
+                                           the second */
+    int64_t shown_at;                   /* the second is of this time */
+    bool began;                         /* a trainer has taken a step */
     int64_t said_waiting, said_slow;
     double shown_rate, shown_loss, epoch_loss;
     struct progress progress;

@@ -98,6 +98,8 @@ static enum status begin(struct collective *group, const char *call,
                          float *data, size_t count, struct failure *why) {
     struct collective_fixture *fixture = group->fixture;
     uint32_t rank = group->rank;
+    if (fixture->called)
+        fixture->called(fixture->context, rank, call, count);
     pthread_mutex_lock(&fixture->mutex);
     fixture->ranks[rank].call = call;
     fixture->ranks[rank].data = data;

@@ -34,7 +34,11 @@ struct collective_fixture {
     } ranks[COLLECTIVE_FIXTURE_RANKS];
     enum collective_fault fault; /* of fault_rank's call number fault_call, */
     uint32_t fault_rank, fault_call; /* opening is number 0 */
-    bool differ;                     /* ranks have not called the same */
+    /* At each call, before the others are met; NULL: not wanted. */
+    void (*called)(void *context, uint32_t rank, const char *call,
+                   size_t count);
+    void *context;
+    bool differ; /* ranks have not called the same */
 };
 
 extern const struct collective_ops collective_fixture_ops;

@@ -75,7 +75,9 @@ struct fixture {
     struct plan plan;
     struct buffer *weights;
     uint64_t offsets[3];
+    unsigned opened;
     struct keeper *keeper;
+    char inside[32]; /* another name each time: closing takes a moment */
     const struct reducer_keeper *calls;
     float *tensors[3];
 };
@@ -124,6 +126,8 @@ static int leave(void **state) {
 }
 
 static void open_keeper(struct fixture *fixture) {
+    snprintf(fixture->inside, sizeof fixture->inside, "keeper-%u",
+             fixture->opened++);
     const struct keeper_rounds rounds = {NULL, round_of, save, save_now};
     struct failure why;
     struct keeper_settings settings = {
@@ -135,7 +139,7 @@ static void open_keeper(struct fixture *fixture) {
         .job = &fixture->job,
         .plan = &fixture->plan,
         .chief = CHIEF,
-        .inside = "keeper",
+        .inside = fixture->inside,
         .weights = fixture->weights,
         .offsets = fixture->offsets,
     };

@@ -488,9 +488,11 @@ static void a_client_that_reads_nothing_is_left(void **state) {
 
 #define LANE_TEST(f)                                                           \
     {                                                                          \
-#f "_over_shared_memory", f, wire_fixture_setup_lane,                  \
-            wire_fixture_teardown, NULL                                        \
+        .name = #f "_over_shared_memory", .test_func = f,                      \
+        .setup_func = wire_fixture_setup_lane,                                 \
+        .teardown_func = wire_fixture_teardown                                 \
     }
+
 /* What the kernel queues for the connections of PORT in this process, their
  * sums by side. */
 static void kernel_buffers(uint16_t port, int *server, int *client) {
@@ -567,6 +569,7 @@ int main(void) {
         LANE_TEST(who_loses_a_young_lane_goes_by_tcp),
         LANE_TEST(who_loses_an_old_lane_to_an_end_is_told_of_the_end),
         LANE_TEST(who_is_not_answered_in_a_second_goes_by_tcp),
+        LINK_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(a_client_that_reads_nothing_is_left),
         LINK_TEST(a_known_rate_bounds_what_the_kernel_queues),

@@ -15,6 +15,10 @@
 #include <string.h>
 #include <time.h>
 
+const struct optimizer reducer_fixture_sgd = {.type = OPTIMIZER_SGD};
+const struct optimizer reducer_fixture_adam = {
+    .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+
 /* Where block B begins in a model. */
 static uint64_t place_of(const struct reducer_play *play, uint32_t b) {
     uint64_t place = 0;
@@ -47,6 +51,8 @@ static enum status save(void *context, uint64_t round, uint32_t b,
     saved->saved = (b + 1) % play->layout->num_blocks;
     saved->saves += saved->saved == 0;
     saved->round = round;
+    if (saved->saved == 0)
+        sem_post(&play->handed_over);
     return STATUS_OK;
 }
 
@@ -101,8 +107,15 @@ void reducer_play_open(struct reducer_play *play, uint32_t ranks,
     reducer_model_open(&play->loaded, play);
     collective_fixture_open(&play->meeting, ranks);
     sem_init(&play->over, 0, 0);
+    sem_init(&play->handed_over, 0, 0);
     play->store.context = &play->meeting;
     play->keeper = (struct reducer_keeper){play, load, save, pause};
+}
+
+void reducer_play_open_usual(struct reducer_play *play, uint32_t ranks) {
+    static const uint32_t shapes[] = {1025, 7, 255, 1, 40000, 1025};
+    reducer_play_open(play, ranks, shapes, sizeof shapes / sizeof *shapes,
+                      &reducer_fixture_adam, 0.01);
 }
 
 void reducer_play_close(struct reducer_play *play) {
@@ -112,6 +125,7 @@ void reducer_play_close(struct reducer_play *play) {
     }
     collective_fixture_close(&play->meeting);
     sem_destroy(&play->over);
+    sem_destroy(&play->handed_over);
     reducer_model_close(&play->saved);
     reducer_model_close(&play->loaded);
     layout_free(&play->layout);
@@ -136,30 +150,33 @@ static bool wait_all(struct reducer_rank *rank) {
 
 /* Parameters are announced one by one, but for every third, which waits for the
  * next one. */
-static void announce_all(struct reducer_rank *rank, uint64_t round) {
+static bool announce_all(struct reducer_rank *rank, uint64_t round) {
     uint32_t count = rank->play->layout->num_parameters, unsaid = 0;
     for (uint32_t p = count; p-- > 0;) {
+        atomic_store(&rank->left, p);
         unsaid++;
         if (p % 3 == 1)
             continue;
         reducer_announce(rank->reducer, p, unsaid, round, false);
         unsaid = 0;
+        if (rank->play->in_steps && !reducer_wait(rank->reducer, p))
+            return false;
     }
+    return true;
 }
 
-static void train_round(struct reducer_rank *rank, uint64_t round) {
+static bool train_round(struct reducer_rank *rank, uint64_t round) {
     const struct layout *layout = rank->play->layout;
     float *gradients =
         rank->arena.gradient_of[layout->num_parameters - 1]; /* the first */
-    rank->round = round;
     if (is_empty(rank->play, rank->rank, round)) {
         for (uint64_t i = 0; i < layout->elements; i++)
             gradients[i] = NAN;
         reducer_announce(rank->reducer, 0, layout->num_parameters, round, true);
-        return;
+        return true;
     }
     reducer_play_gradient(rank->rank, round, gradients, layout->elements);
-    announce_all(rank, round);
+    return announce_all(rank, round);
 }
 
 static void *train(void *argument) {
@@ -167,10 +184,8 @@ static void *train(void *argument) {
     struct reducer_play *play = rank->play;
     bool here = wait_all(rank);
     for (uint64_t round = play->course.start + 1; here && round <= play->rounds;
-         round++) {
-        train_round(rank, round);
-        here = wait_all(rank);
-    }
+         round++)
+        here = train_round(rank, round) && wait_all(rank);
     rank->ended = !here;
     return NULL;
 }
@@ -216,14 +231,18 @@ void reducer_play_end(struct reducer_play *play) {
         pthread_join(play->rank[r].thread, NULL);
 }
 
-void reducer_play_run(struct reducer_play *play) {
-    struct failure why;
+void reducer_play_await(sem_t *semaphore) {
     struct timespec until;
-    reducer_play_begin(play);
-    reducer_play_end(play);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 60;
-    assert_int_equal(sem_timedwait(&play->over, &until), 0);
+    assert_int_equal(sem_timedwait(semaphore, &until), 0);
+}
+
+void reducer_play_run(struct reducer_play *play) {
+    struct failure why;
+    reducer_play_begin(play);
+    reducer_play_end(play);
+    reducer_play_await(&play->over);
     for (uint32_t r = 0; r < play->ranks; r++) {
         if (reducer_failed(play->rank[r].reducer, &why))
             fail_msg("rank %u: %s", r, why.text);
@@ -307,4 +326,32 @@ void reducer_play_alone(struct reducer_play *play,
          round++)
         update_alone(play, round, model, gradients);
     free(gradients);
+}
+
+void reducer_play_expect_weights(const struct reducer_play *play,
+                                 const struct reducer_model *model) {
+    size_t bytes = play->layout->elements * sizeof(float);
+    for (uint32_t r = 0; r < play->ranks; r++)
+        assert_memory_equal(reducer_play_weights(play, r), model->tensors[0],
+                            bytes);
+}
+
+void reducer_play_expect_model(const struct reducer_play *play,
+                               const struct reducer_model *found,
+                               const struct reducer_model *expected) {
+    for (unsigned t = 0; t <= rule_slots(&play->job.optimizer); t++)
+        assert_memory_equal(found->tensors[t], expected->tensors[t],
+                            play->layout->elements * sizeof(float));
+}
+
+void reducer_play_run_and_compare(struct reducer_play *play) {
+    struct reducer_model alone;
+    play->course.checkpoints = true;
+    reducer_model_open(&alone, play);
+    reducer_play_alone(play, &alone);
+    reducer_play_run(play);
+    reducer_play_expect_weights(play, &alone);
+    assert_int_equal(play->saved.round, play->rounds);
+    reducer_play_expect_model(play, &play->saved, &alone);
+    reducer_model_close(&alone);
 }

@@ -8,6 +8,7 @@
 #include "worker/reducer.h"
 
 #include <semaphore.h>
+#include <stdatomic.h>
 
 enum { REDUCER_FIXTURE_TENSORS = 1 + RULE_MAX_SLOTS };
 
@@ -23,6 +24,8 @@ struct reducer_model {
     uint32_t fail_save;
 };
 
+extern const struct optimizer reducer_fixture_sgd, reducer_fixture_adam;
+
 struct reducer_play;
 
 struct reducer_rank {
@@ -31,8 +34,8 @@ struct reducer_rank {
     struct arena arena;
     struct reducer *reducer;
     pthread_t thread;
-    bool ended;     /* a wait said that there is no more training */
-    uint64_t round; /* the last one announced */
+    bool ended;       /* a wait said that there is no more training */
+    atomic_uint left; /* parameters of the round not announced yet */
 };
 
 /* What is trained, and how; set by the test before it begins. */
@@ -42,6 +45,7 @@ struct reducer_play {
     struct job job;
     struct rounds course;
     bool loads;
+    bool in_steps; /* each announced parameter is waited for at once */
     double timeout;
     /* Is RANK's contribution to ROUND empty? NULL: none is. */
     bool (*empty)(uint32_t rank, uint64_t round);
@@ -53,6 +57,7 @@ struct reducer_play {
     struct collective_store store;
     struct collective_fixture meeting;
     struct reducer_keeper keeper;
+    sem_t handed_over; /* posted at each whole save */
     sem_t over; /* rank 0's reducer is behind the last round, and its save */
     struct reducer_model saved, loaded;
     struct reducer_rank rank[COLLECTIVE_FIXTURE_RANKS];
@@ -63,6 +68,10 @@ struct reducer_play {
 void reducer_play_open(struct reducer_play *play, uint32_t ranks,
                        const uint32_t *elements, uint32_t count,
                        const struct optimizer *rule, double rate);
+
+/* The same with usual parameters: small, odd, of several blocks; by Adam. */
+void reducer_play_open_usual(struct reducer_play *play, uint32_t ranks);
+
 void reducer_play_close(struct reducer_play *play);
 
 /* Opens all reducers and their compute threads, which train all rounds. */
@@ -71,8 +80,24 @@ void reducer_play_begin(struct reducer_play *play);
 /* Waits until all have trained, or could not. */
 void reducer_play_end(struct reducer_play *play);
 
+/* Waits for SEMAPHORE, for a minute at most. */
+void reducer_play_await(sem_t *semaphore);
+
 /* Both, for a run that has to succeed. */
 void reducer_play_run(struct reducer_play *play);
+
+/* A run, its checkpoint with it, that has to end in what one process makes of
+ * all gradients, to the bit. */
+void reducer_play_run_and_compare(struct reducer_play *play);
+
+/* Every rank has the weights of MODEL, to the bit. */
+void reducer_play_expect_weights(const struct reducer_play *play,
+                                 const struct reducer_model *model);
+
+/* FOUND is EXPECTED, weights and state, to the bit. */
+void reducer_play_expect_model(const struct reducer_play *play,
+                               const struct reducer_model *found,
+                               const struct reducer_model *expected);
 
 /* RANK's gradient of ROUND: all elements in arena order. */
 void reducer_play_gradient(uint32_t rank, uint64_t round, float *floats,

@@ -20,18 +20,30 @@ void mark_raise(struct mark *mark, uint64_t value) {
     pthread_mutex_unlock(&mark->mutex);
 }
 
+/* The mutex is held. */
+static bool is_awaited(const struct mark *mark, uint64_t value) {
+    return mark->value < value && !mark->ended && !mark->cancelled;
+}
+
 bool mark_await(struct mark *mark, uint64_t value, int64_t *waited) {
     pthread_mutex_lock(&mark->mutex);
-    if (mark->value < value && !mark->cancelled) {
+    if (is_awaited(mark, value)) {
         int64_t start = time_now();
-        while (mark->value < value && !mark->cancelled)
+        while (is_awaited(mark, value))
             pthread_cond_wait(&mark->raised, &mark->mutex);
         if (waited)
             *waited += time_now() - start;
     }
-    bool here = !mark->cancelled;
+    bool here = mark->value >= value && !mark->cancelled;
     pthread_mutex_unlock(&mark->mutex);
     return here;
+}
+
+void mark_end(struct mark *mark) {
+    pthread_mutex_lock(&mark->mutex);
+    mark->ended = true;
+    pthread_cond_broadcast(&mark->raised);
+    pthread_mutex_unlock(&mark->mutex);
 }
 
 void mark_cancel(struct mark *mark) {

@@ -10,7 +10,7 @@ struct mark {
     pthread_mutex_t mutex;
     pthread_cond_t raised;
     uint64_t value;
-    bool cancelled;
+    bool ended, cancelled;
 };
 
 /* From 0 on. */
@@ -24,9 +24,12 @@ void mark_close(struct mark *mark);
 void mark_raise(struct mark *mark, uint64_t value);
 
 /* Waits until the mark is at VALUE or above. *WAITED (may be NULL) grows by the
- * nanoseconds it took, when it was not there yet. False when it was cancelled:
- * at once, whatever the mark is. */
+ * nanoseconds it took, when it was not there yet. False when it has ended below
+ * VALUE, or was cancelled: then at once, whatever the mark is. */
 bool mark_await(struct mark *mark, uint64_t value, int64_t *waited);
+
+/* It rises no more; from any thread. */
+void mark_end(struct mark *mark);
 
 /* Ends all waits, from any thread. */
 void mark_cancel(struct mark *mark);

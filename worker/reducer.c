@@ -20,7 +20,7 @@ struct reducer {
     pthread_t thread;
     uint32_t num_parameters;
     struct mark announced, updated;
-    bool empty[2]; /* of the last rounds announced, by clock */
+    bool empty[2]; /* the last rounds begun, by clock */
     uint64_t last; /* `announced`, of the compute thread alone */
     atomic_int_least64_t waited;
     atomic_uint_least64_t save; /* the round to save, 0: none */
@@ -68,12 +68,14 @@ static void begin_round(struct reducer *reducer, uint64_t round) {
                     asks);
 }
 
-/* With clipping all is summed before anything is updated. */
+/* With clipping all is summed before anything is updated. Not *WHOLE:
+ * no more is announced. */
 static enum status play_round(struct reducer *reducer, uint64_t round,
-                              struct failure *why) {
+                              bool *whole, struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
     bool clips = reducer->settings.job->gradient_clipping > 0;
     enum status status = STATUS_OK;
+    *whole = false;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
         if (!mark_await(&reducer->announced, awaited(reducer, round, i), NULL))
             return STATUS_OK;
@@ -87,15 +89,23 @@ static enum status play_round(struct reducer *reducer, uint64_t round,
         status = reduction_clip(reduction, why);
     for (uint32_t i = 0; !status && clips && i < reduction->num_buckets; i++)
         status = update(reducer, i, why);
+    *whole = !status;
     return status;
 }
 
+static bool goes_on(const struct reducer *reducer) {
+    return !atomic_load(&reducer->cancelled) &&
+           !atomic_load(&reducer->finishing);
+}
+
+/* A save is all ranks': whoever hears that no round follows does not leave out
+ * what others are at already. */
 static enum status end_round(struct reducer *reducer, struct failure *why) {
     const struct reducer_keeper *keeper = reducer->settings.keeper;
     enum status status = STATUS_OK;
     if (reduction_saves(&reducer->reduction))
         status = keeping_save(&reducer->keeping, why);
-    if (!status && keeper && keeper->pause)
+    if (!status && keeper && keeper->pause && goes_on(reducer))
         keeper->pause(keeper->context, reducer->reduction.round);
     return status;
 }
@@ -122,19 +132,15 @@ static void fail(struct reducer *reducer, const struct failure *why) {
     mark_cancel(&reducer->updated);
 }
 
-static bool goes_on(const struct reducer *reducer) {
-    return !atomic_load(&reducer->cancelled) &&
-           !atomic_load(&reducer->finishing);
-}
-
 static void *run(void *argument) {
     struct reducer *reducer = argument;
     struct failure why;
     uint64_t round = reducer->settings.rounds->start;
     enum status status = begin(reducer, &why);
-    while (!status && goes_on(reducer)) {
-        status = play_round(reducer, ++round, &why);
-        if (!status && goes_on(reducer))
+    bool whole = true;
+    while (!status && whole && !atomic_load(&reducer->cancelled)) {
+        status = play_round(reducer, ++round, &whole, &why);
+        if (whole && !atomic_load(&reducer->cancelled))
             status = end_round(reducer, &why);
     }
     if (!status && !atomic_load(&reducer->cancelled))
@@ -251,7 +257,7 @@ void reducer_save(struct reducer *reducer, uint64_t round) {
 
 void reducer_save_now(struct reducer *reducer) {
     atomic_store(&reducer->finishing, true);
-    mark_cancel(&reducer->announced);
+    mark_end(&reducer->announced);
 }
 
 int reducer_descriptor(const struct reducer *reducer) {
