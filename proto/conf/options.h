@@ -5,6 +5,7 @@
 #include "proto/base/status.h"
 #include "proto/conf/bench_options.h"
 #include "proto/conf/cluster.h"
+#include "proto/conf/launch_options.h"
 #include "proto/conf/simulate_options.h"
 
 #include <stdbool.h>
@@ -15,6 +16,7 @@ enum { OPTIONS_MAX_SETS = 256 };
 enum options_verb {
     OPTIONS_RUN,
     OPTIONS_LOCAL,
+    OPTIONS_LAUNCH,
     OPTIONS_CLUSTER,
     OPTIONS_CKPT,
     OPTIONS_INFO,
@@ -35,9 +37,12 @@ struct options {
     const char *checkpoint_dir;
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */
-    unsigned num_ps, num_workers; /* local, bench */
+    unsigned num_ps, num_workers;         /* local, bench */
+    bool has_counts;                      /* one of these two was given */
+    const char *distribution, *instances; /* local; NULL: not given */
     struct bench_options bench;
     struct simulate_options simulate;
+    struct launch_flags launch;
     char *const *words; /* what follows the verb, NULL-ended */
     const char *action, *dir, *out, *format; /* ckpt */
     bool has_step, with_state;
