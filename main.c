@@ -2,6 +2,7 @@
 #include "chief/ckpt.h"
 #include "chief/info.h"
 #include "chief/launch.h"
+#include "chief/node_launch.h"
 #include "chief/strategy.h"
 #include "process.h"
 #include "proto/base/log.h"
@@ -88,8 +89,9 @@ static unsigned local_ps(const struct options *options, const struct job *job) {
 }
 
 /* What the chief would refuse is said before anything is started. */
-static enum status check_local(const struct options *options, struct job **job,
-                               struct failure *why) {
+static enum status check_local(const struct options *options,
+                               const struct distribution *distribution,
+                               struct job **job, struct failure *why) {
     struct job_source source = {.path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
@@ -101,6 +103,11 @@ static enum status check_local(const struct options *options, struct job **job,
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
     struct strategy_case given = {trainers, local_ps(options, *job), false};
     struct strategy strategy;
+    if (distribution) {
+        given.num_ps = distribution_ps(distribution);
+        trainers = distribution_size(distribution) - given.num_ps;
+        given.trainers = trainers;
+    }
     status = strategy_choose(&strategy, *job, &given, NULL, why);
     return status ? status : job_solve_batch(*job, trainers, why);
 }
@@ -110,13 +117,19 @@ static enum status verb_local(const struct options *options,
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
     struct process_choices choices; /* which the processes take themselves */
     struct local_texts texts;
+    struct distribution distribution;
     struct log log;
     struct job *job = NULL;
     int code = STATUS_FAILED;
     log_open(&log, "local", -1);
     enum status status = process_choose(&choices, options, why);
+    if (!status && options->distribution)
+        status =
+            distribution_read(&distribution, options->distribution,
+                              options->instances, options->flags.num_ps, why);
     if (!status)
-        status = check_local(options, &job, why);
+        status = check_local(
+            options, options->distribution ? &distribution : NULL, &job, why);
     if (status) {
         job_free(&job);
         return status;
@@ -125,17 +138,32 @@ static enum status verb_local(const struct options *options,
         setenv("CAPSTAN_LANE", options->lane, 1);
     launch_program(program, sizeof program);
     local_arguments(options, job, arguments, &texts);
-    struct launch_options launch = {.program = program,
-                                    .num_ps = local_ps(options, job),
-                                    .num_workers = options->num_workers,
-                                    .run_arguments = arguments,
-                                    .grace = job->timeouts.grace,
-                                    .stop = job->timeouts.stop,
-                                    .log = &log};
+    struct launch_options launch = {
+        .program = program,
+        .num_ps = local_ps(options, job),
+        .num_workers = options->num_workers,
+        .distribution = options->distribution ? &distribution : NULL,
+        .run_arguments = arguments,
+        .grace = job->timeouts.grace,
+        .stop = job->timeouts.stop,
+        .log = &log};
     status = launch_run(&launch, &code, why);
     if (status)
         log_failure(&log, why);
     job_free(&job);
+    return status ? status : (enum status)code;
+}
+
+static enum status verb_launch(const struct options *options,
+                               struct failure *why) {
+    struct launch_world world;
+    struct log log;
+    int code = STATUS_FAILED;
+    log_open(&log, "launch", -1);
+    enum status status = launch_options_settle(&world, &options->launch,
+                                               process_environment, NULL, why);
+    if (!status)
+        status = node_launch_run(&options->launch, &world, &log, &code, why);
     return status ? status : (enum status)code;
 }
 
@@ -183,10 +211,10 @@ static enum status verb_info(const struct options *options,
 int main(int argc, char **argv) {
     static enum status (*const verbs[OPTIONS_VERBS])(const struct options *,
                                                      struct failure *) = {
-        [OPTIONS_RUN] = verb_run,         [OPTIONS_LOCAL] = verb_local,
-        [OPTIONS_CLUSTER] = verb_cluster, [OPTIONS_CKPT] = verb_ckpt,
-        [OPTIONS_INFO] = verb_info,       [OPTIONS_BENCH] = verb_bench,
-        [OPTIONS_COMPARE] = verb_compare,
+        [OPTIONS_RUN] = verb_run,       [OPTIONS_LOCAL] = verb_local,
+        [OPTIONS_LAUNCH] = verb_launch, [OPTIONS_CLUSTER] = verb_cluster,
+        [OPTIONS_CKPT] = verb_ckpt,     [OPTIONS_INFO] = verb_info,
+        [OPTIONS_BENCH] = verb_bench,   [OPTIONS_COMPARE] = verb_compare,
     };
     struct options options;
     struct failure why = {0};

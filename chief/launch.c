@@ -1,22 +1,18 @@
 #include "chief/launch.h"
 
+#include "chief/children.h"
 #include "chief/port.h"
+#include "chief/rank_variables.h"
 #include "proto/base/time.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum { EXIT_NOT_STARTED = 127 };
 
 /* Seconds: whom a failed chief has told of its end is about to leave; the
  * others wait for it in vain. */
@@ -27,7 +23,7 @@ struct process {
     unsigned index;
     char name[24]; /* "ps 1" */
     int holder;    /* of its port */
-    char *config;  /* its TF_CONFIG */
+    char *config;  /* its TF_CONFIG, or NULL: told by rank */
     pid_t pid;     /* 0: not running */
 };
 
@@ -44,15 +40,35 @@ struct launch {
     const struct launch_options *options;
     struct process *processes; /* the chief first */
     unsigned count, alive;
-    int signals; /* signalfd */
-    sigset_t mask_before;
-    struct sigaction child_before;
+    char num_ps[24]; /* the flag that says how many ranks are ps */
+    struct children children;
     enum stage stage;
     int64_t deadline; /* of the stage */
     double given;     /* seconds to those the chief leaves behind */
     int exit_code;    /* the chief's */
     bool misconfigured;
 };
+
+static bool by_ranks(const struct launch *launch) {
+    const struct distribution *distribution = launch->options->distribution;
+    return distribution && distribution->type != DISTRIBUTION_TENSORFLOW;
+}
+
+/* Who leads is the first. */
+static void name_distributed(struct launch *launch) {
+    unsigned workers = launch->options->distribution->workers;
+    for (unsigned i = 0; i < launch->count; i++) {
+        struct process *process = &launch->processes[i];
+        process->type = i < workers ? "worker" : "ps";
+        process->index = i < workers ? i : i - workers;
+        if (by_ranks(launch))
+            snprintf(process->name, sizeof process->name, "rank %u", i);
+        else
+            snprintf(process->name, sizeof process->name, "%s %u",
+                     process->type, process->index);
+        process->holder = -1;
+    }
+}
 
 static void name_processes(struct launch *launch) {
     unsigned num_ps = launch->options->num_ps;
@@ -91,6 +107,8 @@ static json_t *describe_cluster(struct launch *launch, struct failure *why) {
 }
 
 static enum status configure(struct launch *launch, struct failure *why) {
+    if (by_ranks(launch))
+        return STATUS_OK;
     json_t *cluster = describe_cluster(launch, why);
     if (!cluster)
         return STATUS_RETRY;
@@ -99,6 +117,8 @@ static enum status configure(struct launch *launch, struct failure *why) {
         json_t *config =
             json_pack("{s:O, s:{s:s, s:i}}", "cluster", cluster, "task", "type",
                       process->type, "index", (int)process->index);
+        if (launch->options->distribution)
+            json_object_set_new(config, "environment", json_string("cloud"));
         process->config = json_dumps(config, JSON_COMPACT);
         json_decref(config);
         if (!process->config)
@@ -123,36 +143,24 @@ static void list_ps(const struct launch *launch) {
 }
 
 /* In the child: nothing but its own task describes a cluster. */
-static void set_environment(const struct process *process) {
+static void set_environment(const struct launch *launch,
+                            const struct process *process) {
     static const char *const others[] = {
-        "CLUSTER_SPEC", "JOB_NAME",    "TASK_INDEX", "RANK",
-        "WORLD_SIZE",   "LOCAL_RANK",  "GROUP_RANK", "NODE_RANK",
-        "MASTER_ADDR",  "MASTER_PORT",
+        "TF_CONFIG",  "CLUSTER_SPEC", "JOB_NAME",   "TASK_INDEX", "RANK",
+        "WORLD_SIZE", "NODE_RANK",    "GROUP_RANK", "LOCAL_RANK",
     };
+    static const char *const starts[] = {
+        "MASTER_", "LOCAL_WORLD_", "TORCHELASTIC_", "OMPI_",
+        "PMI_",    "PMIX_",        "SLURM_",        "AZ_BATCH"};
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
         unsetenv(others[i]);
-    setenv("TF_CONFIG", process->config, 1);
-}
-
-/* In the child. A group of its own keeps the terminal's Ctrl-C from it. */
-static void detach(const struct launch *launch, const struct process *process,
-                   pid_t launcher) {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) /* it died before the line above */
-        _exit(EXIT_NOT_STARTED);
-    int nothing = open("/dev/null", O_RDONLY);
-    if (nothing >= 0)
-        dup2(nothing, STDIN_FILENO);
-    if (nothing > STDERR_FILENO)
-        close(nothing);
-    bool speaks = launch->options->workers_speak
-                      ? !strcmp(process->type, "worker")
-                      : process == launch->processes;
-    if (!speaks)
-        dup2(STDERR_FILENO, STDOUT_FILENO);
-    sigaction(SIGCHLD, &launch->child_before, NULL);
-    sigprocmask(SIG_SETMASK, &launch->mask_before, NULL);
+    for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++)
+        rank_variables_hide(starts[i]);
+    if (process->config)
+        setenv("TF_CONFIG", process->config, 1);
+    else
+        rank_variables_set(launch->options->distribution,
+                           (uint32_t)(process - launch->processes));
 }
 
 /* "capstan run", and the chief's arguments; the list is the caller's. */
@@ -163,39 +171,54 @@ static const char **run_command(const struct launch *launch, bool chief) {
     size_t count = 0;
     while (takes && extra && extra[count])
         count++;
-    const char **command = calloc(count + 3, sizeof *command);
+    const char **command = calloc(count + 4, sizeof *command);
     if (!command)
         return NULL;
     command[0] = "capstan";
     command[1] = options->verb ? options->verb : "run";
     if (count)
         memcpy(command + 2, extra, count * sizeof *command);
+    if (by_ranks(launch))
+        command[count + 2] = launch->num_ps;
     return command;
+}
+
+struct preparation {
+    const struct launch *launch;
+    const struct process *process;
+};
+
+/* In the child. */
+static void prepare(void *context) {
+    const struct preparation *preparation = context;
+    set_environment(preparation->launch, preparation->process);
+    list_ps(preparation->launch);
+}
+
+static bool speaks(const struct launch *launch, const struct process *process) {
+    return launch->options->workers_speak ? !strcmp(process->type, "worker")
+                                          : process == launch->processes;
 }
 
 static enum status start(struct launch *launch, struct process *process,
                          struct failure *why) {
-    const char *program = launch->options->program;
     const char **command = run_command(launch, process == launch->processes);
-    pid_t launcher = getpid();
-    pid_t pid = command ? fork() : -1;
-    if (pid == 0) {
-        detach(launch, process, launcher);
-        set_environment(process);
-        list_ps(launch);
-        execv(program, (char *const *)command);
-        log_error(launch->options->log, "%s: starting %s: %s", process->name,
-                  program, strerror(errno));
-        _exit(EXIT_NOT_STARTED);
-    }
-    int error = errno;
+    struct preparation preparation = {launch, process};
+    struct child_start child = {.name = process->name,
+                                .program = launch->options->program,
+                                .arguments = (char *const *)command,
+                                .speaks = speaks(launch, process),
+                                .prepare = prepare,
+                                .context = &preparation,
+                                .log = launch->options->log};
+    if (!command)
+        return status_fail(why, STATUS_RETRY, "no memory to start %s",
+                           process->name);
+    enum status status =
+        children_start(&launch->children, &child, &process->pid, why);
     free(command);
-    if (pid < 0)
-        return status_errno(why, STATUS_RETRY, error,
-                            "starting the process of %s", process->name);
-    process->pid = pid;
-    launch->alive++;
-    return STATUS_OK;
+    launch->alive += status == STATUS_OK;
+    return status;
 }
 
 static enum status start_all(struct launch *launch, struct failure *why) {
@@ -266,15 +289,6 @@ static void pass_deadline(struct launch *launch) {
     }
 }
 
-static void describe_end(char *text, size_t size, int wait_status) {
-    if (WIFSIGNALED(wait_status))
-        snprintf(text, size, "was killed by signal %d (%s)",
-                 WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
-    else
-        snprintf(text, size, "ended with exit code %d",
-                 WEXITSTATUS(wait_status));
-}
-
 /* Who ended with the run, or because of it, has told so itself. */
 static bool says_itself(int code) {
     return code == STATUS_OK || code == STATUS_FAILED || code == STATUS_RETRY;
@@ -284,9 +298,9 @@ static void note_end(struct launch *launch, struct process *process,
                      int wait_status) {
     const struct log *log = launch->options->log;
     bool killed = WIFSIGNALED(wait_status);
-    int code = killed ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+    int code = children_exit_code(wait_status);
     char end[64];
-    describe_end(end, sizeof end, wait_status);
+    children_end_text(wait_status, end, sizeof end);
     process->pid = 0;
     launch->alive--;
     if (process == launch->processes) {
@@ -300,7 +314,7 @@ static void note_end(struct launch *launch, struct process *process,
     } else if (launch->stage == RUNNING && !says_itself(code)) {
         log_warning(log, "%s %s while the chief still runs", process->name,
                     end);
-        if (code == STATUS_CONFIG || code == EXIT_NOT_STARTED) {
+        if (code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED) {
             launch->misconfigured = true;
             tell_chief(launch, SIGTERM);
         }
@@ -318,56 +332,23 @@ static void reap(struct launch *launch) {
     }
 }
 
-static void take_signal(struct launch *launch) {
-    struct signalfd_siginfo info;
-    if (read(launch->signals, &info, sizeof info) != sizeof info)
-        return;
-    if (info.ssi_signo == SIGCHLD)
+static void take_signal(struct launch *launch, int number) {
+    if (number == SIGCHLD)
         reap(launch);
     else if (launch->processes[0].pid)
-        tell_chief(launch, (int)info.ssi_signo);
+        tell_chief(launch, number);
     else
         launch->deadline = time_now(); /* someone is impatient */
 }
 
 static void supervise(struct launch *launch) {
     while (launch->alive) {
-        struct pollfd waited = {.fd = launch->signals, .events = POLLIN};
-        int timeout = time_poll_ms(time_now(), launch->deadline);
-        if (poll(&waited, 1, timeout) > 0)
-            take_signal(launch);
-        else if (time_now() >= launch->deadline)
+        int number = children_wait(&launch->children, launch->deadline);
+        if (number)
+            take_signal(launch, number);
+        else
             pass_deadline(launch);
     }
-}
-
-/* A parent that ignores SIGCHLD would have left us no child to wait for. */
-static enum status take_signals(struct launch *launch, struct failure *why) {
-    struct sigaction plain = {.sa_handler = SIG_DFL};
-    sigset_t taken;
-    sigemptyset(&taken);
-    sigaddset(&taken, SIGTERM);
-    sigaddset(&taken, SIGINT);
-    sigaddset(&taken, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &taken, &launch->mask_before);
-    sigaction(SIGCHLD, &plain, &launch->child_before);
-    launch->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (launch->signals < 0)
-        return status_errno(why, STATUS_RETRY, errno, "taking signals");
-    return STATUS_OK;
-}
-
-/* What came too late to matter is forgotten: it would end the launcher in the
- * place of its exit code. */
-static void give_signals_back(struct launch *launch) {
-    struct signalfd_siginfo late;
-    while (launch->signals >= 0 &&
-           read(launch->signals, &late, sizeof late) == sizeof late)
-        ;
-    if (launch->signals >= 0)
-        close(launch->signals);
-    sigaction(SIGCHLD, &launch->child_before, NULL);
-    sigprocmask(SIG_SETMASK, &launch->mask_before, NULL);
 }
 
 /* Those that a start which failed half-way leaves behind. */
@@ -404,12 +385,20 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
     enum status status = check_program(options->program, why);
     if (status)
         return status;
+    if (options->distribution)
+        launch.count = distribution_size(options->distribution);
+    if (by_ranks(&launch))
+        snprintf(launch.num_ps, sizeof launch.num_ps, "--num-ps=%u",
+                 options->distribution->num_ps);
     launch.processes = calloc(launch.count, sizeof *launch.processes);
     if (!launch.processes)
         return status_fail(why, STATUS_RETRY, "out of memory for %u processes",
                            launch.count);
-    name_processes(&launch);
-    status = take_signals(&launch, why);
+    if (options->distribution)
+        name_distributed(&launch);
+    else
+        name_processes(&launch);
+    status = children_open(&launch.children, NULL, 0, why);
     if (!status)
         status = configure(&launch, why);
     if (!status)
@@ -419,7 +408,7 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
     else
         supervise(&launch);
     *exit_code = launch.misconfigured ? STATUS_CONFIG : launch.exit_code;
-    give_signals_back(&launch);
+    children_close(&launch.children);
     free_processes(&launch);
     return status;
 }

@@ -6,6 +6,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/conf/distribution.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +19,8 @@ struct launch_options {
     bool workers_speak;  /* to standard output, in place of the chief */
     bool arguments_for_all;
     unsigned num_ps, num_workers;
+    const struct distribution *distribution; /* instead of these, or NULL: what
+                                                it starts, and no chief */
     char *const *run_arguments; /* the chief's, after the verb: the job's path
                                    and flags, NULL-terminated; the others get
                                    none unless arguments_for_all */
@@ -29,6 +32,9 @@ struct launch_options {
 void launch_program(char *path, size_t size);
 
 /* Starts the cluster and returns when its last process has ended.
+ *
+ * Of a distribution, worker 0 or rank 0 leads and counts as the chief below;
+ * the processes have the variables that Azure ML gives them there.
  *
  * Only the chief writes to standard output; standard input is nobody's. What
  * else describes a cluster in the environment is hidden from the processes.

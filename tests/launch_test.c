@@ -192,6 +192,109 @@ static void every_process_gets_its_own_task_of_one_cluster(void **state) {
     json_decref(cluster);
 }
 
+/* All that a process is told, in the order of the names. */
+static const char *const told =
+    "env | LC_ALL=C grep -E '_RANK=|^RANK=|^MASTER_|_SIZE=|AZ_|TF_CONFIG|SLURM|OMPI' "
+    "| LC_ALL=C sort > env-$$\n"
+    "echo \"$@\" >> env-$$\n"
+    "exit 0";
+
+static enum status launch_distribution(struct stage_set *set,
+                                       const char *text) {
+    struct distribution distribution;
+    struct launch_options options = {
+        .grace = 60, .stop = 60, .distribution = &distribution};
+    const char *num_ps = strstr(text, "tensorflow") ? NULL : "1";
+    assert_int_equal(distribution_read(&distribution, text, "2", num_ps, NULL),
+                     STATUS_OK);
+    setenv("SLURM_PROCID", "0", 1);
+    play(set, told);
+    enum status status = launch_with(set, &options);
+    unsetenv("SLURM_PROCID");
+    return status;
+}
+
+/* How many of the COUNT processes were told exactly TEXT. */
+static unsigned told_so(const struct stage_set *set, unsigned count,
+                        const char *text) {
+    glob_t found = files(set, "env-*");
+    unsigned same = 0;
+    assert_int_equal(found.gl_pathc, count);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char read[2048] = "";
+        FILE *file = fopen(found.gl_pathv[i], "r");
+        assert_non_null(file);
+        read[fread(read, 1, sizeof read - 1, file)] = 0;
+        fclose(file);
+        same += strcmp(read, text) == 0;
+    }
+    globfree(&found);
+    return same;
+}
+
+static void ranks_of_a_distribution_have_its_variables(void **state) {
+    struct stage_set *set = *state;
+    const char *torch =
+        "{\"type\": \"pytorch\", \"process_count_per_instance\": 2}";
+    assert_int_equal(launch_distribution(set, torch), STATUS_OK);
+    assert_int_equal(told_so(set, 4,
+                             "LOCAL_RANK=1\nMASTER_ADDR=127.0.0.1\n"
+                             "MASTER_PORT=6105\nNODE_RANK=1\nRANK=3\n"
+                             "WORLD_SIZE=4\nrun --num-ps=1\n"),
+                     1);
+    assert_int_equal(told_so(set, 4,
+                             "LOCAL_RANK=0\nMASTER_ADDR=127.0.0.1\n"
+                             "MASTER_PORT=6105\nNODE_RANK=0\nRANK=0\n"
+                             "WORLD_SIZE=4\nrun job.json --set seed=2 3 "
+                             "--num-ps=1\n"),
+                     1);
+}
+
+static void mpis_processes_have_theirs(void **state) {
+    struct stage_set *set = *state;
+    assert_int_equal(launch_distribution(set, "{\"type\": \"mpi\"}"),
+                     STATUS_OK);
+    assert_int_equal(told_so(set, 2,
+                             "AZ_BATCH_MASTER_NODE=127.0.0.1:6000\n"
+                             "OMPI_COMM_WORLD_LOCAL_RANK=0\n"
+                             "OMPI_COMM_WORLD_LOCAL_SIZE=1\n"
+                             "OMPI_COMM_WORLD_RANK=1\n"
+                             "OMPI_COMM_WORLD_SIZE=2\nrun --num-ps=1\n"),
+                     1);
+}
+
+/* The leader prints it: worker 0, and no chief. */
+static void tensorflows_have_a_cluster_without_a_chief(void **state) {
+    struct stage_set *set = *state;
+    struct distribution distribution;
+    struct launch_options options = {
+        .grace = 60, .stop = 60, .distribution = &distribution};
+    const char *text = "{\"type\": \"tensorflow\", \"worker_count\": 2, "
+                       "\"parameter_server_count\": 1}";
+    assert_int_equal(distribution_read(&distribution, text, "2", NULL, NULL),
+                     STATUS_OK);
+    play(set, "echo \"$TF_CONFIG\" | tee config-$$\nexit 0");
+    assert_int_equal(launch_with(set, &options), STATUS_OK);
+    assert_int_equal(count_files(set, "config-*"), 3);
+    json_t *config = json_loads(set->out, 0, NULL);
+    json_t *workers, *ps, *cluster;
+    const char *type, *environment;
+    int index;
+    assert_non_null(config);
+    assert_int_equal(json_unpack(config, "{s:o, s:s, s:{s:s, s:i}}", "cluster",
+                                 &cluster, "environment", &environment, "task",
+                                 "type", &type, "index", &index),
+                     0);
+    assert_int_equal(
+        json_unpack(cluster, "{s:o, s:o!}", "worker", &workers, "ps", &ps), 0);
+    assert_int_equal(json_array_size(workers), 2);
+    assert_int_equal(json_array_size(ps), 1);
+    assert_string_equal(environment, "cloud");
+    assert_string_equal(type, "worker");
+    assert_int_equal(index, 0);
+    json_decref(config);
+}
+
 static void the_chief_alone_gets_the_job(void **state) {
     struct stage_set *set = *state;
     char text[256] = "";
@@ -417,6 +520,9 @@ static void signals_are_as_before_afterwards(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_SET(every_process_gets_its_own_task_of_one_cluster),
+        WITH_SET(ranks_of_a_distribution_have_its_variables),
+        WITH_SET(mpis_processes_have_theirs),
+        WITH_SET(tensorflows_have_a_cluster_without_a_chief),
         WITH_SET(the_chief_alone_gets_the_job),
         WITH_SET(standard_output_is_the_chiefs_and_input_nobodys),
         WITH_SET(another_verb_gives_its_words_to_all_and_workers_speak),

@@ -20,6 +20,8 @@ enum key {
     KEY_CHIEF_HOSTS,
     KEY_NUM_PS,
     KEY_LOCAL_RANK,
+    KEY_DISTRIBUTION,
+    KEY_INSTANCES,
     KEY_SET,
     KEY_DEEPSPEED,
     KEY_JOIN_TIMEOUT,
@@ -75,6 +77,15 @@ enum key {
     KEY_INNER,
     KEY_PER_HOST,
     KEY_VM,
+    KEY_NPROC,
+    KEY_NNODES,
+    KEY_NODE_RANK,
+    KEY_ADDR,
+    KEY_PORT,
+    KEY_USE_ENV,
+    KEY_NO_PYTHON,
+    KEY_MODULE,
+    KEY_GRACE,
 };
 
 _Static_assert(KEY_VM - KEY_COMPARED_PS == COMPARE_OPTIONS_VM,
@@ -82,6 +93,9 @@ _Static_assert(KEY_VM - KEY_COMPARED_PS == COMPARE_OPTIONS_VM,
 
 _Static_assert(KEY_PLACE - KEY_SIMULATE == SIMULATE_OPTIONS_PLACE,
                "flags of a simulation in the order of their keys");
+
+_Static_assert(KEY_GRACE - KEY_NPROC == LAUNCH_OPTIONS_GRACE,
+               "flags of a launch in the order of their keys");
 
 _Static_assert(KEY_VERBOSE - KEY_SIZES == BENCH_OPTIONS_VERBOSE,
                "flags of a bench in the order of their keys");
@@ -160,9 +174,42 @@ static const struct argp_option local_options[] = {
     DEEPSPEED,
     {"ps", KEY_PS, "N", 0, "how many ps (1)", 0},
     {"workers", KEY_WORKERS, "N", 0, "how many workers (1)", 0},
+    {"distribution", KEY_DISTRIBUTION, "JSON", 0,
+     "instead: what this block of an Azure ML job starts (type tensorflow, "
+     "pytorch or mpi)",
+     0},
+    {"instances", KEY_INSTANCES, "N", 0, "of that job (1)", 0},
+    {"num-ps", KEY_NUM_PS, "N", 0,
+     "with pytorch or mpi: the last N ranks are ps (0)", 0},
     LANE,
     LINK,
     {0}};
+
+#define ALSO(name)                                                             \
+    { name, 0, NULL, OPTION_ALIAS, NULL, 0 }
+static const struct argp_option launch_options[] = {
+    HELP,
+    {"nproc_per_node", KEY_NPROC, "N", 0, "processes to start here (1)", 0},
+    ALSO("nproc-per-node"),
+    {"nnodes", KEY_NNODES, "N", 0, "nodes of the job (1)", 0},
+    {"node_rank", KEY_NODE_RANK, "N", 0, "which of them this is (0)", 0},
+    ALSO("node-rank"),
+    {"master_addr", KEY_ADDR, "HOST", 0, "where rank 0 is (127.0.0.1)", 0},
+    ALSO("master-addr"),
+    {"master_port", KEY_PORT, "PORT", 0, "its port (29500)", 0},
+    ALSO("master-port"),
+    {"use_env", KEY_USE_ENV, NULL, 0,
+     "do not put --local_rank=N behind the command: LOCAL_RANK says it", 0},
+    ALSO("use-env"),
+    {"no_python", KEY_NO_PYTHON, NULL, 0,
+     "the command is no Python script, and takes no --local_rank", 0},
+    ALSO("no-python"),
+    {"module", KEY_MODULE, NULL, 0, "the command is a module of Python", 0},
+    {NULL, 'm', NULL, OPTION_ALIAS, NULL, 0},
+    {"grace", KEY_GRACE, "SECONDS", 0,
+     "from SIGTERM to SIGKILL, when one has failed or a signal came (40)", 0},
+    {0}};
+#undef ALSO
 
 static const struct argp_option cluster_options[] = {
     HELP, JSON, CLUSTER_FLAGS, {0}};
@@ -291,6 +338,14 @@ static const struct verb verbs[OPTIONS_VERBS] = {
                        "Starts a whole cluster on this machine: a chief, ps "
                        "and workers, each a process of `capstan run`.",
                        local_options, 1, 1, LOOPS},
+    [OPTIONS_LAUNCH] =
+        {"launch", "COMMAND...",
+         "Starts the processes of one node of a job, any command, each told "
+         "its rank in the environment, as torch.distributed.launch does. Ends "
+         "all when one fails.",
+         launch_options, 1, 1,
+         "What no flag says is taken from PET_*, MASTER_ADDR, MASTER_PORT, "
+         "NODE_RANK, Open MPI's and Slurm's variables, where they are set."},
     [OPTIONS_CLUSTER] = {"cluster", "",
                          "Prints the cluster that the environment describes, "
                          "as one JSON object.",
@@ -408,6 +463,16 @@ static error_t compare_flag(struct reading *reading, int key,
     return wrong(reading, "%s", problem);
 }
 
+static error_t launch_flag(struct reading *reading, int key, const char *text) {
+    if (key == 'm')
+        key = KEY_MODULE;
+    if (key < KEY_NPROC || key > KEY_GRACE)
+        return ARGP_ERR_UNKNOWN;
+    launch_options_set(&reading->options->launch,
+                       (enum launch_options_key)(key - KEY_NPROC), text);
+    return 0;
+}
+
 static error_t lane(struct reading *reading, const char *text) {
     reading->options->lane = text;
     if (strcmp(text, "auto") && strcmp(text, "tcp"))
@@ -473,6 +538,12 @@ static error_t flag(struct options *options, int key, const char *text) {
     case KEY_LOCAL_RANK:
         options->flags.local_rank = text;
         return 0;
+    case KEY_DISTRIBUTION:
+        options->distribution = text;
+        return 0;
+    case KEY_INSTANCES:
+        options->instances = text;
+        return 0;
     case KEY_DEEPSPEED:
         options->deepspeed = text;
         return 0;
@@ -514,6 +585,14 @@ static error_t refused(struct reading *reading,
     return wrong(reading, "%s", text);
 }
 
+/* From here on every word is the command's. */
+static error_t command(struct reading *reading, struct argp_state *state) {
+    reading->num_arguments = 1;
+    reading->options->launch.command = state->argv + state->next - 1;
+    state->next = state->argc;
+    return 0;
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
     struct reading *reading = state->input;
     struct options *options = reading->options;
@@ -536,12 +615,16 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return gbits(reading, text);
     case KEY_PS:
         options->ps_given = true;
+        options->has_counts = true;
         return count(reading, text, &options->num_ps);
     case KEY_WORKERS:
+        options->has_counts = true;
         return count(reading, text, &options->num_workers);
     case KEY_STEP:
         return step(reading, text);
     case ARGP_KEY_ARG:
+        if (options->verb == OPTIONS_LAUNCH)
+            return command(reading, state);
         return argument(reading, text);
     case ARGP_KEY_ERROR:
         return reading->status ? 0 : refused(reading, state);
@@ -553,6 +636,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         known = simulate_flag(reading, key, text);
     if (known == ARGP_ERR_UNKNOWN)
         known = compare_flag(reading, key, text);
+    if (known == ARGP_ERR_UNKNOWN)
+        known = launch_flag(reading, key, text);
     return known == ARGP_ERR_UNKNOWN ? flag(options, key, text) : known;
 }
 
@@ -616,6 +701,21 @@ static bool check_compare(const struct options *options, struct failure *why) {
     return !wrong;
 }
 
+/* What of `capstan local` goes together. */
+static bool check_counts(const struct options *options, struct failure *why) {
+    bool distributed = options->distribution;
+    const char *wrong = NULL;
+    if (distributed && options->has_counts)
+        wrong = "--distribution says how many processes there are: leave --ps "
+                "and --workers out";
+    else if (!distributed && (options->instances || options->flags.num_ps))
+        wrong = "--instances and --num-ps go with --distribution";
+    if (wrong)
+        status_fail(why, STATUS_CONFIG,
+                    "%s; `capstan local --help` shows what there is", wrong);
+    return !wrong;
+}
+
 static enum status read_verb(struct options *options, const struct verb *verb,
                              int argc, char **argv, struct failure *why) {
     struct reading reading = {.options = options, .verb = verb, .why = why};
@@ -626,9 +726,10 @@ static enum status read_verb(struct options *options, const struct verb *verb,
              verb->after ? verb->after : "");
     snprintf(name, sizeof name, "capstan %s", verb->name);
     argv[0] = name;
-    error_t error =
-        argp_parse(&argp, argc, argv,
-                   ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS, NULL, &reading);
+    unsigned order = options->verb == OPTIONS_LAUNCH ? ARGP_IN_ORDER : 0;
+    error_t error = argp_parse(
+        &argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS | order,
+        NULL, &reading);
     argv[0] = NULL;
     if (reading.status || options->shown)
         return reading.status;
@@ -639,6 +740,8 @@ static enum status read_verb(struct options *options, const struct verb *verb,
     if (options->verb == OPTIONS_BENCH && !check_bench(options, why))
         return STATUS_CONFIG;
     if (options->verb == OPTIONS_COMPARE && !check_compare(options, why))
+        return STATUS_CONFIG;
+    if (options->verb == OPTIONS_LOCAL && !check_counts(options, why))
         return STATUS_CONFIG;
     if (reading.num_arguments < verb->min_arguments)
         return status_fail(why, STATUS_CONFIG,

@@ -6,6 +6,7 @@
 #include "proto/conf/bench_options.h"
 #include "proto/conf/cluster.h"
 #include "proto/conf/compare_options.h"
+#include "proto/conf/launch_options.h"
 #include "proto/conf/simulate_options.h"
 
 #include <stdbool.h>
@@ -16,6 +17,7 @@ enum { OPTIONS_MAX_SETS = 256 };
 enum options_verb {
     OPTIONS_RUN,
     OPTIONS_LOCAL,
+    OPTIONS_LAUNCH,
     OPTIONS_CLUSTER,
     OPTIONS_CKPT,
     OPTIONS_INFO,
@@ -37,11 +39,14 @@ struct options {
     const char *checkpoint_dir;
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */
-    unsigned num_ps, num_workers; /* local, bench */
-    bool ps_given;                /* --ps, else num_ps is 1 */
+    unsigned num_ps, num_workers;         /* local, bench */
+    bool ps_given;                        /* --ps, else num_ps is 1 */
+    bool has_counts;                      /* one of these two was given */
+    const char *distribution, *instances; /* local; NULL: not given */
     struct bench_options bench;
     struct simulate_options simulate;
     struct compare_options compare;
+    struct launch_flags launch;
     char *const *words; /* what follows the verb, NULL-ended */
     const char *action, *dir, *out, *format; /* ckpt */
     bool has_step, with_state;

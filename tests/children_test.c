@@ -1,0 +1,91 @@
+#include "chief/children.h"
+
+#include "proto/base/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static const int64_t LIMIT = 20 * TIME_S;
+
+static void set_variable(void *context) {
+    setenv("TOLD", context, 1);
+}
+
+static int end_of(struct children *children, const char *script) {
+    const char *arguments[] = {"sh", "-c", script, NULL};
+    struct child_start start = {.name = "child",
+                                .program = "sh",
+                                .arguments = (char *const *)arguments,
+                                .prepare = set_variable,
+                                .context = (void *)"7"};
+    pid_t pid;
+    int wait_status = 0;
+    assert_int_equal(children_start(children, &start, &pid, NULL), STATUS_OK);
+    assert_int_equal(children_wait(children, time_now() + LIMIT), SIGCHLD);
+    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
+    return wait_status;
+}
+
+static void a_child_is_found_prepared_and_waited_for(void **state) {
+    (void)state;
+    struct children children;
+    char text[64];
+    assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
+    int end = end_of(&children, "exit $TOLD");
+    assert_int_equal(children_exit_code(end), 7);
+    children_end_text(end, text, sizeof text);
+    assert_string_equal(text, "ended with exit code 7");
+    end = end_of(&children, "kill -9 $$");
+    assert_int_equal(children_exit_code(end), 137);
+    children_end_text(end, text, sizeof text);
+    assert_string_equal(text, "was killed by signal 9 (Killed)");
+    assert_int_equal(children_exit_code(end_of(&children, "read x && exit 3")),
+                     1); /* nothing to read */
+    children_close(&children);
+}
+
+static void what_is_no_program_ends_with_its_code(void **state) {
+    (void)state;
+    struct children children;
+    const char *arguments[] = {"no-such-program", NULL};
+    struct child_start start = {.name = "child",
+                                .program = arguments[0],
+                                .arguments = (char *const *)arguments,
+                                .prepare = set_variable,
+                                .context = (void *)"7"};
+    pid_t pid;
+    int wait_status;
+    assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
+    assert_int_equal(children_start(&children, &start, &pid, NULL), STATUS_OK);
+    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
+    assert_int_equal(children_exit_code(wait_status), CHILDREN_NOT_STARTED);
+    children_close(&children);
+}
+
+static void signals_asked_for_are_told_and_deadlines_kept(void **state) {
+    (void)state;
+    struct children children;
+    const int more[] = {SIGHUP};
+    assert_int_equal(children_open(&children, more, 1, NULL), STATUS_OK);
+    assert_int_equal(children_wait(&children, time_now()), 0);
+    raise(SIGHUP);
+    assert_int_equal(children_wait(&children, time_now() + LIMIT), SIGHUP);
+    raise(SIGTERM); /* too late: not the end of this process */
+    children_close(&children);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_is_found_prepared_and_waited_for),
+        cmocka_unit_test(what_is_no_program_ends_with_its_code),
+        cmocka_unit_test(signals_asked_for_are_told_and_deadlines_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
