@@ -10,9 +10,8 @@
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "verb_bench.h"
-#include "worker/collectives.h"
+#include "verb_compare.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +80,13 @@ static unsigned local_arguments(const struct options *options,
     return count;
 }
 
+/* All-reduce has no use for ps but those that are asked for. */
+static unsigned local_ps(const struct options *options, const struct job *job) {
+    return job->strategy == JOB_ALLREDUCE && !options->ps_given
+               ? 0
+               : options->num_ps;
+}
+
 /* What the chief would refuse is said before anything is started. */
 static enum status check_local(const struct options *options, struct job **job,
                                struct failure *why) {
@@ -93,8 +99,9 @@ static enum status check_local(const struct options *options, struct job **job,
         return status;
     uint32_t trainers =
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
-    struct strategy_case given = {trainers, options->num_ps, false};
-    status = strategy_choose(*job, &given, NULL, why);
+    struct strategy_case given = {trainers, local_ps(options, *job), false};
+    struct strategy strategy;
+    status = strategy_choose(&strategy, *job, &given, NULL, why);
     return status ? status : job_solve_batch(*job, trainers, why);
 }
 
@@ -119,7 +126,7 @@ static enum status verb_local(const struct options *options,
     launch_program(program, sizeof program);
     local_arguments(options, job, arguments, &texts);
     struct launch_options launch = {.program = program,
-                                    .num_ps = options->num_ps,
+                                    .num_ps = local_ps(options, job),
                                     .num_workers = options->num_workers,
                                     .run_arguments = arguments,
                                     .grace = job->timeouts.grace,
@@ -164,40 +171,13 @@ static enum status verb_ckpt(const struct options *options,
     return status;
 }
 
-enum { BACKENDS = 2 };
-
-struct backend_texts {
-    char path[PATH_MAX];
-    struct failure why;
-};
-
-/* What `capstan info` says of the backend NAME; the texts are TEXTS'. */
-static struct info_plugin look_at_backend(const char *name,
-                                          struct backend_texts *texts) {
-    const struct collective_ops *ops;
-    collectives_path(texts->path, name);
-    enum status status = collectives_load(&ops, texts->path, &texts->why);
-    struct info_plugin plugin = {.name = name, .path = texts->path};
-    if (!status) {
-        plugin.version = ops->version;
-        status = ops->check(&texts->why);
-    }
-    if (status)
-        plugin.reason = texts->why.text;
-    return plugin;
-}
-
 static enum status verb_info(const struct options *options,
                              struct failure *why) {
     struct process_choices choices;
     enum status status = process_choose(&choices, options, why);
-    if (status)
-        return status;
-    struct backend_texts texts[BACKENDS] = {0};
-    const struct info_plugin backends[BACKENDS] = {
-        look_at_backend("gloo", &texts[0]), look_at_backend("nccl", &texts[1])};
-    info_print(stdout, options->json, choices.loops, backends, BACKENDS);
-    return STATUS_OK;
+    if (!status)
+        info_print(stdout, options->json, choices.loops);
+    return status;
 }
 
 int main(int argc, char **argv) {
@@ -206,6 +186,7 @@ int main(int argc, char **argv) {
         [OPTIONS_RUN] = verb_run,         [OPTIONS_LOCAL] = verb_local,
         [OPTIONS_CLUSTER] = verb_cluster, [OPTIONS_CKPT] = verb_ckpt,
         [OPTIONS_INFO] = verb_info,       [OPTIONS_BENCH] = verb_bench,
+        [OPTIONS_COMPARE] = verb_compare,
     };
     struct options options;
     struct failure why = {0};

@@ -7,15 +7,21 @@
 #include <stdio.h>
 #include <string.h>
 
-static void refuse(struct run *run, uint32_t peer, enum status status,
-                   const char *text) {
+static void answer(struct run *run, uint32_t peer, enum status status,
+                   const char *text, bool stranger) {
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.stranger = stranger;
     refusal.status = status;
     refusal.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
     control.refusal = &refusal;
     post_answer(run->post, peer, &control);
+}
+
+static void refuse(struct run *run, uint32_t peer, enum status status,
+                   const char *text) {
+    answer(run, peer, status, text, false);
 }
 
 /* The channel to an earlier holder of the slot goes with what was in it. */
@@ -47,14 +53,30 @@ static void renew_trainer(struct run *run, uint32_t rank) {
     capstan__beat__init(&trainer->beat);
 }
 
+static bool is_loopback(const char *host) {
+    return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+}
+
+/* Nobody has told the address: that of its connection, and where this says no
+ * more than that it is on this host, this host's. */
+static const char *host_found(const struct run *run,
+                              const struct post_letter *letter) {
+    const struct cluster_task *chief = cluster_chief(run->cluster);
+    if (letter->from[0] && !is_loopback(letter->from))
+        return letter->from;
+    return letter->from[0] && chief ? chief->host : letter->control->join->host;
+}
+
 /* As the chief's own description lists it: a listed address may be mapped to
  * the port that was bound. Port 0 there, or nothing: as it says itself. */
-static void address_of(const struct run *run, const Capstan__Join *join,
+static void address_of(const struct run *run, const struct post_letter *letter,
                        char *text, size_t size) {
+    const Capstan__Join *join = letter->control->join;
     const struct cluster_task *task =
         cluster_find(run->cluster, (enum cluster_role)join->role, join->index);
-    const char *own = join->address[0] ? join->address : join->host;
-    const char *host = task ? task->host : own;
+    const char *own =
+        join->address[0] ? join->address : host_found(run, letter);
+    const char *host = task && task->host[0] ? task->host : own;
     snprintf(text, size, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
              task && task->port ? task->port : join->port);
 }
@@ -98,9 +120,16 @@ static void refuse_late(struct run *run, uint32_t peer,
     run->refused_at = time_now();
 }
 
-void admission_join(struct run *run, uint32_t peer,
-                    const Capstan__Control *control, int64_t now) {
+static bool is_anothers(const struct run *run, const Capstan__Join *join) {
+    const char *key = run->cluster->key;
+    return key[0] && join->key[0] && strcmp(key, join->key);
+}
+
+void admission_join(struct run *run, const struct post_letter *letter,
+                    int64_t now) {
+    const Capstan__Control *control = letter->control;
     const Capstan__Join *join = control->join;
+    uint32_t peer = letter->peer;
     char address[300], text[256];
     struct roster_slot *slot =
         join->role < CLUSTER_ROLES
@@ -109,6 +138,10 @@ void admission_join(struct run *run, uint32_t peer,
             : NULL;
     if (!control->incarnation)
         return; /* nobody of ours */
+    if (is_anothers(run, join)) {
+        answer(run, peer, STATUS_RETRY, "this chief leads another job", true);
+        return;
+    }
     if (!slot) {
         snprintf(text, sizeof text,
                  "this run has no %s %u: it has %u trainers and %u ps",
@@ -123,7 +156,7 @@ void admission_join(struct run *run, uint32_t peer,
         refuse_late(run, peer, slot);
         return;
     }
-    address_of(run, join, address, sizeof address);
+    address_of(run, letter, address, sizeof address);
     struct roster_claim claim = {control->incarnation, join->pid,
                                  (uint16_t)join->port, join->host, address};
     enum roster_verdict verdict = roster_claim(slot, &claim, now);
@@ -178,7 +211,7 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
         log_warning(run->log,
                     "%s on host %s (pid %u) is gone: silent for %.1f s%s", name,
                     slot->host, slot->pid, silent,
-                    run->phase == RUN_TRAINING && !ps
+                    run->phase == RUN_TRAINING && !ps && !run->allreduce
                         ? "; the run goes on, and it may be started again"
                         : "");
     uint32_t pid = slot->pid;
@@ -187,11 +220,15 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     drop(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
-    if (ps && run->phase >= RUN_READYING)
+    bool weights = run->allreduce ? !ps && run->phase == RUN_TRAINING : ps;
+    if (weights && run->phase >= RUN_READYING)
         run_stop(run, STATUS_RETRY,
-                 "%s on host %s (pid %u) is gone, and its weights with it; "
+                 "%s on host %s (pid %u) is gone%s; "
                  "the same commands %s %s",
-                 name, host, pid, run->has_saved ? "resume from" : "start",
+                 name, host, pid,
+                 run->allreduce ? ", and all-reduce cannot go on without it"
+                                : ", and its weights with it",
+                 run->has_saved ? "resume from" : "start",
                  run->has_saved ? run->checkpoint
                                 : "anew: there is no checkpoint yet");
     else if (run->phase == RUN_TRAINING)
@@ -251,6 +288,8 @@ void admission_new_view(struct run *run) {
     run->view++;
     run->view_sent = false;
     tell_view(run, NULL);
+    if (!run->roster.num_ps)
+        admission_view_seen(run);
 }
 
 /* The oldest view that a ps stands at decides who may start. */

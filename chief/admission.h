@@ -4,10 +4,9 @@
 
 #include "chief/run.h"
 
-/* A join from connection PEER: welcomed, refused, or told to wait by silence.
- */
-void admission_join(struct run *run, uint32_t peer,
-                    const Capstan__Control *control, int64_t now);
+/* LETTER is a join: welcomed, refused, or told to wait by silence. */
+void admission_join(struct run *run, const struct post_letter *letter,
+                    int64_t now);
 
 /* A message of somebody who holds no slot. */
 void admission_stranger(struct run *run, uint32_t peer,

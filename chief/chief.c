@@ -24,6 +24,15 @@
 enum { LETTERS_A_TURN = 256, QUEUED_OF_A_PEER = 16 };
 static const int64_t LONGEST_WAIT = TIME_S / 10;
 
+/* PORT, or the first free of COUNT from it on: those who join try them all. */
+static enum status bind_port(struct link *link, uint16_t port, unsigned count,
+                             struct failure *why) {
+    enum status status = link_bind(link, port, why);
+    for (unsigned i = 1; status == STATUS_RETRY && i < count; i++)
+        status = link_bind(link, (uint16_t)(port + i), why);
+    return status;
+}
+
 /* One server link for everyone: roles of this process come in by its inside
  * name, the others by the port, if any are listed. */
 static enum status open_link(struct run *run,
@@ -38,7 +47,8 @@ static enum status open_link(struct run *run,
     if (!status && settings->inside)
         status = link_bind_inside(run->link, settings->inside, why);
     if (!status && self)
-        status = link_bind(run->link, self->port, why);
+        status = bind_port(run->link, self->port,
+                           settings->cluster->chief_ports, why);
     return status;
 }
 
@@ -71,6 +81,7 @@ static enum status open_run(struct run *run,
                         .cluster = settings->cluster,
                         .ps_inside = settings->ps_inside,
                         .trains = settings->trains,
+                        .allreduce = settings->allreduce,
                         .json = settings->json,
                         .link_gbits = settings->link_gbits,
                         .id = message_random(),
@@ -82,6 +93,8 @@ static enum status open_run(struct run *run,
                         .shown_rate = NAN,
                         .epoch_loss = NAN,
                         .give_up = TIME_NEVER};
+    if (settings->allreduce)
+        snprintf(run->backend, sizeof run->backend, "%s", settings->backend);
     run_enter(run, RUN_JOINING);
     progress_open(&run->progress, run->log, run->job->steps_per_print,
                   run->opened);
@@ -158,6 +171,34 @@ static void take_sums(struct run *run, const struct roster_slot *slot,
     post_tell_all(run->post, CLUSTER_PS, &control);
 }
 
+/* All-reduce: what a rank tells the others to find it by. */
+static void pass_meeting(struct run *run, const Capstan__Control *letter) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_MEETING;
+    control.meeting = letter->meeting;
+    if (run->allreduce)
+        post_tell_all(run->post, CLUSTER_WORKER, &control);
+}
+
+/* A ps, or rank 0 in all-reduce. */
+static void take_holder(struct run *run, struct roster_slot *slot,
+                        const Capstan__Control *control) {
+    bool holds = !run->allreduce || slot->rank == 0;
+    switch (holds ? control->body_case : CAPSTAN__CONTROL__BODY__NOT_SET) {
+    case CAPSTAN__CONTROL__BODY_READY:
+        planning_ready(run, slot, control->ready);
+        break;
+    case CAPSTAN__CONTROL__BODY_CUT_MARK:
+        cuts_marked(run, slot, control->cut_mark);
+        break;
+    case CAPSTAN__CONTROL__BODY_CUT_DONE:
+        cuts_done(run, slot, control->cut_done);
+        break;
+    default:
+        break;
+    }
+}
+
 static void take_trainer(struct run *run, struct roster_slot *slot,
                          const Capstan__Control *control, int64_t now) {
     switch (control->body_case) {
@@ -178,7 +219,12 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_LEFT:
         ending_left(run, slot, control->left);
         break;
+    case CAPSTAN__CONTROL__BODY_MEETING:
+        pass_meeting(run, control);
+        break;
     default:
+        if (run->allreduce && slot->rank == 0)
+            take_holder(run, slot, control);
         break;
     }
 }
@@ -189,22 +235,17 @@ static void take_ps(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_BEAT:
         take_ps_beat(run, slot, control->beat);
         break;
-    case CAPSTAN__CONTROL__BODY_READY:
-        planning_ready(run, slot, control->ready);
-        break;
-    case CAPSTAN__CONTROL__BODY_CUT_MARK:
-        cuts_marked(run, slot, control->cut_mark);
-        break;
-    case CAPSTAN__CONTROL__BODY_CUT_DONE:
-        cuts_done(run, slot, control->cut_done);
-        break;
     case CAPSTAN__CONTROL__BODY_SQUARE_SUMS:
         take_sums(run, slot, control->square_sums);
         break;
     case CAPSTAN__CONTROL__BODY_LEFT:
         ending_left(run, slot, control->left);
         break;
+    case CAPSTAN__CONTROL__BODY_READY:
+        planning_ready(run, slot, control->ready);
+        break;
     default:
+        take_holder(run, slot, control);
         break;
     }
 }
@@ -218,7 +259,7 @@ static void read_letters(struct run *run) {
          i++) {
         const Capstan__Control *control = letter.control;
         if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN)
-            admission_join(run, letter.peer, control, now);
+            admission_join(run, &letter, now);
         else if (!letter.slot)
             admission_stranger(run, letter.peer, control);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_BYE)

@@ -1,5 +1,6 @@
 #include "chief/info.h"
 
+#include "proto/base/plugin.h"
 #include "proto/base/version.h"
 
 #include <archive.h>
@@ -7,6 +8,7 @@
 #include <google/protobuf-c/protobuf-c.h>
 #include <isa-l.h>
 #include <jansson.h>
+#include <limits.h>
 #include <lmdb.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -49,23 +51,18 @@ static json_t *describe_cpu(const struct rule_loops *loops) {
                      rule_variant_name(loops));
 }
 
-static json_t *describe_plugin(const struct info_plugin *plugin) {
-    json_t *told =
-        json_pack("{s:s, s:b, s:s*}", "name", plugin->name, "available",
-                  !plugin->reason, "version", plugin->version);
-    if (plugin->version)
-        json_object_set_new(told, "plugin", json_string(plugin->path));
-    if (plugin->reason)
-        json_object_set_new(told, "reason", json_string(plugin->reason));
-    return told;
-}
-
-static json_t *describe_plugins(const struct info_plugin *plugins,
-                                size_t count) {
-    json_t *all = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(all, describe_plugin(&plugins[i]));
-    return all;
+static json_t *describe_plugin(const char *name, const char *symbol,
+                               uint32_t abi) {
+    char path[PATH_MAX + 64];
+    const void *table;
+    struct failure why;
+    plugin_path(name, path, sizeof path);
+    if (plugin_find(&table, name, symbol, abi, &why))
+        return json_pack("{s:s, s:b, s:s}", "name", name, "available", 0,
+                         "reason", why.text);
+    const struct plugin_head *head = table;
+    return json_pack("{s:s, s:b, s:s, s:s}", "name", name, "available", 1,
+                     "plugin", path, "version", head->version);
 }
 
 static json_t *numbers(int major, int minor, int patch) {
@@ -103,14 +100,13 @@ static json_t *describe_libraries(void) {
     return all;
 }
 
-static json_t *describe(const struct rule_loops *loops,
-                        const struct info_plugin *collectives, size_t count) {
-    static const struct info_plugin cuda = {
-        .name = "cuda", .reason = "not in this build: models run on the CPU"};
-    return json_pack("{s:s, s:[o, o], s:o, s:o}", "version", VERSION_TEXT,
-                     "devices", describe_cpu(loops), describe_plugin(&cuda),
-                     "collectives", describe_plugins(collectives, count),
-                     "libraries", describe_libraries());
+static json_t *describe(const struct rule_loops *loops) {
+    return json_pack(
+        "{s:s, s:[o, o], s:[o, o], s:o}", "version", VERSION_TEXT, "devices",
+        describe_cpu(loops), describe_plugin("cuda", "capstan_device", 1),
+        "collectives", describe_plugin("gloo", "capstan_collective", 1),
+        describe_plugin("nccl", "capstan_collective", 1), "libraries",
+        describe_libraries());
 }
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -131,12 +127,9 @@ static void print_parts(const char *title, const json_t *parts, FILE *to) {
                     json_integer_value(json_object_get(part, "cores")),
                     text_of(part, "update_rules"));
         else
-            fprintf(to, "%s%s%s\n", text_of(part, "version"),
-                    json_object_get(part, "version") &&
-                            json_object_get(part, "reason")
-                        ? ", "
-                        : "",
-                    text_of(part, "reason"));
+            fprintf(to, "%s%s%s%s\n", text_of(part, "version"),
+                    json_object_get(part, "plugin") ? ", " : "",
+                    text_of(part, "plugin"), text_of(part, "reason"));
     }
 }
 
@@ -152,9 +145,8 @@ static void print_lines(const json_t *info, FILE *to) {
     }
 }
 
-void info_print(FILE *to, bool json, const struct rule_loops *loops,
-                const struct info_plugin *collectives, size_t count) {
-    json_t *info = describe(loops, collectives, count);
+void info_print(FILE *to, bool json, const struct rule_loops *loops) {
+    json_t *info = describe(loops);
     if (json) {
         json_dumpf(info, to, JSON_COMPACT);
         fputc('\n', to);

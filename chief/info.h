@@ -7,19 +7,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A plugin that was looked for. */
-struct info_plugin {
-    const char *name, *path;
-    const char *version; /* of the library behind it; NULL: it does not load */
-    const char *reason;  /* why it does not work here; NULL: it does */
-};
-
 /* Prints lines for people, or one JSON object:
  * {"version", "devices": [{"name", "available", ...}], "collectives": [...],
  * "libraries": {name: version}}. Devices and collectives are plugins but for
- * the processor; one that does not work has "available": false and a "reason".
- * COLLECTIVES has COUNT. Update rules are told to go by LOOPS. */
-void info_print(FILE *to, bool json, const struct rule_loops *loops,
-                const struct info_plugin *collectives, size_t count);
+ * the processor; one that is not there has "available": false and a "reason".
+ * Update rules are told to go by LOOPS. */
+void info_print(FILE *to, bool json, const struct rule_loops *loops);
 
 #endif

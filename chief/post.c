@@ -66,16 +66,19 @@ static void stamp(const struct post *post, Capstan__Control *control) {
 
 /* Whose letter it is, and whether it is new; a known sender's connection and
  * acknowledgement are noted either way. */
-static bool sort(struct post *post, const struct link_frame *frame, int64_t now,
+static bool sort(struct post *post, struct link_frame *frame, int64_t now,
                  struct post_letter *letter) {
     const Capstan__Control *control = post->letter;
     letter->control = control;
     letter->peer = frame->peer;
+    letter->from[0] = 0;
     letter->slot = roster_holder(post->roster, control->incarnation);
+    bool joins = control->body_case == CAPSTAN__CONTROL__BODY_JOIN;
+    if (joins)
+        link_peer_host(frame, letter->from, sizeof letter->from);
     if (!letter->slot)
         return true;
     struct mailbox *box = box_of(post, letter->slot);
-    bool joins = control->body_case == CAPSTAN__CONTROL__BODY_JOIN;
     if (!joins && control->run != post->run)
         return false;
     box->peer = frame->peer;

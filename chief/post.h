@@ -28,6 +28,7 @@ struct post_letter {
     struct roster_slot *slot;
     const Capstan__Control *control; /* view until the next call */
     uint32_t peer;
+    char from[64]; /* numeric host that a join came from, "": not over TCP */
 };
 
 /* The next letter, in order for each sender; false: none is here. */

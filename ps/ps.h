@@ -17,6 +17,8 @@ struct ps_settings {
     uint32_t index;
     const struct cluster_task *self;  /* my address; NULL: inside only */
     const struct cluster_task *chief; /* NULL: not known, or inside */
+    uint16_t chief_ports;             /* as in cluster.h */
+    const char *key;                  /* likewise, or NULL */
     const char *chief_inside; /* the chief's link in this process, or NULL */
     const char *inside;       /* name of my link within it, or NULL */
     const char *own_job;      /* text of a job given here, or NULL: not used */

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-enum { CLUSTER_FORM_VARIABLES = 6 };
+enum { CLUSTER_FORM_VARIABLES = 10 };
 
 struct cluster_form_variable {
     const char *name, *value;

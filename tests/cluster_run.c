@@ -193,13 +193,15 @@ static void *read_streams(void *argument) {
 }
 
 static bool describes_cluster(const char *variable) {
-    static const char *const names[] = {
-        "TF_CONFIG=",   "CLUSTER_SPEC=", "JOB_NAME=",   "TASK_INDEX=",
-        "RANK=",        "WORLD_SIZE=",   "LOCAL_RANK=", "GROUP_RANK=",
-        "MASTER_ADDR=", "MASTER_PORT=",  "NODE_RANK=",
+    static const char *const starts[] = {
+        "TF_CONFIG=", "CLUSTER_SPEC=", "JOB_NAME=",     "TASK_INDEX=",
+        "RANK=",      "WORLD_SIZE=",   "LOCAL_",        "GROUP_",
+        "MASTER_",    "NODE_RANK=",    "TORCHELASTIC_", "PET_",
+        "OMPI_",      "PMI_",          "PMIX_",         "MPI_LOCAL",
+        "SLURM_",     "AZ_BATCH",
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strncmp(variable, names[i], strlen(names[i])))
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (!strncmp(variable, starts[i], strlen(starts[i])))
             return true;
     return false;
 }
@@ -221,13 +223,13 @@ static char **make_environment(const char *const *more) {
     return list;
 }
 
-static char **make_command(const char *const *arguments) {
+static char **make_command(const char *program, const char *const *arguments) {
     size_t count = 0;
     while (arguments[count])
         count++;
     char **command = calloc(count + 2, sizeof *command);
     assert_non_null(command);
-    command[0] = (char *)"capstan";
+    command[0] = (char *)program;
     memcpy(command + 1, arguments, count * sizeof *command);
     return command;
 }
@@ -280,20 +282,35 @@ static struct cluster_process *add_process(struct cluster_run *run,
     return process;
 }
 
+static void find_capstan(char program[PATH_MAX]) {
+    const char *given = getenv("CAPSTAN");
+    if (!realpath(given ? given : "build/capstan", program))
+        fail_msg("no program %s: build it, or set CAPSTAN",
+                 given ? given : "build/capstan");
+}
+
 struct cluster_process *cluster_run_start(struct cluster_run *run,
                                           const char *name,
                                           const char *const *arguments,
                                           const char *const *environment) {
-    struct cluster_process *process = add_process(run, name);
-    const char *given = getenv("CAPSTAN");
     char program[PATH_MAX];
+    find_capstan(program);
+    return cluster_run_program(run, name, program, arguments, environment);
+}
+
+struct cluster_process *cluster_run_program(struct cluster_run *run,
+                                            const char *name,
+                                            const char *program,
+                                            const char *const *arguments,
+                                            const char *const *environment) {
+    struct cluster_process *process = add_process(run, name);
+    char capstan[PATH_MAX];
     int outputs[STREAMS];
-    if (!realpath(given ? given : "build/capstan", program))
-        fail_msg("no program %s: build it, or set CAPSTAN",
-                 given ? given : "build/capstan");
+    find_capstan(capstan);
+    setenv("CAPSTAN", capstan, 1);
     for (int i = 0; i < STREAMS; i++)
         open_stream(run, process, i, &outputs[i]);
-    char **command = make_command(arguments);
+    char **command = make_command(program, arguments);
     char **variables = make_environment(environment);
     process->pid = fork();
     assert_true(process->pid >= 0);

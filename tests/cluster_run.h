@@ -48,6 +48,13 @@ struct cluster_process *cluster_run_start(struct cluster_run *run,
                                           const char *const *arguments,
                                           const char *const *environment);
 
+/* The same of another PROGRAM, a path; it finds capstan's in CAPSTAN. */
+struct cluster_process *cluster_run_program(struct cluster_run *run,
+                                            const char *name,
+                                            const char *program,
+                                            const char *const *arguments,
+                                            const char *const *environment);
+
 /* Describes a cluster on ports of this machine that are held for it. */
 void cluster_run_describe(struct cluster_run *run, unsigned num_chiefs,
                           unsigned num_ps, unsigned num_workers);

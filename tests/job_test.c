@@ -319,6 +319,7 @@ static void an_unknown_key_is_answered_with_the_nearest(void **state) {
         {"lr=1", "lr: unknown key; nearest: optimizer.params.lr"},
         {"epoch=1", "epoch: unknown key; nearest: epochs"},
         {"train_micro_batch_size=1", "nearest: train_micro_batch_size_per_gpu"},
+        {"batch_size=32", "batch_size: unknown key; nearest: train_batch_size"},
         {"data.suffle=true", "nearest: data.shuffle"},
         {"zero_optimisation.stage=1", "nearest: zero_optimization"},
         {"data.blurb=null", "known in data: format, dir, train, test"},

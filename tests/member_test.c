@@ -244,6 +244,30 @@ static void a_refusal_ends_with_its_status_and_text(void **state) {
     member_close(&member);
 }
 
+/* A chief of another job answers; then mine does. */
+static void a_strangers_refusal_is_not_the_end(void **state) {
+    struct wire_fixture *fixture = *state;
+    wire_fixture_listen(fixture);
+    struct member *member = open_member(fixture, true);
+    uint32_t peer;
+    Capstan__Control *told =
+        hear(fixture, member, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    message_free_control(&told);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.status = STATUS_RETRY;
+    refusal.stranger = true;
+    control.run = RUN;
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    tell(fixture, peer, &control);
+    welcome(fixture, peer);
+    assert_int_equal(await_order(member)->body_case,
+                     CAPSTAN__CONTROL__BODY_WELCOME);
+    assert_non_null(strstr(wire_fixture_said(fixture), "another job's chief"));
+    member_close(&member);
+}
+
 static void garbage_from_the_chief_is_logged_and_left(void **state) {
     struct wire_fixture *fixture = *state;
     wire_fixture_listen(fixture);
@@ -349,6 +373,7 @@ int main(void) {
         MEMBER_TEST(what_it_tells_is_repeated_until_acknowledged),
         MEMBER_TEST(a_beat_carries_the_roles_numbers),
         MEMBER_TEST(a_refusal_ends_with_its_status_and_text),
+        MEMBER_TEST(a_strangers_refusal_is_not_the_end),
         MEMBER_TEST(garbage_from_the_chief_is_logged_and_left),
         MEMBER_TEST(deadlines_name_the_chief_and_their_key),
         MEMBER_TEST(it_never_asks_to_be_stepped_in_the_past),

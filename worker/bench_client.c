@@ -249,6 +249,8 @@ static enum status open_client(struct bench_client *client,
         .index = settings->index,
         .device = "cpu",
         .chief = settings->chief,
+        .chief_ports = settings->chief_ports,
+        .key = settings->key,
         .join_timeout = settings->join_timeout,
     };
     client->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -17,6 +17,8 @@ struct bench_client_settings {
     const struct log *log;
     uint32_t index;
     const struct cluster_task *chief;
+    uint16_t chief_ports;  /* as in cluster.h */
+    const char *key;       /* likewise */
     const uint64_t *sizes; /* bytes, multiples of 4 */
     uint32_t num_sizes, repeats;
     double seconds;      /* a figure */

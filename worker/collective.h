@@ -47,12 +47,11 @@ struct collective_settings {
 
 struct collective;
 
+/* Begins as every plugin's does (proto/base/plugin.h). */
 struct collective_ops {
-    uint32_t abi; /* COLLECTIVE_ABI, or it is not looked at further */
+    uint32_t abi; /* COLLECTIVE_ABI */
     const char *name;
-    const char *version; /* of the library behind it */
-
-    /* Can it work here? Else STATUS_FAILED says what is missing. */
+    const char *version;
     enum status (*check)(struct failure *why);
 
     /* Meets all ranks. *OUT is the caller's. STATUS_RETRY names the rank that
@@ -84,9 +83,6 @@ struct collective_ops {
     /* DATA becomes what ROOT has. */
     enum status (*broadcast)(struct collective *group, void *data, size_t bytes,
                              uint32_t root, struct failure *why);
-
-    /* Devices of its kind on this host; NULL for one that needs none. */
-    uint32_t (*devices)(void);
 };
 
 /* The piece of RANK of a vector of COUNT floats: [*first, *first + returned).

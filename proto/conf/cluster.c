@@ -3,7 +3,11 @@
 #include "proto/conf/cluster_input.h"
 #include "proto/conf/cluster_spec.h"
 #include "proto/conf/host_flags.h"
+#include "proto/conf/mpi_ranks.h"
+#include "proto/conf/ranks.h"
+#include "proto/conf/slurm_ranks.h"
 #include "proto/conf/tf_config.h"
+#include "proto/conf/torch_ranks.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -32,13 +36,17 @@ static enum status read_alone(struct cluster *cluster,
     return STATUS_OK;
 }
 
-/* The first that is set is read, and no other, even when it is wrong. What
- * describes a cluster by ranks belongs after CLUSTER_SPEC: torch (RANK with
- * WORLD_SIZE), then Open MPI (OMPI_COMM_WORLD_*), then Slurm (SLURM_*). */
+/* The first that is set is read, and no other, even when it is wrong. Slurm
+ * starts processes of other MPIs with PMI's variables beside its own, which
+ * tell more. */
 static const struct source sources[] = {
     {"flags", host_flags_set, host_flags_read},
     {"TF_CONFIG", tf_config_set, tf_config_read},
     {"CLUSTER_SPEC", cluster_spec_set, cluster_spec_read},
+    {"torch", torch_ranks_set, torch_ranks_read},
+    {"mpi", mpi_ranks_set, mpi_ranks_read},
+    {"slurm", slurm_ranks_set, slurm_ranks_read},
+    {"mpi", mpi_ranks_pmi_set, mpi_ranks_pmi_read},
     {"alone", always, read_alone},
 };
 
@@ -69,7 +77,10 @@ enum status cluster_resolve(struct cluster **out,
     if (!cluster)
         return status_fail(why, STATUS_FAILED, "no memory for the cluster");
     cluster->source = source->name;
+    cluster->local_rank = CLUSTER_NOT_TOLD;
     enum status status = source->read(cluster, &input, why);
+    if (status == STATUS_OK)
+        status = ranks_check_flags(cluster, &input, why);
     if (status != STATUS_OK)
         cluster_free(&cluster);
     *out = cluster;

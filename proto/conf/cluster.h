@@ -1,6 +1,7 @@
 /* The cluster description: who is in the job and who am I. Read from flags,
- * TF_CONFIG or CLUSTER_SPEC, the first that is set; never from two. Rules and
- * error classes: docs/cluster.md. */
+ * TF_CONFIG, CLUSTER_SPEC, or from the ranks that torch, MPI or Slurm give: the
+ * first that is set; never from two. Rules and error classes: docs/cluster.md.
+ */
 #ifndef CAPSTAN_CLUSTER_H
 #define CAPSTAN_CLUSTER_H
 
@@ -21,7 +22,7 @@ enum cluster_role {
 struct cluster_task {
     uint32_t index;
     uint16_t port;  /* 0: any free port */
-    char host[256]; /* name or number, IPv6 without brackets */
+    char host[256]; /* name or number, IPv6 without brackets; "": not known */
 };
 
 struct cluster_job {
@@ -39,14 +40,22 @@ enum cluster_warning {
     CLUSTER_PORT_ZERO = 1 << 4,
 };
 
+enum { CLUSTER_KEY = 128, CLUSTER_NOT_TOLD = -1 };
+
 struct cluster {
-    const char *source; /* "flags", "TF_CONFIG", "CLUSTER_SPEC", "alone" */
+    const char *source; /* "flags", "TF_CONFIG", "CLUSTER_SPEC", "torch", "mpi",
+                           "slurm", "alone" */
     enum cluster_role role;
     uint32_t index;
     bool local; /* alone: worker 0, nobody else, no address */
     struct cluster_job jobs[CLUSTER_ROLES];
-    unsigned warnings; /* enum cluster_warning, or'ed */
-    char *model_dir;   /* default checkpoint directory, or NULL */
+    unsigned warnings;     /* enum cluster_warning, or'ed */
+    char *model_dir;       /* default checkpoint directory, or NULL */
+    bool by_ranks;         /* only the address of who leads is known */
+    uint16_t chief_ports;  /* it takes the first free of so many from its port
+                              on; 0: its port */
+    char key[CLUSTER_KEY]; /* what its launcher calls this job, "": nothing */
+    int64_t local_rank;    /* as told, or CLUSTER_NOT_TOLD */
 };
 
 /* The command line's part of the description; a NULL is a flag not given.
@@ -54,6 +63,8 @@ struct cluster {
 struct cluster_flags {
     const char *job_name, *task_index;
     const char *ps_hosts, *worker_hosts, *chief_hosts;
+    const char *num_ps;     /* the last ranks are ps */
+    const char *local_rank; /* as older launchers give it */
 };
 
 /* A variable of the environment, or NULL: getenv(3) or a test's table. */

@@ -28,7 +28,7 @@ static enum status read_number(cluster_getenv *lookup, void *context,
 static uint32_t place_on_host(const struct cluster *cluster) {
     const struct cluster_task *self = cluster_self(cluster);
     const struct cluster_task *chief = cluster_find(cluster, CLUSTER_CHIEF, 0);
-    if (!self || cluster->role != CLUSTER_WORKER)
+    if (!self || !self->host[0] || cluster->role != CLUSTER_WORKER)
         return 0;
     uint32_t place = chief && strcasecmp(chief->host, self->host) == 0;
     const struct cluster_task *worker = cluster->jobs[CLUSTER_WORKER].tasks;
@@ -43,6 +43,8 @@ enum status cluster_rank_local(const struct cluster *cluster,
     int64_t value;
     enum status status =
         read_number(lookup, context, "LOCAL_RANK", &value, why);
+    if (value < 0)
+        value = cluster->local_rank;
     *rank = value >= 0 ? (uint32_t)value : place_on_host(cluster);
     return status;
 }

@@ -7,7 +7,8 @@
 
 #include "proto/conf/cluster.h"
 
-/* *RANK is LOCAL_RANK of the environment, else this trainer's place (chief,
+/* *RANK is LOCAL_RANK of the environment, else what CLUSTER's source or
+ * --local_rank told, else this trainer's place (chief,
  * then workers by index) among those CLUSTER lists on the same host, the chief
  * counted whether it trains or not; 0 for who is no trainer, or not listed.
  * STATUS_CONFIG, class bad_index, when the variable is no whole number. */

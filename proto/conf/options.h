@@ -5,6 +5,7 @@
 #include "proto/base/status.h"
 #include "proto/conf/bench_options.h"
 #include "proto/conf/cluster.h"
+#include "proto/conf/compare_options.h"
 #include "proto/conf/simulate_options.h"
 
 #include <stdbool.h>
@@ -19,6 +20,7 @@ enum options_verb {
     OPTIONS_CKPT,
     OPTIONS_INFO,
     OPTIONS_BENCH,
+    OPTIONS_COMPARE,
     OPTIONS_VERBS
 };
 
@@ -36,8 +38,10 @@ struct options {
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */
     unsigned num_ps, num_workers; /* local, bench */
+    bool ps_given;                /* --ps, else num_ps is 1 */
     struct bench_options bench;
     struct simulate_options simulate;
+    struct compare_options compare;
     char *const *words; /* what follows the verb, NULL-ended */
     const char *action, *dir, *out, *format; /* ckpt */
     bool has_step, with_state;

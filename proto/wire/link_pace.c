@@ -1,6 +1,7 @@
 /* How much of what waits to leave the kernel is handed at a time. */
 #include "proto/wire/link_parts.h"
 
+#include <arpa/inet.h>
 #include <limits.h>
 #include <linux/tcp.h>
 #include <math.h>
@@ -45,4 +46,24 @@ bool link_is_near(struct link_frame *frame) {
            !getpeername(descriptor, (struct sockaddr *)&other, &others) &&
            own.sin6_family == AF_INET6 && other.sin6_family == AF_INET6 &&
            !memcmp(&own.sin6_addr, &other.sin6_addr, sizeof own.sin6_addr);
+}
+
+/* IPv4 comes to a socket of both families as a part of IPv6. */
+bool link_peer_host(struct link_frame *frame, char *text, size_t size) {
+    struct sockaddr_in6 other = {0};
+    socklen_t length = sizeof other;
+    int descriptor =
+        zmq_msg_get((zmq_msg_t *)frame->header_room.bytes, ZMQ_SRCFD);
+    const unsigned char *bytes = other.sin6_addr.s6_addr;
+    text[0] = 0;
+    if (getpeername(descriptor, (struct sockaddr *)&other, &length))
+        return false;
+    if (other.sin6_family == AF_INET)
+        return inet_ntop(AF_INET, &((struct sockaddr_in *)&other)->sin_addr,
+                         text, (socklen_t)size) != NULL;
+    if (other.sin6_family != AF_INET6)
+        return false;
+    return IN6_IS_ADDR_V4MAPPED(&other.sin6_addr)
+               ? inet_ntop(AF_INET, bytes + 12, text, (socklen_t)size) != NULL
+               : inet_ntop(AF_INET6, bytes, text, (socklen_t)size) != NULL;
 }

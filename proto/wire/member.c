@@ -3,6 +3,7 @@
 #include "proto/base/time.h"
 #include "proto/base/wait.h"
 #include "proto/wire/channel.h"
+#include "proto/wire/doors.h"
 #include "proto/wire/link.h"
 #include "proto/wire/resolve.h"
 
@@ -20,14 +21,14 @@ static const double FIRST_PEER_TIMEOUT = 30;
 
 struct member {
     struct member_settings settings;
-    struct link *link;
+    struct doors doors; /* one, once joined */
     struct channel channel;
     struct resolve *resolve;
     uint64_t incarnation, run;
     char chief_host[256], chief_name[320];
     uint16_t chief_port;
     char host[256];
-    bool joined;
+    bool joined, said_stranger;
     int64_t opened, heard, join_sent, beat_sent, said_waiting;
     int64_t looked_up, looked; /* look-up started, last asked about */
     int64_t join_limit, peer_limit, beat_every;
@@ -39,6 +40,11 @@ static void name_chief(struct member *member) {
     if (member->settings.chief_inside)
         snprintf(member->chief_name, sizeof member->chief_name,
                  "the chief in this process");
+    else if (member->chief_host[0] && member->doors.count > 1)
+        snprintf(member->chief_name, sizeof member->chief_name,
+                 "the chief at %s, one of the ports %u to %u",
+                 member->chief_host, member->chief_port,
+                 member->chief_port + member->doors.count - 1);
     else if (member->chief_host[0])
         snprintf(member->chief_name, sizeof member->chief_name,
                  "the chief at %s:%u", member->chief_host, member->chief_port);
@@ -66,12 +72,14 @@ enum status member_open(struct member **out,
     struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
                                  .receive_frames = 10000,
                                  .linger_ms = 1000};
+    unsigned doors = settings->chief_inside ? 1 : settings->chief_ports;
     enum status status =
-        link_open(&member->link, settings->zmq, LINK_CLIENT, &link, why);
+        doors_open(&member->doors, settings->zmq, &link, doors, why);
     if (!status && settings->chief_inside)
-        status = link_connect_inside(member->link, settings->chief_inside, why);
+        status = link_connect_inside(member->doors.links[0],
+                                     settings->chief_inside, why);
     if (status) {
-        link_close(&member->link);
+        doors_close(&member->doors);
         free(member);
         return status;
     }
@@ -99,7 +107,7 @@ void member_close(struct member **where) {
     message_free_control(&member->order);
     channel_close(&member->channel);
     resolve_end(&member->resolve);
-    link_close(&member->link);
+    doors_close(&member->doors);
     free(member);
 }
 
@@ -155,7 +163,7 @@ static void look_up_chief(struct member *member, int64_t now) {
     if (state == RESOLVE_FAILED)
         log_warning(member->settings.log, "cannot find host %s: %s",
                     member->chief_host, text);
-    else if (link_connect(member->link, text, &why))
+    else if (doors_connect(&member->doors, text, &why))
         log_warning(member->settings.log, "%s", why.text);
     resolve_end(&member->resolve);
 }
@@ -170,7 +178,7 @@ static bool send_now(struct member *member, Capstan__Control *control) {
     if (!bytes)
         return false;
     capstan__control__pack(control, bytes);
-    bool sent = link_commit(member->link, 0, bytes, size, NULL);
+    bool sent = doors_commit(&member->doors, bytes, size);
     if (bytes != small)
         free(bytes);
     return sent;
@@ -187,6 +195,8 @@ static bool send_join(struct member *member) {
     if (member->settings.host)
         join.address = (char *)member->settings.host;
     join.device = (char *)member->settings.device;
+    if (member->settings.key)
+        join.key = (char *)member->settings.key;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
@@ -227,6 +237,7 @@ static enum status step_joining(struct member *member, int64_t now,
         log_info(member->settings.log, "%s", text);
     }
     look_up_chief(member, now);
+    member->looked = now;
     if (now - member->join_sent >= JOIN_EVERY) {
         member->join_sent = now;
         if (!send_join(member)) /* not connected yet */
@@ -238,7 +249,7 @@ static enum status step_joining(struct member *member, int64_t now,
 static void send_kept(struct member *member, int64_t now) {
     const struct channel_entry *entry;
     while ((entry = channel_next(&member->channel, now, RESEND_AFTER)))
-        if (!link_commit(member->link, 0, entry->bytes, entry->size, NULL)) {
+        if (!doors_commit(&member->doors, entry->bytes, entry->size)) {
             channel_unsent(entry);
             return;
         }
@@ -267,29 +278,48 @@ enum status member_step(struct member *member, int64_t now,
 
 int64_t member_deadline(const struct member *member) {
     if (!member->joined)
-        return member->resolve ? member->looked + LOOK_EVERY
-                               : member->join_sent + JOIN_EVERY;
+        return member->resolve || member->doors.count > 1
+                   ? member->looked + LOOK_EVERY
+                   : member->join_sent + JOIN_EVERY;
     return member->beat_sent + member->beat_every;
 }
 
 void *member_socket(struct member *member) {
-    return link_socket(member->link);
+    return link_socket(member->doors.links[0]);
 }
 
-static void welcome(struct member *member, const Capstan__Control *control) {
+static void welcome(struct member *member, const Capstan__Control *control,
+                    unsigned which) {
+    doors_choose(&member->doors, which);
+    member->chief_port += (uint16_t)which;
+    name_chief(member);
     member->joined = true;
     member->run = control->run;
     member->channel.received = 0;
 }
 
+/* The chief of another job listens here: mine may take the port after it. */
+static void note_stranger(struct member *member, unsigned which) {
+    if (!member->said_stranger)
+        log_warning(member->settings.log,
+                    "another job's chief answers at %s:%u: waiting for mine",
+                    member->chief_host, member->chief_port + which);
+    member->said_stranger = true;
+}
+
 /* True when CONTROL is an order to hand on. */
 static bool accept(struct member *member, const Capstan__Control *control,
-                   int64_t now) {
+                   unsigned which, int64_t now) {
     bool welcoming = control->body_case == CAPSTAN__CONTROL__BODY_WELCOME;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL &&
+        control->refusal->stranger) {
+        note_stranger(member, which);
+        return false;
+    }
     if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL)
         return true;
     if (!member->joined && welcoming)
-        welcome(member, control);
+        welcome(member, control, which);
     if (!member->joined || control->run != member->run)
         return false;
     member->heard = now;
@@ -301,9 +331,10 @@ enum status member_receive(struct member *member, int64_t now,
                            const Capstan__Control **order,
                            struct failure *why) {
     struct link_frame frame;
+    unsigned which;
     *order = NULL;
     message_free_control(&member->order);
-    while (link_view(member->link, &frame)) {
+    while (doors_view(&member->doors, &frame, &which)) {
         struct failure bad;
         enum status status = message_read_control(
             &member->order, frame.header.data, frame.header.size, &bad);
@@ -313,7 +344,7 @@ enum status member_receive(struct member *member, int64_t now,
                         bad.text);
             continue;
         }
-        if (accept(member, member->order, now)) {
+        if (accept(member, member->order, which, now)) {
             *order = member->order;
             break;
         }

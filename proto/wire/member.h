@@ -22,7 +22,9 @@ struct member_settings {
     const char *device;       /* "cpu" */
     const char *chief_inside; /* chief in this process: its link's name */
     const struct cluster_task *chief; /* else; NULL: not known yet */
-    double join_timeout;              /* seconds */
+    uint16_t chief_ports; /* it may listen on so many from its own on; 0: 1 */
+    const char *key;      /* cluster.h, or NULL */
+    double join_timeout;  /* seconds */
 };
 
 struct member;

@@ -1,0 +1,174 @@
+/* Runs whose processes know nothing but their ranks and where rank 0 is. */
+#include "tests/cluster_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 3, VARIABLES = 10 };
+static const char mpirun[] = "/usr/bin/mpirun";
+
+/* Somebody who listens on PORT (0: any) and says nothing; -1: it is taken. */
+static int listen_on(int port) {
+    int one = 1, holder = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)port)};
+    setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (!bind(holder, (struct sockaddr *)&any, sizeof any) &&
+        !listen(holder, 16))
+        return holder;
+    close(holder);
+    return -1;
+}
+
+static int port_of(int holder) {
+    struct sockaddr_in6 own;
+    socklen_t size = sizeof own;
+    assert_int_equal(getsockname(holder, (struct sockaddr *)&own, &size), 0);
+    return ntohs(own.sin6_port);
+}
+
+/* Two listeners on neighbouring ports; returns the lower port. */
+static int listen_on_two(int holders[2]) {
+    for (int tries = 0; tries < 100; tries++) {
+        holders[0] = listen_on(0);
+        assert_true(holders[0] >= 0);
+        int port = port_of(holders[0]);
+        holders[1] = port < 65000 ? listen_on(port + 1) : -1;
+        if (holders[1] >= 0)
+            return port;
+        close(holders[0]);
+    }
+    fail_msg("no two ports beside each other are free");
+    return 0;
+}
+
+/* One rank of a world of RANKS with the variables that torchrun writes. */
+static struct cluster_process *start_rank(struct cluster_run *run,
+                                          const char *job, int port, int rank) {
+    char texts[VARIABLES][80], name[80];
+    const char *environment[VARIABLES + 1] = {NULL};
+    int count = 0;
+#define SET(...) snprintf(texts[count++], sizeof *texts, __VA_ARGS__)
+    SET("RANK=%d", rank);
+    SET("LOCAL_RANK=%d", rank);
+    SET("WORLD_SIZE=%d", RANKS);
+    SET("LOCAL_WORLD_SIZE=%d", RANKS);
+    SET("GROUP_RANK=0");
+    SET("MASTER_ADDR=localhost");
+    SET("MASTER_PORT=%d", port);
+    SET("TORCHELASTIC_USE_AGENT_STORE=True");
+    SET("TORCHELASTIC_RUN_ID=none");
+#undef SET
+    for (int i = 0; i < count; i++)
+        environment[i] = texts[i];
+    const char *const arguments[] = {"run", "--num-ps", "1", job, NULL};
+    snprintf(name, sizeof name, "%s-rank-%d", job, rank);
+    return cluster_run_start(run, name, arguments, environment);
+}
+
+static void job_of(struct cluster_run *run, const char *name) {
+    char changes[128], from[PATH_MAX], to[PATH_MAX];
+    snprintf(changes, sizeof changes,
+             "{\"checkpoint\": {\"dir\": \"%s-checkpoint\"}}", name);
+    cluster_run_job(run, changes);
+    cluster_run_path(run, "job.json", from);
+    cluster_run_path(run, name, to);
+    assert_int_equal(rename(from, to), 0);
+}
+
+static void expect_all(struct cluster_process *const *ranks) {
+    for (int r = 0; r < RANKS; r++)
+        cluster_run_expect(ranks[r], 0, 2 * CLUSTER_RUN_DEADLINE);
+}
+
+/* Two ports are taken by others: the agent's own, and the next. */
+static void ranks_meet_above_the_port_of_torchruns_agent(void **state) {
+    struct cluster_process *ranks[RANKS];
+    char text[64];
+    int holders[2], port = listen_on_two(holders);
+    job_of(*state, "one.json");
+    for (int r = RANKS - 1; r >= 0; r--)
+        ranks[r] = start_rank(*state, "one.json", port, r);
+    snprintf(text, sizeof text, "joined the chief at localhost:");
+    const char *line = cluster_run_await(ranks[1], text, CLUSTER_RUN_DEADLINE);
+    int found = atoi(strstr(line, text) + strlen(text));
+    assert_in_range(found, port + 2, port + 16);
+    expect_all(ranks);
+    assert_non_null(strstr(cluster_run_errors(ranks[2]), " ps 0: "));
+    assert_non_null(strstr(cluster_run_errors(ranks[1]), "rank 1 of 2"));
+    close(holders[0]);
+    close(holders[1]);
+}
+
+/* The second job looks first where the first one's chief is. */
+static void two_jobs_beside_each_other_do_not_mix(void **state) {
+    struct cluster_process *one[RANKS], *two[RANKS];
+    int holders[2], port = listen_on_two(holders);
+    job_of(*state, "one.json");
+    job_of(*state, "two.json");
+    one[0] = start_rank(*state, "one.json", port, 0);
+    cluster_run_await(one[0], "listening on port", CLUSTER_RUN_DEADLINE);
+    for (int r = RANKS - 1; r >= 1; r--)
+        two[r] = start_rank(*state, "two.json", port + 1, r);
+    for (int r = 1; r < RANKS; r++)
+        cluster_run_await(two[r], "another job's chief answers",
+                          CLUSTER_RUN_DEADLINE);
+    two[0] = start_rank(*state, "two.json", port + 1, 0);
+    for (int r = 1; r < RANKS; r++)
+        one[r] = start_rank(*state, "one.json", port, r);
+    expect_all(one);
+    expect_all(two);
+    close(holders[0]);
+    close(holders[1]);
+}
+
+static void open_mpi_starts_a_run(void **state) {
+    const char *const arguments[] = {"--allow-run-as-root",
+                                     "--oversubscribe",
+                                     "-n",
+                                     "4",
+                                     getenv("CAPSTAN"),
+                                     "run",
+                                     "--json",
+                                     "--num-ps",
+                                     "1",
+                                     "job.json",
+                                     NULL};
+    if (access(mpirun, X_OK)) {
+        print_message("no %s: apt-get install openmpi-bin\n", mpirun);
+        skip();
+    }
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process =
+        cluster_run_program(*state, "mpirun", mpirun, arguments, NULL);
+    cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
+    json_t *summary = cluster_run_json(process);
+    assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
+    assert_non_null(strstr(cluster_run_errors(process), "cluster from mpi"));
+    assert_non_null(strstr(cluster_run_errors(process), "3 trainers, 1 ps"));
+    json_decref(summary);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            ranks_meet_above_the_port_of_torchruns_agent, cluster_run_setup,
+            cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(two_jobs_beside_each_other_do_not_mix,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
