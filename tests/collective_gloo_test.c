@@ -215,11 +215,11 @@ static void play_without_end(struct rank_board *board, uint32_t rank,
     end_rank(board, rank, status, why.text);
 }
 
-/* All but RANK end with STATUS_RETRY and name it. */
-static void expect_named(struct rank_board *board, uint32_t size,
-                         uint32_t rank) {
-    char name[32];
-    snprintf(name, sizeof name, "rank %u ", rank);
+/* All but RANK end with STATUS_RETRY and tell HOW that one failed. */
+static void expect_named(struct rank_board *board, uint32_t size, uint32_t rank,
+                         const char *how) {
+    char name[64];
+    snprintf(name, sizeof name, "rank %u %s", rank, how);
     for (uint32_t i = 0; i < size; i++) {
         if (i == rank)
             continue;
@@ -241,7 +241,7 @@ static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
         assert_true(rank_board_await(board, size));
         int64_t killed = time_now();
         kill(board->pids[1], SIGKILL);
-        expect_named(board, size, 1);
+        expect_named(board, size, 1, "was lost");
         assert_true(time_now() - killed < 5 * TIME_S);
         rank_board_close(&board);
     }
@@ -257,7 +257,7 @@ static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
         assert_true(rank_board_await(board, size));
         int64_t stopped = time_now();
         kill(board->pids[1], SIGSTOP);
-        expect_named(board, size, 1);
+        expect_named(board, size, 1, "did not come");
         assert_true(time_now() - stopped > 19 * TIME_S / 10);
         assert_true(time_now() - stopped < 6 * TIME_S);
         rank_board_close(&board);
