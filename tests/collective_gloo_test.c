@@ -1,4 +1,3 @@
-#include "proto/base/plugin.h"
 #include "proto/base/time.h"
 #include "tests/rank_board.h"
 #include "worker/collective.h"
@@ -9,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -30,16 +30,19 @@ struct play {
 static const size_t sizes[] = {0, 1, 15, 16, 17, 255, 1025, 100003, 700001};
 enum { NUM_SIZES = sizeof sizes / sizeof *sizes, LARGEST = 700001 };
 
+/* The plugin lies beside the program, not beside this test. */
 static const struct collective_ops *load(void) {
     char path[PATH_MAX];
     const char *program = getenv("CAPSTAN");
-    const void *table;
-    struct failure why = {0};
     snprintf(path, sizeof path, "%s-gloo.so",
              program ? program : "build/capstan");
-    if (plugin_load(&table, path, COLLECTIVE_SYMBOL, COLLECTIVE_ABI, &why))
-        fail_msg("%s", why.text);
-    return table;
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const struct collective_ops *ops =
+        plugin ? dlsym(plugin, COLLECTIVE_SYMBOL) : NULL;
+    if (!ops)
+        fail_msg("%s: %s", path, dlerror());
+    assert_int_equal(ops->abi, COLLECTIVE_ABI);
+    return ops;
 }
 
 /* In a rank's process: what went wrong is left on the board, and it ends. */
@@ -212,11 +215,11 @@ static void play_without_end(struct rank_board *board, uint32_t rank,
     end_rank(board, rank, status, why.text);
 }
 
-/* All but RANK end with STATUS_RETRY and name it. */
-static void expect_named(struct rank_board *board, uint32_t size,
-                         uint32_t rank) {
-    char name[32];
-    snprintf(name, sizeof name, "rank %u ", rank);
+/* All but RANK end with STATUS_RETRY and tell HOW that one failed. */
+static void expect_named(struct rank_board *board, uint32_t size, uint32_t rank,
+                         const char *how) {
+    char name[64];
+    snprintf(name, sizeof name, "rank %u %s", rank, how);
     for (uint32_t i = 0; i < size; i++) {
         if (i == rank)
             continue;
@@ -238,7 +241,7 @@ static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
         assert_true(rank_board_await(board, size));
         int64_t killed = time_now();
         kill(board->pids[1], SIGKILL);
-        expect_named(board, size, 1);
+        expect_named(board, size, 1, "was lost");
         assert_true(time_now() - killed < 5 * TIME_S);
         rank_board_close(&board);
     }
@@ -254,7 +257,7 @@ static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
         assert_true(rank_board_await(board, size));
         int64_t stopped = time_now();
         kill(board->pids[1], SIGSTOP);
-        expect_named(board, size, 1);
+        expect_named(board, size, 1, "did not come");
         assert_true(time_now() - stopped > 19 * TIME_S / 10);
         assert_true(time_now() - stopped < 6 * TIME_S);
         rank_board_close(&board);
@@ -285,7 +288,7 @@ struct aborter {
 
 static void *abort_soon(void *context) {
     struct aborter *aborter = context;
-    if (rank_board_await(aborter->board, 1))
+    if (rank_board_await(aborter->board, 2))
         aborter->play->ops->abort(aborter->group);
     return NULL;
 }
@@ -299,13 +302,13 @@ static void play_abort(struct rank_board *board, uint32_t rank,
     struct aborter aborter = {play, board, group};
     struct failure why = {0};
     pthread_t thread;
+    rank_board_arrive(board);
     if (rank == 1) {
-        bool ended = rank_board_await(board, 2);
+        bool ended = rank_board_await(board, 3);
         play->ops->close(&group);
         end_rank(board, 1, ended ? STATUS_OK : STATUS_FAILED, "");
     }
     pthread_create(&thread, NULL, abort_soon, &aborter);
-    rank_board_arrive(board);
     int64_t begun = time_now();
     enum status status = play->ops->all_reduce(group, data, 100000, &why);
     enum status later = play->ops->all_gather(group, data, 100000, NULL);
@@ -377,7 +380,6 @@ static void the_plugin_says_what_it_is(void **state) {
     assert_string_equal(ops->name, "gloo");
     assert_true(strlen(ops->version) > 2);
     assert_int_equal(ops->check(&why), STATUS_OK);
-    assert_null(ops->devices);
 }
 
 int main(void) {

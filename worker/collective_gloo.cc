@@ -318,5 +318,4 @@ const struct collective_ops capstan_collective = {
     reduce_scatter,
     all_gather,
     broadcast,
-    nullptr, /* devices: none is needed */
 };

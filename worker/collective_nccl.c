@@ -359,5 +359,4 @@ const struct collective_ops capstan_collective = {
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
     .broadcast = broadcast,
-    .devices = devices,
 };
