@@ -6,6 +6,8 @@ BUILD := build$(if $(SAN),-$(SAN))
 PREFIX ?= /usr/local
 comma := ,
 Q := $(if $(V),,@)
+# As many jobs as cores, where make was not told how many.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra \
@@ -13,7 +15,7 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib 2> /dev/null) \
     $(CFLAGS)
 LIBS := -lzmq -lprotobuf-c -ljansson -llmdb -ldnnl -lgomp -lz -lxxhash \
-    -larchive -lisal -lm
+    -larchive -lisal -lm -ldl
 
 ifeq ($(SAN),address)
   CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=all \
@@ -28,7 +30,7 @@ endif
 
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
 SOURCES := $(filter-out proto/math/rule_loops.c,$(wildcard $(ROOMS:=/*.c)))
-PROGRAM := main.c process.c verb_bench.c
+PROGRAM := main.c process.c verb_bench.c verb_compare.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))
@@ -43,7 +45,7 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help generated deps deps-test build-tests demo check unit soak bench install format lint clean
+.PHONY: all help generated deps deps-test deps-lint build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan ## build build/capstan and its plugins
 
@@ -52,7 +54,7 @@ help: ## list the targets
 
 $(BUILD)/capstan: $(PROGRAM:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS) -ldl
+	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS)
 
 $(BUILD)/libcapstan.a: $(OBJECTS)
 	@echo "ar   $@"
@@ -98,18 +100,18 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 deps: ## install what is missing through apt
 	@deploy/deps.sh
 
-deps-test:
-	@deploy/deps.sh test
+deps-test deps-lint: deps-%:
+	@deploy/deps.sh $*
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
-	@$(MAKE) --no-print-directory -j"$$(nproc)" all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@deploy/demo.sh $(BUILD)/capstan
 
 # Tests find the binary in CAPSTAN, and how often to repeat what is worth
 # repeating in SOAK_COUNT: 1 in check, 10 is all that is promised.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install what tests need, build and run every test
-	@$(MAKE) --no-print-directory build-tests
+	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
 
 build-tests: all $(TESTS)
@@ -136,10 +138,10 @@ install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	install -m 644 $(wildcard README.md docs/*.md) $(SHARE)/doc/capstan
 	install -m 644 $(wildcard deploy/*.json) $(SHARE)/capstan/jobs
 
-format: ## lay out the source with clang-format
+format: deps-lint ## lay out the source with clang-format
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
-lint: ## check the layout, and who includes whom
+lint: deps-lint ## check the layout, and who includes whom
 	git ls-files '*.c' '*.h' | xargs clang-format -n -Werror
 	tests/lint.sh
 

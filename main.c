@@ -11,6 +11,7 @@
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "verb_bench.h"
+#include "verb_compare.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,13 @@ static unsigned local_arguments(const struct options *options,
     return count;
 }
 
+/* All-reduce has no use for ps but those that are asked for. */
+static unsigned local_ps(const struct options *options, const struct job *job) {
+    return job->strategy == JOB_ALLREDUCE && !options->ps_given
+               ? 0
+               : options->num_ps;
+}
+
 /* What the chief would refuse is said before anything is started. */
 static enum status check_local(const struct options *options,
                                const struct distribution *distribution,
@@ -93,13 +101,14 @@ static enum status check_local(const struct options *options,
         return status;
     uint32_t trainers =
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
-    struct strategy_case given = {trainers, options->num_ps, false};
+    struct strategy_case given = {trainers, local_ps(options, *job), false};
+    struct strategy strategy;
     if (distribution) {
         given.num_ps = distribution_ps(distribution);
         trainers = distribution_size(distribution) - given.num_ps;
         given.trainers = trainers;
     }
-    status = strategy_choose(*job, &given, NULL, why);
+    status = strategy_choose(&strategy, *job, &given, NULL, why);
     return status ? status : job_solve_batch(*job, trainers, why);
 }
 
@@ -131,7 +140,7 @@ static enum status verb_local(const struct options *options,
     local_arguments(options, job, arguments, &texts);
     struct launch_options launch = {
         .program = program,
-        .num_ps = options->num_ps,
+        .num_ps = local_ps(options, job),
         .num_workers = options->num_workers,
         .distribution = options->distribution ? &distribution : NULL,
         .run_arguments = arguments,
@@ -205,7 +214,7 @@ int main(int argc, char **argv) {
         [OPTIONS_RUN] = verb_run,       [OPTIONS_LOCAL] = verb_local,
         [OPTIONS_LAUNCH] = verb_launch, [OPTIONS_CLUSTER] = verb_cluster,
         [OPTIONS_CKPT] = verb_ckpt,     [OPTIONS_INFO] = verb_info,
-        [OPTIONS_BENCH] = verb_bench,
+        [OPTIONS_BENCH] = verb_bench,   [OPTIONS_COMPARE] = verb_compare,
     };
     struct options options;
     struct failure why = {0};

@@ -147,7 +147,8 @@ static double join_timeout(const struct process *process) {
                : JOIN_TIMEOUT;
 }
 
-/* Names of the links between roles of this process. */
+/* Names of the links between roles of this process; in all-reduce rank 0's
+ * keeper has the ps's. */
 static const char inside_chief[] = "chief", inside_ps[] = "ps";
 
 /* A ps beside its chief; the trainer may be in another process. */
@@ -207,6 +208,7 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .key = cluster->key,
         .chief_inside = inside ? inside_chief : NULL,
         .ps_inside = ps_inside ? inside_ps : NULL,
+        .keeper_inside = inside_ps,
         .ps = &cluster->jobs[CLUSTER_PS],
         .loops = process->choices.loops,
         .join_timeout = join_timeout(process),
@@ -276,32 +278,37 @@ static enum status compose_chief(struct process *process, struct failure *why) {
     uint32_t workers = count_workers(process);
     uint32_t num_ps = cluster->jobs[CLUSTER_PS].count;
     struct strategy_case given = {workers + trains, num_ps, cluster->local};
-    status = strategy_choose(process->job, &given, &role->log, why);
+    struct strategy strategy;
+    status = strategy_choose(&strategy, process->job, &given, &role->log, why);
     if (!status)
         status = job_solve_batch(process->job, workers + trains, why);
     if (status)
         return status;
+    bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
+    bool alone = !num_ps && !strategy.allreduce; /* it keeps its weights */
     role->chief = (struct chief_settings){
         .zmq = process->zmq,
         .log = &role->log,
         .job = process->job,
         .cluster = cluster,
         .inside = inside_chief,
-        .ps_inside = num_ps ? NULL : inside_ps,
+        .ps_inside =
+            alone || (strategy.allreduce && trainer_inside) ? inside_ps : NULL,
+        .allreduce = strategy.allreduce,
+        .backend = strategy.backend,
         .trains = trains,
         .num_workers = workers,
-        .num_ps = num_ps ? num_ps : 1,
+        .num_ps = alone ? 1 : num_ps,
         .join_timeout = join_timeout(process),
         .link_gbits = process->options->link_gbits,
         .json =
             process->options->json && process->options->verb != OPTIONS_BENCH,
         .interrupts = role->interrupts,
     };
-    bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
-    if (!num_ps)
+    if (alone)
         add_inner_ps(process, trainer_inside);
     if (trainer_inside)
-        add_worker(process, true, !num_ps);
+        add_worker(process, true, alone);
     return STATUS_OK;
 }
 

@@ -211,7 +211,7 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
         log_warning(run->log,
                     "%s on host %s (pid %u) is gone: silent for %.1f s%s", name,
                     slot->host, slot->pid, silent,
-                    run->phase == RUN_TRAINING && !ps
+                    run->phase == RUN_TRAINING && !ps && !run->allreduce
                         ? "; the run goes on, and it may be started again"
                         : "");
     uint32_t pid = slot->pid;
@@ -220,11 +220,15 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     drop(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
-    if (ps && run->phase >= RUN_READYING)
+    bool weights = run->allreduce ? !ps && run->phase == RUN_TRAINING : ps;
+    if (weights && run->phase >= RUN_READYING)
         run_stop(run, STATUS_RETRY,
-                 "%s on host %s (pid %u) is gone, and its weights with it; "
+                 "%s on host %s (pid %u) is gone%s; "
                  "the same commands %s %s",
-                 name, host, pid, run->has_saved ? "resume from" : "start",
+                 name, host, pid,
+                 run->allreduce ? ", and all-reduce cannot go on without it"
+                                : ", and its weights with it",
+                 run->has_saved ? "resume from" : "start",
                  run->has_saved ? run->checkpoint
                                 : "anew: there is no checkpoint yet");
     else if (run->phase == RUN_TRAINING)
@@ -284,6 +288,8 @@ void admission_new_view(struct run *run) {
     run->view++;
     run->view_sent = false;
     tell_view(run, NULL);
+    if (!run->roster.num_ps)
+        admission_view_seen(run);
 }
 
 /* The oldest view that a ps stands at decides who may start. */

@@ -10,7 +10,7 @@
 
 static const char *const kinds[][2] = {
     {"push", "push"}, {"pull", "pull"}, {"push_pull", "push-pull"}};
-#define KIB(n) ((n)*1024.0)
+#define KIB(n) (1024.0 * (n))
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* A number at KEY of OBJECT; NAN when there is none. */

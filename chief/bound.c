@@ -12,10 +12,17 @@ double bound_link_gbits(double payload) {
     return payload * FRAME / IN_A_FRAME * 8 / 1e9;
 }
 
+/* How often all weights pass the busiest link in one direction. */
+static double passes(const struct bound_case *given) {
+    double trainers = given->num_trainers;
+    if (given->allreduce)
+        return 2 * (trainers - 1) / trainers;
+    return fmax(1, trainers / given->num_ps) * (given->twice ? 2 : 1);
+}
+
 double bound_steps_per_second(const struct bound_case *given) {
     double once = given->bytes / bound_payload(given->link_gbits);
-    double each_ps = (double)given->num_trainers / given->num_ps;
-    double round = once * fmax(1, each_ps) * (given->twice ? 2 : 1);
+    double round = once * passes(given);
     if (!(round > 0) || !isfinite(round))
         return 0;
     return (given->synchronous ? 1 : given->num_trainers) / round;

@@ -13,6 +13,7 @@ struct bound_case {
     bool synchronous;
     bool twice; /* clipped by the global norm: nothing is answered before all
                    has come */
+    bool allreduce; /* a ring of the trainers; no ps */
 };
 
 /* Bytes of weights a second that LINK_GBITS carry: frames of 1514 bytes
@@ -26,7 +27,8 @@ double bound_link_gbits(double payload);
 
 /* Steps a second: rounds when synchronous, else pushes of all trainers. n
  * trainers, m ps, M bytes, B a second: a round takes max(M/B, nM/(mB)), twice
- * that when TWICE. 0: the link is not known, or there is nothing to send. */
+ * that when TWICE; 2(n-1)M/(nB) by a ring (Patarasuk and Yuan 2009). 0: the
+ * link is not known, or there is nothing to send. */
 double bound_steps_per_second(const struct bound_case *given);
 
 #endif

@@ -81,6 +81,7 @@ static enum status open_run(struct run *run,
                         .cluster = settings->cluster,
                         .ps_inside = settings->ps_inside,
                         .trains = settings->trains,
+                        .allreduce = settings->allreduce,
                         .json = settings->json,
                         .link_gbits = settings->link_gbits,
                         .id = message_random(),
@@ -92,6 +93,8 @@ static enum status open_run(struct run *run,
                         .shown_rate = NAN,
                         .epoch_loss = NAN,
                         .give_up = TIME_NEVER};
+    if (settings->allreduce)
+        snprintf(run->backend, sizeof run->backend, "%s", settings->backend);
     run_enter(run, RUN_JOINING);
     progress_open(&run->progress, run->log, run->job->steps_per_print,
                   run->opened);
@@ -168,6 +171,34 @@ static void take_sums(struct run *run, const struct roster_slot *slot,
     post_tell_all(run->post, CLUSTER_PS, &control);
 }
 
+/* All-reduce: what a rank tells the others to find it by. */
+static void pass_meeting(struct run *run, const Capstan__Control *letter) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_MEETING;
+    control.meeting = letter->meeting;
+    if (run->allreduce)
+        post_tell_all(run->post, CLUSTER_WORKER, &control);
+}
+
+/* A ps, or rank 0 in all-reduce. */
+static void take_holder(struct run *run, struct roster_slot *slot,
+                        const Capstan__Control *control) {
+    bool holds = !run->allreduce || slot->rank == 0;
+    switch (holds ? control->body_case : CAPSTAN__CONTROL__BODY__NOT_SET) {
+    case CAPSTAN__CONTROL__BODY_READY:
+        planning_ready(run, slot, control->ready);
+        break;
+    case CAPSTAN__CONTROL__BODY_CUT_MARK:
+        cuts_marked(run, slot, control->cut_mark);
+        break;
+    case CAPSTAN__CONTROL__BODY_CUT_DONE:
+        cuts_done(run, slot, control->cut_done);
+        break;
+    default:
+        break;
+    }
+}
+
 static void take_trainer(struct run *run, struct roster_slot *slot,
                          const Capstan__Control *control, int64_t now) {
     switch (control->body_case) {
@@ -188,7 +219,12 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_LEFT:
         ending_left(run, slot, control->left);
         break;
+    case CAPSTAN__CONTROL__BODY_MEETING:
+        pass_meeting(run, control);
+        break;
     default:
+        if (run->allreduce && slot->rank == 0)
+            take_holder(run, slot, control);
         break;
     }
 }
@@ -199,22 +235,17 @@ static void take_ps(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_BEAT:
         take_ps_beat(run, slot, control->beat);
         break;
-    case CAPSTAN__CONTROL__BODY_READY:
-        planning_ready(run, slot, control->ready);
-        break;
-    case CAPSTAN__CONTROL__BODY_CUT_MARK:
-        cuts_marked(run, slot, control->cut_mark);
-        break;
-    case CAPSTAN__CONTROL__BODY_CUT_DONE:
-        cuts_done(run, slot, control->cut_done);
-        break;
     case CAPSTAN__CONTROL__BODY_SQUARE_SUMS:
         take_sums(run, slot, control->square_sums);
         break;
     case CAPSTAN__CONTROL__BODY_LEFT:
         ending_left(run, slot, control->left);
         break;
+    case CAPSTAN__CONTROL__BODY_READY:
+        planning_ready(run, slot, control->ready);
+        break;
     default:
+        take_holder(run, slot, control);
         break;
     }
 }

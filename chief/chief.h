@@ -16,10 +16,12 @@ struct chief_settings {
     struct job *job;               /* read and checked; borrowed */
     const struct cluster *cluster; /* borrowed */
     const char *inside;    /* name of my link for roles in this process */
-    const char *ps_inside; /* the ps's link in this process, or NULL */
+    const char *ps_inside; /* who holds weights in this process, or NULL */
     bool trains;           /* its trainer joins as the chief; a worker 0 that
                               leads is a worker like the others */
     uint32_t num_workers, num_ps;
+    bool allreduce;      /* the weights are the trainers' */
+    const char *backend; /* its collectives */
     double join_timeout; /* seconds */
     double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
     bool json;

@@ -109,10 +109,9 @@ static enum status work(void *context, int cancel, struct failure *why) {
 
 /* Copied: the roster changes while the thread runs. */
 static void list_places(struct run *run, struct transfer_place *ps) {
-    for (uint32_t i = 0; i < run->roster.num_ps; i++) {
-        const struct roster_slot *slot = roster_ps(&run->roster, i);
-        ps[i].incarnation = slot->incarnation;
-        snprintf(ps[i].address, sizeof ps[i].address, "%s", slot->address);
+    for (uint32_t i = 0; i < run->num_holders; i++) {
+        ps[i].incarnation = run_holder(run, i)->incarnation;
+        run_holder_address(run, i, ps[i].address, sizeof ps[i].address);
     }
 }
 
@@ -121,10 +120,10 @@ static enum status start(struct run *run, const char *path, uint64_t snapshot,
     struct collect *collect = calloc(1, sizeof *collect);
     run->collect = collect;
     if (collect)
-        collect->ps = calloc(run->roster.num_ps, sizeof *collect->ps);
+        collect->ps = calloc(run->num_holders, sizeof *collect->ps);
     if (!collect || !collect->ps)
-        return status_fail(why, STATUS_RETRY, "no memory for %u ps",
-                           run->roster.num_ps);
+        return status_fail(why, STATUS_RETRY, "no memory to talk to %u ps",
+                           run->num_holders);
     list_places(run, collect->ps);
     collect->path = path;
     collect->snapshot = snapshot;
@@ -136,7 +135,7 @@ static enum status start(struct run *run, const char *path, uint64_t snapshot,
         .layout = run->layout,
         .ps_of_block = run->ps_of_block,
         .ps = collect->ps,
-        .num_ps = run->roster.num_ps,
+        .num_ps = run->num_holders,
         .inside = run->ps_inside,
         .step_timeout = run->job->timeouts.step,
     };

@@ -93,7 +93,7 @@ static void tell_ask(struct run *run, const struct run_cut *cut) {
     ask.id = cut->id;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT_ASK;
     control.cut_ask = &ask;
-    post_tell_all(run->post, CLUSTER_PS, &control);
+    run_tell_holders(run, &control);
 }
 
 static void tell_cut(struct run *run, uint64_t id, uint64_t round,
@@ -107,7 +107,10 @@ static void tell_cut(struct run *run, uint64_t id, uint64_t round,
     message.keep = keep;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT;
     control.cut = &message;
-    post_tell_all(run->post, CLUSTER_PS, &control);
+    if (run->allreduce && write && !round) /* all ranks hand over */
+        post_tell_all(run->post, CLUSTER_WORKER, &control);
+    else
+        run_tell_holders(run, &control);
 }
 
 static void tell_end(struct run *run, uint64_t id) {
@@ -116,7 +119,7 @@ static void tell_end(struct run *run, uint64_t id) {
     end.id = id;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT_END;
     control.cut_end = &end;
-    post_tell_all(run->post, CLUSTER_PS, &control);
+    run_tell_holders(run, &control);
 }
 
 /* With staleness, and when nobody pushes any more, a cut is the moment that
@@ -294,10 +297,12 @@ void cuts_done(struct run *run, const struct roster_slot *slot,
     if (!cut)
         return;
     bool failed = done->error[0], written = done->written;
+    char name[64];
     if (failed) {
         cut->failed = true;
-        snprintf(cut->problem, sizeof cut->problem, "ps %u: %.480s",
-                 slot->index, done->error);
+        roster_name(slot, name, sizeof name);
+        snprintf(cut->problem, sizeof cut->problem, "%s: %.440s", name,
+                 done->error);
     }
     if (!failed && !written) {
         if (done->has_step)
@@ -307,7 +312,7 @@ void cuts_done(struct run *run, const struct roster_slot *slot,
         return;
     }
     if (written)
-        note_file(cut, slot->index, done);
+        note_file(cut, run->allreduce ? 0 : slot->index, done);
     if (cut_round_done(&cut->course))
         write_over(run, cut);
 }

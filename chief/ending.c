@@ -17,17 +17,39 @@ static void fail(struct run *run, const struct roster_slot *slot,
              slot->host, left->text);
 }
 
-/* Four kinds of leaving: a ps that has a signal wants a checkpoint; whoever has
- * failed ends the run; a goodbye is a death that needs no deadline; else a
+/* A rank that has lost another may have lost one that only gave up for the same
+ * reason: who is silent now is the one (watch_lost). */
+static void note_lost(struct run *run, const struct roster_slot *slot,
+                      const Capstan__Left *left) {
+    char name[64];
+    roster_name(slot, name, sizeof name);
+    log_warning(run->log, "%s on host %s: %s", name, slot->host, left->text);
+    if (run->lost_at)
+        return;
+    run->lost_at = time_now();
+    snprintf(run->lost, sizeof run->lost, "%s on host %.120s: %.250s", name,
+             slot->host, left->text);
+}
+
+/* Five kinds of leaving: a ps that has a signal wants a checkpoint, and so does
+ * a trainer in all-reduce, or it has lost another one; whoever has failed ends
+ * the run; a goodbye is a death that needs no deadline; else a
  * trainer is out of the loop and stays for evaluations. */
 void ending_left(struct run *run, struct roster_slot *slot,
                  const Capstan__Left *left) {
+    char name[64];
+    roster_name(slot, name, sizeof name);
     bool signal =
         left->status == STATUS_INTERRUPTED || left->status == STATUS_TERMINATED;
-    if (slot->role == CLUSTER_PS && signal) {
-        log_info(run->log, "ps %u has a signal", slot->index);
+    if ((slot->role == CLUSTER_PS || run->allreduce) && signal) {
+        log_info(run->log, "%s has a signal", name);
         if (!run->interrupted)
             ending_interrupt(run, STATUS_RETRY);
+        return;
+    }
+    if (left->status == STATUS_RETRY && run->allreduce &&
+        run->phase == RUN_TRAINING) {
+        note_lost(run, slot, left);
         return;
     }
     if (left->status) {

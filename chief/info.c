@@ -1,5 +1,6 @@
 #include "chief/info.h"
 
+#include "proto/base/plugin.h"
 #include "proto/base/version.h"
 
 #include <archive.h>
@@ -50,22 +51,18 @@ static json_t *describe_cpu(const struct rule_loops *loops) {
                      rule_variant_name(loops));
 }
 
-/* Plugins lie beside the binary. */
-static json_t *describe_plugin(const char *name) {
-    char folder[PATH_MAX], path[PATH_MAX + 64], reason[2 * PATH_MAX] = "";
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    folder[length > 0 ? length : 0] = 0;
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        *slash = 0;
-    snprintf(path, sizeof path, "%s/capstan-%s.so", folder, name);
-    bool there = access(path, R_OK) == 0;
-    if (there)
-        return json_pack("{s:s, s:b, s:s}", "name", name, "available", 1,
-                         "plugin", path);
-    snprintf(reason, sizeof reason, "not in this build: there is no %s", path);
-    return json_pack("{s:s, s:b, s:s}", "name", name, "available", 0, "reason",
-                     reason);
+static json_t *describe_plugin(const char *name, const char *symbol,
+                               uint32_t abi) {
+    char path[PATH_MAX + 64];
+    const void *table;
+    struct failure why;
+    plugin_path(name, path, sizeof path);
+    if (plugin_find(&table, name, symbol, abi, &why))
+        return json_pack("{s:s, s:b, s:s}", "name", name, "available", 0,
+                         "reason", why.text);
+    const struct plugin_head *head = table;
+    return json_pack("{s:s, s:b, s:s, s:s}", "name", name, "available", 1,
+                     "plugin", path, "version", head->version);
 }
 
 static json_t *numbers(int major, int minor, int patch) {
@@ -104,11 +101,12 @@ static json_t *describe_libraries(void) {
 }
 
 static json_t *describe(const struct rule_loops *loops) {
-    return json_pack("{s:s, s:[o, o], s:[o, o], s:o}", "version", VERSION_TEXT,
-                     "devices", describe_cpu(loops), describe_plugin("cuda"),
-                     "collectives", describe_plugin("gloo"),
-                     describe_plugin("nccl"), "libraries",
-                     describe_libraries());
+    return json_pack(
+        "{s:s, s:[o, o], s:[o, o], s:o}", "version", VERSION_TEXT, "devices",
+        describe_cpu(loops), describe_plugin("cuda", "capstan_device", 1),
+        "collectives", describe_plugin("gloo", "capstan_collective", 1),
+        describe_plugin("nccl", "capstan_collective", 1), "libraries",
+        describe_libraries());
 }
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -129,8 +127,9 @@ static void print_parts(const char *title, const json_t *parts, FILE *to) {
                     json_integer_value(json_object_get(part, "cores")),
                     text_of(part, "update_rules"));
         else
-            fprintf(to, "%s%s\n", text_of(part, "plugin"),
-                    text_of(part, "reason"));
+            fprintf(to, "%s%s%s%s\n", text_of(part, "version"),
+                    json_object_get(part, "plugin") ? ", " : "",
+                    text_of(part, "plugin"), text_of(part, "reason"));
     }
 }
 

@@ -34,12 +34,20 @@ static bool hosts_differ(const struct run *run) {
     return true;
 }
 
+/* Who measures the way to the first holder: a trainer on another host. */
+static uint32_t measurer(const struct run *run) {
+    return run->allreduce ? 1 : 0;
+}
+
 static void ask(struct run *run) {
+    char address[300];
     Capstan__Measure measure = CAPSTAN__MEASURE__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    run_holder_address(run, 0, address, sizeof address);
+    measure.address = address;
     control.body_case = CAPSTAN__CONTROL__BODY_MEASURE;
     control.measure = &measure;
-    post_tell(run->post, &run->roster.slots[0], &control);
+    post_tell(run->post, &run->roster.slots[measurer(run)], &control);
 }
 
 bool link_rate_settled(struct run *run, int64_t now) {
@@ -47,7 +55,9 @@ bool link_rate_settled(struct run *run, int64_t now) {
         return true;
     if (run->link_asked)
         return now - run->link_asked >= LIMIT;
-    if (run->ps_inside || !hosts_differ(run))
+    if (run->allreduce ? run->roster.num_ranks < 2 : run->ps_inside != NULL)
+        return true;
+    if (!hosts_differ(run))
         return true;
     run->link_asked = now;
     ask(run);
@@ -57,7 +67,7 @@ bool link_rate_settled(struct run *run, int64_t now) {
 void link_rate_take(struct run *run, const struct roster_slot *slot,
                     const Capstan__Measured *measured) {
     double gbits = bound_link_gbits(measured->bytes_per_second);
-    if (slot->rank != 0 || !run->link_asked || run->link_told ||
+    if (slot->rank != measurer(run) || !run->link_asked || run->link_told ||
         run->phase != RUN_READYING)
         return;
     run->link_told = true;
@@ -67,6 +77,6 @@ void link_rate_take(struct run *run, const struct roster_slot *slot,
     run->link_measured = true;
     log_info(run->log,
              "the network passes %.3g Gbit/s each way a host, measured between "
-             "trainer 0 and ps 0",
-             gbits);
+             "%s",
+             gbits, run->allreduce ? "ranks 0 and 1" : "trainer 0 and ps 0");
 }

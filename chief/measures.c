@@ -1,6 +1,7 @@
 #include "chief/measures.h"
 
 #include "chief/bound.h"
+#include "chief/causes.h"
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
@@ -158,12 +159,15 @@ void measures_show(struct run *run, int64_t now) {
     if (run->phase != RUN_TRAINING || !run->began)
         return;
     uint64_t step = run_step(run);
-    if (now - run->shown_at >= SHOW_EVERY) {
-        struct run_point point = total(run);
-        if (point.samples > run->shown.samples) {
-            run->shown_loss = mean_loss(run->shown, point);
-            run->shown_rate = rate(run->shown, point);
-        }
+    struct run_point point = total(run);
+    bool turn = now - run->shown_at >= SHOW_EVERY;
+    if (turn)
+        run->shown_from = run->shown;
+    if (point.samples > run->shown_from.samples) {
+        run->shown_loss = mean_loss(run->shown_from, point);
+        run->shown_rate = rate(run->shown_from, point);
+    }
+    if (turn) {
         run->shown = point;
         run->shown_at = now;
         write_metrics(run, step);
@@ -209,9 +213,12 @@ static struct share largest_loss(const struct run *run, double *all) {
     double update = 0;
     struct share shares[] = {
         {"input", "data.prefetch_factor", 0},
-        {"waiting for weights (wire, ps and other trainers)",
+        {run->allreduce ? "waiting for other trainers (network, sums)"
+                        : "waiting for weights (wire, ps and other trainers)",
          run_synchronous(run)
-             ? "train_micro_batch_size_per_gpu (larger), or strategy.staleness"
+             ? run->allreduce ? "train_micro_batch_size_per_gpu (larger)"
+                              : "train_micro_batch_size_per_gpu (larger), or "
+                                "strategy.staleness"
              : "train_micro_batch_size_per_gpu (larger)",
          0},
     };
@@ -224,8 +231,9 @@ static struct share largest_loss(const struct run *run, double *all) {
     }
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         update += run->ps[i].update_s;
-    double ps =
-        update / (double)run->roster.num_ps * (double)run->roster.num_ranks;
+    double ps = run->allreduce ? 0
+                               : update / (double)run->roster.num_ps *
+                                     (double)run->roster.num_ranks;
     if (ps > shares[1].seconds / 2 && shares[1].seconds > shares[0].seconds)
         return (struct share){"ps arithmetic", "more ps in the cluster", ps};
     return shares[shares[1].seconds > shares[0].seconds];
@@ -257,7 +265,9 @@ static double bound(const struct run *run) {
         .bytes = (double)encoding_bytes(run->job->wire, run->layout->elements),
         .link_gbits = run->link_gbits,
         .synchronous = synchronous,
-        .twice = synchronous && run->job->gradient_clipping > 0,
+        .allreduce = run->allreduce,
+        .twice =
+            synchronous && !run->allreduce && run->job->gradient_clipping > 0,
     };
     return bound_steps_per_second(&given);
 }
@@ -283,6 +293,7 @@ static void print_json(const struct run *run, uint64_t step) {
     set_real(object, "link_gbits", run->link_gbits > 0 ? run->link_gbits : NAN);
     set_real(object, "bound_steps_per_second", bound(run));
     set_real(object, "share_of_bound", steps_per_second(run) / bound(run));
+    causes_add(object, run);
     set_real(object, "wall_seconds", time_to_seconds(time_now() - run->opened));
     json_object_set_new(object, "checkpoint",
                         run->has_saved ? json_string(run->checkpoint)

@@ -7,6 +7,7 @@
 #include "proto/base/time.h"
 #include "proto/math/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,11 +129,12 @@ static bool place(struct run *run) {
         calloc(run->layout->num_blocks, sizeof *run->ps_of_block);
     run->square_sums =
         calloc(run->layout->num_blocks, sizeof *run->square_sums);
-    enum status status =
-        run->ps_of_block && run->square_sums
-            ? placement_greedy(run->layout, run->roster.num_ps,
-                               run->ps_of_block, &why)
-            : status_fail(&why, STATUS_RETRY, "no memory for the plan");
+    enum status status = STATUS_OK;
+    if (!run->ps_of_block || !run->square_sums)
+        status = status_fail(&why, STATUS_RETRY, "no memory for the plan");
+    else if (!run->allreduce)
+        status = placement_greedy(run->layout, run->roster.num_ps,
+                                  run->ps_of_block, &why);
     if (status)
         run_stop(run, status, "%s", why.text);
     for (uint32_t b = 0; !status && b < run->layout->num_blocks; b++)
@@ -145,16 +147,17 @@ static bool place(struct run *run) {
 static bool write_plan(const struct run *run, Capstan__Plan *message) {
     uint32_t blocks = run->layout->num_blocks, count = run->roster.num_ps;
     uint16_t *block_ps = malloc((blocks + 1) * sizeof *block_ps);
-    Capstan__Place *places = calloc(count, sizeof *places);
-    Capstan__Place **array = calloc(count, sizeof *array);
+    Capstan__Place *places = calloc(count + 1, sizeof *places);
+    Capstan__Place **array = calloc(count + 1, sizeof *array);
     capstan__plan__init(message);
     message->parameters = plan_parameters(run->layout);
     message->block_ps.data = (uint8_t *)block_ps;
     message->ps = array;
+    array[0] = places;
     if (!message->parameters || !block_ps || !places || !array)
         return false;
     message->n_parameters = run->layout->num_parameters;
-    message->block_ps.len = blocks * sizeof *block_ps;
+    message->block_ps.len = run->allreduce ? 0 : blocks * sizeof *block_ps;
     message->n_ps = count;
     for (uint32_t b = 0; b < blocks; b++)
         block_ps[b] = (uint16_t)run->ps_of_block[b];
@@ -189,6 +192,8 @@ static void tell_plan(struct run *run, struct roster_slot *slot) {
     message.epoch_batches = run->rounds.epoch_batches;
     message.trainers = run->roster.num_ranks;
     message.pull_first = run->has_restored || run->job->init;
+    message.strategy = run->allreduce ? JOB_ALLREDUCE : JOB_PS;
+    message.backend = run->backend;
     if (run->job->checkpoint.dir)
         message.checkpoint_dir = run->job->checkpoint.dir;
     if (run->has_restored) {
@@ -212,6 +217,18 @@ void planning_tell(struct run *run, struct roster_slot *slot) {
     tell_plan(run, slot);
 }
 
+static void say_plan(const struct run *run) {
+    char where[64];
+    snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
+             run->roster.num_ps);
+    log_info(run->log, "%u tensors, %llu values %s%s; steps %llu to %llu",
+             run->layout->num_parameters,
+             (unsigned long long)run->layout->elements,
+             run->allreduce ? "on every trainer" : "in ",
+             run->allreduce ? "" : where, (unsigned long long)run->rounds.start,
+             (unsigned long long)run->rounds.total);
+}
+
 static void plan(struct run *run) {
     struct failure why;
     enum status status = saves_find_start(run, &why);
@@ -227,13 +244,7 @@ static void plan(struct run *run) {
     set_rounds(run);
     if (!place(run))
         return;
-    log_info(run->log,
-             "%u parameters, %llu values in %u blocks on %u ps; steps %llu to "
-             "%llu",
-             run->layout->num_parameters,
-             (unsigned long long)run->layout->elements, run->layout->num_blocks,
-             run->roster.num_ps, (unsigned long long)run->rounds.start,
-             (unsigned long long)run->rounds.total);
+    say_plan(run);
     if (run->has_restored && run->rounds.start >= run->rounds.total)
         log_info(run->log, "that is the end of the run: nothing is left to "
                            "train (raise epochs or steps to go on)");
@@ -248,7 +259,7 @@ static bool all_ready(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         if (!run->ps[i].ready)
             return false;
-    return true;
+    return !run->allreduce || run->ps[run->roster.num_ps].ready;
 }
 
 static bool starts_from_file(const struct run *run) {
@@ -280,8 +291,13 @@ void planning_try(struct run *run) {
 
 void planning_ready(struct run *run, struct roster_slot *slot,
                     const Capstan__Ready *ready) {
-    run->ps[slot->index].ready = true;
-    run->ps[slot->index].shares_folder = ready->shares_folder;
+    bool keeps = slot->rank == 0 && run->allreduce;
+    struct run_ps *ps = keeps ? run_keeper(run) : &run->ps[slot->index];
+    if (slot->role != CLUSTER_PS && !keeps)
+        return;
+    ps->ready = true;
+    ps->shares_folder = ready->shares_folder;
+    ps->port = (uint16_t)ready->port;
     run->init_wanted =
         starts_from_file(run) && run->phase == RUN_READYING && all_ready(run);
 }

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 bool run_synchronous(const struct run *run) {
     return run->job->staleness == 0;
@@ -71,6 +72,33 @@ void run_stop(struct run *run, enum status status, const char *format, ...) {
     control.stop = &stop;
     post_tell_all(run->post, CLUSTER_ROLES, &control);
     run_enter(run, RUN_STOPPING);
+}
+
+struct roster_slot *run_holder(struct run *run, uint32_t index) {
+    return run->allreduce ? &run->roster.slots[0]
+                          : roster_ps(&run->roster, index);
+}
+
+void run_holder_address(struct run *run, uint32_t index, char *text,
+                        size_t size) {
+    const char *address = run_holder(run, index)->address;
+    const char *colon = strrchr(address, ':');
+    if (run->allreduce && colon)
+        snprintf(text, size, "%.*s:%u", (int)(colon - address), address,
+                 run_keeper(run)->port);
+    else
+        snprintf(text, size, "%s", address);
+}
+
+struct run_ps *run_keeper(struct run *run) {
+    return &run->ps[run->roster.num_ps];
+}
+
+void run_tell_holders(struct run *run, Capstan__Control *control) {
+    if (run->allreduce)
+        post_tell(run->post, run_holder(run, 0), control);
+    else
+        post_tell_all(run->post, CLUSTER_PS, control);
 }
 
 /* Whole epochs, then micro batches into the next one: exact for this number

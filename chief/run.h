@@ -53,7 +53,8 @@ struct run_trainer {
 };
 
 struct run_ps {
-    bool ready, shares_folder, bye;
+    bool ready, shares_folder;
+    uint16_t port; /* rank 0: where its weights are read */
     uint64_t view; /* last it acknowledged */
     uint64_t highest;
     double update_s;
@@ -83,24 +84,26 @@ struct run {
     const struct log *log;
     void *zmq;
     const struct cluster *cluster; /* as the chief knows it */
-    const char *ps_inside;         /* the ps's link in this process, or NULL */
+    const char *ps_inside; /* the holder's link in this process, or NULL */
     struct link *link;
     struct roster roster;
     struct post *post;
     struct job *job;
     uint64_t id, incarnation;
-    bool trains; /* the chief has a trainer */
+    bool trains;    /* the chief has a trainer */
+    bool allreduce; /* rank 0 holds the weights for the chief, no ps does */
+    char backend[16];
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 
     struct run_trainer *trainers; /* [num_ranks] */
-    struct run_ps *ps;            /* [num_ps] */
+    struct run_ps *ps;            /* [num_ps], then rank 0 in all-reduce */
 
     struct layout *layout; /* as rank 0 declared it */
     uint64_t digest, train_samples, test_samples, batches_per_epoch;
     uint32_t *ps_of_block;
     uint32_t num_holders; /* ps 0 .. num_holders - 1 hold blocks: placement
-                             fills the lowest first */
+                             fills the lowest first; in all-reduce 1 */
     struct rounds rounds;
     struct manifest restored; /* what the run starts from, if has_restored */
     bool has_restored;
@@ -135,9 +138,12 @@ struct run {
     double *square_sums; /* [num_blocks]: of the round being clipped */
     uint32_t sums_heard;
 
-    struct run_point epoch_start, shown;
-    int64_t shown_at;
-    bool began; /* a trainer has taken a step */
+    struct run_point epoch_start;
+    struct run_point shown_from, shown; /* loss and rate that are shown count
+                                           from the first, the next ones from
+                                           the second */
+    int64_t shown_at;                   /* the second is of this time */
+    bool began;                         /* a trainer has taken a step */
     int64_t said_waiting, said_slow;
     double shown_rate, shown_loss, epoch_loss;
     struct progress progress;
@@ -148,6 +154,8 @@ struct run {
     bool finishing_cut;      /* the last cut was ordered */
     int64_t refused_at;      /* a latecomer, 0: none */
     int64_t nobody_since;    /* no trainer was left, 0: one is */
+    int64_t lost_at;         /* all-reduce: a trainer lost another, 0: none */
+    char lost[512];          /* its words */
     uint32_t deaths;         /* of trainers: rounds may stand half closed */
     struct collect *collect; /* weights on their way, or NULL */
     bool init_wanted;        /* all ps are ready for the weights of job.init */
@@ -179,6 +187,19 @@ bool run_signalled(enum status status);
  */
 void run_stop(struct run *run, enum status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
+
+/* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */
+struct roster_slot *run_holder(struct run *run, uint32_t index);
+
+/* Writes host:port of the data link of holder INDEX. */
+void run_holder_address(struct run *run, uint32_t index, char *text,
+                        size_t size);
+
+/* What is known of rank 0 as holder of the weights, in all-reduce. */
+struct run_ps *run_keeper(struct run *run);
+
+/* Tells CONTROL to who holds weights: every ps, or rank 0. */
+void run_tell_holders(struct run *run, Capstan__Control *control);
 
 /* Samples read by all trainers together after STEP. */
 uint64_t run_samples(const struct run *run, uint64_t step);

@@ -14,13 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The chief leaves this file in the directory. A ps that finds it there sees
- * the same directory; for one that does not the manifest names its host. */
-static void mark_path(const struct run *run, char *path, size_t size) {
-    snprintf(path, size, "%s/.run-%016llx", run->job->checkpoint.dir,
-             (unsigned long long)run->id);
-}
-
 enum status saves_open(struct run *run, struct failure *why) {
     char path[4096];
     const char *dir = run->job->checkpoint.dir;
@@ -29,7 +22,7 @@ enum status saves_open(struct run *run, struct failure *why) {
     enum status status = folder_make(dir, "checkpoint.dir", why);
     if (status)
         return status;
-    mark_path(run, path, sizeof path);
+    checkpoint_mark(dir, run->id, path, sizeof path);
     int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
     if (file < 0)
         return status_errno(why, STATUS_CONFIG, errno,
@@ -43,7 +36,7 @@ void saves_close(struct run *run) {
     char path[4096];
     if (!run->job || !run->job->checkpoint.dir)
         return;
-    mark_path(run, path, sizeof path);
+    checkpoint_mark(run->job->checkpoint.dir, run->id, path, sizeof path);
     unlink(path);
 }
 
@@ -215,7 +208,7 @@ void saves_tell(struct run *run) {
     keep.n_steps = count;
     control.body_case = CAPSTAN__CONTROL__BODY_KEEP;
     control.keep = &keep;
-    post_tell_all(run->post, CLUSTER_PS, &control);
+    run_tell_holders(run, &control);
     free(keep.steps);
 }
 

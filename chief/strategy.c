@@ -1,11 +1,55 @@
 #include "chief/strategy.h"
 
+/* Trainers compute on the CPU: no rank has a device of its own. */
+static void choose_backend(struct strategy *out, const struct job *job,
+                           const char **reason) {
+    out->backend = job->backend == JOB_NCCL ? "nccl" : "gloo";
+    *reason = job->backend == JOB_BACKEND_AUTO
+                  ? " (auto: trainers compute on the CPU)"
+                  : "";
+}
+
+/* What the job leaves open and the cluster decides is checked here; the rest
+ * was when the job was read. */
+static enum status check_allreduce(const struct job *job, struct failure *why) {
+    static const char means[] = "several trainers and no ps mean all-reduce";
+    if (job->staleness)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s, but strategy.staleness is set, which needs ps: "
+                           "list a ps in the cluster, or take it out",
+                           means);
+    if (job->wire == JOB_BF16)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s, whose messages are float32, but wire is bf16: "
+                           "list a ps in the cluster, or take it out",
+                           means);
+    return STATUS_OK;
+}
+
+static enum status take_allreduce(struct strategy *out, const struct job *job,
+                                  const struct strategy_case *given,
+                                  const struct log *log, struct failure *why) {
+    const char *reason;
+    enum status status = check_allreduce(job, why);
+    if (status)
+        return status;
+    out->allreduce = true;
+    choose_backend(out, job, &reason);
+    log_info(log, "all-reduce: %u trainer%s%s, by %s%s%s", given->trainers,
+             given->trainers == 1 ? "" : "s",
+             job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
+             out->backend, reason,
+             given->num_ps ? "; the ps that are listed hold nothing" : "");
+    return STATUS_OK;
+}
+
 /* With no ps listed, one trainer keeps its weights in its own process. */
-enum status strategy_choose(const struct job *job,
+enum status strategy_choose(struct strategy *out, const struct job *job,
                             const struct strategy_case *given,
                             const struct log *log, struct failure *why) {
     uint32_t trainers = given->trainers, num_ps = given->num_ps;
     enum job_strategy strategy = job->strategy;
+    *out = (struct strategy){0};
     if (!trainers)
         return status_fail(why, STATUS_CONFIG,
                            "no trainer at all: no worker is listed and the "
@@ -16,13 +60,9 @@ enum status strategy_choose(const struct job *job,
         return status_fail(why, STATUS_CONFIG,
                            "strategy.type is ps, but the cluster lists no ps: "
                            "list one, or leave the strategy out");
-    if (strategy == JOB_ALLREDUCE || (!num_ps && trainers > 1))
-        return status_fail(
-            why, STATUS_CONFIG, "%s, which this build does not have: %s",
-            strategy == JOB_ALLREDUCE
-                ? "strategy.type is allreduce"
-                : "several trainers and no ps mean all-reduce",
-            num_ps ? "set it to ps" : "list a ps in the cluster");
+    if (strategy == JOB_ALLREDUCE ||
+        (strategy == JOB_STRATEGY_UNSET && !num_ps && trainers > 1))
+        return take_allreduce(out, job, given, log, why);
     if (num_ps)
         log_info(log, "parameter server: %u trainer%s, %u ps%s%s", trainers,
                  trainers == 1 ? "" : "s", num_ps,

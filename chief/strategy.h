@@ -15,10 +15,15 @@ struct strategy_case {
     bool alone; /* no cluster at all */
 };
 
-/* Logs which is taken and why. STATUS_CONFIG when nobody trains, when ps are
- * asked for and none is listed, or when it would have to be all-reduce, which
- * this build does not have. */
-enum status strategy_choose(const struct job *job,
+struct strategy {
+    bool allreduce;
+    const char *backend; /* of all-reduce: "gloo" or "nccl" */
+};
+
+/* Fills *OUT and logs what is taken and why. STATUS_CONFIG when nobody trains,
+ * when ps are asked for and none is listed, or when the job has settings that
+ * the strategy which the cluster means cannot have. */
+enum status strategy_choose(struct strategy *out, const struct job *job,
                             const struct strategy_case *given,
                             const struct log *log,
                             struct failure *why) MUST_CHECK;

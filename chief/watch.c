@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const int64_t SAY_WAITING_EVERY = 30 * TIME_S;
+static const int64_t LOST_SETTLES = 3 * TIME_S / 2;
 
 /* Who has not joined, and who has but still reads its data. */
 static void list_absent(const struct run *run, char *text, size_t size) {
@@ -166,6 +167,23 @@ static void watch_phase(struct run *run, int64_t now) {
                      "ps %u on host %s did not hold its weights within %.0f s "
                      "(timeouts.step); try %.0f",
                      i, roster_ps(&run->roster, i)->host, limit, 2 * limit);
+    if (run->allreduce && !run_keeper(run)->ready)
+        run_stop(run, STATUS_RETRY,
+                 "rank 0 on host %s was not ready within %.0f s "
+                 "(timeouts.step)",
+                 run->roster.slots[0].host, limit);
+}
+
+/* Who does not beat any more is named; if all do, the network between two of
+ * them is to blame. */
+static void watch_lost(struct run *run, int64_t now) {
+    if (!run->lost_at || now - run->lost_at < LOST_SETTLES)
+        return;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->roster.slots[r].state == ROSTER_HELD &&
+            run->roster.slots[r].heard < run->lost_at)
+            admission_gone(run, &run->roster.slots[r], false);
+    run_stop(run, STATUS_RETRY, "%s; start the same command again", run->lost);
 }
 
 void watch_step(struct run *run, int64_t now) {
@@ -175,6 +193,7 @@ void watch_step(struct run *run, int64_t now) {
         watch_phase(run, now);
     if (run->phase != RUN_TRAINING)
         return;
+    watch_lost(run, now);
     watch_steps(run, now);
     if (run->phase == RUN_TRAINING && !run->interrupted)
         watch_due(run, now);

@@ -23,8 +23,10 @@ Left behind:
 What to try next:
   the same model, no worker waiting for the other:
     $capstan local --ps 2 --workers 2 $job \\
-        --set strategy.staleness=inf --set checkpoint.dir=run/async \\
-        --set scheduler.params.warmup_max_lr=0.02
-  Ctrl-C while it trains, then the same line again: it goes on from there
+        --set strategy.staleness=inf --set scheduler.params.warmup_max_lr=0.02 \\
+        --set checkpoint.dir=run/async --set tensorboard.job_name=async \\
+        --set export.path=run/async.safetensors
+  Ctrl-C while that trains, then the same line again: it goes on from there
+  (make demo begins anew: it removes $run)
   four terminals with nothing but TF_CONFIG set: README.md
 END

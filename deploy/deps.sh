@@ -3,6 +3,7 @@
 #
 #   deploy/deps.sh          to build and to run the demo
 #   deploy/deps.sh test     to run the tests as well
+#   deploy/deps.sh lint     to lay out the source
 #
 # Who may not install gets the one line to type, and exit code 1.
 set -u
@@ -16,7 +17,8 @@ fi
 
 missing=()
 while read -r package when what; do
-    [[ $package == '#'* || $when == test && ${1-} != test ]] && continue
+    [[ $package == '#'* ]] && continue
+    [[ $when == build || $when == "${1-}" ]] || continue
     state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2> /dev/null)
     [[ $state == installed ]] && continue
     ((${#missing[@]})) || echo "Missing on this machine:"

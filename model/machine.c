@@ -10,6 +10,7 @@ struct machine {
     struct machine_settings settings;
     struct machine_thread **running;
     uint32_t num_running;
+    const struct machine_thread *awake; /* whose piece has just ended */
     int64_t looked; /* when virtual time was last brought up to date */
     double virtual, busy;
     uint64_t started;
@@ -101,7 +102,9 @@ static void finish(void *context, uint64_t number) {
     struct machine_thread *thread = first_to_finish(machine);
     remove_thread(machine, thread);
     plan(machine);
+    machine->awake = thread;
     thread->then(thread->context);
+    machine->awake = NULL;
 }
 
 void machine_run(struct machine_thread *thread, double seconds,
@@ -110,7 +113,8 @@ void machine_run(struct machine_thread *thread, double seconds,
     bring_up_to_date(machine);
     const struct machine_thread *first = first_to_finish(machine);
     double before = speed(machine, machine->num_running);
-    thread->finish = machine->virtual + seconds;
+    double wake = machine->awake == thread ? 0 : machine->settings.wake;
+    thread->finish = machine->virtual + wake + seconds;
     thread->order = machine->started++;
     thread->then = then;
     thread->context = context;

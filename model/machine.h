@@ -14,6 +14,7 @@ struct machine_settings {
     double crowded;   /* speed of a core when all are busy, of one that is busy
                          alone: below 1 where they share caches and memory */
     uint32_t threads; /* that will run on it at most */
+    double wake;      /* seconds that begin what a thread does after a sleep */
 };
 
 struct machine;
@@ -37,7 +38,8 @@ struct machine *machine_open(struct agenda *agenda,
 void machine_close(struct machine **machine);
 
 /* THREAD, which is not running, computes for SECONDS of a core that is busy
- * alone; then THEN(CONTEXT). */
+ * alone; then THEN(CONTEXT). Unless called from the THEN of its own last piece
+ * it has slept, and is woken first. */
 void machine_run(struct machine_thread *thread, double seconds,
                  void (*then)(void *context), void *context);
 

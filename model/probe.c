@@ -4,6 +4,7 @@
 #include "proto/math/rule.h"
 #include "proto/wire/link.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ enum {
     PIECES = POOL / LARGE,
     FLOATS = LARGE / 4,
     THREADS = 4, /* that a message passes: two at each end */
+    TOGETHER = 64,
 };
 static const int64_t SILENCE = 5 * TIME_S;
 
@@ -88,12 +90,19 @@ static bool send(struct line *line, struct link *link, size_t bytes) {
                        sizeof header, &payload);
 }
 
-/* There and back. */
-static bool exchange(struct line *line, size_t bytes) {
+/* COUNT there, and then as many back. */
+static bool exchange(struct line *line, size_t bytes, int count) {
     uint32_t ignored;
-    return send(line, line->client, bytes) &&
-           receive(line->server, &line->peer) &&
-           send(line, line->server, bytes) && receive(line->client, &ignored);
+    bool done = true;
+    for (int i = 0; done && i < count; i++)
+        done = send(line, line->client, bytes);
+    for (int i = 0; done && i < count; i++)
+        done = receive(line->server, &line->peer);
+    for (int i = 0; done && i < count; i++)
+        done = send(line, line->server, bytes);
+    for (int i = 0; done && i < count; i++)
+        done = receive(line->client, &ignored);
+    return done;
 }
 
 /* The first message leaves when the connection stands. */
@@ -109,35 +118,40 @@ static bool greet(struct line *line) {
     return receive(line->server, &line->peer);
 }
 
-/* Processor seconds of one message of BYTES; below 0: silence. */
-static double cost_of(struct line *line, size_t bytes, double seconds) {
+/* Processor seconds of one message of BYTES, with TOGETHER under way; below 0:
+ * silence. */
+static double cost_of(struct line *line, size_t bytes, int together,
+                      double seconds) {
     int64_t end = time_now() + time_from_seconds(seconds);
     uint64_t count = 0;
     double before = processor_seconds();
     do {
-        if (!exchange(line, bytes))
+        if (!exchange(line, bytes, together))
             return -1;
-        count++;
+        count += (uint64_t)together;
     } while (time_now() < end);
     return (processor_seconds() - before) / (2 * (double)count);
 }
 
+/* One alone wakes each thread that it passes; of many, hardly any does. */
 static enum status probe_messages(struct model_costs *costs, double seconds,
                                   struct failure *why) {
     struct line line;
     enum status status = open_line(&line, why);
-    double small = -1, large = -1;
-    if (!status && greet(&line) && cost_of(&line, LARGE, seconds / 8) >= 0) {
-        small = cost_of(&line, SMALL, seconds / 3);
-        large = cost_of(&line, LARGE, seconds / 2);
+    double many = -1, small = -1, large = -1;
+    if (!status && greet(&line) && cost_of(&line, LARGE, 1, seconds / 8) >= 0) {
+        many = cost_of(&line, SMALL, TOGETHER, seconds / 6);
+        small = cost_of(&line, SMALL, 1, seconds / 4);
+        large = cost_of(&line, LARGE, 1, seconds / 2);
     }
     close_line(&line);
-    if (!status && (small < 0 || large < 0))
+    if (!status && (many < 0 || small < 0 || large < 0))
         status = status_fail(why, STATUS_RETRY,
                              "no message came over 127.0.0.1 for %.0f s",
                              time_to_seconds(SILENCE));
     double bytes = large > small ? (large - small) / (LARGE - SMALL) : 0;
-    costs->message = small / THREADS;
+    costs->message = fmin(many, small) / THREADS;
+    costs->wake = small / THREADS - costs->message;
     costs->send_byte = costs->receive_byte = bytes / 2;
     return status;
 }

@@ -41,6 +41,7 @@ static bool open_machines(struct stage *stage) {
     struct machine_settings settings = {
         .cores = given->cores,
         .crowded = given->crowded,
+        .wake = given->costs.wake,
         .threads = THREADS * stage->num_processes,
     };
     if (stage->num_machines > 1 && given->place == MODEL_APART)
@@ -332,7 +333,8 @@ void stage_summed(struct stage *stage, uint64_t round) {
     if (++stage->summed < given->num_ps)
         return;
     stage->summed = 0;
-    double seconds = 2 * latency + 8 * given->costs.message;
+    double seconds =
+        2 * latency + 8 * (given->costs.message + given->costs.wake);
     agenda_add(stage->agenda, (int64_t)ceil(1e9 * seconds), norm_is_known,
                stage, round);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { ALONE_BYTES = 16 << 10, SHOWN_PIECES = 16 };
+enum { RECEIPT_BYTES = 64 << 10 }; /* of gradients that a receipt waits for */
 
 /* What an answer belongs to. */
 struct request {
@@ -20,8 +21,8 @@ struct outbox {
     uint32_t peer;
     struct request request;
     uint32_t count;
-    size_t bytes;
-    bool alone; /* nothing joins its block */
+    size_t bytes; /* of the blocks */
+    bool alone;   /* nothing joins its block */
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
     struct buffer *weights[MESSAGE_MAX_BLOCKS]; /* held; NULL: a receipt */
 };
@@ -200,9 +201,20 @@ void answers_flush(struct answers *answers) {
         flush(answers, r);
 }
 
-static bool same(const struct request *a, const struct request *b) {
-    return a->seq == b->seq && a->clock == b->clock &&
-           a->version == b->version && a->receipt == b->receipt;
+void answers_flush_most(struct answers *answers) {
+    for (uint32_t r = 0; r < answers->settings.num_ranks; r++) {
+        const struct outbox *outbox = &answers->outboxes[r];
+        if (!outbox->request.receipt || outbox->bytes >= RECEIPT_BYTES)
+            flush(answers, r);
+    }
+}
+
+/* Does an answer to NEXT go with those to DUE? */
+static bool joins(const struct request *due, const struct request *next) {
+    if (due->receipt || next->receipt)
+        return due->receipt && next->receipt;
+    return due->seq == next->seq && due->clock == next->clock &&
+           due->version == next->version;
 }
 
 /* WEIGHTS: taken; NULL for a receipt. */
@@ -210,14 +222,14 @@ static void put(struct answers *answers, const struct exchange_action *reply,
                 struct buffer *weights) {
     const struct answers_settings *s = &answers->settings;
     struct outbox *outbox = &answers->outboxes[reply->rank];
-    size_t bytes = weights ? bytes_of(answers, reply->block) : 0;
+    size_t bytes = bytes_of(answers, reply->block);
     struct request as = {reply->seq, reply->clock,
                          s->alike ? reply->version : 0, !weights};
     /* Gathering is a copy, and dearer than a message that needs none. */
-    bool alone = bytes >= ALONE_BYTES && s->wire == JOB_FLOAT32 &&
+    bool alone = weights && bytes >= ALONE_BYTES && s->wire == JOB_FLOAT32 &&
                  link_shows(s->link, outbox->peer, weights);
     if (outbox->count &&
-        (!same(&outbox->request, &as) || alone || outbox->alone ||
+        (!joins(&outbox->request, &as) || alone || outbox->alone ||
          outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
          outbox->count == MESSAGE_MAX_BLOCKS))
         flush(answers, reply->rank);

@@ -1,5 +1,6 @@
-/* What a ps sends: weights or receipts to trainers, several blocks together
- * where they are answers to one request, and single words. */
+/* What a ps sends: weights to trainers, several blocks together where they are
+ * answers to one request; receipts, of several requests together; and single
+ * words. */
 #ifndef CAPSTAN_ANSWERS_H
 #define CAPSTAN_ANSWERS_H
 
@@ -40,12 +41,16 @@ void answers_weights(struct answers *answers,
                      const struct exchange_action *reply,
                      struct buffer *weights);
 
-/* The same without the weights: the rank is told that its gradient counts. */
+/* The same without the weights: the rank is told that its gradient counts, with
+ * the clock of the last of those told together. */
 void answers_taken(struct answers *answers,
                    const struct exchange_action *reply);
 
 /* Sends what is due. */
 void answers_flush(struct answers *answers);
+
+/* The same, but receipts for less than 64 KiB of gradients wait for more. */
+void answers_flush_most(struct answers *answers);
 
 /* The update number of the plan's first block, told in every answer of
  * weights; 0: it is not here. */

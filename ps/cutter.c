@@ -1,5 +1,6 @@
 #include "ps/cutter.h"
 
+#include "proto/base/free_memory.h"
 #include "proto/store/checkpoint.h"
 
 #include <stdio.h>
@@ -30,27 +31,9 @@ static bool find_run_file(const struct cutter *cutter) {
     char path[PATH_BYTES];
     if (!cutter->settings.plan->checkpoint_dir)
         return true;
-    snprintf(path, sizeof path, "%s/.run-%016llx",
-             cutter->settings.plan->checkpoint_dir,
-             (unsigned long long)member_run(cutter->settings.member));
+    checkpoint_mark(cutter->settings.plan->checkpoint_dir,
+                    member_run(cutter->settings.member), path, sizeof path);
     return access(path, F_OK) == 0;
-}
-
-/* Half of what the machine, or this process's control group, has free. */
-static uint64_t free_memory(void) {
-    uint64_t bytes =
-        (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    unsigned long long limit, used;
-    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re");
-    FILE *now = fopen("/sys/fs/cgroup/memory.current", "re");
-    if (max && now && fscanf(max, "%llu", &limit) == 1 &&
-        fscanf(now, "%llu", &used) == 1 && limit > used && limit - used < bytes)
-        bytes = limit - used;
-    if (max)
-        fclose(max);
-    if (now)
-        fclose(now);
-    return bytes / 2;
 }
 
 enum status cutter_open(struct cutter **out,
@@ -61,7 +44,7 @@ enum status cutter_open(struct cutter **out,
         return status_fail(why, STATUS_RETRY, "no memory for checkpoints");
     cutter->settings = *settings;
     if (!cutter->settings.copy_bytes)
-        cutter->settings.copy_bytes = free_memory();
+        cutter->settings.copy_bytes = free_memory_half();
     gethostname(cutter->host, sizeof cutter->host - 1);
     cutter->shares_folder = find_run_file(cutter);
     *out = cutter;

@@ -35,6 +35,7 @@ struct ps {
     bool stopped;            /* told to, or must */
     enum status interrupted; /* by a signal, or OK */
     int64_t polled;          /* when the control side last had its turn */
+    bool busy;               /* frames came when last looked for */
     struct message_arena arena;
 };
 
@@ -367,12 +368,16 @@ static enum status serve(struct ps *ps, struct failure *why) {
     struct link_frame frame;
     char text[128];
     enum status status = STATUS_OK;
+    ps->busy = false;
     for (int i = 0; !status && i < FRAMES_A_TURN; i++) {
         if (!link_view(ps->link, &frame))
             break;
+        ps->busy = true;
         status = serve_frame(ps, &frame, why);
         tell_step(ps);
     }
+    if (ps->service)
+        service_flush(ps->service);
     while (link_stranger(ps->link, text, sizeof text))
         log_warning(ps->settings->log, "a stranger on port %u %s",
                     link_port(ps->link), text);
@@ -407,11 +412,14 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
     return STATUS_OK;
 }
 
-/* Frames on a lane may go before everything else, a millisecond long. With
- * threads of its own a ps has their work to collect as well. */
+/* Frames may go before everything else, a millisecond long. With threads of its
+ * own a ps has their work to collect as well; over lanes it has to ring before
+ * it looks. */
 static bool goes_on(struct ps *ps) {
     return ps->service && service_descriptor(ps->service) < 0 &&
-           link_linger(&ps->link, 1) && time_now() - ps->polled < TIME_MS;
+           ((ps->busy && !link_has_lanes(ps->link)) ||
+            link_linger(&ps->link, 1)) &&
+           time_now() - ps->polled < TIME_MS;
 }
 
 static enum status turn(struct ps *ps, struct failure *why) {

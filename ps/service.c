@@ -289,7 +289,8 @@ static enum status snapshot(struct service *service,
     return status;
 }
 
-enum status service_settle(struct service *service, struct failure *why) {
+/* What threads do is collected when they say so. */
+static enum status carry_out(struct service *service, struct failure *why) {
     struct exchange_action action;
     enum status status = STATUS_OK;
     while (!status && exchange_next(service->exchange, &action))
@@ -297,9 +298,19 @@ enum status service_settle(struct service *service, struct failure *why) {
                      ? snapshot(service, &action, why)
                      : begin(service, &action, why);
     tasks_start(service->tasks);
-    if (status || service_descriptor(service) >= 0)
-        return status; /* what threads do is collected when they say so */
-    return service_collect(service, why);
+    if (!status && service_descriptor(service) < 0)
+        status = take_all_back(service, why);
+    return status;
+}
+
+enum status service_settle(struct service *service, struct failure *why) {
+    enum status status = carry_out(service, why);
+    service_flush(service);
+    return status;
+}
+
+void service_flush(struct service *service) {
+    answers_flush(service->answers);
 }
 
 enum status service_collect(struct service *service, struct failure *why) {
@@ -554,7 +565,9 @@ enum status service_handle(struct service *service, struct link_frame *frame,
     if (problem)
         service_refuse(service, peer, header, problem);
     link_release(frame);
-    return service_settle(service, why);
+    enum status status = carry_out(service, why);
+    answers_flush_most(service->answers);
+    return status;
 }
 
 double service_update_seconds(const struct service *service) {

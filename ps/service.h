@@ -57,8 +57,9 @@ struct exchange *service_exchange(struct service *service);
 /* Snapshots that readers may pull. */
 void service_snapshots(struct service *service, struct snapshots *snapshots);
 
-/* Handles one message. FRAME's payload may be kept; the frame is released. An
- * error is the run's (no memory), not the sender's. */
+/* Handles one message. FRAME's payload may be kept; the frame is released.
+ * Receipts may be kept back for service_flush, to go together. An error is the
+ * run's (no memory), not the sender's. */
 enum status service_handle(struct service *service, struct link_frame *frame,
                            const Capstan__DataHeader *header,
                            struct failure *why) MUST_CHECK;
@@ -67,6 +68,9 @@ enum status service_handle(struct service *service, struct link_frame *frame,
  * view, a cut, a norm. */
 enum status service_settle(struct service *service,
                            struct failure *why) MUST_CHECK;
+
+/* Sends the receipts kept back; due when no message is left to be handled. */
+void service_flush(struct service *service);
 
 /* Sends what the threads have done by now; due when service_descriptor is
  * readable. */

@@ -1,5 +1,7 @@
 #include "worker/arena.h"
 
+#include "worker/reducer.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,11 +86,29 @@ static void both_buffers_hold_every_parameter(void **state) {
     layout_free(&layout);
 }
 
+static void a_word_of_zeros_stands_before_the_first_in_memory(void **state) {
+    static const uint32_t elements[] = {32, 5};
+    struct layout *layout = build(elements, 2);
+    struct arena arena;
+    (void)state;
+    open_arena(&arena, layout);
+    const float *weights = buffer_data(arena.weights);
+    const float *gradients = buffer_data(arena.gradients);
+    assert_true(arena.offsets[1] >= REDUCER_WORD);
+    for (uint64_t i = 0; i < arena.offsets[1]; i++)
+        assert_true(weights[i] == 0 && gradients[i] == 0);
+    assert_int_equal(buffer_bytes(arena.weights),
+                     (arena.offsets[0] + 32) * sizeof(float));
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_of_the_plan_are_neighbours_in_memory),
         cmocka_unit_test(whole_64_bytes_begin_on_a_boundary),
         cmocka_unit_test(both_buffers_hold_every_parameter),
+        cmocka_unit_test(a_word_of_zeros_stands_before_the_first_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

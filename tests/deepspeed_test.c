@@ -76,7 +76,11 @@ static void a_configuration_loads_as_it_is_by_the_flag(void **state) {
     assert_int_equal(job->steps_per_print, 2000);
     assert_true(job->gradient_clipping == 1);
     assert_true(job->data.drop_last);
-    assert_null(strstr(job->text, "zero_optimization"));
+    assert_int_equal(job->zero.stage, 2);
+    assert_int_equal(job->zero.allgather_bucket, 200000000);
+    assert_int_equal(job->zero.reduce_bucket, 500000000);
+    assert_true(job->zero.overlap);
+    assert_null(strstr(job->text, "offload_optimizer"));
     assert_null(strstr(job->text, "fp16"));
 }
 
@@ -88,6 +92,78 @@ static void a_configuration_loads_as_it_is_inside_the_job(void **state) {
     expect_ok(fixture, job_fixture_load(fixture, text, NULL, NULL));
     assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_ADAM);
     assert_true(fixture->job->data.drop_last);
+}
+
+/* As projects write it for stage 2 with the state on the CPU. */
+static const char offloaded[] =
+    "{\"fp16\": {\"enabled\": false, \"loss_scale\": 0,"
+    "  \"initial_scale_power\": 16},"
+    " \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
+    "  {\"device\": \"cpu\", \"pin_memory\": true},"
+    "  \"allgather_partitions\": true, \"allgather_bucket_size\": 2e8,"
+    "  \"overlap_comm\": true, \"reduce_scatter\": true,"
+    "  \"reduce_bucket_size\": 2e8, \"contiguous_gradients\": true},"
+    " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}},"
+    " \"train_batch_size\": 64}";
+
+static void expect_offloaded(const struct job *job) {
+    assert_int_equal(job->zero.stage, 2);
+    assert_int_equal(job->zero.reduce_bucket, 200000000);
+    assert_int_equal(job->zero.allgather_bucket, 200000000);
+    assert_true(job->zero.overlap);
+    assert_int_equal(job->optimizer.type, OPTIMIZER_ADAMW);
+    assert_int_equal(job->train_batch_size, 64);
+}
+
+static void stage_2_with_the_state_on_the_cpu_loads_for_all_reduce(
+    void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const allreduce[] = {"strategy.type=allreduce",
+                                     "zero_optimization.reduce_scatter=false",
+                                     NULL};
+    expect_ok(fixture,
+              job_fixture_load(fixture, model_and_data, offloaded, allreduce));
+    expect_offloaded(fixture->job);
+    assert_null(strstr(fixture->log, "with ps"));
+    assert_int_equal(occurrences(fixture->log, "in the host's memory"), 1);
+    struct job *again;
+    expect_ok(fixture, job_parse(&again, fixture->job->text, &fixture->why));
+    expect_offloaded(again);
+    assert_string_equal(again->text, fixture->job->text);
+    job_free(&again);
+}
+
+static void stage_2_is_satisfied_by_design_where_ps_may_be(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const ps[] = {"strategy.type=ps", NULL};
+    const char *const *const cases[] = {ps, NULL};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_ok(fixture, job_fixture_load(fixture, model_and_data, offloaded,
+                                            cases[i]));
+        expect_offloaded(fixture->job);
+        assert_int_equal(occurrences(fixture->log, "with ps satisfied"), 2);
+    }
+}
+
+static void half_precision_is_refused_with_the_reason(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const half[] = {"fp16.enabled=true", NULL};
+    assert_int_equal(job_fixture_load(fixture, model_and_data, offloaded, half),
+                     STATUS_CONFIG);
+    assert_non_null(strstr(fixture->why.text, "trains in float32"));
+}
+
+static void zero_is_off_and_overlaps_by_default(void **state) {
+    struct job_fixture *fixture = *state;
+    expect_ok(fixture,
+              job_fixture_load(fixture, job_fixture_least, NULL, NULL));
+    assert_int_equal(fixture->job->zero.stage, 0);
+    assert_int_equal(fixture->job->zero.reduce_bucket, 500000000);
+    assert_int_equal(fixture->job->zero.allgather_bucket, 500000000);
+    assert_true(fixture->job->zero.overlap);
+    expect_ok(fixture,
+              job_fixture_load(fixture, job_fixture_least, "{}", NULL));
+    assert_false(fixture->job->zero.overlap);
 }
 
 static void what_is_satisfied_by_design_is_said_once(void **state) {
@@ -168,7 +244,7 @@ static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
     struct job_fixture *fixture = *state;
     static const char *const cases[][2] = {
         {"zero_optimization.stage=3", "stage 3 cuts the weights"},
-        {"zero_optimization.stage=false", "take 0, 1 or 2"},
+        {"zero_optimization.stage=false", "allowed: 0, 1, 2"},
         {"zero_optimization.offload_optimizer.device=nvme", "lives in the"},
         {"zero_optimization=true", "allowed: an object"},
         {"fp16.enabled=true", "trains in float32"},
@@ -249,6 +325,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         DEEPSPEED_TEST(a_configuration_loads_as_it_is_by_the_flag),
         DEEPSPEED_TEST(a_configuration_loads_as_it_is_inside_the_job),
+        DEEPSPEED_TEST(stage_2_with_the_state_on_the_cpu_loads_for_all_reduce),
+        DEEPSPEED_TEST(stage_2_is_satisfied_by_design_where_ps_may_be),
+        DEEPSPEED_TEST(half_precision_is_refused_with_the_reason),
+        DEEPSPEED_TEST(zero_is_off_and_overlaps_by_default),
         DEEPSPEED_TEST(what_is_satisfied_by_design_is_said_once),
         DEEPSPEED_TEST(its_defaults_count_with_the_flag_alone),
         DEEPSPEED_TEST(its_adam_is_adamw_unless_adam_w_mode_is_false),

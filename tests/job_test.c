@@ -127,6 +127,16 @@ static const struct setting {
     {"strategy.staleness=inf", "strategy.staleness=x", "strategy.staleness=-1"},
     {"strategy.ps_threads=3", "strategy.ps_threads=x", "strategy.ps_threads=0"},
     {"strategy.backend=nccl", "strategy.backend=1", "strategy.backend=mpi"},
+    {"zero_optimization.stage=2", "zero_optimization.stage=x",
+     "zero_optimization.stage=3"},
+    {"zero_optimization.reduce_bucket_size=2e8",
+     "zero_optimization.reduce_bucket_size=x",
+     "zero_optimization.reduce_bucket_size=0"},
+    {"zero_optimization.allgather_bucket_size=2e8",
+     "zero_optimization.allgather_bucket_size=[]",
+     "zero_optimization.allgather_bucket_size=0"},
+    {"zero_optimization.overlap_comm=false", "zero_optimization.overlap_comm=1",
+     NULL},
     {"wire=bf16", "wire=16", "wire=fp8"},
     {"chief=train", "chief=true", "chief=lead"},
     {"threads=4", "threads=x", "threads=0"},
@@ -293,6 +303,13 @@ static void each_schedule_has_its_own_keys(void **state) {
                "write the value itself");
 }
 
+static void mpi_as_backend_is_answered_with_those_there_are(void **state) {
+    struct job_fixture *fixture = *state;
+    expect_set(fixture, "strategy.backend=mpi",
+               "strategy.backend: found \"mpi\" (a string); allowed: "
+               "\"auto\", \"gloo\", \"nccl\"");
+}
+
 static void an_unknown_key_is_answered_with_the_nearest(void **state) {
     struct job_fixture *fixture = *state;
     static const char *const cases[][2] = {
@@ -302,6 +319,7 @@ static void an_unknown_key_is_answered_with_the_nearest(void **state) {
         {"lr=1", "lr: unknown key; nearest: optimizer.params.lr"},
         {"epoch=1", "epoch: unknown key; nearest: epochs"},
         {"train_micro_batch_size=1", "nearest: train_micro_batch_size_per_gpu"},
+        {"batch_size=32", "batch_size: unknown key; nearest: train_batch_size"},
         {"data.suffle=true", "nearest: data.shuffle"},
         {"zero_optimisation.stage=1", "nearest: zero_optimization"},
         {"data.blurb=null", "known in data: format, dir, train, test"},
@@ -574,6 +592,7 @@ int main(void) {
         JOB_TEST(the_documentation_has_each_key_with_its_default),
         JOB_TEST(each_optimizer_has_its_own_keys_and_defaults),
         JOB_TEST(each_schedule_has_its_own_keys),
+        JOB_TEST(mpi_as_backend_is_answered_with_those_there_are),
         JOB_TEST(an_unknown_key_is_answered_with_the_nearest),
         JOB_TEST(all_that_is_wrong_is_told_at_once),
         JOB_TEST(a_syntax_error_has_line_and_column),

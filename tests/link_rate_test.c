@@ -21,7 +21,10 @@ static const char *nothing(void *context, const char *name) {
 static struct run *listed(const char *ps, const char *workers) {
     static struct run run;
     static struct cluster *cluster;
-    struct cluster_flags flags = {"worker", "0", ps, workers, NULL};
+    struct cluster_flags flags = {.job_name = "worker",
+                                  .task_index = "0",
+                                  .ps_hosts = ps,
+                                  .worker_hosts = workers};
     struct failure why;
     cluster_free(&cluster);
     roster_close(&run.roster);

@@ -1,6 +1,7 @@
 #include "proto/wire/link.h"
 
 #include "proto/base/time.h"
+#include "proto/wire/link_parts.h"
 #include "tests/wire_fixture.h"
 
 #include <setjmp.h>
@@ -303,6 +304,19 @@ static void a_web_request_is_one_word_about_a_stranger(void **state) {
     wire_fixture_expect(fixture->server, "unharmed");
 }
 
+/* ZMTP 1.0, which takes nearly every byte for its own: an empty name and a
+ * message of five bytes, each after its length and a zero. */
+static void a_message_of_the_oldest_protocol_is_not_taken(void **state) {
+    struct wire_fixture *fixture = *state;
+    static const unsigned char old[] = "\x01\x00\x06\x00hello";
+    char text[128];
+    int stranger = wire_fixture_stranger(fixture->port);
+    assert_int_equal(write(stranger, old, sizeof old - 1), sizeof old - 1);
+    wire_fixture_stranger_noticed(fixture->server, text, sizeof text);
+    assert_string_equal(text, "said nothing we understand");
+    await_end(stranger);
+}
+
 static void who_connects_and_is_silent_is_noticed_and_dropped(void **state) {
     struct wire_fixture *fixture = *state;
     char text[128];
@@ -405,6 +419,17 @@ static void who_loses_a_young_lane_goes_by_tcp(void **state) {
     assert_false(link_commit(fixture->server, peer, "x", 1, NULL));
 }
 
+/* A lane that has held is called again; who ended has no name to be called by,
+ * as if it had never been on this host. */
+static void who_loses_an_old_lane_to_an_end_is_told_of_the_end(void **state) {
+    struct wire_fixture *fixture = *state;
+    wire_fixture_connect(fixture);
+    await_way(fixture->client, "over shared memory");
+    fixture->client->lane_since -= 60 * TIME_S;
+    link_close(&fixture->server);
+    await_way(fixture->client, "over TCP: the other side has left");
+}
+
 /* The server's end of a lane never answers. */
 static void who_is_not_answered_in_a_second_goes_by_tcp(void **state) {
     struct wire_fixture *fixture = *state;
@@ -463,9 +488,11 @@ static void a_client_that_reads_nothing_is_left(void **state) {
 
 #define LANE_TEST(f)                                                           \
     {                                                                          \
-#f "_over_shared_memory", f, wire_fixture_setup_lane,                  \
-            wire_fixture_teardown, NULL                                        \
+        .name = #f "_over_shared_memory", .test_func = f,                      \
+        .setup_func = wire_fixture_setup_lane,                                 \
+        .teardown_func = wire_fixture_teardown                                 \
     }
+
 /* What the kernel queues for the connections of PORT in this process, their
  * sums by side. */
 static void kernel_buffers(uint16_t port, int *server, int *client) {
@@ -522,6 +549,7 @@ int main(void) {
         LINK_TEST(a_frame_beyond_the_limit_is_never_delivered),
         LINK_TEST(four_gib_by_its_header_cost_the_connection),
         LINK_TEST(a_web_request_is_one_word_about_a_stranger),
+        LINK_TEST(a_message_of_the_oldest_protocol_is_not_taken),
         LINK_TEST(who_connects_and_is_silent_is_noticed_and_dropped),
         LINK_TEST(a_client_watches_for_no_strangers),
         LINK_TEST(the_same_is_said_of_peers_once),
@@ -539,7 +567,9 @@ int main(void) {
         LANE_TEST(a_borrowed_part_of_shown_memory_is_not_copied),
         LINK_TEST(who_is_not_on_this_host_is_reached_over_tcp),
         LANE_TEST(who_loses_a_young_lane_goes_by_tcp),
+        LANE_TEST(who_loses_an_old_lane_to_an_end_is_told_of_the_end),
         LANE_TEST(who_is_not_answered_in_a_second_goes_by_tcp),
+        LINK_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(who_lingers_does_so_briefly_and_only_after_traffic),
         LANE_TEST(a_client_that_reads_nothing_is_left),
         LINK_TEST(a_known_rate_bounds_what_the_kernel_queues),

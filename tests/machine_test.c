@@ -33,7 +33,8 @@ struct shop {
 };
 
 static void open_shop(struct shop *shop, uint32_t cores, double crowded) {
-    struct machine_settings settings = {cores, crowded, MOST};
+    struct machine_settings settings = {
+        .cores = cores, .crowded = crowded, .threads = MOST};
     *shop = (struct shop){.agenda = agenda_open()};
     assert_non_null(shop->agenda);
     shop->machine = machine_open(shop->agenda, &settings);
@@ -74,6 +75,29 @@ static void a_thread_to_a_core_runs_at_full_speed(void **state) {
     expect(&shop, 0, 1);
     expect(&shop, 1, 3);
     assert_float_equal(machine_busy(shop.machine), 4, 1e-7);
+    close_shop(&shop);
+}
+
+static void a_thread_that_goes_on_is_not_woken_again(void **state) {
+    (void)state;
+    struct shop shop;
+    struct machine_settings settings = {
+        .cores = 2, .crowded = 1, .threads = MOST, .wake = 0.5};
+    open_shop(&shop, 2, 1);
+    machine_close(&shop.machine);
+    shop.machine = machine_open(shop.agenda, &settings);
+    assert_non_null(shop.machine);
+    for (int i = 0; i < MOST; i++)
+        shop.workers[i].thread.machine = shop.machine;
+    shop.workers[0].more = 2;
+    work(&shop, 0, 1);
+    work(&shop, 1, 1);
+    play(&shop);
+    expect(&shop, 0, 3.5);
+    expect(&shop, 1, 1.5);
+    work(&shop, 1, 1);
+    play(&shop);
+    expect(&shop, 1, 5);
     close_shop(&shop);
 }
 
@@ -134,6 +158,7 @@ static void no_work_takes_no_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_to_a_core_runs_at_full_speed),
+        cmocka_unit_test(a_thread_that_goes_on_is_not_woken_again),
         cmocka_unit_test(more_threads_than_cores_share_them_evenly),
         cmocka_unit_test(busy_neighbours_slow_a_core_down),
         cmocka_unit_test(a_thread_goes_on_with_its_next_work),

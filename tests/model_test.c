@@ -131,6 +131,20 @@ static void one_host_has_no_link(void **state) {
     close_trial(&trial);
 }
 
+/* Each of the threads that a push and its answer pass slept before, and then
+ * the one that computes. */
+static void threads_that_slept_are_woken(void **state) {
+    (void)state;
+    struct trial trial;
+    open_trial(&trial, 1, 10000);
+    trial.given.costs.wake = 1e-5;
+    trial.given.cores = 1;
+    trial.given.place = MODEL_ONE;
+    run(&trial);
+    expect_near(trial.result.mean, 8 * 1e-5, 1e-3);
+    close_trial(&trial);
+}
+
 static void many_workers_wait_for_the_link_of_one_ps(void **state) {
     (void)state;
     struct trial trial;
@@ -374,6 +388,7 @@ int main(void) {
         cmocka_unit_test(computing_alone_is_a_sum),
         cmocka_unit_test(one_block_alone_is_a_serial_sum),
         cmocka_unit_test(one_host_has_no_link),
+        cmocka_unit_test(threads_that_slept_are_woken),
         cmocka_unit_test(many_workers_wait_for_the_link_of_one_ps),
         cmocka_unit_test(a_worker_with_many_ps_waits_for_its_own_link),
         cmocka_unit_test(clipping_uses_one_direction_at_a_time),

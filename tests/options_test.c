@@ -151,10 +151,11 @@ static void local_counts_ps_and_workers(void **state) {
     assert_string_equal(sound("run --lane=auto job.json")->lane, "auto");
     wrong("run --lane shm j", "auto or tcp, not 'shm'");
     wrong("local", "local takes JOB.json");
-    wrong("local --ps two j", "not 'two'");
+    wrong("local --ps two j", "--ps takes a count from 0 to 1024, not 'two'");
     wrong("local --ps -1 j", "not '-1'");
     wrong("local --ps 1025 j", "not '1025'");
-    wrong("local --workers 99999999999999999999 j", "not '9999");
+    wrong("local --workers 99999999999999999999 j",
+          "--workers takes a count from 0 to 1024, not '9999");
     wrong("local --ps 2x j", "not '2x'");
 }
 
@@ -192,12 +193,17 @@ static void what_is_not_known_is_said_with_help(void **state) {
     (void)state;
     wrong("", "no verb");
     wrong("train", "no verb 'train'");
-    wrong("run --fast", "capstan run --help");
+    wrong("run --fast", "unknown flag --fast; `capstan run --help`");
+    wrong("local --worker=2 --pss 2 j", "unknown flag --pss; nearest: --ps;");
+    wrong("run j -x", "unknown flag -x; ");
+    wrong("run --json -xy j", "unknown flag -x; ");
     wrong("run a b", "'b' is one word too many");
     wrong("cluster x", "'x' is one word too many");
     wrong("run --join-timeout 0", "not '0'");
     wrong("run --join-timeout nan", "not 'nan'");
-    wrong("run --join-timeout", "capstan run --help");
+    wrong("run --join-timeout", "--join-timeout takes a value: "
+                                "--join-timeout=SECONDS; `capstan run --help`");
+    wrong("run j --json=3", "--json takes no value; ");
     wrong("info --ps 2", "capstan info --help");
 }
 

@@ -89,6 +89,27 @@ static void a_plan_comes_over_as_it_was(void **state) {
     assert_null(plan);
 }
 
+/* Those that the cluster lists hold nothing, and there may be none. */
+static void in_all_reduce_no_block_lies_on_a_ps(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    uint32_t ids[BLOCKS];
+    fixture->message.strategy = JOB_ALLREDUCE;
+    fixture->message.backend = "gloo";
+    fixture->message.block_ps.len = 0;
+    for (size_t num_ps = 0; num_ps <= 2; num_ps += 2) {
+        fixture->message.n_ps = num_ps;
+        assert_int_equal(
+            plan_read(&plan, &fixture->message, &fixture->job, &why),
+            STATUS_OK);
+        assert_true(plan->allreduce);
+        assert_string_equal(plan->backend, "gloo");
+        assert_int_equal(plan_blocks(plan, 0, ids), 0);
+        plan_close(&plan);
+    }
+}
+
 static void refused(struct fixture *fixture, enum status status,
                     const char *part) {
     struct plan *plan;
@@ -163,6 +184,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(in_all_reduce_no_block_lies_on_a_ps,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(fields_out_of_range_are_named, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(parameters_out_of_range_are_refused,

@@ -159,6 +159,54 @@ static void a_push_for_a_receipt_gets_no_weights(void **state) {
     expect_weights(fixture, 0, 2, weights, 3);
 }
 
+/* Lets the service handle one message, as in a ps that has more to do. */
+static void handle_one(struct service_fixture *fixture) {
+    struct link_frame frame;
+    Capstan__DataHeader *header;
+    struct failure why;
+    wire_fixture_view(fixture->wire->server, &frame);
+    assert_int_equal(message_read_data(&header, &fixture->arena,
+                                       frame.header.data, frame.header.size,
+                                       &why),
+                     STATUS_OK);
+    assert_int_equal(service_handle(fixture->service, &frame, header, &why),
+                     STATUS_OK);
+}
+
+static void receipts_of_several_requests_go_together(void **state) {
+    struct service_fixture *fixture = *state;
+    struct link_frame frame;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 1);
+    push_for_receipt(fixture, 0, 1);
+    push_for_receipt(fixture, 0, 2);
+    handle_one(fixture);
+    handle_one(fixture);
+    wire_fixture_silent(fixture->trainers[0]);
+    service_flush(fixture->service);
+    Capstan__DataHeader *header =
+        service_fixture_answer(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__TAKEN);
+    assert_int_equal(header->clock, 2);
+    assert_int_equal(header->n_blocks, 6);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(header->blocks[i], all[i % 3]);
+    link_release(&frame);
+}
+
+static void receipts_do_not_wait_behind_weights(void **state) {
+    struct service_fixture *fixture = *state;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 1);
+    push_for_receipt(fixture, 0, 1);
+    service_fixture_push(fixture, 0, 2, all, 3, 0);
+    handle_one(fixture);
+    handle_one(fixture);
+    expect_receipt(fixture, 0, 1);
+    const float weights[] = {-1, -2, -4};
+    expect_weights(fixture, 0, 2, weights, 3);
+}
+
 static void a_receipt_comes_when_the_round_closes(void **state) {
     struct service_fixture *fixture = *state;
     service_fixture_open(fixture, 2);
@@ -687,14 +735,16 @@ static void once_finished_weights_have_all_that_is_counted(void **state) {
 
 #define BF16_TEST(f)                                                           \
     {                                                                          \
-#f ", bf16", f, service_fixture_setup_bf16, service_fixture_teardown,  \
-            NULL                                                               \
+        .name = #f ", bf16", .test_func = f,                                   \
+        .setup_func = service_fixture_setup_bf16,                              \
+        .teardown_func = service_fixture_teardown                              \
     }
 
 #define THREADS_TEST(f)                                                        \
     {                                                                          \
-#f ", 3 threads", f, service_fixture_setup_threads,                    \
-            service_fixture_teardown, NULL                                     \
+        .name = #f ", 3 threads", .test_func = f,                              \
+        .setup_func = service_fixture_setup_threads,                           \
+        .teardown_func = service_fixture_teardown                              \
     }
 
 int main(void) {
@@ -720,6 +770,8 @@ int main(void) {
         SERVICE_TEST(a_copy_does_not_replace_what_is_held),
         SERVICE_TEST(a_push_is_applied_whatever_its_alignment),
         SERVICE_TEST(a_push_for_a_receipt_gets_no_weights),
+        SERVICE_TEST(receipts_of_several_requests_go_together),
+        SERVICE_TEST(receipts_do_not_wait_behind_weights),
         SERVICE_TEST(a_receipt_comes_when_the_round_closes),
         SERVICE_TEST(an_ask_may_want_a_receipt_too),
         SERVICE_TEST(a_new_life_that_counts_anew_gets_its_weights),

@@ -62,6 +62,7 @@ static void *serve(void *argument) {
             else if (service_handle(server->service, &frame, header, &why))
                 return NULL;
         }
+        service_flush(server->service);
     }
     return NULL;
 }

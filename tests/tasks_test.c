@@ -140,7 +140,8 @@ static void a_task_that_came_back_is_used_again(void **state) {
 
 #define TASKS_TEST(f)                                                          \
     cmocka_unit_test_setup_teardown(f, setup, teardown), {                     \
-#f ", 2 threads", f, setup_threads, teardown, NULL                     \
+        .name = #f ", 2 threads", .test_func = f, .setup_func = setup_threads, \
+        .teardown_func = teardown                                              \
     }
 
 int main(void) {

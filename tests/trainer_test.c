@@ -218,7 +218,8 @@ static void begin(struct fixture *fixture) {
                    &settings.offsets);
     if (client_open(&fixture->client, &settings, &why))
         fail_msg("%s", why.text);
-    trainer_begin(fixture->trainer, fixture->client, &fixture->plan, 1);
+    trainer_begin(fixture->trainer, partner_client(fixture->client),
+                  &fixture->plan, 1);
 }
 
 static void expect_declaration(struct fixture *fixture) {

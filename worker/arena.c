@@ -1,12 +1,16 @@
 #include "worker/arena.h"
 
+#include "worker/reducer.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 enum { ALIGN_FLOATS = 16 };
+_Static_assert(REDUCER_WORD % ALIGN_FLOATS == 0, "parameters stay aligned");
 
 static uint64_t place(struct arena *arena, const struct layout *layout) {
-    uint64_t total =
-        (layout->elements + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    uint64_t total = REDUCER_WORD + (layout->elements + ALIGN_FLOATS - 1) /
+                                        ALIGN_FLOATS * ALIGN_FLOATS;
     uint64_t end = total;
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
         end -= layout->parameters[p].elements;
@@ -37,6 +41,9 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     arena->gradients = buffer_open_shared(total * sizeof(float));
     if (!arena->weights || !arena->gradients)
         return fail(arena, why, total);
+    size_t room = (total - layout->elements) * sizeof(float);
+    memset(buffer_data(arena->weights), 0, room);
+    memset(buffer_data(arena->gradients), 0, room);
     for (uint32_t p = 0; p < count; p++) {
         arena->weight_of[p] =
             (float *)buffer_data(arena->weights) + arena->offsets[p];

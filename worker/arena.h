@@ -11,7 +11,9 @@
 
 /* Parameter p lies at float offsets[p] of both, with nothing between it and
  * its neighbours: p + 1 before it, p - 1 behind. Both end on a 64-byte
- * boundary, so parameters of whole 64 bytes begin on one. */
+ * boundary, so parameters of whole 64 bytes begin on one. Before the last
+ * parameter, the first in memory, stand at least REDUCER_WORD floats of zero:
+ * room for what travels with gradients (reducer.h). */
 struct arena {
     struct buffer *weights, *gradients;
     uint64_t *offsets;

@@ -47,12 +47,11 @@ struct collective_settings {
 
 struct collective;
 
+/* Begins as every plugin's does (proto/base/plugin.h). */
 struct collective_ops {
-    uint32_t abi; /* COLLECTIVE_ABI, or it is not looked at further */
+    uint32_t abi; /* COLLECTIVE_ABI */
     const char *name;
-    const char *version; /* of the library behind it */
-
-    /* Can it work here? Else STATUS_FAILED says what is missing. */
+    const char *version;
     enum status (*check)(struct failure *why);
 
     /* Meets all ranks. *OUT is the caller's. STATUS_RETRY names the rank that

@@ -18,12 +18,14 @@ enum lap_kind {
 };
 
 /* How vectors go, by any lane: in messages of so many bytes, or one block;
- * small ones are copied into theirs; so much is under way to one server. */
+ * small ones are copied into theirs; so much is under way to one server; after
+ * so many messages there is a look for answers, which may find none. */
 enum {
     LAP_GROUP_BYTES = MESSAGE_GROUP_BYTES,
     LAP_COPY_BYTES = 512,
     LAP_CREDIT = 8 << 20,
     LAP_CREDIT_MESSAGES = 1000,
+    LAP_SENDS_A_LOOK = 16,
     LAP_RING_BYTES = 64 << 20, /* a longer vector comes around in memory */
 };
 

@@ -94,6 +94,10 @@ uint64_t reducer_round(struct reducer *reducer);
  * behind the run yet, see reducer_keeper.pause), by all ranks together. */
 void reducer_save(struct reducer *reducer, uint64_t round);
 
+/* Every rank, once it has announced its last round: state and weights are saved
+ * as that one leaves them, by all ranks together. */
+void reducer_save_now(struct reducer *reducer);
+
 /* Polls readable when reducer_failed would tell something. */
 int reducer_descriptor(const struct reducer *reducer);
 

@@ -439,6 +439,7 @@ static bool is_stopped(const struct lap *lap) {
 enum status stream_lap(struct stream *stream, uint32_t first, uint32_t count,
                        struct lap *lap, struct failure *why) {
     uint64_t begun = 0, depth = lap->depth ? lap->depth : 1;
+    unsigned ahead = 0;
     enum status status = STATUS_OK;
     choose(stream, first, count);
     stream->kind = lap->kind;
@@ -457,6 +458,8 @@ enum status stream_lap(struct stream *stream, uint32_t first, uint32_t count,
         }
         if (!stream->between)
             moved = send_some(stream, lap, now);
+        if (moved && ++ahead % LAP_SENDS_A_LOOK)
+            continue;
         status = receive_all(stream, now, &moved, why);
         if (status)
             break;

@@ -46,7 +46,7 @@ struct trainer {
     struct trainer_report reports[MAX_REPORTS];
     unsigned first_report, num_reports;
     struct trainer_progress progress;
-    struct client *client;
+    struct partner partner;
     const struct plan *plan;
     uint64_t from;
     bool ordered, leaving, cancelled;
@@ -155,7 +155,7 @@ static bool is_cancelled(struct trainer *trainer) {
 /* Waits for trainer_begin; false when there is to be no training. */
 static bool await_plan(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
-    while (!trainer->client && !trainer->cancelled)
+    while (!trainer->partner.verbs && !trainer->cancelled)
         pthread_cond_wait(&trainer->changed, &trainer->mutex);
     bool go = !trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
@@ -164,7 +164,7 @@ static bool await_plan(struct trainer *trainer) {
 
 static bool wait_all(struct trainer *trainer) {
     for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
-        if (!client_wait(trainer->client, p))
+        if (!partner_wait(trainer->partner, p))
             return false;
     return true;
 }
@@ -175,8 +175,10 @@ static bool first_weights(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     const struct plan *plan = trainer->plan;
     const struct layout *layout = trainer->layout;
+    if (trainer->partner.sets_first)
+        return wait_all(trainer);
     if (plan->pull_first || trainer->from > plan->rounds.start + 1) {
-        client_pull(trainer->client, trainer->from - 1, 0);
+        partner_pull(trainer->partner, trainer->from - 1, 0);
         return wait_all(trainer);
     }
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
@@ -204,7 +206,7 @@ static uint64_t position(const struct trainer *trainer, uint64_t clock) {
 
 static void need(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
-    (void)client_wait(trainer->client, parameter); /* the loop looks again */
+    (void)partner_wait(trainer->partner, parameter); /* the loop looks again */
 }
 
 static bool take_loss(void *context, double loss) {
@@ -222,10 +224,10 @@ static void done(void *context, uint32_t parameter) {
     trainer->unsaid++;
     trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
     if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0 &&
-        !client_over_network(trainer->client))
+        !partner_over_network(trainer->partner))
         return;
-    client_announce(trainer->client, parameter, trainer->unsaid, trainer->clock,
-                    false);
+    partner_announce(trainer->partner, parameter, trainer->unsaid,
+                     trainer->clock, false);
     trainer->unsaid = 0;
     trainer->unsaid_elements = 0;
 }
@@ -258,15 +260,15 @@ static void clip(struct trainer *trainer) {
 }
 
 static void announce_all(struct trainer *trainer, bool empty) {
-    client_announce(trainer->client, 0, trainer->layout->num_parameters,
-                    trainer->clock, empty);
+    partner_announce(trainer->partner, 0, trainer->layout->num_parameters,
+                     trainer->clock, empty);
 }
 
 static void add_progress(struct trainer *trainer,
                          const struct mlp_result *result, int64_t input) {
     struct trainer_progress *progress = &trainer->progress;
-    double waited = client_waited(trainer->client);
-    uint64_t global_step = client_global_step(trainer->client);
+    double waited = partner_waited(trainer->partner);
+    uint64_t global_step = partner_global_step(trainer->partner);
     pthread_mutex_lock(&trainer->mutex);
     if (isfinite(result->loss)) {
         progress->loss_sum += result->loss;
@@ -364,11 +366,11 @@ static bool evaluate_snapshot(struct trainer *trainer,
                               const struct trainer_order *order) {
     if (!wait_all(trainer))
         return false;
-    client_pull(trainer->client, trainer->clock, order->id);
+    partner_pull(trainer->partner, trainer->clock, order->id);
     if (!wait_all(trainer))
         return false;
     evaluate(trainer, order);
-    client_pull(trainer->client, trainer->clock, 0);
+    partner_pull(trainer->partner, trainer->clock, 0);
     return wait_all(trainer);
 }
 
@@ -396,8 +398,8 @@ static bool goes_on(struct trainer *trainer) {
     if (synchronous(trainer))
         return trainer->clock < total;
     uint32_t last = trainer->layout->num_parameters - 1;
-    return client_wait(trainer->client, last) &&
-           client_global_step(trainer->client) < total &&
+    return partner_wait(trainer->partner, last) &&
+           partner_global_step(trainer->partner) < total &&
            trainer->plan->rounds.start < total;
 }
 
@@ -502,8 +504,8 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->cancelled = true;
     pthread_cond_broadcast(&trainer->changed);
-    if (trainer->client)
-        client_cancel(trainer->client);
+    if (trainer->partner.verbs)
+        partner_cancel(trainer->partner);
     pthread_mutex_unlock(&trainer->mutex);
     pthread_join(trainer->thread, NULL);
     loader_close(&trainer->loader);
@@ -541,12 +543,12 @@ void trainer_arenas(struct trainer *trainer, struct buffer **weights,
     *offsets = trainer->arena.offsets;
 }
 
-void trainer_begin(struct trainer *trainer, struct client *client,
+void trainer_begin(struct trainer *trainer, struct partner partner,
                    const struct plan *plan, uint64_t from) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->plan = plan;
     trainer->from = from;
-    trainer->client = client;
+    trainer->partner = partner;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
 }

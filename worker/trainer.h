@@ -1,6 +1,6 @@
 /* The training loop, on a thread of its own: reads the data, declares the
  * model, then takes step after step and evaluates. The communication thread
- * gives it a plan and a client and collects its reports. */
+ * gives it a plan and a partner and collects its reports. */
 #ifndef CAPSTAN_TRAINER_H
 #define CAPSTAN_TRAINER_H
 
@@ -11,7 +11,7 @@
 #include "proto/math/plan.h"
 #include "proto/math/rule.h"
 #include "proto/wire/buffer.h"
-#include "worker/client.h"
+#include "worker/partner.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -77,9 +77,9 @@ const struct layout *trainer_layout(const struct trainer *trainer);
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,
                     struct buffer **gradients, const uint64_t **offsets);
 
-/* Begins training through CLIENT with push FROM. Both stay until the trainer
- * is closed. */
-void trainer_begin(struct trainer *trainer, struct client *client,
+/* Begins training through PARTNER with push FROM. It and PLAN stay until the
+ * trainer is closed. */
+void trainer_begin(struct trainer *trainer, struct partner partner,
                    const struct plan *plan, uint64_t from);
 
 /* Snapshot ID, taken at STEP, on part PART (< PARTS) of the test set, in file

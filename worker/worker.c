@@ -4,6 +4,7 @@
 #include "proto/math/plan.h"
 #include "proto/wire/link.h"
 #include "proto/wire/member.h"
+#include "worker/allreduce.h"
 #include "worker/caller.h"
 #include "worker/client.h"
 #include "worker/link_probe.h"
@@ -23,8 +24,10 @@ struct worker {
     struct job *job;
     struct plan *plan;
     struct trainer *trainer;
-    struct client *client;
-    struct link_probe *probe; /* of the network, or NULL */
+    struct client *client;       /* with ps */
+    struct allreduce *allreduce; /* else */
+    struct link_probe *probe;    /* of the network, or NULL */
+    uint64_t chief;              /* its incarnation */
     uint32_t rank, num_ranks;
     bool stopped, leaving;
     enum status interrupted; /* by a signal, or OK */
@@ -59,8 +62,11 @@ static enum status open_links(struct worker *worker, struct failure *why) {
 }
 
 static void close_all(struct worker *worker) {
+    if (worker->allreduce)
+        allreduce_cancel(worker->allreduce);
     trainer_close(&worker->trainer);
     client_close(&worker->client);
+    allreduce_close(&worker->allreduce);
     link_probe_close(&worker->probe);
     plan_close(&worker->plan);
     job_free(&worker->job);
@@ -77,6 +83,7 @@ static enum status take_job(struct worker *worker,
         status = job_solve_batch(worker->job, welcome->trainers, why);
     if (status)
         return status;
+    worker->chief = welcome->chief_incarnation;
     worker->rank = welcome->rank;
     worker->num_ranks = welcome->trainers;
     caller_found(worker->caller);
@@ -99,19 +106,8 @@ static enum status take_job(struct worker *worker,
     return trainer_open(&worker->trainer, &trainer, why);
 }
 
-/* Training begins when a view lists me. */
-static enum status take_view(struct worker *worker, const Capstan__View *view,
-                             struct failure *why) {
-    member_beat(worker->member)->view = view->number;
-    if (worker->client || !worker->plan)
-        return STATUS_OK;
-    enum status status = message_check_view(view, worker->num_ranks, why);
-    if (status)
-        return status;
-    const Capstan__Slot *me = view->slots[worker->rank];
-    if (me->incarnation != member_incarnation(worker->member) ||
-        !trainer_layout(worker->trainer))
-        return STATUS_OK;
+static enum status open_client(struct worker *worker, const Capstan__View *view,
+                               struct failure *why) {
     const struct job *job = worker->job;
     bool whole = job->staleness == 0 && job->gradient_clipping > 0;
     struct client_settings client = {
@@ -131,10 +127,69 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
     };
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
-    status = client_open(&worker->client, &client, why);
+    return client_open(&worker->client, &client, why);
+}
+
+static bool trains(const struct worker *worker) {
+    return worker->client ||
+           (worker->allreduce && allreduce_reducer(worker->allreduce));
+}
+
+/* Training begins when a view lists me. */
+static enum status take_view(struct worker *worker, const Capstan__View *view,
+                             struct failure *why) {
+    member_beat(worker->member)->view = view->number;
+    if (trains(worker) || !worker->plan)
+        return STATUS_OK;
+    enum status status = message_check_view(view, worker->num_ranks, why);
+    if (status)
+        return status;
+    const Capstan__Slot *me = view->slots[worker->rank];
+    if (me->incarnation != member_incarnation(worker->member) ||
+        !trainer_layout(worker->trainer))
+        return STATUS_OK;
+    struct partner partner = {0};
+    if (worker->allreduce) {
+        status = allreduce_begin(worker->allreduce, why);
+        if (!status)
+            partner = partner_reducer(allreduce_reducer(worker->allreduce));
+    } else {
+        status = open_client(worker, view, why);
+        if (!status)
+            partner = partner_client(worker->client);
+    }
     if (!status)
-        trainer_begin(worker->trainer, worker->client, worker->plan,
-                      me->from_clock);
+        trainer_begin(worker->trainer, partner, worker->plan, me->from_clock);
+    return status;
+}
+
+static enum status open_allreduce(struct worker *worker, struct failure *why) {
+    const struct worker_settings *settings = worker->settings;
+    struct allreduce_settings allreduce = {
+        .zmq = settings->zmq,
+        .log = settings->log,
+        .member = worker->member,
+        .job = worker->job,
+        .plan = worker->plan,
+        .chief = worker->chief,
+        .rank = worker->rank,
+        .num_ranks = worker->num_ranks,
+        .host = settings->self ? settings->self->host : NULL,
+        .inside = settings->chief_inside ? settings->keeper_inside : NULL,
+        .loops = settings->loops,
+    };
+    trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
+                   &allreduce.offsets);
+    return allreduce_open(&worker->allreduce, &allreduce, why);
+}
+
+static enum status take_plan(struct worker *worker, const Capstan__Plan *plan,
+                             struct failure *why) {
+    if (worker->plan || !worker->job)
+        return STATUS_OK;
+    enum status status = plan_read(&worker->plan, plan, worker->job, why);
+    if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
+        status = open_allreduce(worker, why);
     return status;
 }
 
@@ -151,14 +206,13 @@ static void tell_measured(struct worker *worker, double rate) {
 static void take_measure(struct worker *worker,
                          const Capstan__Measure *measure) {
     struct failure why;
-    if (worker->probe || worker->client || !worker->plan ||
-        measure->ps >= worker->plan->num_ps)
+    if (worker->probe || trains(worker) || !worker->plan)
         return;
     struct link_probe_settings settings = {
         .zmq = worker->settings->zmq,
         .run = member_run(worker->member),
         .incarnation = member_incarnation(worker->member),
-        .address = worker->plan->ps[measure->ps].address,
+        .address = measure->address,
     };
     if (link_probe_open(&worker->probe, &settings, time_now(), &why))
         tell_measured(worker, 0);
@@ -186,7 +240,7 @@ static void take_evaluate(struct worker *worker,
                           const Capstan__Evaluate *evaluate) {
     struct trainer_order order = {evaluate->id, evaluate->step, evaluate->part,
                                   evaluate->parts};
-    if (worker->client && order.part < order.parts)
+    if (trains(worker) && order.part < order.parts)
         trainer_evaluate(worker->trainer, &order);
 }
 
@@ -196,9 +250,7 @@ static enum status obey(struct worker *worker, const Capstan__Control *order,
     case CAPSTAN__CONTROL__BODY_WELCOME:
         return worker->job ? STATUS_OK : take_job(worker, order->welcome, why);
     case CAPSTAN__CONTROL__BODY_PLAN:
-        return worker->plan || !worker->job
-                   ? STATUS_OK
-                   : plan_read(&worker->plan, order->plan, worker->job, why);
+        return take_plan(worker, order->plan, why);
     case CAPSTAN__CONTROL__BODY_VIEW:
         return take_view(worker, order->view, why);
     case CAPSTAN__CONTROL__BODY_EVALUATE:
@@ -210,7 +262,8 @@ static enum status obey(struct worker *worker, const Capstan__Control *order,
     case CAPSTAN__CONTROL__BODY_STOP:
         return take_stop(worker, order->stop, why);
     default:
-        return STATUS_OK;
+        return worker->allreduce ? allreduce_obey(worker->allreduce, order, why)
+                                 : STATUS_OK;
     }
 }
 
@@ -279,6 +332,11 @@ static void tell_left(struct worker *worker, bool goodbye, uint64_t clock,
     member_tell(worker->member, &control);
 }
 
+static void tell_signal(struct worker *worker, enum status status) {
+    struct failure why = {.status = status};
+    tell_left(worker, true, 0, &why);
+}
+
 static void fill_beat(struct worker *worker) {
     struct trainer_progress progress;
     Capstan__Beat *beat = member_beat(worker->member);
@@ -317,22 +375,28 @@ static void pass_on(struct worker *worker,
     }
 }
 
-/* The run goes on without me: after this step, or at once the second time. */
+/* With ps the run goes on without me: after this step, or at once the second
+ * time. In all-reduce it cannot: the chief sees to a checkpoint, and all end.
+ */
 static void interrupt(struct worker *worker) {
     eventfd_t number = 0;
     if (eventfd_read(worker->settings->interrupts, &number))
         return;
+    enum status status =
+        number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
     if (member_joined(worker->member))
-        log_info(worker->settings->log,
-                 "signal %d: goodbye, the run goes on without this worker",
-                 (int)number);
-    if (worker->client && !worker->leaving)
+        log_info(worker->settings->log, "signal %d: %s", (int)number,
+                 worker->allreduce
+                     ? "asking the chief for a checkpoint; the run ends"
+                     : "goodbye, the run goes on without this worker");
+    if (worker->interrupted || !trains(worker))
+        worker->stopped = true;
+    else if (worker->client)
         trainer_leave(worker->trainer);
     else
-        worker->stopped = true;
-    worker->leaving = true;
-    worker->interrupted =
-        number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
+        tell_signal(worker, status);
+    worker->leaving = !worker->allreduce;
+    worker->interrupted = status;
 }
 
 static enum status collect(struct worker *worker, struct failure *why) {
@@ -343,7 +407,7 @@ static enum status collect(struct worker *worker, struct failure *why) {
             worker->stopped = true;
         if (report.event != TRAINER_FAILED)
             continue;
-        if (report.why.status == STATUS_CONFIG && !worker->client)
+        if (report.why.status == STATUS_CONFIG && !trains(worker))
             return status_fail(why, report.why.status, "%s", report.why.text);
         log_error(worker->settings->log, "%s", report.why.text);
     }
@@ -363,7 +427,7 @@ static int64_t next_deadline(const struct worker *worker) {
 }
 
 static void wait_for_something(struct worker *worker) {
-    enum { OWN = 5, MORE = 1 + MAX_PS * LINK_POLL_ITEMS };
+    enum { OWN = 5, MORE = ALLREDUCE_POLL_ITEMS + MAX_PS * LINK_POLL_ITEMS };
     int more = 0;
     zmq_pollitem_t items[OWN + MORE];
     items[0] =
@@ -378,8 +442,19 @@ static void wait_for_something(struct worker *worker) {
                              : (zmq_pollitem_t){NULL, -1, ZMQ_POLLIN, 0};
     if (worker->client)
         more = client_poll_items(worker->client, items + OWN, MORE);
+    else if (worker->allreduce)
+        more = allreduce_poll_items(worker->allreduce, items + OWN);
     zmq_poll(items, OWN + more,
              time_poll_ms(time_now(), next_deadline(worker)));
+}
+
+/* Who has lost the others stays until the chief has found out whom. */
+static void step_allreduce(struct worker *worker) {
+    struct failure why;
+    if (!allreduce_step(worker->allreduce, &why))
+        return;
+    log_error(worker->settings->log, "%s", why.text);
+    tell_left(worker, false, 0, &why);
 }
 
 static enum status turn(struct worker *worker, struct failure *why) {
@@ -388,6 +463,8 @@ static enum status turn(struct worker *worker, struct failure *why) {
     enum status status = STATUS_OK;
     if (worker->client)
         status = client_step(worker->client, time_now(), why);
+    if (worker->allreduce)
+        step_allreduce(worker);
     measure(worker);
     fill_beat(worker);
     if (!status)
@@ -417,7 +494,7 @@ enum status worker_run(const struct worker_settings *settings,
         tell_left(worker, false, 0, why);
         member_bye(worker->member);
     }
-    if (!status && worker->interrupted)
+    if (worker->interrupted && (!status || worker->stopped))
         status = status_fail(why, worker->interrupted, "ended by a signal");
     close_all(worker);
     free(worker);

@@ -17,10 +17,11 @@ struct worker_settings {
     uint32_t index;
     const struct cluster_task *self;  /* my address to bind; NULL: none */
     const struct cluster_task *chief; /* NULL: not known, or inside */
-    uint16_t chief_ports;             /* as in cluster.h */
-    const char *key;                  /* likewise, or NULL */
-    const char *chief_inside; /* the chief's link in this process, or NULL */
-    const char *ps_inside;    /* the ps's link in this process, or NULL */
+    const char *chief_inside;  /* the chief's link in this process, or NULL */
+    const char *ps_inside;     /* the ps's link in this process, or NULL */
+    const char *keeper_inside; /* my keeper's, when the chief is inside */
+    uint16_t chief_ports;      /* as in cluster.h */
+    const char *key;           /* likewise, or NULL */
     const struct cluster_job *ps; /* to ask for an unknown chief */
     const char *own_job; /* text of a job given here, or NULL: not used */
     const struct rule_loops *loops; /* NULL: the best of this processor */

@@ -60,18 +60,21 @@ static void rename_key(struct translation *translation,
                      "is %s in the job file; leave one of them out", key->text);
 }
 
-static void refuse(struct translation *translation,
-                   const struct deepspeed_key *key, const json_t *value) {
-    if (is_allowed(key, value)) {
-        if (key->design && asks(value))
-            say_once(translation, key->path, key->design);
-        return;
-    }
+static void add_refusal(struct translation *translation,
+                        const struct deepspeed_key *key, const json_t *value) {
     char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     problems_add(translation->problems, key->path,
                  "found %.60s; refused from DeepSpeed's configuration: %s",
                  found ? found : "?", key->text);
     free(found);
+}
+
+static void refuse(struct translation *translation,
+                   const struct deepspeed_key *key, const json_t *value) {
+    if (!is_allowed(key, value))
+        add_refusal(translation, key, value);
+    else if (key->design && asks(value))
+        say_once(translation, key->path, key->design);
 }
 
 static void judge(struct translation *translation,
@@ -111,6 +114,25 @@ static void take(struct translation *translation,
     if (value)
         judge(translation, key, value);
     json_decref(value);
+}
+
+/* Takes out a value that the job file's key would not take either, for a
+ * reason that it does not know. */
+static void limit(struct translation *translation,
+                  const struct deepspeed_key *key) {
+    json_t *value = json_incref(job_tree_get(translation->tree, key->path));
+    if (value && !is_allowed(key, value)) {
+        add_refusal(translation, key, value);
+        job_tree_remove(translation->tree, key->path);
+    }
+    json_decref(value);
+}
+
+/* Hugging Face's Trainer fills in "auto"; a bucket's is as good as none. */
+static void drop_auto(json_t *tree, const char *path) {
+    const char *text = json_string_value(job_tree_get(tree, path));
+    if (text && !strcmp(text, "auto"))
+        job_tree_remove(tree, path);
 }
 
 static bool is_type(const json_t *type, const char *name) {
@@ -174,6 +196,8 @@ void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
     struct translation translation = {
         .tree = tree, .log = log, .problems = problems};
     choose_adam(&translation, defaults);
+    drop_auto(tree, "zero_optimization.reduce_bucket_size");
+    drop_auto(tree, "zero_optimization.allgather_bucket_size");
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++)
@@ -181,4 +205,6 @@ void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
             take_all_below(&translation, &keys[i]);
         else if (keys[i].verdict != DEEPSPEED_ACTED_ON)
             take(&translation, &keys[i]);
+        else if (keys[i].allowed)
+            limit(&translation, &keys[i]);
 }

@@ -10,7 +10,8 @@
 #include <stddef.h>
 
 enum deepspeed_verdict {
-    DEEPSPEED_ACTED_ON,  /* its name and meaning are the job file's */
+    DEEPSPEED_ACTED_ON,  /* its name and meaning are the job file's; `text` is
+                            why only values of `allowed` count, if there are */
     DEEPSPEED_RENAMED,   /* `text` is its path in the job file */
     DEEPSPEED_BY_DESIGN, /* satisfied; `text` says how, once */
     DEEPSPEED_SETTING,   /* of a feature judged by another key */

@@ -2,6 +2,11 @@
 
 #define ACTED_ON(name)                                                         \
     { .path = name, .verdict = DEEPSPEED_ACTED_ON }
+#define ACTED_ON_ONLY(name, values, reason)                                    \
+    {                                                                          \
+        .path = name, .verdict = DEEPSPEED_ACTED_ON, .text = reason,           \
+        .allowed = values                                                      \
+    }
 #define SETTING(name)                                                          \
     { .path = name, .verdict = DEEPSPEED_SETTING }
 #define RENAMED(name, to)                                                      \
@@ -27,12 +32,12 @@ static const char collectives[] =
     "overlap the backward pass, whatever it says";
 static const char stage3[] =
     "a setting of stage 3, which is not in use: nothing to do";
-static const char partitioned[] =
-    "the ps already hold the optimiser state and the summed gradients, each "
-    "its own part";
+static const char same_sums[] = "the weights are the same, whatever it says";
+static const char host_memory[] =
+    "the optimiser state lies in the host's memory already";
 static const char quantised[] = "nothing is quantised: set it to false";
 static const char fast_rules[] =
-    "each update is one fused pass on the ps, whatever it says";
+    "each update is one fused pass, whatever it says";
 static const char activations[] =
     "activations are kept, not recomputed: set it to false";
 static const char transformer[] =
@@ -119,17 +124,17 @@ static const struct deepspeed_key keys[] = {
 
     ACTED_ON("gradient_clipping"),
 
-    ONLY_BY_DESIGN(
+    ACTED_ON_ONLY(
         "zero_optimization.stage", "[0, 1, 2]",
         "stage 3 cuts the weights over the trainers, which here hold all of "
-        "them: take 0, 1 or 2",
-        partitioned),
-    BY_DESIGN("zero_optimization.allgather_partitions", collectives),
-    BY_DESIGN("zero_optimization.allgather_bucket_size", collectives),
-    BY_DESIGN("zero_optimization.overlap_comm", collectives),
-    BY_DESIGN("zero_optimization.reduce_scatter", collectives),
-    BY_DESIGN("zero_optimization.reduce_bucket_size", collectives),
-    BY_DESIGN("zero_optimization.contiguous_gradients", collectives),
+        "them; allowed: 0, 1, 2"),
+    BY_DESIGN("zero_optimization.allgather_partitions", same_sums),
+    ACTED_ON("zero_optimization.allgather_bucket_size"),
+    ACTED_ON("zero_optimization.overlap_comm"),
+    BY_DESIGN("zero_optimization.reduce_scatter", same_sums),
+    ACTED_ON("zero_optimization.reduce_bucket_size"),
+    BY_DESIGN("zero_optimization.contiguous_gradients",
+              "gradients lie in one piece of memory"),
     BY_DESIGN("zero_optimization.use_multi_rank_bucket_allreduce", collectives),
     BY_DESIGN("zero_optimization.round_robin_gradients", collectives),
     BY_DESIGN("zero_optimization.legacy_stage1", collectives),
@@ -140,15 +145,15 @@ static const struct deepspeed_key keys[] = {
               "every declared parameter has a gradient"),
     ONLY_BY_DESIGN(
         "zero_optimization.offload_optimizer.device", "[\"none\", \"cpu\"]",
-        "the optimiser state lives in the memory of the ps: take \"none\" or "
-        "\"cpu\"",
-        partitioned),
+        "the optimiser state lives in the memory of ps and trainers: take "
+        "\"none\" or \"cpu\"",
+        host_memory),
     SETTING("zero_optimization.offload_optimizer.*"),
     ONLY("zero_optimization.offload_param.device", "[\"none\"]",
          "the weights live in the memory of ps and trainers: take \"none\""),
     SETTING("zero_optimization.offload_param.*"),
-    BY_DESIGN("zero_optimization.cpu_offload", partitioned),
-    BY_DESIGN("zero_optimization.cpu_offload_use_pin_memory", partitioned),
+    BY_DESIGN("zero_optimization.cpu_offload", host_memory),
+    BY_DESIGN("zero_optimization.cpu_offload_use_pin_memory", host_memory),
     REFUSED(
         "zero_optimization.cpu_offload_params",
         "the weights live in the memory of ps and trainers: set it to false"),
@@ -178,7 +183,8 @@ static const struct deepspeed_key keys[] = {
     REFUSED("zero_optimization.zero_quantized_nontrainable_weights", quantised),
     REFUSED("zero_optimization.zero_quantized_gradients", quantised),
     REFUSED("zero_optimization.zeropp_loco_param", quantised),
-    BY_DESIGN("zero_allow_untested_optimizer", partitioned),
+    BY_DESIGN("zero_allow_untested_optimizer",
+              "each rule works on any part of the state"),
     BY_DESIGN("zero_force_ds_cpu_optimizer", fast_rules),
 
     ACTED_ON("steps_per_print"),

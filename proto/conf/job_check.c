@@ -68,10 +68,15 @@ static void list_keys(const struct check *check, const char *prefix,
     }
 }
 
-/* True when WORD is the beginning of OTHER, and enough of it. */
-static bool starts(const char *word, const char *other) {
-    size_t length = strlen(word);
-    return length >= 4 && !strncmp(word, other, length);
+/* True when WORD is the beginning of OTHER, or its last words, and enough of
+ * it. */
+static bool is_part(const char *word, const char *other) {
+    size_t length = strlen(word), whole = strlen(other);
+    if (length < 4 || length >= whole)
+        return false;
+    const char *end = other + whole - length;
+    return !strncmp(word, other, length) ||
+           (end[-1] == '_' && !strcmp(word, end));
 }
 
 /* The key in the object at PREFIX most like WORD, or NULL. */
@@ -90,7 +95,7 @@ static const char *nearest_sibling(const struct check *check,
             continue;
         first_part(other, sizeof other, rest);
         unsigned distance =
-            starts(word, other) ? 1 : nearest_distance(word, other);
+            is_part(word, other) ? 1 : nearest_distance(word, other);
         if (distance < best) {
             best = distance;
             strcpy(part, other);

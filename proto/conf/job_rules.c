@@ -122,6 +122,31 @@ static void tell_defaults(const struct job *job,
                  "life (1.0 since 2026); write the value to be sure");
 }
 
+/* Which it is depends on the cluster where the job does not say. */
+static void tell_zero(const struct job *job, const struct job_given *given) {
+    static const char *const buckets[] = {
+        "zero_optimization.reduce_bucket_size",
+        "zero_optimization.allgather_bucket_size",
+        "zero_optimization.overlap_comm"};
+    if (job->strategy == JOB_ALLREDUCE)
+        return;
+    if (job->zero.stage)
+        log_info(given->log,
+                 "zero_optimization.stage: with ps satisfied by design: they "
+                 "already hold the optimiser state and the summed gradients, "
+                 "each its own part");
+    for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
+        if (!is_given(given, buckets[i]))
+            continue;
+        log_info(given->log,
+                 "%s: with ps satisfied by design: a setting of DeepSpeed's "
+                 "collectives; pushes are cut into blocks and overlap the "
+                 "backward pass, whatever it says",
+                 buckets[i]);
+        return;
+    }
+}
+
 void job_rules_check(struct job *job, const struct job_given *given,
                      struct problems *problems) {
     check_length(given, problems);
@@ -133,4 +158,5 @@ void job_rules_check(struct job *job, const struct job_given *given,
     fill_checkpoint(job, given);
     fill_events(job, given);
     tell_defaults(job, given);
+    tell_zero(job, given);
 }

@@ -1,6 +1,7 @@
 #include "proto/conf/options.h"
 
 #include "proto/base/version.h"
+#include "proto/conf/wrong_flag.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -64,7 +65,31 @@ enum key {
     KEY_NO_PYTHON,
     KEY_MODULE,
     KEY_GRACE,
+    KEY_COMPARED_PS,
+    KEY_COMPARED_WORKERS,
+    KEY_STEPS,
+    KEY_COMPARED_REPEATS,
+    KEY_LIMIT,
+    KEY_CSV,
+    KEY_PLOT,
+    KEY_PREDICT,
+    KEY_PARAMS,
+    KEY_WIRE,
+    KEY_CLIP,
+    KEY_COMPARED_LINK,
+    KEY_COMPARED_LATENCY,
+    KEY_COMPUTE_MS,
+    KEY_INPUT_MS,
+    KEY_UPDATE,
+    KEY_OVERLAP,
+    KEY_TARGET,
+    KEY_INNER,
+    KEY_PER_HOST,
+    KEY_VM,
 };
+
+_Static_assert(KEY_VM - KEY_COMPARED_PS == COMPARE_OPTIONS_VM,
+               "flags of a comparison in the order of their keys");
 
 _Static_assert(KEY_PLACE - KEY_SIMULATE == SIMULATE_OPTIONS_PLACE,
                "flags of a simulation in the order of their keys");
@@ -254,6 +279,48 @@ static const struct argp_option bench_options[] = {
     {"set", KEY_SET, "KEY.PATH=VALUE", 0, "override a key of the job", 2},
     {0}};
 
+static const struct argp_option compare_options[] = {
+    HELP,
+    JSON,
+    SET,
+    DEEPSPEED,
+    {"ps", KEY_COMPARED_PS, "LIST", 0, "numbers of ps, such as 1,2 (1)", 0},
+    {"workers", KEY_COMPARED_WORKERS, "LIST", 0,
+     "numbers of workers, such as 1,2,4 (2)", 0},
+    {"steps", KEY_STEPS, "N", 0, "rounds of each run (the job's length)", 0},
+    {"repeats", KEY_COMPARED_REPEATS, "N", 0,
+     "runs of each kind, in turns; the median counts (3)", 0},
+    {"limit", KEY_LIMIT, "SECONDS", 0, "that one run may take (600)", 0},
+    LANE,
+    {"link-gbits", KEY_COMPARED_LINK, "G", 0,
+     "what a host's link passes each way, 10^9 bits/s", 0},
+    {"latency-us", KEY_COMPARED_LATENCY, "US", 0, "between two hosts (50)", 0},
+    {"csv", KEY_CSV, "FILE", 0, "write the table as CSV too", 0},
+    {"plot", KEY_PLOT, "FILE", 0, "draw it, .svg or .png, through gnuplot", 0},
+    {NULL, 0, NULL, 0, "Instead, by formulas, without a run:", 2},
+    {"predict", KEY_PREDICT, NULL, 0, "and without a job", 2},
+    {"params", KEY_PARAMS, "P", 0, "parameters of the model, such as 25.6M", 2},
+    {"compute-ms", KEY_COMPUTE_MS, "MS", 0,
+     "a worker's forward and backward pass (0)", 2},
+    {"overlap", KEY_OVERLAP, "X", 0,
+     "share of that beside which bytes may travel (2/3: the backward pass)", 2},
+    {"input-ms", KEY_INPUT_MS, "MS", 0, "reading a step's samples (0)", 2},
+    {"wire", KEY_WIRE, "FORMAT", 0, "float32 or bf16 (float32)", 2},
+    {"clip", KEY_CLIP, NULL, 0, "clipped by the global norm", 2},
+    {"update-gbytes", KEY_UPDATE, "G", 0,
+     "10^9 bytes of float32 gradients a second that a process's update rule "
+     "takes (no limit)",
+     2},
+    {"gpus-per-host", KEY_PER_HOST, "N", 0,
+     "workers that share a host and its link (1)", 2},
+    {"inner-gbits", KEY_INNER, "G", 0,
+     "what a worker passes each way inside its host (no limit)", 2},
+    {"vm", KEY_VM, "NAME", 0,
+     "a cloud's machine: its link, devices and inner link", 2},
+    {"target", KEY_TARGET, "X", 0,
+     "efficiency to find the computing time for (0.875)", 2},
+    {0}};
+
 struct verb {
     const char *name, *arguments, *text;
     const struct argp_option *options;
@@ -297,6 +364,13 @@ static const struct verb verbs[OPTIONS_VERBS] = {
          "CLUSTER_SPEC: a chief, ps, a worker), plays one part of it: give the "
          "same command, with the same flags, in each place. The worker prints.",
          bench_options, 0, 1, LOOPS},
+    [OPTIONS_COMPARE] =
+        {"compare", "[JOB.json]",
+         "The same work by parameter server, synchronous and asynchronous, and "
+         "by all-reduce: how fast each is, how far from what the network "
+         "allows, what limits it, and from how many ps on the parameter server "
+         "wins. With --predict by formulas alone.",
+         compare_options, 0, 1, LOOPS},
 };
 
 struct reading {
@@ -323,10 +397,14 @@ static error_t wrong(struct reading *reading, const char *format,
 static error_t count(struct reading *reading, const char *text,
                      unsigned *number) {
     char *end;
+    bool ps = number == &reading->options->num_ps;
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
     if (errno || *end || end == text || text[0] == '-' || value > 1024)
-        return wrong(reading, "a count from 0 to 1024, not '%s'", text);
+        return wrong(reading,
+                     ps ? "--ps takes a count from 0 to 1024, not '%s'"
+                        : "--workers takes a count from 0 to 1024, not '%s'",
+                     text);
     *number = (unsigned)value;
     return 0;
 }
@@ -381,6 +459,18 @@ static error_t launch_flag(struct reading *reading, int key, const char *text) {
     launch_options_set(&reading->options->launch,
                        (enum launch_options_key)(key - KEY_NPROC), text);
     return 0;
+}
+
+static error_t compare_flag(struct reading *reading, int key,
+                            const char *text) {
+    char problem[256];
+    if (key < KEY_COMPARED_PS || key > KEY_VM)
+        return ARGP_ERR_UNKNOWN;
+    if (compare_options_set(&reading->options->compare,
+                            (enum compare_options_key)(key - KEY_COMPARED_PS),
+                            text, problem, sizeof problem))
+        return 0;
+    return wrong(reading, "%s", problem);
 }
 
 static error_t lane(struct reading *reading, const char *text) {
@@ -490,6 +580,19 @@ static error_t command(struct reading *reading, struct argp_state *state) {
     return 0;
 }
 
+/* What was refused is the word before the next one, or among the letters of
+ * that one. */
+static error_t refused(struct reading *reading,
+                       const struct argp_state *state) {
+    const struct argp_option *options = reading->verb->options;
+    char text[256] = "a flag that is not known";
+    int next = state->next;
+    if (!wrong_flag(options, state->argv[next - 1], text, sizeof text) &&
+        next < state->argc)
+        wrong_flag(options, state->argv[next], text, sizeof text);
+    return wrong(reading, "%s", text);
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
     struct reading *reading = state->input;
     struct options *options = reading->options;
@@ -511,10 +614,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case KEY_LINK:
         return gbits(reading, text);
     case KEY_PS:
-        options->has_counts = true;
+        options->ps_given = true;
         return count(reading, text, &options->num_ps);
     case KEY_WORKERS:
-        options->has_counts = true;
+        options->workers_given = true;
         return count(reading, text, &options->num_workers);
     case KEY_STEP:
         return step(reading, text);
@@ -522,6 +625,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         if (options->verb == OPTIONS_LAUNCH)
             return command(reading, state);
         return argument(reading, text);
+    case ARGP_KEY_ERROR:
+        return reading->status ? 0 : refused(reading, state);
     default:
         break;
     }
@@ -530,14 +635,32 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         known = simulate_flag(reading, key, text);
     if (known == ARGP_ERR_UNKNOWN)
         known = launch_flag(reading, key, text);
+    if (known == ARGP_ERR_UNKNOWN)
+        known = compare_flag(reading, key, text);
     return known == ARGP_ERR_UNKNOWN ? flag(options, key, text) : known;
+}
+
+/* TEXT in lines of 80 columns, each after INDENT blanks. */
+static void show_paragraph(FILE *out, const char *text, size_t indent) {
+    const size_t width = 80 - indent;
+    while (strlen(text) > width) {
+        size_t length = width;
+        while (length > 1 && text[length] != ' ')
+            length--;
+        fprintf(out, "%*s%.*s\n", (int)indent, "", (int)length, text);
+        text += length + strspn(text + length, " ");
+    }
+    fprintf(out, "%*s%s\n", (int)indent, "", text);
 }
 
 static void show_verbs(FILE *out) {
     fprintf(out, "Usage: capstan VERB ...\n\n");
-    for (int v = 0; v < OPTIONS_VERBS; v++)
-        fprintf(out, "  capstan %s %s\n        %s\n", verbs[v].name,
-                verbs[v].arguments, verbs[v].text);
+    for (int v = 0; v < OPTIONS_VERBS; v++) {
+        const struct verb *verb = &verbs[v];
+        fprintf(out, "  capstan %s%s%s\n", verb->name,
+                *verb->arguments ? " " : "", verb->arguments);
+        show_paragraph(out, verb->text, 8);
+    }
     fprintf(out,
             "\n`capstan VERB --help` shows a verb's flags, `capstan --version` "
             "the release.\n");
@@ -571,7 +694,7 @@ static bool check_bench(const struct options *options, struct failure *why) {
 static bool check_counts(const struct options *options, struct failure *why) {
     bool distributed = options->distribution;
     const char *wrong = NULL;
-    if (distributed && options->has_counts)
+    if (distributed && (options->ps_given || options->workers_given))
         wrong = "--distribution says how many processes there are: leave --ps "
                 "and --workers out";
     else if (!distributed && (options->instances || options->flags.num_ps))
@@ -579,6 +702,16 @@ static bool check_counts(const struct options *options, struct failure *why) {
     if (wrong)
         status_fail(why, STATUS_CONFIG,
                     "%s; `capstan local --help` shows what there is", wrong);
+    return !wrong;
+}
+
+static bool check_compare(const struct options *options, struct failure *why) {
+    const char *wrong = compare_options_wrong(&options->compare, options->job);
+    if (!wrong && options->compare.predict && options->num_sets)
+        wrong = "--set changes a job; --predict has none";
+    if (wrong)
+        status_fail(why, STATUS_CONFIG,
+                    "%s; `capstan compare --help` shows what there is", wrong);
     return !wrong;
 }
 
@@ -592,9 +725,10 @@ static enum status read_verb(struct options *options, const struct verb *verb,
              verb->after ? verb->after : "");
     snprintf(name, sizeof name, "capstan %s", verb->name);
     argv[0] = name;
-    unsigned order = options->verb == OPTIONS_LAUNCH ? ARGP_IN_ORDER : 0;
-    error_t error = argp_parse(
-        &argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP | order, NULL, &reading);
+    unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS;
+    if (options->verb == OPTIONS_LAUNCH)
+        flags |= ARGP_IN_ORDER;
+    error_t error = argp_parse(&argp, argc, argv, flags, NULL, &reading);
     argv[0] = NULL;
     if (reading.status || options->shown)
         return reading.status;
@@ -605,6 +739,8 @@ static enum status read_verb(struct options *options, const struct verb *verb,
     if (options->verb == OPTIONS_BENCH && !check_bench(options, why))
         return STATUS_CONFIG;
     if (options->verb == OPTIONS_LOCAL && !check_counts(options, why))
+        return STATUS_CONFIG;
+    if (options->verb == OPTIONS_COMPARE && !check_compare(options, why))
         return STATUS_CONFIG;
     if (reading.num_arguments < verb->min_arguments)
         return status_fail(why, STATUS_CONFIG,
@@ -619,6 +755,7 @@ enum status options_read(struct options *options, int argc, char **argv,
     *options = (struct options){.num_ps = 1, .num_workers = 1};
     bench_options_open(&options->bench);
     simulate_options_open(&options->simulate);
+    compare_options_open(&options->compare);
     if (argc < 2) {
         show_verbs(stderr);
         return status_fail(why, STATUS_CONFIG, "no verb");

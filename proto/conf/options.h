@@ -5,6 +5,7 @@
 #include "proto/base/status.h"
 #include "proto/conf/bench_options.h"
 #include "proto/conf/cluster.h"
+#include "proto/conf/compare_options.h"
 #include "proto/conf/launch_options.h"
 #include "proto/conf/simulate_options.h"
 
@@ -21,6 +22,7 @@ enum options_verb {
     OPTIONS_CKPT,
     OPTIONS_INFO,
     OPTIONS_BENCH,
+    OPTIONS_COMPARE,
     OPTIONS_VERBS
 };
 
@@ -37,11 +39,13 @@ struct options {
     const char *checkpoint_dir;
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */
-    unsigned num_ps, num_workers;         /* local, bench */
-    bool has_counts;                      /* one of these two was given */
+    unsigned num_ps, num_workers; /* local, bench */
+    bool ps_given;                /* --ps, else num_ps is 1 */
+    bool workers_given;
     const char *distribution, *instances; /* local; NULL: not given */
     struct bench_options bench;
     struct simulate_options simulate;
+    struct compare_options compare;
     struct launch_flags launch;
     char *const *words; /* what follows the verb, NULL-ended */
     const char *action, *dir, *out, *format; /* ckpt */

@@ -70,7 +70,8 @@ static enum status read_places(struct plan *plan, const Capstan__Plan *message,
                                struct failure *why) {
     plan->num_ps = (uint32_t)message->n_ps;
     plan->ps = calloc(message->n_ps + 1, sizeof *plan->ps);
-    if (!plan->ps || message->n_ps == 0 || message->n_ps > UINT16_MAX)
+    if (!plan->ps || (message->n_ps == 0 && !plan->allreduce) ||
+        message->n_ps > UINT16_MAX)
         return status_fail(why, STATUS_FAILED, "a plan of %zu ps",
                            message->n_ps);
     for (uint32_t i = 0; i < plan->num_ps; i++) {
@@ -85,6 +86,8 @@ static enum status read_block_ps(struct plan *plan,
                                  const Capstan__Plan *message,
                                  struct failure *why) {
     uint32_t count = plan->layout->num_blocks;
+    if (plan->allreduce)
+        return STATUS_OK;
     plan->block_ps = malloc((count + 1) * sizeof *plan->block_ps);
     if (!plan->block_ps)
         return status_fail(why, STATUS_RETRY, "no memory for %u blocks", count);
@@ -132,6 +135,8 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
     if (!plan)
         return status_fail(why, STATUS_RETRY, "no memory for the plan");
     plan->pull_first = message->pull_first;
+    plan->allreduce = message->strategy == JOB_ALLREDUCE;
+    snprintf(plan->backend, sizeof plan->backend, "%s", message->backend);
     plan->restore_folder = copy_text(message->restore_folder);
     plan->restore_manifest = copy_text(message->restore_manifest);
     plan->checkpoint_dir = copy_text(message->checkpoint_dir);
@@ -170,7 +175,7 @@ void plan_close(struct plan **where) {
 
 uint32_t plan_blocks(const struct plan *plan, uint32_t ps, uint32_t *ids) {
     uint32_t count = 0;
-    for (uint32_t b = 0; b < plan->layout->num_blocks; b++)
+    for (uint32_t b = 0; plan->block_ps && b < plan->layout->num_blocks; b++)
         if (plan->block_ps[b] == ps)
             ids[count++] = b;
     return count;

@@ -20,13 +20,15 @@ struct plan_place {
 
 struct plan {
     struct layout *layout;
-    uint16_t *block_ps; /* of each block */
+    uint16_t *block_ps; /* of each block; NULL in all-reduce */
     uint32_t num_ps, num_ranks;
     struct plan_place *ps;
     struct rounds rounds;
     char *restore_folder, *restore_manifest; /* NULL: initialise */
     char *checkpoint_dir;                    /* NULL: none */
     bool pull_first;
+    bool allreduce;   /* no block lies on a ps */
+    char backend[16]; /* all-reduce: the collectives' name */
 };
 
 /* JOB gives the rounds their checkpoint settings. STATUS_FAILED names the

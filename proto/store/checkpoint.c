@@ -40,6 +40,10 @@ void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
              index, count, run);
 }
 
+void checkpoint_mark(const char *dir, uint64_t run, char *path, size_t size) {
+    snprintf(path, size, "%s/.run-%016" PRIx64, dir, run);
+}
+
 static enum status check_length(const char *dir, struct failure *why) {
     if (strlen(dir) + 2 * NAME_BYTES < PATH_MAX)
         return STATUS_OK;

@@ -17,6 +17,10 @@ void checkpoint_folder(const char *dir, uint64_t step, char *path, size_t size);
 void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
                            char *name, size_t size);
 
+/* Writes "DIR/.run-RUN": the chief leaves this file there, and who finds it
+ * sees the same directory. */
+void checkpoint_mark(const char *dir, uint64_t run, char *path, size_t size);
+
 /* Makes the folder of STEP, DIR and its parents where they are missing. Chief
  * and ps may do so at the same time. */
 enum status checkpoint_make_folder(const char *dir, uint64_t step,

@@ -4,6 +4,7 @@
 #include "proto/wire/link_parts.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 enum { IDENTITY = 5, SKIPPED_A_TURN = 256 };
 enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
 enum { LOOKS = 32 };        /* at the rings before one at the clock */
-static const int64_t LINGER = 50 * TIME_US;
+static const int64_t LINGER = 50 * TIME_US, TCP_LINGER = 100 * TIME_US;
 #define NUMBERS (UINT32_C(1) << 30)
 
 _Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
@@ -44,6 +45,7 @@ static void configure(void *socket, const struct link_settings *settings) {
     set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
     set_int(socket, ZMQ_IMMEDIATE, 1);
     set_int(socket, ZMQ_IPV6, 1);
+    zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "capstan", strlen("capstan"));
 }
 
 static void watch(struct link *link, int events) {
@@ -215,8 +217,13 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
     }
 }
 
-/* The first message of a connection tells its descriptor. */
-static void note_speaker(struct link *link, zmq_msg_t *part) {
+/* The first message of a connection tells its descriptor, which libzmq keeps as
+ * text: it is asked for once. */
+static void note_speaker(struct link *link, uint32_t peer, zmq_msg_t *part) {
+    uint32_t *noted = &link->noted[peer % LINK_NOTED];
+    if (link->spoke && *noted == peer)
+        return;
+    *noted = peer;
     int descriptor = link->spoke || link_wants_pace(link)
                          ? zmq_msg_get(part, ZMQ_SRCFD)
                          : -1;
@@ -284,7 +291,7 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
             return false;
         if (!receive_part(link, header))
             return false;
-        note_speaker(link, header);
+        note_speaker(link, frame->peer, header);
         if (!zmq_msg_more(header)) {
             zmq_msg_init(payload);
             break;
@@ -314,8 +321,10 @@ bool link_view(struct link *link, struct link_frame *frame) {
         return true;
     }
     link->lane_frames = 0;
-    if (link->way == LINK_BY_TCP && view_tcp(link, frame))
+    if (link->way == LINK_BY_TCP && view_tcp(link, frame)) {
+        link->heard_tcp = true;
         return true;
+    }
     return link->lanes && view_lane(link, frame);
 }
 
@@ -326,23 +335,43 @@ static bool has_waiting(struct link *const *links, unsigned count) {
     return false;
 }
 
+/* Looks at the sockets, and lets whoever can run take this core: the threads
+ * that bring the frame are among them. */
+static bool has_waiting_tcp(struct link *const *links, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        int events = 0;
+        size_t size = sizeof events;
+        if (links[i]->way == LINK_BY_TCP &&
+            !zmq_getsockopt(links[i]->socket, ZMQ_EVENTS, &events, &size) &&
+            events & ZMQ_POLLIN)
+            return true;
+    }
+    sched_yield();
+    return false;
+}
+
 bool link_linger(struct link *const *links, unsigned count) {
     int64_t now = time_now();
     unsigned threads = 1;
-    bool heard = false;
+    bool heard = false, tcp = false;
     for (unsigned i = 0; i < count; i++) {
         heard |= links[i]->heard;
-        links[i]->heard = false;
+        tcp |= links[i]->heard_tcp;
+        links[i]->heard = links[i]->heard_tcp = false;
         threads += links[i]->lanes ? lanes_count(links[i]->lanes) : 0;
     }
-    if (!heard || !spare_core(&links[0]->core, threads, now))
+    if ((!heard && !tcp) || !spare_core(&links[0]->core, threads, now))
         return false;
-    for (int64_t end = now + LINGER; now < end; now = time_now())
+    int64_t end = now + (tcp ? TCP_LINGER : LINGER);
+    for (; now < end; now = time_now()) {
         for (int look = 0; look < LOOKS; look++) {
             if (has_waiting(links, count))
                 return true;
             __builtin_ia32_pause();
         }
+        if (tcp && has_waiting_tcp(links, count))
+            return true;
+    }
     return false;
 }
 

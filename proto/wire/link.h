@@ -62,6 +62,9 @@ enum status link_offer_lane(struct link *link, uint64_t run,
                             uint64_t incarnation,
                             struct failure *why) MUST_CHECK;
 
+/* Does somebody come over shared memory? */
+bool link_has_lanes(const struct link *link);
+
 /* Client, before link_connect: shared memory is tried first with the server of
  * RUN that is INCARNATION, for a second at most, and again when a lane that
  * has held for 5 s is lost; otherwise the address is connected to. */
@@ -103,10 +106,11 @@ struct memory;
  * this begins with the first message that comes by it. */
 void link_pace(struct link *link, double gbits, unsigned connections);
 
-/* Waits awake for a frame on a lane of COUNT LINKS, 50 µs at most, and only
- * after one has come since the last call and with a core to spare: one for the
- * caller and for the other side of each lane. True: one is here, and a poll may
- * be left out. */
+/* Waits awake for a frame on COUNT LINKS, 50 µs at most, and only after one has
+ * come since the last call and with a core to spare: one for the caller and for
+ * the other side of each lane. After one by TCP it waits 100 µs, which take
+ * longer, and leaves its core to any thread that can run. True: one is here,
+ * and a poll may be left out. */
 bool link_linger(struct link *const *links, unsigned count);
 
 /* What came: a header and perhaps a payload. Not to be copied. */

@@ -7,6 +7,7 @@
 #include "proto/wire/link.h"
 
 enum { LINK_BANNED = 64, LINK_DESCRIPTORS = 65536 };
+enum { LINK_NOTED = 64 };
 enum { LINK_SAYINGS = 8, LINK_SAYING = 128 };
 
 /* How a client's messages go; a server's always by both. */
@@ -29,8 +30,8 @@ struct link {
     char lane_name[LANES_NAME];
     uint32_t lane; /* the client's */
     int64_t lane_since;
-    unsigned lane_frames; /* since TCP had its turn */
-    bool heard;           /* a lane's frame, since link_linger looked */
+    unsigned lane_frames;  /* since TCP had its turn */
+    bool heard, heard_tcp; /* a lane's frame, one of TCP's, since link_linger */
     struct spare_core core;
     bool renewed, way_changed;
     char way_text[LINK_SAYING];
@@ -39,6 +40,7 @@ struct link {
     uint32_t banned[LINK_BANNED];
     unsigned num_banned;
     bool *spoke; /* by descriptor: has sent a message; NULL: not watched */
+    uint32_t noted[LINK_NOTED]; /* peers that SPOKE knows of */
     bool many_parts;
     double pace; /* bytes a second of each connection; 0: not known */
     bool paced;  /* the client's connection */

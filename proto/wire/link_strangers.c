@@ -17,6 +17,7 @@ static enum stranger judge(struct link *link, uint16_t event,
         return NOT_STRANGE;
     bool spoke = link->spoke[descriptor];
     link->spoke[descriptor] = false;
+    memset(link->noted, 0, sizeof link->noted); /* who has come may be among */
     return event == ZMQ_EVENT_DISCONNECTED && !spoke ? NO_MESSAGE : NOT_STRANGE;
 }
 

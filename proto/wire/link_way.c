@@ -28,6 +28,10 @@ enum status link_offer_lane(struct link *link, uint64_t run,
                         "cannot offer shared memory to trainers on this host");
 }
 
+bool link_has_lanes(const struct link *link) {
+    return link->lanes && lanes_count(link->lanes);
+}
+
 /* Over TCP from now on, for WHY. */
 static void go_by_tcp(struct link *link, const char *why) {
     link->way = LINK_BY_TCP;

@@ -3,14 +3,14 @@
  * costs of a message, a byte and an update are measured alone and then scaled
  * by one number, so that the first case is met; the others are predicted. Run
  * from the root of the tree. Usage: scaling_bench [repeats] [seconds a run]
- * [batch] */
+ * [batch] [host | net: only those cases, and the first] */
 #include "model/forecast.h"
 #include "model/model.h"
 #include "model/probe.h"
 #include "proto/conf/job.h"
-#include "proto/wire/message.h"
 #include "worker/mlp.h"
 #include "worker/pace.h"
+#include "worker/window.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -49,6 +49,7 @@ struct bench {
     double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
     struct model_costs costs;
     int batch;
+    const char *only; /* "host", "net", or NULL */
 };
 
 static int ascending(const void *left, const void *right) {
@@ -78,7 +79,8 @@ static void write_command(const struct bench *bench, const struct run_case *one,
         snprintf(start, sizeof start, "tests/net/cluster.sh %d %d %dmbit %s",
                  one->ps, one->workers, LINK_MBITS, bench->folder);
     else
-        snprintf(start, sizeof start, "%s local --ps %d --workers %d",
+        snprintf(start, sizeof start,
+                 "%s local --lane tcp --ps %d --workers %d",
                  program ? program : "build/capstan", one->ps, one->workers);
     snprintf(command, size,
              "%s %s --set strategy.staleness=%s --json 2>%s/log || "
@@ -105,11 +107,17 @@ static double run_once(const struct bench *bench, const struct run_case *one) {
     return rate > 0 ? rate : -1;
 }
 
+static bool is_wanted(const struct bench *bench, const struct run_case *one) {
+    return !bench->only || !strcmp(bench->only, one->net ? "net" : "host");
+}
+
 static bool measure(const struct bench *bench, struct run_case *cases,
                     int repeats, double seconds) {
     double guess = 400;
     for (int i = 0; i < repeats; i++)
         for (int c = 0; c < CASES; c++) {
+            if (c && !is_wanted(bench, &cases[c]))
+                continue;
             double expected = i ? cases[c].rates[0] : guess / cases[c].workers;
             int steps = 100 + (int)(seconds * expected);
             if (!write_job(bench, steps))
@@ -153,6 +161,7 @@ static double simulate(const struct bench *bench, const struct run_case *one,
         .backward = bench->backward,
         .costs = {.step = 0,
                   .message = scale * costs->message,
+                  .wake = scale * costs->wake,
                   .send_byte = scale * costs->send_byte,
                   .receive_byte = scale * costs->receive_byte,
                   .copy_byte = scale * costs->copy_byte,
@@ -163,7 +172,7 @@ static double simulate(const struct bench *bench, const struct run_case *one,
         .link_rate = one->net ? forecast_rate(1e-3 * LINK_MBITS) : 0,
         .latency = one->net ? LATENCY : 0,
         .share_cores = true,
-        .group_bytes = MESSAGE_GROUP_BYTES,
+        .group_bytes = window_group(one->net ? 1e-3 * LINK_MBITS : 0),
         .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
         .crowded = bench->crowded,
         .jitter = 0.05,
@@ -223,19 +232,21 @@ static void print_costs(const struct bench *bench) {
     double computing = 0;
     for (uint32_t p = 0; p < bench->layout->num_parameters; p++)
         computing += bench->forward[p] + bench->backward[p];
-    printf("measured alone: computing %.3f ms a step (%.2f of the speed with "
-           "all cores busy), message %.1f us in each thread, byte %.3f ns sent "
-           "or received, %.3f copied, %.3f updated, %.3f a gradient\n",
-           1e3 * computing, bench->crowded, 1e6 * costs->message,
-           1e9 * costs->send_byte, 1e9 * costs->copy_byte,
-           1e9 * costs->update_byte, 1e9 * costs->gradient_byte);
+    printf(
+        "measured alone: computing %.3f ms a step (%.2f of the speed with "
+        "all cores busy), message %.1f us in each thread, %.1f more in one "
+        "that slept, byte %.3f ns sent or received, %.3f copied, %.3f updated, %.3f a gradient\n",
+        1e3 * computing, bench->crowded, 1e6 * costs->message,
+        1e6 * costs->wake, 1e9 * costs->send_byte, 1e9 * costs->copy_byte,
+        1e9 * costs->update_byte, 1e9 * costs->gradient_byte);
 }
 
 int main(int argc, char **argv) {
     int repeats = argc > 1 ? atoi(argv[1]) : 5;
     double seconds = argc > 2 ? atof(argv[2]) : 3;
     struct bench bench = {.folder = "/tmp/capstan-bench-XXXXXX",
-                          .batch = argc > 3 ? atoi(argv[3]) : 32};
+                          .batch = argc > 3 ? atoi(argv[3]) : 32,
+                          .only = argc > 4 ? argv[4] : NULL};
     struct run_case cases[CASES] = {
         {.ps = 1, .workers = 2}, /* the fitted one */
         {.ps = 1, .workers = 1},

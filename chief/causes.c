@@ -1,0 +1,84 @@
+#include "chief/causes.h"
+
+#include "proto/math/encoding.h"
+
+#include <math.h>
+
+/* Seconds since the start, of all trainers together and of all ps. */
+struct seconds {
+    double input, compute, waiting, rule, updates;
+};
+
+static bool reduces(const struct run *run) {
+    return run->job->strategy == JOB_ALLREDUCE ||
+           (!run->roster.num_ps && run->roster.num_ranks > 1);
+}
+
+static struct seconds total(const struct run *run) {
+    struct seconds sum = {0};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const Capstan__Beat *beat = &run->trainers[r].beat;
+        sum.input += beat->input_s;
+        sum.compute += beat->compute_s;
+        sum.waiting += beat->wire_s;
+        sum.rule += beat->update_s;
+    }
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        sum.updates += run->ps[i].update_s;
+    return sum;
+}
+
+static void set_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key,
+                        isfinite(value) ? json_real(value) : json_null());
+}
+
+/* Of one trainer, and of one ps; a step of each trainer counts, also where the
+ * run's counts the steps of all. */
+static json_t *seconds_per_step(const struct run *run) {
+    struct seconds sum = total(run);
+    double trainers = run->roster.num_ranks;
+    double steps = (double)(run->end_step - run->rounds.start);
+    double each = run_synchronous(run) ? steps : steps / trainers;
+    double taken = trainers * each;
+    double update = reduces(run) ? sum.rule / taken
+                                 : sum.updates / run->roster.num_ps / each;
+    json_t *object = json_object();
+    set_real(object, "input", sum.input / taken);
+    set_real(object, "compute", sum.compute / taken);
+    set_real(object, "waiting_for_weights",
+             reduces(run) ? 0 : sum.waiting / taken);
+    set_real(object, "waiting_for_gradients",
+             reduces(run) ? sum.waiting / taken : 0);
+    set_real(object, "update", update);
+    return object;
+}
+
+/* Each byte once: gradients there and weights back, or what a ring passes on.
+ */
+static double bytes_per_step(const struct run *run, double wire_bytes) {
+    double trainers = run->roster.num_ranks;
+    if (reduces(run))
+        return 2 * (trainers - 1) * wire_bytes;
+    if (run->ps_inside && trainers == 1)
+        return 0;
+    return 2 * wire_bytes * (run_synchronous(run) ? trainers : 1);
+}
+
+void causes_add(json_t *object, const struct run *run) {
+    bool planned = run->layout && run->job;
+    double bytes =
+        planned ? (double)encoding_bytes(run->job->wire, run->layout->elements)
+                : NAN;
+    json_object_set_new(object, "parameters",
+                        planned
+                            ? json_integer((json_int_t)run->layout->elements)
+                            : json_null());
+    set_real(object, "wire_bytes", bytes);
+    set_real(object, "bytes_per_step",
+             planned ? bytes_per_step(run, bytes) : NAN);
+    json_object_set_new(object, "seconds_per_step",
+                        planned && run->end_step > run->rounds.start
+                            ? seconds_per_step(run)
+                            : json_null());
+}

@@ -1,0 +1,15 @@
+/* Where the steps of a run went, for its JSON object: what `capstan compare`
+ * lays beside the formulas. */
+#ifndef CAPSTAN_CAUSES_H
+#define CAPSTAN_CAUSES_H
+
+#include "chief/run.h"
+
+#include <jansson.h>
+
+/* Adds to OBJECT `parameters`, `wire_bytes`, `bytes_per_step` and
+ * `seconds_per_step` as docs/compare.md has them; null where there is no plan
+ * or no step yet. */
+void causes_add(json_t *object, const struct run *run);
+
+#endif

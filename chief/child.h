@@ -1,0 +1,51 @@
+/* A program that is started, heard and waited for, with a deadline; signals to
+ * this process end it first. */
+#ifndef CAPSTAN_CHILD_H
+#define CAPSTAN_CHILD_H
+
+#include "proto/base/status.h"
+
+#include <signal.h>
+#include <stdbool.h>
+
+/* From child_open to child_close SIGINT and SIGTERM are taken. */
+struct child_signals {
+    int descriptor; /* signalfd */
+    sigset_t before;
+    struct sigaction child_before;
+    int caught; /* the first one; 0: none */
+};
+
+enum status child_open(struct child_signals *signals,
+                       struct failure *why) MUST_CHECK;
+void child_close(struct child_signals *signals);
+
+struct child_options {
+    const char *program;    /* a path, or a name to look for in PATH */
+    char *const *arguments; /* the first is its name; NULL-terminated */
+    double limit;           /* seconds until it gets SIGTERM */
+    double patience;        /* seconds from there until it gets SIGKILL */
+};
+
+struct child_result {
+    int code;     /* its exit code, or 128 + n of signal n */
+    bool late;    /* the limit was over */
+    char *output; /* all of its standard output; the caller's */
+    char *errors; /* the last of its standard error; the caller's */
+};
+
+/* Runs the program to its end, in a process group of its own and with nothing
+ * on standard input. When a signal comes, or the limit is over, it gets
+ * SIGTERM, after the patience SIGKILL. STATUS_CONFIG when there is no such
+ * program, STATUS_RETRY when the machine refuses; RESULT is then empty. */
+enum status child_run(struct child_signals *signals,
+                      const struct child_options *options,
+                      struct child_result *result,
+                      struct failure *why) MUST_CHECK;
+void child_forget(struct child_result *result);
+
+/* What went wrong, of the lines in ERRORS: the last one that says so, else the
+ * last one, without its time and its "error: "; "" when there is none. */
+void child_reason(const char *errors, char *text, unsigned size);
+
+#endif

@@ -1,0 +1,409 @@
+#include "chief/comparison.h"
+
+#include "chief/child.h"
+#include "chief/verdict.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    MOST_CASES =
+        COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1),
+    MOST_WORDS = 2 * OPTIONS_MAX_SETS + 64
+};
+static const double BESIDES = 5; /* seconds beyond a run's own deadlines */
+
+struct compared {
+    struct verdict_case of;
+    json_t *runs;  /* objects of the finished ones */
+    json_t *equal; /* of the one that had as long as the others, or NULL */
+    int code;      /* of the one that failed */
+    char problem[512];
+};
+
+struct comparison {
+    const struct comparison_options *options;
+    struct child_signals signals;
+    struct compared cases[MOST_CASES];
+    unsigned count, ran, to_run;
+};
+
+/* The words of a command line, and room for those that are made up. */
+struct words {
+    char *list[MOST_WORDS + 1];
+    unsigned count;
+};
+
+static void add(struct words *words, const char *format, ...) PRINTF_LIKE(2, 3);
+static void add(struct words *words, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    if (words->count < MOST_WORDS &&
+        vasprintf(&words->list[words->count], format, arguments) >= 0)
+        words->count++;
+    va_end(arguments);
+}
+
+static void forget_words(struct words *words) {
+    for (unsigned i = 0; i < words->count; i++)
+        free(words->list[i]);
+}
+
+static void describe(const struct compared *one, char *text, size_t size) {
+    const struct verdict_case *of = &one->of;
+    int used = snprintf(text, size, "%u worker%s, ", of->workers,
+                        of->workers == 1 ? "" : "s");
+    if (of->mode == PREDICT_RING)
+        snprintf(text + used, size - (size_t)used, "all-reduce");
+    else
+        snprintf(text + used, size - (size_t)used, "%u ps, %s", of->ps,
+                 of->mode == PREDICT_PS ? "synchronous" : "asynchronous");
+}
+
+static void add_case(struct comparison *comparison, enum predict_mode mode,
+                     unsigned workers, unsigned ps) {
+    const struct options *flags = comparison->options->flags;
+    const struct job *job = comparison->options->job;
+    struct compared *one = &comparison->cases[comparison->count++];
+    one->runs = json_array();
+    one->of = (struct verdict_case){
+        .mode = mode,
+        .workers = workers,
+        .ps = ps,
+        .samples = (double)job->micro_batch * job->accumulation,
+        .link_gbits = flags->compare.link_gbits,
+        .latency = 1e-6 * flags->compare.latency_us,
+        .clip = job->gradient_clipping > 0,
+    };
+}
+
+static void list_cases(struct comparison *comparison) {
+    const struct compare_options *flags = &comparison->options->flags->compare;
+    for (unsigned w = 0; w < flags->workers.count; w++) {
+        unsigned workers = flags->workers.values[w];
+        add_case(comparison, PREDICT_RING, workers, 0);
+        for (unsigned p = 0; p < flags->ps.count; p++) {
+            add_case(comparison, PREDICT_PS, workers, flags->ps.values[p]);
+            add_case(comparison, PREDICT_PS_FREE, workers, flags->ps.values[p]);
+        }
+    }
+}
+
+/* What the run's own count is of ROUNDS of each worker. */
+static uint64_t steps_of(const struct verdict_case *of, uint64_t rounds) {
+    return of->mode == PREDICT_PS_FREE ? rounds * of->workers : rounds;
+}
+
+/* Of each worker; 0: as the job's epochs have it. */
+static uint64_t rounds_of(const struct comparison *comparison) {
+    const struct compare_options *flags = &comparison->options->flags->compare;
+    const struct job *job = comparison->options->job;
+    unsigned most = flags->workers.values[flags->workers.count - 1];
+    if (flags->steps || !job->has_steps)
+        return flags->steps;
+    return job->staleness ? (job->steps + most - 1) / most : job->steps;
+}
+
+/* The same samples for every worker's step in each case. */
+static void add_batch(struct words *words, const struct verdict_case *of,
+                      const struct job *job) {
+    uint64_t whole = (uint64_t)job->micro_batch * job->accumulation;
+    if (of->mode != PREDICT_PS_FREE)
+        whole *= of->workers;
+    add(words, "--set");
+    add(words, "train_batch_size=%" PRIu64, whole);
+    add(words, "--set");
+    add(words, "train_micro_batch_size_per_gpu=%" PRIu32, job->micro_batch);
+    add(words, "--set");
+    add(words, "gradient_accumulation_steps=%" PRIu32, job->accumulation);
+}
+
+static void add_strategy(struct words *words, const struct verdict_case *of) {
+    static const char *const staleness[PREDICT_MODES] = {
+        [PREDICT_PS] = "0", [PREDICT_PS_FREE] = "inf", [PREDICT_RING] = "null"};
+    add(words, "--set");
+    add(words, "strategy.type=%s",
+        of->mode == PREDICT_RING ? "allreduce" : "ps");
+    add(words, "--set");
+    add(words, "strategy.staleness=%s", staleness[of->mode]);
+}
+
+/* STEPS 0: the job's epochs. The test set is read only where its accuracy is
+ * wanted. */
+static void command_of(struct words *words,
+                       const struct comparison_options *options,
+                       const struct verdict_case *of, uint64_t steps,
+                       bool tests) {
+    static const char *const off[] = {"checkpoint=null", "tensorboard=null",
+                                      "export=null", "chief=coordinate"};
+    const struct options *flags = options->flags;
+    add(words, "capstan");
+    add(words, "local");
+    add(words, "--json");
+    add(words, "--ps=%u", of->ps);
+    add(words, "--workers=%u", of->workers);
+    if (flags->lane)
+        add(words, "--lane=%s", flags->lane);
+    if (of->link_gbits > 0)
+        add(words, "--link-gbits=%.17g", of->link_gbits);
+    if (flags->deepspeed)
+        add(words, "--deepspeed_config=%s", flags->deepspeed);
+    for (unsigned i = 0; i < flags->num_sets; i++) {
+        add(words, "--set");
+        add(words, "%s", flags->sets[i]);
+    }
+    for (unsigned i = 0; i < sizeof off / sizeof *off; i++) {
+        add(words, "--set");
+        add(words, "%s", off[i]);
+    }
+    add_strategy(words, of);
+    add_batch(words, of, options->job);
+    if (steps) {
+        add(words, "--set");
+        add(words, "steps=%" PRIu64, steps);
+    }
+    if (!tests) {
+        add(words, "--set");
+        add(words, "data.test=null");
+    }
+    add(words, "--");
+    add(words, "%s", flags->job);
+    words->list[words->count] = NULL;
+}
+
+static void note_failure(struct compared *one,
+                         const struct child_result *result, double limit) {
+    char reason[400];
+    child_reason(result->errors, reason, sizeof reason);
+    one->code = result->code ? result->code : STATUS_FAILED;
+    if (result->late)
+        snprintf(one->problem, sizeof one->problem,
+                 "not over after %g s (--limit)%s%s", limit,
+                 reason[0] ? ": " : "", reason);
+    else
+        snprintf(one->problem, sizeof one->problem, "%s (exit code %d)",
+                 reason[0] ? reason : "it said nothing", result->code);
+}
+
+/* The run's object, the caller's; NULL: it failed, was late or interrupted,
+ * which ONE tells, or could not be started, which STATUS tells. */
+static json_t *run_once(struct comparison *comparison, struct compared *one,
+                        uint64_t steps, bool tests, enum status *status,
+                        struct failure *why) {
+    const struct comparison_options *options = comparison->options;
+    const struct job_timeouts *timeouts = &options->job->timeouts;
+    struct words words = {0};
+    struct child_result result;
+    command_of(&words, options, &one->of, steps, tests);
+    struct child_options child = {.program = options->program,
+                                  .arguments = words.list,
+                                  .limit = options->flags->compare.limit,
+                                  .patience = timeouts->grace + timeouts->stop +
+                                              BESIDES};
+    *status = child_run(&comparison->signals, &child, &result, why);
+    forget_words(&words);
+    if (*status)
+        return NULL;
+    json_t *object =
+        result.code || result.late ? NULL : json_loads(result.output, 0, NULL);
+    if (!object && !comparison->signals.caught)
+        note_failure(one, &result, child.limit);
+    child_forget(&result);
+    return object;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* One line a run. */
+static void tell(struct comparison *comparison, const struct compared *one,
+                 const json_t *object) {
+    const struct log *log = comparison->options->log;
+    char name[96];
+    describe(one, name, sizeof name);
+    comparison->ran++;
+    if (object)
+        log_info(log, "run %u of %u: %s: %.0f examples/s", comparison->ran,
+                 comparison->to_run, name,
+                 number(object, "examples_per_second"));
+    else
+        log_warning(log, "run %u of %u: %s: %s", comparison->ran,
+                    comparison->to_run, name, one->problem);
+}
+
+static bool go_on(const struct comparison *comparison, enum status status) {
+    return !status && !comparison->signals.caught;
+}
+
+/* The cases in turns, so that what else the machine does meets all. */
+static enum status measure(struct comparison *comparison, struct failure *why) {
+    uint64_t rounds = rounds_of(comparison);
+    uint64_t repeats = comparison->options->flags->compare.repeats;
+    enum status status = STATUS_OK;
+    for (uint64_t r = 0; r < repeats; r++)
+        for (unsigned c = 0; c < comparison->count; c++) {
+            struct compared *one = &comparison->cases[c];
+            if (!go_on(comparison, status) || one->problem[0])
+                continue;
+            json_t *object =
+                run_once(comparison, one, steps_of(&one->of, rounds), false,
+                         &status, why);
+            if (object)
+                json_array_append_new(one->runs, object);
+            else /* its others, and the last lap's, are not run */
+                comparison->to_run -= (unsigned)(repeats - r);
+            if (go_on(comparison, status))
+                tell(comparison, one, object);
+        }
+    return status;
+}
+
+static double steps_a_second(const struct compared *one) {
+    double sum = 0;
+    size_t i, count = json_array_size(one->runs);
+    const json_t *run;
+    json_array_foreach(one->runs, i, run) sum +=
+        number(run, "steps_per_second");
+    return count ? sum / (double)count : NAN;
+}
+
+/* The shortest that a case has trained. */
+static double equal_seconds(const struct comparison *comparison) {
+    double seconds = NAN;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compared *one = &comparison->cases[c];
+        double took =
+            number(json_array_get(one->runs, 0), "steps") / steps_a_second(one);
+        if (took > 0)
+            seconds = fmin(seconds, took);
+    }
+    return seconds;
+}
+
+/* As many steps of each as it takes in that time, and what they have learnt. */
+static enum status measure_equal(struct comparison *comparison, double seconds,
+                                 struct failure *why) {
+    enum status status = STATUS_OK;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        struct compared *one = &comparison->cases[c];
+        double steps = floor(steps_a_second(one) * seconds);
+        if (!go_on(comparison, status) || one->problem[0] || !(seconds > 0))
+            continue;
+        one->equal = run_once(comparison, one, steps >= 1 ? (uint64_t)steps : 1,
+                              true, &status, why);
+        if (go_on(comparison, status))
+            tell(comparison, one, one->equal);
+    }
+    return status;
+}
+
+static void copy(json_t *to, const json_t *from, const char *key) {
+    json_t *value = json_object_get(from, key);
+    json_object_set(to, key, value ? value : json_null());
+}
+
+static json_t *whole(struct comparison *comparison, double seconds) {
+    const struct options *flags = comparison->options->flags;
+    const struct job *job = comparison->options->job;
+    struct verdict *verdicts = calloc(comparison->count, sizeof *verdicts);
+    json_t *object = json_object(), *cases = json_array();
+    for (unsigned c = 0; verdicts && c < comparison->count; c++) {
+        struct compared *one = &comparison->cases[c];
+        verdicts[c] = verdict_of(&one->of, one->runs);
+        json_t *described = verdicts[c].object;
+        json_object_set_new(described, "error",
+                            one->problem[0] ? json_string(one->problem)
+                                            : json_null());
+        copy(described, one->equal, "train_loss");
+        copy(described, one->equal, "test_accuracy");
+        json_array_append_new(cases, described);
+    }
+    uint64_t rounds = rounds_of(comparison);
+    json_object_set_new(object, "job", json_string(flags->job));
+    json_object_set_new(object, "rounds",
+                        rounds ? json_integer((json_int_t)rounds)
+                               : json_null());
+    json_object_set_new(object, "repeats",
+                        json_integer((json_int_t)flags->compare.repeats));
+    json_object_set_new(
+        object, "samples_per_step",
+        json_integer((json_int_t)job->micro_batch * job->accumulation));
+    json_object_set_new(object, "cores",
+                        json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
+    json_object_set_new(object, "equal_seconds",
+                        seconds > 0 ? json_real(seconds) : json_null());
+    json_object_set_new(object, "cases", cases);
+    if (verdicts) {
+        verdict_scale(verdicts, comparison->count);
+        json_object_set_new(object, "crossover",
+                            verdict_crossovers(verdicts, comparison->count));
+    }
+    free(verdicts);
+    return object;
+}
+
+/* When nothing was measured at all. */
+static enum status all_failed(const struct comparison *comparison,
+                              struct failure *why) {
+    enum status status = STATUS_CONFIG;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        if (json_array_size(comparison->cases[c].runs))
+            return STATUS_OK;
+        if (comparison->cases[c].code != STATUS_CONFIG)
+            status = STATUS_FAILED;
+    }
+    return status_fail(why, status, "no case could be run; the first: %s",
+                       comparison->cases[0].problem);
+}
+
+static enum status interrupted(const struct comparison *comparison,
+                               struct failure *why) {
+    int caught = comparison->signals.caught;
+    return status_fail(why, (enum status)(128 + caught),
+                       "ended by signal %d after %u of %u runs", caught,
+                       comparison->ran, comparison->to_run);
+}
+
+static void forget(struct comparison *comparison) {
+    for (unsigned c = 0; c < comparison->count; c++) {
+        json_decref(comparison->cases[c].runs);
+        json_decref(comparison->cases[c].equal);
+    }
+    free(comparison);
+}
+
+enum status comparison_run(json_t **result,
+                           const struct comparison_options *options,
+                           struct failure *why) {
+    struct comparison *comparison = calloc(1, sizeof *comparison);
+    double seconds = NAN;
+    *result = NULL;
+    if (!comparison)
+        return status_fail(why, STATUS_RETRY, "no memory for a comparison");
+    comparison->options = options;
+    list_cases(comparison);
+    comparison->to_run =
+        comparison->count * (unsigned)(options->flags->compare.repeats + 1);
+    enum status status = child_open(&comparison->signals, why);
+    if (!status)
+        status = measure(comparison, why);
+    if (go_on(comparison, status)) {
+        seconds = equal_seconds(comparison);
+        status = measure_equal(comparison, seconds, why);
+    }
+    if (!status && comparison->signals.caught)
+        status = interrupted(comparison, why);
+    child_close(&comparison->signals);
+    if (!status)
+        status = all_failed(comparison, why);
+    if (!status)
+        *result = whole(comparison, seconds);
+    forget(comparison);
+    return status;
+}

@@ -1,0 +1,81 @@
+/* What a step takes by parameter server and by all-reduce: formulas over a
+ * handful of numbers, each with its source in docs/compare.md. Pure.
+ *
+ * n workers, g of them on a host, H = n/g hosts with workers, m ps on hosts of
+ * their own, M bytes of weights on the wire, B bytes a second each way of a
+ * host's link, b of a worker's inside its host, a seconds of latency. */
+#ifndef CAPSTAN_PREDICT_H
+#define CAPSTAN_PREDICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PREDICT_MOST_PS = 1024 };
+
+enum predict_mode {
+    PREDICT_PS,      /* synchronous, pipelined */
+    PREDICT_PS_FREE, /* asynchronous: nobody waits for another worker */
+    PREDICT_RING,    /* all-reduce; inside a host first, then between hosts */
+    PREDICT_HALVING, /* the same, between hosts by halving and doubling */
+    PREDICT_MODES
+};
+
+/* What is busy in a step, and may be what limits it. */
+enum predict_limit {
+    PREDICT_WORKER_LINK,
+    PREDICT_PS_LINK,
+    PREDICT_INNER_LINK, /* inside a host */
+    PREDICT_LATENCY,
+    PREDICT_PS_ARITHMETIC,
+    PREDICT_COMPUTE, /* all-reduce: with the update rule, which workers run */
+    PREDICT_INPUT,
+    PREDICT_LIMITS
+};
+
+struct predict_case {
+    double parameters, element_bytes; /* M is their product */
+    double link, inner;               /* B, b; INFINITY: no limit */
+    double latency;                   /* a */
+    double compute, input;            /* seconds of a step of one worker */
+    double overlap; /* share of compute beside which bytes travel: 0..1 */
+    double update;  /* seconds a rule takes for an element of a gradient */
+    uint32_t workers, per_host, ps;
+    bool clip; /* by the global norm: nothing is answered before all has come */
+};
+
+struct predict_step {
+    double busy[PREDICT_LIMITS]; /* seconds of each in a step */
+    enum predict_limit limit;    /* the longest of them */
+    double bound;                /* that many seconds: all the rest beside it */
+    double wire;                 /* of the exchange alone */
+    double exposed;              /* what of it computing does not hide */
+    double seconds;              /* of a step of each worker */
+    double rate;                 /* steps of all workers a second */
+    double efficiency;           /* T1/(n Tn): of n workers that wait for
+                                    nothing, each with the whole job's rule */
+};
+
+/* A step of GIVEN, whose numbers are positive or zero, counts at least 1. */
+struct predict_step predict_step(const struct predict_case *given,
+                                 enum predict_mode mode);
+
+/* The lowest number of ps whose synchronous step takes no longer than the
+ * all-reduce MODE's; 0: none up to PREDICT_MOST_PS. */
+uint32_t predict_crossover(const struct predict_case *given,
+                           enum predict_mode mode);
+
+/* The same for the exchange alone, not rounded: nM/(mB) = T of all-reduce gives
+ * m = nM/(BT), for a ring n^2/(2(n-1)). INFINITY: the worker's own link takes
+ * longer than T, and no number of ps helps. */
+double predict_crossover_wire(const struct predict_case *given,
+                              enum predict_mode mode);
+
+/* Seconds of compute from which on MODE's efficiency is EFFICIENCY (0..1). */
+double predict_compute_for(const struct predict_case *given,
+                           enum predict_mode mode, double efficiency);
+
+/* "ps", "ps-async", "ring", "halving"; "worker link", ... */
+const char *predict_mode_name(enum predict_mode mode);
+const char *predict_limit_name(enum predict_limit limit);
+
+#endif

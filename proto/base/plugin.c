@@ -1,0 +1,53 @@
+#include "proto/base/plugin.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void plugin_path(const char *name, char *path, size_t size) {
+    char folder[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    folder[length > 0 ? length : 0] = 0;
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        *slash = 0;
+    snprintf(path, size, "%s/capstan-%s.so", folder, name);
+}
+
+static enum status check(const struct plugin_head *head, const char *path,
+                         uint32_t abi, struct failure *why) {
+    struct failure missing;
+    if (!head)
+        return status_fail(why, STATUS_CONFIG, "%s is no plugin of capstan",
+                           path);
+    if (head->abi != abi)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s speaks version %u, this program %u: install "
+                           "one release",
+                           path, head->abi, abi);
+    if (head->check(&missing))
+        return status_fail(why, STATUS_CONFIG, "%s cannot work here: %s",
+                           head->name, missing.text);
+    return STATUS_OK;
+}
+
+enum status plugin_find(const void **table, const char *name,
+                        const char *symbol, uint32_t abi, struct failure *why) {
+    char path[PATH_MAX + 64];
+    *table = NULL;
+    plugin_path(name, path, sizeof path);
+    if (access(path, R_OK))
+        return status_fail(why, STATUS_CONFIG,
+                           "not in this build: there is no %s", path);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object)
+        return status_fail(why, STATUS_CONFIG, "cannot be opened: %s",
+                           dlerror());
+    const void *found = dlsym(object, symbol);
+    enum status status = check(found, path, abi, why);
+    if (!status)
+        *table = found;
+    return status;
+}

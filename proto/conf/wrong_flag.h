@@ -1,0 +1,15 @@
+/* Why the flags of a verb do not take a word. */
+#ifndef CAPSTAN_WRONG_FLAG_H
+#define CAPSTAN_WRONG_FLAG_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Says in TEXT (SIZE bytes) what is wrong with WORD as one of OPTIONS, which
+ * end with an empty one: the flag that is most like it, or the value that it
+ * wants or does not take. False: nothing is, or it is no flag. */
+bool wrong_flag(const struct argp_option *options, const char *word, char *text,
+                size_t size);
+
+#endif

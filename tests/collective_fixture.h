@@ -1,0 +1,49 @@
+/* A backend of collectives whose ranks are threads of one process. Sums are in
+ * rank order; all_reduce is reduce_scatter, then all_gather; what is left
+ * undefined is NaN. Faults can be planted. Nothing is allocated by a call. */
+#ifndef CAPSTAN_COLLECTIVE_FIXTURE_H
+#define CAPSTAN_COLLECTIVE_FIXTURE_H
+
+#include "worker/collective.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+enum { COLLECTIVE_FIXTURE_RANKS = 8 };
+
+enum collective_fault {
+    COLLECTIVE_SOUND,
+    COLLECTIVE_FAILS, /* the rank's call fails; the others hear of it */
+    COLLECTIVE_STAYS, /* the rank never comes, until it is aborted */
+};
+
+/* Where all ranks meet; the context of their store. */
+struct collective_fixture {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    uint32_t size, arrived;
+    uint64_t meetings;
+    bool lost;
+    uint32_t lost_rank;
+    struct {
+        bool here;
+        const char *call;
+        size_t count;
+        uint32_t calls;
+        float *data;
+    } ranks[COLLECTIVE_FIXTURE_RANKS];
+    enum collective_fault fault; /* of fault_rank's call number fault_call, */
+    uint32_t fault_rank, fault_call; /* opening is number 0 */
+    /* At each call, before the others are met; NULL: not wanted. */
+    void (*called)(void *context, uint32_t rank, const char *call,
+                   size_t count);
+    void *context;
+    bool differ; /* ranks have not called the same */
+};
+
+extern const struct collective_ops collective_fixture_ops;
+
+void collective_fixture_open(struct collective_fixture *fixture, uint32_t size);
+void collective_fixture_close(struct collective_fixture *fixture);
+
+#endif

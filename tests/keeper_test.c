@@ -1,0 +1,376 @@
+#include "worker/keeper.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+#include "tests/checkpoint_fixture.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN = 5, RANK0 = 6, CHIEF = 7, TOTAL = 100, MOST = 8 };
+#define ASKED ((UINT64_C(1) << 63) + 1)
+static const int64_t LIMIT = 20 * TIME_S;
+
+/* What the keeper tells the chief, and what it orders of the reducer. */
+static struct {
+    Capstan__Control__BodyCase kind[MOST];
+    uint64_t id[MOST], number[MOST]; /* highest, or step */
+    bool written[MOST], failed[MOST];
+    unsigned told;
+    uint64_t round, save_round;
+    bool saved_now, ready, shares;
+} seen;
+
+static uint64_t round_of(void *context) {
+    (void)context;
+    return seen.round;
+}
+
+static void save(void *context, uint64_t round) {
+    (void)context;
+    seen.save_round = round;
+}
+
+static void save_now(void *context) {
+    (void)context;
+    seen.saved_now = true;
+}
+
+static void tell(void *context, Capstan__Control *control) {
+    (void)context;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_READY) {
+        seen.ready = true;
+        seen.shares = control->ready->shares_folder;
+        return;
+    }
+    assert_true(seen.told < MOST);
+    unsigned i = seen.told++;
+    seen.kind[i] = control->body_case;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_CUT_MARK) {
+        seen.id[i] = control->cut_mark->id;
+        seen.number[i] = control->cut_mark->highest;
+        return;
+    }
+    assert_int_equal(control->body_case, CAPSTAN__CONTROL__BODY_CUT_DONE);
+    seen.id[i] = control->cut_done->id;
+    seen.number[i] = control->cut_done->step;
+    seen.written[i] = control->cut_done->written;
+    seen.failed[i] = control->cut_done->error[0];
+}
+
+struct fixture {
+    void *zmq;
+    struct log log;
+    char folder[PATH_MAX];
+    struct manifest manifest;
+    struct job job;
+    struct plan plan;
+    struct buffer *weights;
+    uint64_t offsets[3];
+    unsigned opened;
+    struct keeper *keeper;
+    char inside[32]; /* another name each time: closing takes a moment */
+    const struct reducer_keeper *calls;
+    float *tensors[3];
+};
+
+/* The model of checkpoint_fixture: two state slots, as Adam has. */
+static int enter(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    memset(&seen, 0, sizeof seen);
+    log_open(&fixture->log, "worker", 0);
+    fixture->zmq = zmq_ctx_new();
+    checkpoint_fixture_folder(fixture->folder);
+    checkpoint_fixture_manifest(&fixture->manifest, 20, 1);
+    struct layout *layout = fixture->manifest.layout;
+    uint64_t next = 0;
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        fixture->offsets[p] = next;
+        next += layout->parameters[p].elements;
+    }
+    fixture->weights = buffer_open(next * sizeof(float), NULL, NULL);
+    fixture->job.optimizer.type = OPTIMIZER_ADAM;
+    fixture->plan = (struct plan){.layout = layout,
+                                  .num_ranks = 2,
+                                  .allreduce = true,
+                                  .checkpoint_dir = fixture->folder,
+                                  .rounds = {.total = TOTAL, .start = 20}};
+    for (int t = 0; t < 3; t++)
+        fixture->tensors[t] =
+            calloc(layout->block_elements, sizeof *fixture->tensors[t]);
+    *state = fixture;
+    return 0;
+}
+
+static int leave(void **state) {
+    struct fixture *fixture = *state;
+    if (fixture->keeper)
+        keeper_cancel(fixture->keeper);
+    keeper_close(&fixture->keeper);
+    manifest_clear(&fixture->manifest);
+    buffer_release(&fixture->weights);
+    checkpoint_fixture_remove(fixture->folder);
+    zmq_ctx_term(fixture->zmq);
+    for (int t = 0; t < 3; t++)
+        free(fixture->tensors[t]);
+    free(fixture);
+    return 0;
+}
+
+static void open_keeper(struct fixture *fixture) {
+    snprintf(fixture->inside, sizeof fixture->inside, "keeper-%u",
+             fixture->opened++);
+    const struct keeper_rounds rounds = {NULL, round_of, save, save_now};
+    struct failure why;
+    struct keeper_settings settings = {
+        .zmq = fixture->zmq,
+        .log = &fixture->log,
+        .tell = tell,
+        .run = RUN,
+        .incarnation = RANK0,
+        .job = &fixture->job,
+        .plan = &fixture->plan,
+        .chief = CHIEF,
+        .inside = fixture->inside,
+        .weights = fixture->weights,
+        .offsets = fixture->offsets,
+    };
+    assert_int_equal(keeper_open(&fixture->keeper, &settings, &why), STATUS_OK);
+    fixture->calls = keeper_calls(fixture->keeper);
+    keeper_attach(fixture->keeper, &rounds);
+}
+
+/* As the reducer does after a round to be saved. */
+static void hand_over(struct fixture *fixture, uint64_t round) {
+    const float *tensors[3] = {fixture->tensors[0], fixture->tensors[1],
+                               fixture->tensors[2]};
+    struct failure why;
+    seen.round = round;
+    for (uint32_t b = 0; b < fixture->plan.layout->num_blocks; b++)
+        assert_int_equal(fixture->calls->save(fixture->calls->context, round, b,
+                                              tensors, &why),
+                         STATUS_OK);
+}
+
+static void await_told(struct fixture *fixture, unsigned count) {
+    int64_t until = time_now() + LIMIT;
+    while (seen.told < count && time_now() < until) {
+        zmq_pollitem_t items[KEEPER_POLL_ITEMS];
+        keeper_poll_items(fixture->keeper, items);
+        zmq_poll(items, KEEPER_POLL_ITEMS, time_poll_ms(time_now(), until));
+        keeper_step(fixture->keeper);
+    }
+    assert_int_equal(seen.told, count);
+}
+
+static void obey_cut(struct fixture *fixture, uint64_t id, uint64_t round,
+                     bool write) {
+    Capstan__Cut cut = CAPSTAN__CUT__INIT;
+    Capstan__Control order = CAPSTAN__CONTROL__INIT;
+    cut.id = id;
+    cut.round = round;
+    cut.write = write;
+    order.body_case = CAPSTAN__CONTROL__BODY_CUT;
+    order.cut = &cut;
+    keeper_obey(fixture->keeper, &order);
+}
+
+static void ask(struct fixture *fixture) {
+    Capstan__CutAsk question = CAPSTAN__CUT_ASK__INIT;
+    Capstan__Control order = CAPSTAN__CONTROL__INIT;
+    question.id = ASKED;
+    order.body_case = CAPSTAN__CONTROL__BODY_CUT_ASK;
+    order.cut_ask = &question;
+    keeper_obey(fixture->keeper, &order);
+}
+
+static void it_is_ready_and_says_whether_it_sees_the_folder(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    assert_true(seen.ready);
+    assert_false(seen.shares);
+    keeper_close(&fixture->keeper);
+    char path[PATH_MAX];
+    checkpoint_mark(fixture->folder, RUN, path, sizeof path);
+    fclose(fopen(path, "w"));
+    open_keeper(fixture);
+    assert_true(seen.shares);
+}
+
+static void a_planned_round_is_written_and_told(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    hand_over(fixture, 30);
+    await_told(fixture, 1);
+    assert_int_equal(seen.id[0], 30);
+    assert_true(seen.written[0]);
+}
+
+/* Round 21 is under way when the chief asks: 22 is the first that can be told
+ * to all ranks. */
+static void an_asked_round_is_the_next_that_has_not_begun(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    ask(fixture);
+    assert_int_equal(seen.kind[0], CAPSTAN__CONTROL__BODY_CUT_MARK);
+    assert_int_equal(seen.number[0], 21);
+    obey_cut(fixture, ASKED, 22, true);
+    assert_int_equal(seen.save_round, 22);
+    fixture->calls->pause(fixture->calls->context, 21);
+    hand_over(fixture, 22);
+    seen.round = 25; /* the rounds go on before it is told */
+    await_told(fixture, 3);
+    assert_int_equal(seen.id[1], ASKED);
+    assert_int_equal(seen.number[1], 22);
+    assert_false(seen.written[1] || seen.failed[1]); /* held */
+    assert_int_equal(seen.id[2], ASKED);
+    assert_true(seen.written[2]);
+}
+
+struct waiting {
+    struct fixture *fixture;
+    pthread_mutex_t mutex;
+    bool through;
+};
+
+static void *enter_round(void *argument) {
+    struct waiting *waiting = argument;
+    const struct reducer_keeper *calls = waiting->fixture->calls;
+    calls->pause(calls->context, 21);
+    pthread_mutex_lock(&waiting->mutex);
+    waiting->through = true;
+    pthread_mutex_unlock(&waiting->mutex);
+    return NULL;
+}
+
+static void until_it_is_told_the_next_round_waits(void **state) {
+    struct fixture *fixture = *state;
+    struct waiting waiting = {fixture, PTHREAD_MUTEX_INITIALIZER, false};
+    pthread_t thread;
+    open_keeper(fixture);
+    ask(fixture);
+    pthread_create(&thread, NULL, enter_round, &waiting);
+    pthread_mutex_lock(&waiting.mutex);
+    assert_false(waiting.through);
+    pthread_mutex_unlock(&waiting.mutex);
+    obey_cut(fixture, ASKED, 22, true);
+    pthread_join(thread, NULL);
+    assert_true(waiting.through);
+}
+
+/* The chief says so by the planned round's id. */
+static void an_asked_round_that_stands_in_the_plan_only_goes_on(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    ask(fixture);
+    obey_cut(fixture, 22, 22, false);
+    fixture->calls->pause(fixture->calls->context, 21);
+    assert_int_equal(seen.save_round, 0);
+    hand_over(fixture, 22);
+    await_told(fixture, 2);
+    assert_int_equal(seen.id[1], 22);
+    assert_true(seen.written[1]);
+}
+
+static void with_nobody_training_all_ranks_hand_over_at_once(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    seen.round = TOTAL;
+    obey_cut(fixture, ASKED, 0, false);
+    assert_int_equal(seen.told, 1);
+    assert_int_equal(seen.number[0], TOTAL);
+    assert_false(seen.saved_now);
+    obey_cut(fixture, ASKED, 0, true);
+    assert_true(seen.saved_now);
+    hand_over(fixture, TOTAL);
+    await_told(fixture, 2);
+    assert_int_equal(seen.id[1], ASKED);
+    assert_true(seen.written[1]);
+}
+
+static void what_cannot_be_written_is_told_to_the_chief(void **state) {
+    struct fixture *fixture = *state;
+    char blocked[PATH_MAX + 32];
+    open_keeper(fixture);
+    snprintf(blocked, sizeof blocked, "%s/step-000000030", fixture->folder);
+    fclose(fopen(blocked, "w"));
+    hand_over(fixture, 30);
+    await_told(fixture, 1);
+    assert_int_equal(seen.id[0], 30);
+    assert_true(seen.failed[0]);
+}
+
+/* Weights, first and second moments; the files are of two ps. */
+static void a_checkpoint_of_any_number_of_ps_is_read(void **state) {
+    struct fixture *fixture = *state;
+    struct manifest manifest;
+    struct failure why;
+    char folder[PATH_MAX];
+    checkpoint_fixture_write(fixture->folder, 20, 2);
+    checkpoint_folder(fixture->folder, 20, folder, sizeof folder);
+    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    fixture->plan.restore_folder = folder;
+    fixture->plan.restore_manifest = manifest_text(&manifest);
+    open_keeper(fixture);
+    for (uint32_t b = 0; b < fixture->plan.layout->num_blocks; b++) {
+        const struct block *block = &fixture->plan.layout->blocks[b];
+        assert_int_equal(fixture->calls->load(fixture->calls->context, b,
+                                              fixture->tensors, &why),
+                         STATUS_OK);
+        for (uint16_t t = 0; t < 3; t++)
+            for (uint32_t i = 0; i < block->elements; i++)
+                assert_true(fixture->tensors[t][i] ==
+                            checkpoint_fixture_value(20, block->parameter, t,
+                                                     block->offset + i));
+    }
+    keeper_close(&fixture->keeper);
+    free(fixture->plan.restore_manifest);
+    manifest_clear(&manifest);
+}
+
+static void weights_that_the_chief_has_set_are_begun_with(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    float *weights = (float *)buffer_data(fixture->weights);
+    const struct block *first = &fixture->plan.layout->blocks[0];
+    open_keeper(fixture);
+    weights[fixture->offsets[first->parameter] + first->offset] = 0.5f;
+    fixture->tensors[1][0] = 3;
+    assert_int_equal(fixture->calls->load(fixture->calls->context, 0,
+                                          fixture->tensors, &why),
+                     STATUS_OK);
+    assert_true(fixture->tensors[0][0] == 0.5f);
+    assert_true(fixture->tensors[1][0] == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            it_is_ready_and_says_whether_it_sees_the_folder, enter, leave),
+        cmocka_unit_test_setup_teardown(a_planned_round_is_written_and_told,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(
+            an_asked_round_is_the_next_that_has_not_begun, enter, leave),
+        cmocka_unit_test_setup_teardown(until_it_is_told_the_next_round_waits,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(
+            an_asked_round_that_stands_in_the_plan_only_goes_on, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            with_nobody_training_all_ranks_hand_over_at_once, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            what_cannot_be_written_is_told_to_the_chief, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            a_checkpoint_of_any_number_of_ps_is_read, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            weights_that_the_chief_has_set_are_begun_with, enter, leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,237 @@
+#include "worker/lender.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "chief/transfer.h"
+#include "proto/base/time.h"
+#include "worker/link_probe.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { RUN = 5, RANK0 = 6, CHIEF = 7, SNAPSHOT = 9, ELEMENTS = 40007 };
+
+/* A rank 0 on a thread of its own, and the chief's side of the wire. */
+struct fixture {
+    void *zmq;
+    struct log log;
+    struct layout *layout;
+    float weights[ELEMENTS];
+    uint64_t offsets[2];
+    struct lender *lender;
+    pthread_t thread;
+    int stop;
+};
+
+static void *serve(void *argument) {
+    struct fixture *fixture = argument;
+    for (;;) {
+        zmq_pollitem_t items[2] = {lender_poll_item(fixture->lender),
+                                   {NULL, fixture->stop, ZMQ_POLLIN, 0}};
+        zmq_poll(items, 2, -1);
+        if (items[1].revents)
+            return NULL;
+        lender_step(fixture->lender);
+    }
+}
+
+static int enter(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct parameter parameters[2] = {
+        {.name = "weight", .num_dims = 2, .dims = {100, 400}},
+        {.name = "bias", .num_dims = 1, .dims = {7}}};
+    struct failure why;
+    log_open(&fixture->log, "worker", 0);
+    fixture->zmq = zmq_ctx_new();
+    fixture->stop = eventfd(0, EFD_CLOEXEC);
+    fixture->offsets[0] = 7; /* the last parameter lies first */
+    for (int i = 0; i < ELEMENTS; i++)
+        fixture->weights[i] = (float)i;
+    assert_int_equal(layout_build(&fixture->layout, parameters, 2, &why),
+                     STATUS_OK);
+    struct lender_settings settings = {
+        .zmq = fixture->zmq,
+        .log = &fixture->log,
+        .inside = "keeper",
+        .run = RUN,
+        .incarnation = RANK0,
+        .chief = CHIEF,
+        .layout = fixture->layout,
+        .weights = fixture->weights,
+        .offsets = fixture->offsets,
+    };
+    assert_int_equal(lender_open(&fixture->lender, &settings, &why), STATUS_OK);
+    *state = fixture;
+    return 0;
+}
+
+static int leave(void **state) {
+    struct fixture *fixture = *state;
+    eventfd_write(fixture->stop, 1);
+    pthread_join(fixture->thread, NULL);
+    lender_close(&fixture->lender);
+    layout_free(&fixture->layout);
+    zmq_ctx_term(fixture->zmq);
+    close(fixture->stop);
+    free(fixture);
+    return 0;
+}
+
+static void start(struct fixture *fixture) {
+    assert_int_equal(pthread_create(&fixture->thread, NULL, serve, fixture), 0);
+}
+
+static struct transfer *open_chief(struct fixture *fixture, uint64_t chief,
+                                   double timeout) {
+    static uint32_t ps_of_block[64];
+    static struct transfer_place place = {.incarnation = RANK0};
+    struct transfer_settings settings = {
+        .zmq = fixture->zmq,
+        .run = RUN,
+        .incarnation = chief,
+        .layout = fixture->layout,
+        .ps_of_block = ps_of_block,
+        .ps = &place,
+        .num_ps = 1,
+        .inside = "keeper",
+        .step_timeout = timeout,
+        .cancel = -1,
+    };
+    struct transfer *transfer;
+    struct failure why;
+    assert_int_equal(transfer_open(&transfer, &settings, &why), STATUS_OK);
+    return transfer;
+}
+
+static void the_chief_reads_all_weights_of_what_is_shown(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    static float floats[40000];
+    lender_show(fixture->lender, SNAPSHOT);
+    start(fixture);
+    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    assert_int_equal(transfer_read(chief, 0, SNAPSHOT, floats, &why),
+                     STATUS_OK);
+    for (int i = 0; i < 40000; i++)
+        assert_true(floats[i] == (float)(7 + i));
+    assert_int_equal(transfer_read(chief, 1, SNAPSHOT, floats, &why),
+                     STATUS_OK);
+    for (int i = 0; i < 7; i++)
+        assert_true(floats[i] == (float)i);
+    transfer_close(&chief);
+}
+
+static void what_is_not_shown_is_refused(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    static float floats[40000];
+    start(fixture);
+    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    assert_int_equal(transfer_read(chief, 0, SNAPSHOT, floats, &why),
+                     STATUS_FAILED);
+    assert_non_null(strstr(why.text, "snapshot"));
+    transfer_close(&chief);
+}
+
+static void the_chief_sets_weights_before_the_first_round(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    static float floats[40000];
+    for (int i = 0; i < 40000; i++)
+        floats[i] = -(float)i;
+    start(fixture);
+    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    assert_int_equal(transfer_assign(chief, 0, floats, &why), STATUS_OK);
+    transfer_close(&chief);
+    assert_true(fixture->weights[6] == 6);
+    for (int i = 0; i < 40000; i++)
+        assert_true(fixture->weights[7 + i] == -(float)i);
+}
+
+static void later_they_stay_as_they_are(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    static float floats[40000];
+    lender_settle(fixture->lender);
+    start(fixture);
+    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    assert_int_equal(transfer_assign(chief, 0, floats, &why), STATUS_FAILED);
+    transfer_close(&chief);
+    assert_true(fixture->weights[8] == 8);
+}
+
+/* Another run's chief, or anybody. */
+static void nobody_but_the_chief_is_answered(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    static float floats[40000];
+    lender_show(fixture->lender, SNAPSHOT);
+    start(fixture);
+    struct transfer *stranger = open_chief(fixture, CHIEF + 1, 0.3);
+    assert_int_equal(transfer_read(stranger, 0, SNAPSHOT, floats, &why),
+                     STATUS_RETRY);
+    assert_true(floats[8] == 0);
+    transfer_close(&stranger);
+}
+
+static bool measure(struct fixture *fixture) {
+    char address[32];
+    struct link_probe *probe;
+    struct failure why;
+    snprintf(address, sizeof address, "127.0.0.1:%u",
+             lender_port(fixture->lender));
+    struct link_probe_settings settings = {fixture->zmq, RUN, 3, address};
+    assert_int_equal(link_probe_open(&probe, &settings, time_now(), &why),
+                     STATUS_OK);
+    bool near = false; /* an answer came */
+    while (!link_probe_step(probe, time_now())) {
+        zmq_pollitem_t item = link_probe_poll_item(probe);
+        zmq_poll(&item, 1,
+                 time_poll_ms(time_now(), link_probe_deadline(probe)));
+        near |= item.revents != 0;
+    }
+    link_probe_close(&probe);
+    return near;
+}
+
+/* On one host the first answer ends the measurement. */
+static void probes_go_back_until_the_first_round(void **state) {
+    struct fixture *fixture = *state;
+    start(fixture);
+    assert_true(measure(fixture));
+}
+
+static void later_no_probe_goes_back(void **state) {
+    struct fixture *fixture = *state;
+    lender_settle(fixture->lender);
+    start(fixture);
+    assert_false(measure(fixture));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            the_chief_reads_all_weights_of_what_is_shown, enter, leave),
+        cmocka_unit_test_setup_teardown(what_is_not_shown_is_refused, enter,
+                                        leave),
+        cmocka_unit_test_setup_teardown(
+            the_chief_sets_weights_before_the_first_round, enter, leave),
+        cmocka_unit_test_setup_teardown(later_they_stay_as_they_are, enter,
+                                        leave),
+        cmocka_unit_test_setup_teardown(probes_go_back_until_the_first_round,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(later_no_probe_goes_back, enter, leave),
+        cmocka_unit_test_setup_teardown(nobody_but_the_chief_is_answered, enter,
+                                        leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,85 @@
+#include "worker/partition.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { BEGIN = 22, END = 1000 };
+
+static const struct bucket buckets[] = {
+    {0, 40, 1, 1}, {40, 47, 2, 2}, {47, 900, 3, 2}, {900, END, 3, 3}};
+enum { BUCKETS = sizeof buckets / sizeof *buckets };
+
+static const struct optimizer adagrad = {.type = OPTIMIZER_ADAGRAD,
+                                         .initial_accumulator_value = 0.5};
+
+static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
+                     bool shared) {
+    struct failure why;
+    if (partition_open(partition, buckets, BUCKETS, BEGIN, &adagrad, rank, size,
+                       shared, &why))
+        fail_msg("%s", why.text);
+}
+
+static void each_element_is_one_ranks(void **state) {
+    (void)state;
+    for (uint32_t size = 1; size <= 7; size++) {
+        unsigned owners[END] = {0};
+        for (uint32_t rank = 0; rank < size; rank++) {
+            struct partition one;
+            open_one(&one, rank, size, true);
+            for (uint32_t i = 0; i < BUCKETS; i++)
+                for (uint64_t at = one.own[i].first; at < one.own[i].end; at++)
+                    owners[at]++;
+            assert_true(one.elements <= (END - BEGIN) / size + 16 * BUCKETS);
+            partition_close(&one);
+        }
+        for (unsigned at = 0; at < END; at++)
+            assert_int_equal(owners[at], at >= BEGIN);
+    }
+}
+
+static void unshared_state_is_in_arena_order(void **state) {
+    struct partition one;
+    (void)state;
+    open_one(&one, 2, 3, false);
+    assert_int_equal(one.elements, END - BEGIN);
+    for (uint32_t i = 1; i < BUCKETS; i++)
+        assert_ptr_equal(partition_state(&one, i, 0),
+                         one.state[0] + (buckets[i].first - BEGIN));
+    for (uint64_t i = 0; i < one.elements; i++)
+        assert_true(one.state[0][i] == 0.5f);
+    partition_close(&one);
+}
+
+/* State is put in pieces that know nothing of buckets. */
+static void what_is_put_is_kept_where_it_belongs(void **state) {
+    (void)state;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        struct partition one;
+        float all[END];
+        for (unsigned at = 0; at < END; at++)
+            all[at] = (float)at;
+        open_one(&one, rank, 3, true);
+        for (uint64_t at = BEGIN; at < END; at += 33)
+            partition_put(&one, 0, at, at + 33 < END ? 33 : END - at, all + at);
+        for (uint32_t i = 0; i < BUCKETS; i++)
+            for (uint64_t at = one.own[i].first; at < one.own[i].end; at++)
+                assert_true(
+                    partition_state(&one, i, 0)[at - one.own[i].first] ==
+                    (float)at);
+        partition_close(&one);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_element_is_one_ranks),
+        cmocka_unit_test(unshared_state_is_in_arena_order),
+        cmocka_unit_test(what_is_put_is_kept_where_it_belongs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+#include "chief/predict.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+/* 100 MB between hosts of 100 MB/s each way: once is a second. */
+static struct predict_case plain(uint32_t workers, uint32_t ps) {
+    return (struct predict_case){.parameters = 25e6,
+                                 .element_bytes = 4,
+                                 .link = 100e6,
+                                 .inner = INFINITY,
+                                 .workers = workers,
+                                 .per_host = 1,
+                                 .ps = ps};
+}
+
+static void near(double found, double wanted) {
+    if (!(fabs(found - wanted) <= 1e-6 * fmax(1, fabs(wanted))))
+        fail_msg("%.9g, not %.9g", found, wanted);
+}
+
+static double seconds(struct predict_case given, enum predict_mode mode) {
+    return predict_step(&given, mode).seconds;
+}
+
+static void a_round_by_ps_takes_the_longer_of_both_links(void **state) {
+    (void)state;
+    near(seconds(plain(2, 2), PREDICT_PS), 1);
+    near(seconds(plain(3, 1), PREDICT_PS), 3);
+    near(seconds(plain(1, 3), PREDICT_PS), 1);
+    struct predict_case given = plain(8, 4);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit, PREDICT_PS_LINK);
+    near(predict_step(&given, PREDICT_PS).rate, 4);
+    given.clip = true;
+    near(seconds(given, PREDICT_PS), 4);
+    near(seconds(given, PREDICT_PS_FREE), 2);
+    given.clip = false;
+    given.element_bytes = 2;
+    near(seconds(given, PREDICT_PS), 1);
+}
+
+static void a_ring_moves_everything_twice_but_for_an_nth(void **state) {
+    (void)state;
+    near(seconds(plain(1, 1), PREDICT_RING), 0);
+    near(seconds(plain(2, 1), PREDICT_RING), 1);
+    near(seconds(plain(4, 1), PREDICT_RING), 1.5);
+    struct predict_case given = plain(4, 1);
+    given.latency = 0.01;
+    near(seconds(given, PREDICT_RING), 1.5 + 6 * 0.01);
+    near(seconds(given, PREDICT_HALVING), 1.5 + 4 * 0.01);
+    near(seconds(given, PREDICT_PS), 4 + 2 * 0.01);
+}
+
+/* 6 workers: 2 fold into 4 and out again. */
+static void halving_folds_what_is_beyond_a_power_of_two(void **state) {
+    (void)state;
+    struct predict_case given = plain(6, 1);
+    given.latency = 0.01;
+    near(seconds(given, PREDICT_HALVING), 1.5 + 2 + 6 * 0.01);
+}
+
+/* 16 devices on 4 hosts; 1000 MB/s inside. Between hosts 2 * 3/4 of a second,
+ * inside 2 * 3/4 of a tenth; by ps each host's link has four devices' gradients
+ * to carry. */
+static void devices_of_a_host_share_its_link(void **state) {
+    (void)state;
+    struct predict_case given = plain(16, 16);
+    given.per_host = 4;
+    given.inner = 1000e6;
+    near(seconds(given, PREDICT_RING), 1.5 + 0.15);
+    near(seconds(given, PREDICT_PS), 4);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit,
+                     PREDICT_WORKER_LINK);
+    given.workers = 4; /* one host: nothing between hosts */
+    near(seconds(given, PREDICT_RING), 0.15);
+    assert_int_equal(predict_step(&given, PREDICT_RING).limit,
+                     PREDICT_INNER_LINK);
+}
+
+static void computing_hides_what_travels_beside_it(void **state) {
+    (void)state;
+    struct predict_case given = plain(2, 2);
+    given.compute = 0.6;
+    near(seconds(given, PREDICT_RING), 1.6);
+    given.overlap = 0.5;
+    near(seconds(given, PREDICT_RING), 0.6 + 0.7);
+    given.compute = 6;
+    near(seconds(given, PREDICT_RING), 6);
+    near(seconds(given, PREDICT_PS), 6);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit, PREDICT_COMPUTE);
+    near(predict_step(&given, PREDICT_PS).efficiency, 1);
+    given.input = 7;
+    near(seconds(given, PREDICT_PS), 7);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit, PREDICT_INPUT);
+}
+
+/* 25e6 elements at 40 ns: a second for each gradient. */
+static void the_rule_costs_a_ps_by_gradients_and_a_ring_once(void **state) {
+    (void)state;
+    struct predict_case given = plain(8, 2);
+    given.update = 40e-9 * 2;
+    near(seconds(given, PREDICT_PS), 8);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit,
+                     PREDICT_PS_ARITHMETIC);
+    near(seconds(given, PREDICT_RING), 1.75 + 2);
+    assert_int_equal(predict_step(&given, PREDICT_RING).limit, PREDICT_COMPUTE);
+    near(seconds(given, PREDICT_PS_FREE), 8);
+}
+
+static void without_rounds_only_a_full_ps_makes_workers_wait(void **state) {
+    (void)state;
+    struct predict_case given = plain(8, 4);
+    given.compute = 3;
+    given.overlap = 0;
+    near(seconds(given, PREDICT_PS), 5);
+    near(seconds(given, PREDICT_PS_FREE), 4);
+    given.compute = 0.5;
+    near(seconds(given, PREDICT_PS_FREE), 2);
+}
+
+/* n^2/(2(n-1)) of 8 is 4.57. */
+static void the_ps_wins_from_n_squared_by_two_n_less_two_on(void **state) {
+    (void)state;
+    struct predict_case given = plain(8, 1);
+    near(predict_crossover_wire(&given, PREDICT_RING), 64 / 14.0);
+    assert_int_equal(predict_crossover(&given, PREDICT_RING), 5);
+    given.workers = 2;
+    near(predict_crossover_wire(&given, PREDICT_RING), 2);
+    assert_int_equal(predict_crossover(&given, PREDICT_RING), 2);
+    given.compute = 100; /* hides all of it */
+    given.overlap = 0.5;
+    assert_int_equal(predict_crossover(&given, PREDICT_RING), 1);
+}
+
+static void clipping_or_a_shared_link_leave_no_crossover(void **state) {
+    (void)state;
+    struct predict_case given = plain(8, 1);
+    given.clip = true;
+    assert_true(isinf(predict_crossover_wire(&given, PREDICT_RING)));
+    assert_int_equal(predict_crossover(&given, PREDICT_RING), 0);
+    given.clip = false;
+    given.per_host = 4;
+    assert_int_equal(predict_crossover(&given, PREDICT_RING), 0);
+}
+
+/* C / (C + T) = 7/8 at C = 7 T; with the share h of C hidden
+ * C / (C + T - h C) = 7/8 at C = 7 T / (1 + 7 h). */
+static void the_computing_of_an_efficiency_is_found(void **state) {
+    (void)state;
+    struct predict_case given = plain(4, 4);
+    near(predict_compute_for(&given, PREDICT_RING, 0.875), 7 * 1.5);
+    near(predict_compute_for(&given, PREDICT_PS, 0.875), 7);
+    given.overlap = 0.5;
+    near(predict_compute_for(&given, PREDICT_RING, 0.875), 7 * 1.5 / 4.5);
+    given.compute = 7 * 1.5 / 4.5;
+    near(predict_step(&given, PREDICT_RING).efficiency, 0.875);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_round_by_ps_takes_the_longer_of_both_links),
+        cmocka_unit_test(a_ring_moves_everything_twice_but_for_an_nth),
+        cmocka_unit_test(halving_folds_what_is_beyond_a_power_of_two),
+        cmocka_unit_test(devices_of_a_host_share_its_link),
+        cmocka_unit_test(computing_hides_what_travels_beside_it),
+        cmocka_unit_test(the_rule_costs_a_ps_by_gradients_and_a_ring_once),
+        cmocka_unit_test(without_rounds_only_a_full_ps_makes_workers_wait),
+        cmocka_unit_test(the_ps_wins_from_n_squared_by_two_n_less_two_on),
+        cmocka_unit_test(clipping_or_a_shared_link_leave_no_crossover),
+        cmocka_unit_test(the_computing_of_an_efficiency_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,88 @@
+#include "chief/strategy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static struct failure why;
+static struct strategy strategy;
+
+static enum status choose(const struct job *job, uint32_t trainers,
+                          uint32_t num_ps, bool alone) {
+    struct strategy_case given = {trainers, num_ps, alone};
+    return strategy_choose(&strategy, job, &given, NULL, &why);
+}
+
+static void ps_that_are_listed_are_taken(void **state) {
+    struct job job = {0};
+    (void)state;
+    assert_int_equal(choose(&job, 2, 1, false), STATUS_OK);
+    assert_false(strategy.allreduce);
+    job.strategy = JOB_PS;
+    assert_int_equal(choose(&job, 2, 1, false), STATUS_OK);
+    assert_false(strategy.allreduce);
+}
+
+static void several_trainers_and_no_ps_are_all_reduce(void **state) {
+    struct job job = {0};
+    (void)state;
+    assert_int_equal(choose(&job, 2, 0, false), STATUS_OK);
+    assert_true(strategy.allreduce);
+    assert_string_equal(strategy.backend, "gloo");
+}
+
+static void the_jobs_word_goes_before_the_clusters(void **state) {
+    struct job job = {.strategy = JOB_ALLREDUCE, .backend = JOB_NCCL};
+    (void)state;
+    assert_int_equal(choose(&job, 2, 3, false), STATUS_OK);
+    assert_true(strategy.allreduce);
+    assert_string_equal(strategy.backend, "nccl");
+    job.strategy = JOB_PS;
+    assert_int_equal(choose(&job, 2, 0, false), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "lists no ps"));
+}
+
+static void one_trainer_without_ps_keeps_its_weights(void **state) {
+    struct job job = {0};
+    (void)state;
+    assert_int_equal(choose(&job, 1, 0, true), STATUS_OK);
+    assert_false(strategy.allreduce);
+    job.strategy = JOB_PS;
+    assert_int_equal(choose(&job, 1, 0, true), STATUS_OK);
+}
+
+static void nobody_to_train_is_an_error(void **state) {
+    struct job job = {0};
+    (void)state;
+    assert_int_equal(choose(&job, 0, 1, false), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "no trainer at all"));
+}
+
+/* Said of the job alone they would be no error: the cluster makes them one. */
+static void what_all_reduce_cannot_do_is_named(void **state) {
+    struct job stale = {.staleness = JOB_STALENESS_INF};
+    struct job halved = {.wire = JOB_BF16};
+    (void)state;
+    assert_int_equal(choose(&stale, 2, 0, false), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "strategy.staleness"));
+    assert_int_equal(choose(&halved, 2, 0, false), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "wire is bf16"));
+    assert_int_equal(choose(&stale, 2, 1, false), STATUS_OK);
+    assert_int_equal(choose(&halved, 2, 1, false), STATUS_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ps_that_are_listed_are_taken),
+        cmocka_unit_test(several_trainers_and_no_ps_are_all_reduce),
+        cmocka_unit_test(the_jobs_word_goes_before_the_clusters),
+        cmocka_unit_test(one_trainer_without_ps_keeps_its_weights),
+        cmocka_unit_test(nobody_to_train_is_an_error),
+        cmocka_unit_test(what_all_reduce_cannot_do_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

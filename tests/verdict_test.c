@@ -1,0 +1,202 @@
+#include "chief/verdict.h"
+
+#include "chief/bound.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One run's object: EXAMPLES a second of a million parameters. */
+static json_t *run(double examples, double input, double compute,
+                   double weights, double update) {
+    return json_pack("{s:f,s:f,s:i,s:f,s:f,s:{s:f,s:f,s:f,s:f,s:f}}",
+                     "examples_per_second", examples, "steps_per_second",
+                     examples / 64, "parameters", 1000000, "wire_bytes", 4e6,
+                     "bytes_per_step", 16e6, "seconds_per_step", "input", input,
+                     "compute", compute, "waiting_for_weights", weights,
+                     "waiting_for_gradients", 0.0, "update", update);
+}
+
+static struct verdict_case case_of(enum predict_mode mode, unsigned workers,
+                                   unsigned ps) {
+    return (struct verdict_case){
+        .mode = mode, .workers = workers, .ps = ps, .samples = 32};
+}
+
+static double number(const json_t *object, const char *inside,
+                     const char *key) {
+    const json_t *value =
+        json_object_get(inside ? json_object_get(object, inside) : object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void near(double found, double wanted) {
+    if (!(fabs(found - wanted) <= 1e-9 * fmax(1, fabs(wanted))))
+        fail_msg("%.9g, not %.9g", found, wanted);
+}
+
+static struct verdict judge(struct verdict_case of, json_t *runs) {
+    struct verdict verdict = verdict_of(&of, runs);
+    json_decref(runs);
+    return verdict;
+}
+
+static void expect_limit(struct verdict_case of, json_t *one,
+                         const char *limit) {
+    json_t *runs = json_array();
+    json_array_append_new(runs, one);
+    struct verdict verdict = judge(of, runs);
+    assert_string_equal(
+        json_string_value(json_object_get(verdict.object, "limit")), limit);
+    json_decref(verdict.object);
+}
+
+static void the_median_counts_and_the_spread_is_told(void **state) {
+    (void)state;
+    json_t *runs = json_array();
+    json_array_append_new(runs, run(900, 0, 0.01, 0.001, 0));
+    json_array_append_new(runs, run(300, 0, 0.03, 0.001, 0));
+    json_array_append_new(runs, run(600, 0, 0.02, 0.001, 0));
+    struct verdict verdict = judge(case_of(PREDICT_PS, 2, 2), runs);
+    near(verdict.rate, 600);
+    near(number(verdict.object, "examples_per_second", "min"), 300);
+    near(number(verdict.object, "examples_per_second", "max"), 900);
+    near(number(verdict.object, "seconds_per_step", "compute"), 0.02);
+    json_decref(verdict.object);
+}
+
+/* 4 MB at 1 Gbit/s take 33.5 ms; 2 workers of 32 samples. */
+static void the_bound_is_that_of_the_links(void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 2, 2);
+    double once = 4e6 / bound_payload(1);
+    json_t *runs = json_array();
+    of.link_gbits = 1;
+    json_array_append_new(runs, run(32 / once, 0, 0.01, 0.02, 0));
+    struct verdict verdict = judge(of, runs);
+    near(number(verdict.object, NULL, "bound_examples_per_second"), 64 / once);
+    near(number(verdict.object, NULL, "reached"), 0.5);
+    near(number(verdict.object, NULL, "predicted_examples_per_second"),
+         64 / (0.01 + once - 0.02 / 3));
+    assert_true(verdict.linked);
+    json_decref(verdict.object);
+}
+
+static void without_a_link_computing_is_the_bound(void **state) {
+    (void)state;
+    json_t *runs = json_array();
+    json_array_append_new(runs, run(3200, 0, 0.016, 0.004, 0.001));
+    struct verdict verdict = judge(case_of(PREDICT_PS, 2, 1), runs);
+    near(number(verdict.object, NULL, "bound_examples_per_second"), 4000);
+    near(number(verdict.object, NULL, "reached"), 0.8);
+    assert_false(verdict.linked);
+    assert_true(json_is_null(json_object_get(verdict.object, "link_gbits")));
+    json_decref(verdict.object);
+}
+
+static void each_limit_is_named(void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 2, 1);
+    expect_limit(of, run(100, 0, 0.02, 0.01, 0.001), "compute");
+    expect_limit(of, run(100, 0.05, 0.02, 0.01, 0.001), "input");
+    expect_limit(of, run(100, 0, 0.01, 0.04, 0.03), "ps arithmetic");
+    expect_limit(of, run(100, 0, 0.01, 0.04, 0.001), "messages");
+    of.link_gbits = 1;
+    expect_limit(of, run(100, 0, 0.01, 0.06, 0.001), "ps link");
+    of.ps = 4;
+    expect_limit(of, run(100, 0, 0.01, 0.06, 0.001), "worker link");
+    expect_limit(of, run(100, 0, 0.2, 0.01, 0.001), "compute");
+    of.mode = PREDICT_RING;
+    expect_limit(of, run(100, 0, 0.001, 0.06, 0.001), "worker link");
+}
+
+static void nothing_measured_is_no_figure(void **state) {
+    (void)state;
+    struct verdict verdict = judge(case_of(PREDICT_RING, 2, 0), json_array());
+    assert_true(isnan(verdict.rate));
+    assert_string_equal(
+        json_string_value(json_object_get(verdict.object, "mode")),
+        "allreduce");
+    near(number(verdict.object, NULL, "runs"), 0);
+    json_decref(verdict.object);
+}
+
+enum { MOST = 4 };
+struct lot {
+    struct verdict verdicts[MOST];
+    unsigned count;
+};
+
+static void add(struct lot *lot, enum predict_mode mode, unsigned workers,
+                unsigned ps, double rate) {
+    struct verdict_case of = case_of(mode, workers, ps);
+    json_t *runs = json_array();
+    of.link_gbits = 1;
+    if (rate > 0)
+        json_array_append_new(runs, run(rate, 0, 0.0, 0.06, 0));
+    lot->verdicts[lot->count++] = judge(of, runs);
+}
+
+static void forget(struct lot *lot) {
+    while (lot->count)
+        json_decref(lot->verdicts[--lot->count].object);
+}
+
+static void speed_up_is_against_the_fewest_workers(void **state) {
+    (void)state;
+    struct lot lot = {0};
+    add(&lot, PREDICT_PS, 2, 1, 1000);
+    add(&lot, PREDICT_PS, 4, 1, 1500);
+    add(&lot, PREDICT_PS, 4, 2, 9999);
+    add(&lot, PREDICT_RING, 4, 0, 0);
+    verdict_scale(lot.verdicts, lot.count);
+    near(number(lot.verdicts[0].object, NULL, "speed_up"), 2);
+    near(number(lot.verdicts[1].object, NULL, "speed_up"), 3);
+    near(number(lot.verdicts[1].object, NULL, "efficiency"), 0.75);
+    assert_true(
+        json_is_null(json_object_get(lot.verdicts[2].object, "speed_up")));
+    assert_true(
+        json_is_null(json_object_get(lot.verdicts[3].object, "efficiency")));
+    forget(&lot);
+}
+
+static void the_crossover_is_the_fewest_ps_that_are_as_fast(void **state) {
+    (void)state;
+    struct lot lot = {0};
+    add(&lot, PREDICT_RING, 2, 0, 1000);
+    add(&lot, PREDICT_PS, 2, 1, 700);
+    add(&lot, PREDICT_PS, 2, 2, 1000);
+    add(&lot, PREDICT_PS, 2, 3, 1100);
+    json_t *list = verdict_crossovers(lot.verdicts, lot.count);
+    assert_int_equal(json_array_size(list), 1);
+    near(number(json_array_get(list, 0), NULL, "workers"), 2);
+    near(number(json_array_get(list, 0), NULL, "measured_ps"), 2);
+    near(number(json_array_get(list, 0), NULL, "predicted_ps"), 2);
+    json_decref(list);
+    forget(&lot);
+    add(&lot, PREDICT_PS, 2, 1, 700);
+    list = verdict_crossovers(lot.verdicts, lot.count);
+    assert_true(
+        json_is_null(json_object_get(json_array_get(list, 0), "measured_ps")));
+    json_decref(list);
+    forget(&lot);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_median_counts_and_the_spread_is_told),
+        cmocka_unit_test(the_bound_is_that_of_the_links),
+        cmocka_unit_test(without_a_link_computing_is_the_bound),
+        cmocka_unit_test(each_limit_is_named),
+        cmocka_unit_test(nothing_measured_is_no_figure),
+        cmocka_unit_test(speed_up_is_against_the_fewest_workers),
+        cmocka_unit_test(the_crossover_is_the_fewest_ps_that_are_as_fast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

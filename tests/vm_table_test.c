@@ -1,0 +1,51 @@
+#include "chief/vm_table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+static void a_machine_is_found_in_any_case(void **state) {
+    (void)state;
+    const struct vm *vm = vm_table_find("standard_nd96ASR_v4");
+    assert_non_null(vm);
+    assert_string_equal(vm->name, "Standard_ND96asr_v4");
+    assert_int_equal(vm->devices, 8);
+    assert_true(vm->link_gbits == 1600);
+    assert_null(vm_table_find("Standard_ND96"));
+}
+
+static void every_name_that_is_told_is_in_the_table(void **state) {
+    (void)state;
+    char names[512], *rest = NULL;
+    int count = 0;
+    snprintf(names, sizeof names, "%s", vm_table_names());
+    for (char *name = strtok_r(names, ", ", &rest); name;
+         name = strtok_r(NULL, ", ", &rest), count++) {
+        const struct vm *vm = vm_table_find(name);
+        if (!vm)
+            fail_msg("%s is not in the table", name);
+        assert_true(vm->devices == 1 || vm->inner_gbits > 0);
+    }
+    assert_int_equal(count, 12);
+}
+
+static void a_slip_of_a_name_finds_the_nearest(void **state) {
+    (void)state;
+    assert_string_equal(vm_table_nearest("p4d.24large"), "p4d.24xlarge");
+    assert_string_equal(vm_table_nearest("Standard_ND96amsr_v4"),
+                        "Standard_ND96asr_v4");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_machine_is_found_in_any_case),
+        cmocka_unit_test(every_name_that_is_told_is_in_the_table),
+        cmocka_unit_test(a_slip_of_a_name_finds_the_nearest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,428 @@
+#include "worker/keeper.h"
+
+#include "proto/base/free_memory.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/checkpoint_reader.h"
+#include "worker/lender.h"
+#include "worker/saver.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Planned rounds have the round as their id; the chief numbers the others from
+ * here on. */
+#define CUT_ASKED (UINT64_C(1) << 63)
+enum { PATH_BYTES = 4096 };
+
+struct keeper {
+    struct keeper_settings settings;
+    struct reducer_keeper calls;
+    struct keeper_rounds rounds; /* `round` NULL: none yet */
+    struct saver *saver;
+    struct lender *lender;
+    char host[256];
+    bool shares_folder;
+
+    /* The reducer's thread alone. */
+    struct checkpoint_reader *reader;
+    struct manifest manifest;
+    uint64_t saving; /* id of the round that is handed over */
+    bool left_out;   /* it is not to be saved */
+    bool said_full;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int descriptor;
+    bool cancelled;
+    uint64_t entered; /* the highest round that may be under way */
+    uint64_t limit;   /* none above is entered */
+    uint64_t asked_id, asked_round; /* a round to save beside the plan */
+    bool asked_held;                /* its being held was told */
+    uint64_t held;    /* id of an asked round that is handed over, to be told */
+    uint64_t skipped; /* planned round that is left out, to be told */
+};
+
+static void tell(struct keeper *keeper, Capstan__Control *control) {
+    keeper->settings.tell(keeper->settings.context, control);
+}
+
+static bool find_mark(const struct keeper *keeper) {
+    char path[PATH_BYTES];
+    const char *dir = keeper->settings.plan->checkpoint_dir;
+    if (!dir)
+        return true;
+    checkpoint_mark(dir, keeper->settings.run, path, sizeof path);
+    return access(path, F_OK) == 0;
+}
+
+/* The reducer's thread. */
+
+static enum status open_reader(struct keeper *keeper, struct failure *why) {
+    const struct plan *plan = keeper->settings.plan;
+    if (keeper->reader)
+        return STATUS_OK;
+    enum status status =
+        manifest_parse(&keeper->manifest, plan->restore_manifest, why);
+    return status
+               ? status
+               : checkpoint_reader_open(&keeper->reader, plan->restore_folder,
+                                        &keeper->manifest, why);
+}
+
+static void fill(float *floats, size_t count, float value) {
+    for (size_t i = 0; i < count; i++)
+        floats[i] = value;
+}
+
+/* The chief has set the weights where they lie (init); state starts anew. */
+static void load_set(const struct keeper *keeper, uint32_t b,
+                     float *const *tensors) {
+    const struct keeper_settings *settings = &keeper->settings;
+    const struct block *block = &settings->plan->layout->blocks[b];
+    const struct optimizer *rule = &settings->job->optimizer;
+    const float *weights = (const float *)buffer_data(settings->weights) +
+                           settings->offsets[block->parameter] + block->offset;
+    memmove(tensors[0], weights, block->elements * sizeof(float));
+    for (unsigned s = 0; s < rule_slots(rule); s++)
+        fill(tensors[1 + s], block->elements, rule_slot_start(rule, s));
+}
+
+static enum status load(void *context, uint32_t b, float *const *tensors,
+                        struct failure *why) {
+    struct keeper *keeper = context;
+    if (!keeper->settings.plan->restore_folder) {
+        load_set(keeper, b, tensors);
+        return STATUS_OK;
+    }
+    enum status status = open_reader(keeper, why);
+    unsigned count = 1 + rule_slots(&keeper->settings.job->optimizer);
+    for (unsigned t = 0; !status && t < count; t++)
+        status = checkpoint_reader_block(keeper->reader, b, (uint16_t)t,
+                                         tensors[t], why);
+    if (b + 1 == keeper->settings.plan->layout->num_blocks)
+        checkpoint_reader_close(&keeper->reader);
+    return status;
+}
+
+static void wake(struct keeper *keeper) {
+    eventfd_write(keeper->descriptor, 1);
+}
+
+/* A checkpoint that is due while one is being written is left out, but never
+ * the last one. */
+static void begin_save(struct keeper *keeper, uint64_t round) {
+    pthread_mutex_lock(&keeper->mutex);
+    bool asked = keeper->asked_id && keeper->asked_round == round;
+    keeper->saving = asked ? keeper->asked_id : round;
+    pthread_mutex_unlock(&keeper->mutex);
+    bool last = round == keeper->settings.plan->rounds.total;
+    keeper->said_full = false;
+    keeper->left_out = !asked && !last && saver_busy(keeper->saver);
+    if (!keeper->left_out)
+        keeper->left_out = !saver_begin(keeper->saver, keeper->saving, round);
+    if (!keeper->left_out || asked || last)
+        return;
+    log_warning(keeper->settings.log,
+                "the checkpoint of step %llu is left out: an earlier one "
+                "is still being written",
+                (unsigned long long)round);
+    pthread_mutex_lock(&keeper->mutex);
+    keeper->skipped = round;
+    pthread_mutex_unlock(&keeper->mutex);
+    wake(keeper);
+}
+
+static void end_save(struct keeper *keeper) {
+    pthread_mutex_lock(&keeper->mutex);
+    if (keeper->saving == keeper->asked_id) {
+        keeper->held = keeper->asked_held ? 0 : keeper->asked_id;
+        keeper->asked_id = 0;
+    }
+    pthread_mutex_unlock(&keeper->mutex);
+    wake(keeper);
+}
+
+static enum status save(void *context, uint64_t round, uint32_t b,
+                        const float *const *tensors, struct failure *why) {
+    struct keeper *keeper = context;
+    bool waited = false;
+    (void)why;
+    if (!keeper->settings.plan->checkpoint_dir)
+        return STATUS_OK;
+    if (b == 0)
+        begin_save(keeper, round);
+    if (keeper->left_out)
+        return STATUS_OK;
+    if (b + 1 == keeper->settings.plan->layout->num_blocks)
+        end_save(keeper); /* before the saver can tell its end */
+    saver_add(keeper->saver, tensors, &waited);
+    if (waited && !keeper->said_full) {
+        keeper->said_full = true;
+        log_warning(keeper->settings.log,
+                    "copies for the checkpoint have reached their limit "
+                    "(checkpoint.copy_mb): training waits for the disk");
+    }
+    return STATUS_OK;
+}
+
+static void pause_rounds(void *context, uint64_t round) {
+    struct keeper *keeper = context;
+    pthread_mutex_lock(&keeper->mutex);
+    while (round + 1 > keeper->limit && !keeper->cancelled)
+        pthread_cond_wait(&keeper->changed, &keeper->mutex);
+    keeper->entered = round + 1;
+    pthread_mutex_unlock(&keeper->mutex);
+}
+
+/* The communication thread. */
+
+static void tell_ready(struct keeper *keeper) {
+    Capstan__Ready ready = CAPSTAN__READY__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    ready.shares_folder = keeper->shares_folder;
+    ready.port = lender_port(keeper->lender);
+    control.body_case = CAPSTAN__CONTROL__BODY_READY;
+    control.ready = &ready;
+    tell(keeper, &control);
+}
+
+static enum status open_parts(struct keeper *keeper, struct failure *why) {
+    const struct keeper_settings *settings = &keeper->settings;
+    const struct job *job = settings->job;
+    struct saver_settings saver = {
+        .layout = settings->plan->layout,
+        .num_tensors = 1 + rule_slots(&job->optimizer),
+        .checkpoint_dir = settings->plan->checkpoint_dir,
+        .run = settings->run,
+        .copy_bytes = job->checkpoint.copy_mb ? job->checkpoint.copy_mb << 20
+                                              : free_memory_half(),
+    };
+    struct lender_settings lender = {
+        .zmq = settings->zmq,
+        .log = settings->log,
+        .inside = settings->inside,
+        .run = settings->run,
+        .incarnation = settings->incarnation,
+        .chief = settings->chief,
+        .layout = settings->plan->layout,
+        .weights = (float *)buffer_data(settings->weights),
+        .offsets = settings->offsets,
+    };
+    enum status status = saver_open(&keeper->saver, &saver, why);
+    return status ? status : lender_open(&keeper->lender, &lender, why);
+}
+
+enum status keeper_open(struct keeper **out,
+                        const struct keeper_settings *settings,
+                        struct failure *why) {
+    struct keeper *keeper = calloc(1, sizeof *keeper);
+    *out = NULL;
+    if (!keeper)
+        return status_fail(why, STATUS_RETRY, "no memory for checkpoints");
+    keeper->settings = *settings;
+    keeper->calls = (struct reducer_keeper){keeper, load, save, pause_rounds};
+    keeper->entered = settings->plan->rounds.start + 1;
+    keeper->limit = UINT64_MAX;
+    gethostname(keeper->host, sizeof keeper->host - 1);
+    pthread_mutex_init(&keeper->mutex, NULL);
+    pthread_cond_init(&keeper->changed, NULL);
+    keeper->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    keeper->shares_folder = find_mark(keeper);
+    enum status status =
+        keeper->descriptor < 0
+            ? status_errno(why, STATUS_RETRY, errno, "cannot open an eventfd")
+            : open_parts(keeper, why);
+    if (status) {
+        keeper_close(&keeper);
+        return status;
+    }
+    tell_ready(keeper);
+    *out = keeper;
+    return STATUS_OK;
+}
+
+void keeper_cancel(struct keeper *keeper) {
+    pthread_mutex_lock(&keeper->mutex);
+    keeper->cancelled = true;
+    pthread_cond_broadcast(&keeper->changed);
+    pthread_mutex_unlock(&keeper->mutex);
+    saver_cancel(keeper->saver);
+}
+
+void keeper_close(struct keeper **where) {
+    struct keeper *keeper = *where;
+    *where = NULL;
+    if (!keeper)
+        return;
+    saver_close(&keeper->saver);
+    lender_close(&keeper->lender);
+    checkpoint_reader_close(&keeper->reader);
+    manifest_clear(&keeper->manifest);
+    if (keeper->descriptor >= 0)
+        close(keeper->descriptor);
+    pthread_mutex_destroy(&keeper->mutex);
+    pthread_cond_destroy(&keeper->changed);
+    free(keeper);
+}
+
+const struct reducer_keeper *keeper_calls(const struct keeper *keeper) {
+    return &keeper->calls;
+}
+
+void keeper_attach(struct keeper *keeper, const struct keeper_rounds *rounds) {
+    keeper->rounds = *rounds;
+    lender_settle(keeper->lender);
+}
+
+static void tell_done(struct keeper *keeper, Capstan__CutDone *done) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_CUT_DONE;
+    control.cut_done = done;
+    tell(keeper, &control);
+}
+
+static void tell_failed(struct keeper *keeper, uint64_t id, const char *text) {
+    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
+    done.id = id;
+    done.error = (char *)text;
+    tell_done(keeper, &done);
+}
+
+static void tell_held(struct keeper *keeper, uint64_t id, uint64_t round) {
+    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
+    done.id = id;
+    done.has_step = true;
+    done.step = round;
+    tell_done(keeper, &done);
+}
+
+/* The round under way may have told the others already what it is: only the
+ * next one can still be one to save. */
+static void ask(struct keeper *keeper, const Capstan__CutAsk *order) {
+    Capstan__CutMark mark = CAPSTAN__CUT_MARK__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint64_t total = keeper->settings.plan->rounds.total;
+    pthread_mutex_lock(&keeper->mutex);
+    keeper->limit = keeper->entered;
+    mark.highest = keeper->entered < total ? keeper->entered : total;
+    pthread_mutex_unlock(&keeper->mutex);
+    mark.id = order->id;
+    control.body_case = CAPSTAN__CONTROL__BODY_CUT_MARK;
+    control.cut_mark = &mark;
+    tell(keeper, &control);
+}
+
+/* Nobody trains any more: reads are answered with the weights as they lie, and
+ * what is to be written is handed over by all ranks now. */
+static void cut_now(struct keeper *keeper, const Capstan__Cut *order) {
+    lender_show(keeper->lender, order->id);
+    if (!order->write) {
+        tell_held(keeper, order->id,
+                  keeper->rounds.round(keeper->rounds.context));
+        return;
+    }
+    pthread_mutex_lock(&keeper->mutex);
+    keeper->asked_id = order->id;
+    keeper->asked_round = keeper->rounds.round(keeper->rounds.context);
+    keeper->asked_held = true;
+    pthread_mutex_unlock(&keeper->mutex);
+    keeper->rounds.save_now(keeper->rounds.context);
+}
+
+/* The id of a planned round says that the asked one falls on it: it only goes
+ * on. */
+static void cut(struct keeper *keeper, const Capstan__Cut *order) {
+    if (order->id >= CUT_ASKED && !order->round) {
+        cut_now(keeper, order);
+        return;
+    }
+    if (order->id >= CUT_ASKED && order->write)
+        keeper->rounds.save(keeper->rounds.context, order->round);
+    pthread_mutex_lock(&keeper->mutex);
+    if (order->id >= CUT_ASKED) {
+        keeper->asked_id = order->id;
+        keeper->asked_round = order->round;
+        keeper->asked_held = false;
+    }
+    keeper->limit = UINT64_MAX;
+    pthread_cond_broadcast(&keeper->changed);
+    pthread_mutex_unlock(&keeper->mutex);
+}
+
+/* What the chief cannot reach, because the folder is not shared. */
+static void keep(struct keeper *keeper, const Capstan__Keep *order) {
+    const char *dir = keeper->settings.plan->checkpoint_dir;
+    struct failure why;
+    if (!keeper->shares_folder && dir &&
+        checkpoint_keep(dir, order->steps, order->n_steps, &why))
+        log_warning(keeper->settings.log,
+                    "old checkpoints were not removed: %s", why.text);
+}
+
+void keeper_obey(struct keeper *keeper, const Capstan__Control *order) {
+    if (order->body_case == CAPSTAN__CONTROL__BODY_KEEP)
+        keep(keeper, order->keep);
+    if (!keeper->rounds.round)
+        return;
+    if (order->body_case == CAPSTAN__CONTROL__BODY_CUT_ASK)
+        ask(keeper, order->cut_ask);
+    else if (order->body_case == CAPSTAN__CONTROL__BODY_CUT)
+        cut(keeper, order->cut);
+    else if (order->body_case == CAPSTAN__CONTROL__BODY_CUT_END)
+        lender_show(keeper->lender, 0);
+}
+
+void keeper_poll_items(struct keeper *keeper, zmq_pollitem_t *items) {
+    items[0] = lender_poll_item(keeper->lender);
+    items[1] = (zmq_pollitem_t){NULL, keeper->descriptor, ZMQ_POLLIN, 0};
+    items[2] =
+        (zmq_pollitem_t){NULL, saver_descriptor(keeper->saver), ZMQ_POLLIN, 0};
+}
+
+static void tell_written(struct keeper *keeper,
+                         const struct saver_result *result) {
+    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
+    done.id = result->id;
+    done.written = true;
+    done.name = (char *)result->info.name;
+    done.size = result->info.size;
+    done.hash_low = result->info.hash[0];
+    done.hash_high = result->info.hash[1];
+    done.holder = keeper->shares_folder ? "" : keeper->host;
+    done.seconds = result->seconds;
+    tell_done(keeper, &done);
+}
+
+/* A round is told as held before it is told as written. */
+static void tell_handed_over(struct keeper *keeper) {
+    eventfd_t count;
+    eventfd_read(keeper->descriptor, &count);
+    pthread_mutex_lock(&keeper->mutex);
+    uint64_t held = keeper->held, skipped = keeper->skipped;
+    uint64_t round = keeper->asked_round; /* the next is asked after this */
+    keeper->held = keeper->skipped = 0;
+    pthread_mutex_unlock(&keeper->mutex);
+    if (held)
+        tell_held(keeper, held, round);
+    if (skipped)
+        tell_failed(keeper, skipped, "an earlier one was still being written");
+}
+
+void keeper_step(struct keeper *keeper) {
+    struct saver_result result;
+    lender_step(keeper->lender);
+    tell_handed_over(keeper);
+    if (!saver_done(keeper->saver, &result))
+        return;
+    if (result.written) {
+        tell_written(keeper, &result);
+        return;
+    }
+    log_error(keeper->settings.log, "a checkpoint was not written: %s",
+              result.why.text);
+    tell_failed(keeper, result.id, result.why.text);
+}

@@ -1,0 +1,94 @@
+#include "worker/partition.h"
+
+#include "worker/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+struct part partition_part(const struct bucket *bucket, uint64_t begin,
+                           uint32_t rank, uint32_t size) {
+    size_t first;
+    size_t count =
+        collective_piece(bucket->end - bucket->first, rank, size, &first);
+    uint64_t from = bucket->first + first, end = from + count;
+    return (struct part){.first = larger(from, begin),
+                         .end = larger(end, begin)};
+}
+
+static enum status no_memory(struct partition *partition, struct failure *why) {
+    uint64_t bytes = partition->elements * partition->slots * sizeof(float);
+    partition_close(partition);
+    return status_fail(why, STATUS_RETRY,
+                       "no memory for %llu bytes of the optimiser's state: "
+                       "zero_optimization.stage 1 shares it out among the "
+                       "ranks",
+                       (unsigned long long)bytes);
+}
+
+static bool allocate(struct partition *partition,
+                     const struct optimizer *rule) {
+    uint64_t units = partition->elements / 16 + 1;
+    for (unsigned slot = 0; slot < partition->slots; slot++) {
+        float *state = aligned_alloc(64, units * 64);
+        partition->state[slot] = state;
+        if (!state)
+            return false;
+        for (uint64_t i = 0; i < partition->elements; i++)
+            state[i] = rule_slot_start(rule, slot);
+    }
+    return true;
+}
+
+enum status partition_open(struct partition *partition,
+                           const struct bucket *buckets, uint32_t count,
+                           uint64_t begin, const struct optimizer *rule,
+                           uint32_t rank, uint32_t size, bool shared,
+                           struct failure *why) {
+    *partition = (struct partition){
+        .buckets = buckets, .count = count, .slots = rule_slots(rule)};
+    partition->own = calloc(count, sizeof *partition->own);
+    if (!partition->own)
+        return no_memory(partition, why);
+    for (uint32_t i = 0; i < count; i++) {
+        struct part *own = &partition->own[i];
+        *own = shared ? partition_part(&buckets[i], begin, rank, size)
+                      : partition_part(&buckets[i], begin, 0, 1);
+        own->place = partition->elements;
+        partition->elements += own->end - own->first;
+    }
+    return allocate(partition, rule) ? STATUS_OK : no_memory(partition, why);
+}
+
+void partition_close(struct partition *partition) {
+    free(partition->own);
+    for (unsigned slot = 0; slot < RULE_MAX_SLOTS; slot++)
+        free(partition->state[slot]);
+    *partition = (struct partition){0};
+}
+
+float *partition_state(const struct partition *partition, uint32_t i,
+                       unsigned slot) {
+    return partition->state[slot] + partition->own[i].place;
+}
+
+void partition_put(struct partition *partition, unsigned slot, uint64_t first,
+                   uint64_t count, const float *floats) {
+    uint64_t end = first + count;
+    uint32_t i = bucket_at(partition->buckets, partition->count, first);
+    for (; i < partition->count && partition->buckets[i].first < end; i++) {
+        const struct part *own = &partition->own[i];
+        uint64_t from = larger(first, own->first);
+        uint64_t to = smaller(end, own->end);
+        if (from < to)
+            memcpy(partition_state(partition, i, slot) + (from - own->first),
+                   floats + (from - first), (to - from) * sizeof *floats);
+    }
+}

@@ -1,0 +1,53 @@
+/* What of the optimiser's state this rank keeps, and so which weights it
+ * updates: all of them, or of each bucket the piece that a reduce-scatter gives
+ * it (ZeRO, Rajbhandari et al. 2020). */
+#ifndef CAPSTAN_PARTITION_H
+#define CAPSTAN_PARTITION_H
+
+#include "proto/base/status.h"
+#include "proto/math/rule.h"
+#include "worker/bucket.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Floats [first, end) of the arena; perhaps none. */
+struct part {
+    uint64_t first, end;
+    uint64_t place; /* of the first one in each slot's memory */
+};
+
+struct partition {
+    const struct bucket *buckets; /* borrowed */
+    uint32_t count;
+    struct part *own; /* of each bucket, ascending */
+    unsigned slots;
+    float *state[RULE_MAX_SLOTS];
+    uint64_t elements; /* of each slot */
+};
+
+/* RANK's part of BUCKETS, whose parameters begin at float BEGIN; SHARED: each
+ * of SIZE ranks has its own, else all have everything. State is at RULE's
+ * start. STATUS_RETRY names the bytes when there is no memory. */
+enum status partition_open(struct partition *partition,
+                           const struct bucket *buckets, uint32_t count,
+                           uint64_t begin, const struct optimizer *rule,
+                           uint32_t rank, uint32_t size, bool shared,
+                           struct failure *why) MUST_CHECK;
+
+void partition_close(struct partition *partition);
+
+/* The part of RANK among SIZE in BUCKET, without what lies before BEGIN. */
+struct part partition_part(const struct bucket *bucket, uint64_t begin,
+                           uint32_t rank, uint32_t size);
+
+/* State SLOT of the own part of bucket I; view. */
+float *partition_state(const struct partition *partition, uint32_t i,
+                       unsigned slot);
+
+/* FLOATS are state SLOT of arena floats [FIRST, FIRST + COUNT): keeps what is
+ * its own of it. */
+void partition_put(struct partition *partition, unsigned slot, uint64_t first,
+                   uint64_t count, const float *floats);
+
+#endif

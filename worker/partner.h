@@ -1,0 +1,45 @@
+/* What a trainer exchanges gradients for weights with: the ps, through a
+ * client, or the other trainers, through a reducer. The same verbs for both;
+ * their contracts are in client.h and reducer.h. */
+#ifndef CAPSTAN_PARTNER_H
+#define CAPSTAN_PARTNER_H
+
+#include "worker/client.h"
+#include "worker/reducer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct partner_verbs;
+
+/* A view: the client or the reducer outlives it. */
+struct partner {
+    const struct partner_verbs *verbs; /* NULL: none yet */
+    void *context;
+    bool sets_first; /* first weights come without a pull */
+};
+
+struct partner partner_client(struct client *client);
+struct partner partner_reducer(struct reducer *reducer);
+
+/* To read all parameters anew. A reducer's are always the newest. */
+void partner_pull(struct partner partner, uint64_t clock, uint64_t snapshot);
+
+void partner_announce(struct partner partner, uint32_t first, uint32_t count,
+                      uint64_t clock, bool empty);
+
+bool partner_wait(struct partner partner, uint32_t parameter);
+
+/* Steps behind the run, as far as this trainer has read. */
+uint64_t partner_global_step(struct partner partner);
+
+/* Is every byte that leaves early time won? */
+bool partner_over_network(struct partner partner);
+
+/* Seconds the compute thread has waited for weights. */
+double partner_waited(struct partner partner);
+
+/* Ends every wait. */
+void partner_cancel(struct partner partner);
+
+#endif
