@@ -238,16 +238,6 @@ static void without_a_trainer_there_is_no_run(void **state) {
                    "no trainer at all");
 }
 
-static void all_reduce_is_not_in_this_build_and_that_is_said(void **state) {
-    expect_refused(*state, 1, 1, 2, "{\"strategy\": {\"type\": \"allreduce\"}}",
-                   "allreduce, which this build does not have");
-}
-
-static void two_trainers_without_a_ps_mean_all_reduce(void **state) {
-    expect_refused(*state, 0, 0, 2, NULL,
-                   "no ps mean all-reduce, which this build does not have");
-}
-
 static void the_strategy_ps_needs_a_ps(void **state) {
     expect_refused(*state, 0, 0, 2, "{\"strategy\": {\"type\": \"ps\"}}",
                    "lists no ps");
@@ -269,8 +259,6 @@ int main(void) {
         ROLES_TEST(ports_of_ps_and_workers_may_be_zero),
         ROLES_TEST(flags_do_for_a_tf_config),
         ROLES_TEST(without_a_trainer_there_is_no_run),
-        ROLES_TEST(all_reduce_is_not_in_this_build_and_that_is_said),
-        ROLES_TEST(two_trainers_without_a_ps_mean_all_reduce),
         ROLES_TEST(the_strategy_ps_needs_a_ps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
