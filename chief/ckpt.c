@@ -205,12 +205,13 @@ enum status ckpt_verify(const struct ckpt_options *options, FILE *to,
     free(steps);
     if (options->json)
         print_json(json_pack("{s:s, s:b, s:O}", "dir", options->dir, "ok",
-                             !failed, "checkpoints", rows),
+                             count && !failed, "checkpoints", rows),
                    to);
-    else if (!count)
-        fprintf(to, "%s has no checkpoint\n", options->dir);
     json_decref(rows);
-    if (failed)
+    if (!count)
+        status = status_fail(why, STATUS_FAILED, "%s has no checkpoint",
+                             options->dir);
+    else if (failed)
         status = status_fail(why, STATUS_FAILED,
                              "%zu of %zu checkpoints in %s fail: %.1500s",
                              failed, count, options->dir, first.text);

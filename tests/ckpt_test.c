@@ -138,6 +138,16 @@ static void a_step_that_is_not_there_is_told(void **state) {
     }
 }
 
+/* A mistyped path is no healthy checkpoint; an empty list is a list. */
+static void verify_of_a_folder_without_checkpoints_fails(void **state) {
+    struct place *place = *state;
+    struct ckpt_options options = {.dir = place->dir};
+    struct failure why;
+    free(printed(VERIFY, &options, STATUS_FAILED, &why));
+    assert_non_null(strstr(why.text, "has no checkpoint"));
+    free(printed(LS, &options, STATUS_OK, &why));
+}
+
 static void verify_names_what_is_wrong_in_each(void **state) {
     struct place *place = *state;
     struct ckpt_options options = {.dir = place->dir};
@@ -248,6 +258,7 @@ int main(void) {
         IN_PLACE(ls_json_is_one_object),
         IN_PLACE(a_directory_that_is_not_there_is_told),
         IN_PLACE(a_step_that_is_not_there_is_told),
+        IN_PLACE(verify_of_a_folder_without_checkpoints_fails),
         IN_PLACE(verify_names_what_is_wrong_in_each),
         IN_PLACE(export_takes_the_newest_that_verifies),
         IN_PLACE(export_writes_a_step_with_its_state),
