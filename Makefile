@@ -1,6 +1,7 @@
 # make help lists the targets; V=1 shows the commands whole.
 SHELL := /bin/bash
 CC = gcc
+CXX = g++
 SAN ?=
 BUILD := build$(if $(SAN),-$(SAN))
 PREFIX ?= /usr/local
@@ -14,6 +15,11 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -I. -I$(BUILD) \
     -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror \
     $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib 2> /dev/null) \
     $(CFLAGS)
+# Plugins: C++17 where the library behind one is C++. All warnings but those of
+# C alone; what is C in the tree says "restrict".
+CXXFLAGS_ALL = $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,\
+    $(CFLAGS_ALL)) -std=c++17
+PLUGIN_FLAGS := -fPIC -fvisibility=hidden
 LIBS := -lzmq -lprotobuf-c -ljansson -llmdb -ldnnl -lgomp -lz -lxxhash \
     -larchive -lisal -lm -ldl
 
@@ -29,7 +35,8 @@ else ifneq ($(SAN),)
 endif
 
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
-SOURCES := $(filter-out proto/math/rule_loops.c,$(wildcard $(ROOMS:=/*.c)))
+SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c,\
+    $(wildcard $(ROOMS:=/*.c)))
 PROGRAM := main.c process.c verb_bench.c verb_compare.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
@@ -45,9 +52,9 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help generated deps deps-test deps-lint build-tests demo check unit soak bench install format lint clean
+.PHONY: all help generated deps deps-test deps-lint plugins no-nccl build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
-all: $(BUILD)/capstan ## build build/capstan and its plugins
+all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -65,6 +72,44 @@ $(BUILD)/%.o: %.c | generated
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+# A plugin exports one symbol, and brings along what it needs of proto/.
+PLUGIN_LINK := -Wl,--version-script=worker/plugin.map
+PLUGIN_COMMON := $(patsubst %,$(BUILD)/plugin/proto/base/%.o,status time)
+plugins: $(BUILD)/capstan-gloo.so
+
+# NCCL comes with CUDA, which no Debian has: where it is, and both headers.
+CUDA := $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc)))
+NCCL_HEADERS := $(foreach header,nccl.h cuda_runtime.h,$(firstword \
+    $(wildcard $(addsuffix /$(header),$(CUDA:=/include) /usr/include))))
+ifeq ($(words $(NCCL_HEADERS)),2)
+plugins: $(BUILD)/capstan-nccl.so
+$(BUILD)/plugin/worker/collective_nccl.o: CFLAGS_ALL += $(addprefix -isystem ,$(CUDA:=/include))
+$(BUILD)/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/worker/collective_nccl.o
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ \
+	    $(foreach lib,$(wildcard $(CUDA:=/lib) $(CUDA:=/lib64)),-L$(lib) -Wl$(comma)-rpath$(comma)$(lib)) \
+	    -lnccl -lcudart
+else
+plugins: no-nccl
+no-nccl:
+	@echo "nccl $(BUILD)/capstan-nccl.so is left out: nccl.h and cuda_runtime.h are not both beside nvcc or in /usr/include$(if $(NCCL_HEADERS), (there is $(NCCL_HEADERS)))"
+endif
+
+$(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
+    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_address)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
+
+$(BUILD)/plugin/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) $(PLUGIN_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/plugin/%.o: %.cc
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(PLUGIN_FLAGS) -MMD -MP -c -o $@ $<
 
 generated: $(GENERATED)
 
@@ -139,10 +184,10 @@ install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	install -m 644 $(wildcard deploy/*.json) $(SHARE)/capstan/jobs
 
 format: deps-lint ## lay out the source with clang-format
-	git ls-files '*.c' '*.h' | xargs clang-format -i
+	git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
 
 lint: deps-lint ## check the layout, and who includes whom
-	git ls-files '*.c' '*.h' | xargs clang-format -n -Werror
+	git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -n -Werror
 	tests/lint.sh
 
 clean: ## remove what make built

@@ -9,11 +9,6 @@ struct seconds {
     double input, compute, waiting, rule, updates;
 };
 
-static bool reduces(const struct run *run) {
-    return run->job->strategy == JOB_ALLREDUCE ||
-           (!run->roster.num_ps && run->roster.num_ranks > 1);
-}
-
 static struct seconds total(const struct run *run) {
     struct seconds sum = {0};
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
@@ -41,15 +36,15 @@ static json_t *seconds_per_step(const struct run *run) {
     double steps = (double)(run->end_step - run->rounds.start);
     double each = run_synchronous(run) ? steps : steps / trainers;
     double taken = trainers * each;
-    double update = reduces(run) ? sum.rule / taken
-                                 : sum.updates / run->roster.num_ps / each;
+    double update = run->allreduce ? sum.rule / taken
+                                   : sum.updates / run->roster.num_ps / each;
     json_t *object = json_object();
     set_real(object, "input", sum.input / taken);
     set_real(object, "compute", sum.compute / taken);
     set_real(object, "waiting_for_weights",
-             reduces(run) ? 0 : sum.waiting / taken);
+             run->allreduce ? 0 : sum.waiting / taken);
     set_real(object, "waiting_for_gradients",
-             reduces(run) ? sum.waiting / taken : 0);
+             run->allreduce ? sum.waiting / taken : 0);
     set_real(object, "update", update);
     return object;
 }
@@ -58,7 +53,7 @@ static json_t *seconds_per_step(const struct run *run) {
  */
 static double bytes_per_step(const struct run *run, double wire_bytes) {
     double trainers = run->roster.num_ranks;
-    if (reduces(run))
+    if (run->allreduce)
         return 2 * (trainers - 1) * wire_bytes;
     if (run->ps_inside && trainers == 1)
         return 0;

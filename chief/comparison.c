@@ -1,6 +1,7 @@
 #include "chief/comparison.h"
 
 #include "chief/child.h"
+#include "chief/comparison_command.h"
 #include "chief/verdict.h"
 
 #include <inttypes.h>
@@ -31,27 +32,6 @@ struct comparison {
     struct compared cases[MOST_CASES];
     unsigned count, ran, to_run;
 };
-
-/* The words of a command line, and room for those that are made up. */
-struct words {
-    char *list[MOST_WORDS + 1];
-    unsigned count;
-};
-
-static void add(struct words *words, const char *format, ...) PRINTF_LIKE(2, 3);
-static void add(struct words *words, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    if (words->count < MOST_WORDS &&
-        vasprintf(&words->list[words->count], format, arguments) >= 0)
-        words->count++;
-    va_end(arguments);
-}
-
-static void forget_words(struct words *words) {
-    for (unsigned i = 0; i < words->count; i++)
-        free(words->list[i]);
-}
 
 static void describe(const struct compared *one, char *text, size_t size) {
     const struct verdict_case *of = &one->of;
@@ -108,73 +88,6 @@ static uint64_t rounds_of(const struct comparison *comparison) {
     return job->staleness ? (job->steps + most - 1) / most : job->steps;
 }
 
-/* The same samples for every worker's step in each case. */
-static void add_batch(struct words *words, const struct verdict_case *of,
-                      const struct job *job) {
-    uint64_t whole = (uint64_t)job->micro_batch * job->accumulation;
-    if (of->mode != PREDICT_PS_FREE)
-        whole *= of->workers;
-    add(words, "--set");
-    add(words, "train_batch_size=%" PRIu64, whole);
-    add(words, "--set");
-    add(words, "train_micro_batch_size_per_gpu=%" PRIu32, job->micro_batch);
-    add(words, "--set");
-    add(words, "gradient_accumulation_steps=%" PRIu32, job->accumulation);
-}
-
-static void add_strategy(struct words *words, const struct verdict_case *of) {
-    static const char *const staleness[PREDICT_MODES] = {
-        [PREDICT_PS] = "0", [PREDICT_PS_FREE] = "inf", [PREDICT_RING] = "null"};
-    add(words, "--set");
-    add(words, "strategy.type=%s",
-        of->mode == PREDICT_RING ? "allreduce" : "ps");
-    add(words, "--set");
-    add(words, "strategy.staleness=%s", staleness[of->mode]);
-}
-
-/* STEPS 0: the job's epochs. The test set is read only where its accuracy is
- * wanted. */
-static void command_of(struct words *words,
-                       const struct comparison_options *options,
-                       const struct verdict_case *of, uint64_t steps,
-                       bool tests) {
-    static const char *const off[] = {"checkpoint=null", "tensorboard=null",
-                                      "export=null", "chief=coordinate"};
-    const struct options *flags = options->flags;
-    add(words, "capstan");
-    add(words, "local");
-    add(words, "--json");
-    add(words, "--ps=%u", of->ps);
-    add(words, "--workers=%u", of->workers);
-    if (flags->lane)
-        add(words, "--lane=%s", flags->lane);
-    if (of->link_gbits > 0)
-        add(words, "--link-gbits=%.17g", of->link_gbits);
-    if (flags->deepspeed)
-        add(words, "--deepspeed_config=%s", flags->deepspeed);
-    for (unsigned i = 0; i < flags->num_sets; i++) {
-        add(words, "--set");
-        add(words, "%s", flags->sets[i]);
-    }
-    for (unsigned i = 0; i < sizeof off / sizeof *off; i++) {
-        add(words, "--set");
-        add(words, "%s", off[i]);
-    }
-    add_strategy(words, of);
-    add_batch(words, of, options->job);
-    if (steps) {
-        add(words, "--set");
-        add(words, "steps=%" PRIu64, steps);
-    }
-    if (!tests) {
-        add(words, "--set");
-        add(words, "data.test=null");
-    }
-    add(words, "--");
-    add(words, "%s", flags->job);
-    words->list[words->count] = NULL;
-}
-
 static void note_failure(struct compared *one,
                          const struct child_result *result, double limit) {
     char reason[400];
@@ -196,16 +109,17 @@ static json_t *run_once(struct comparison *comparison, struct compared *one,
                         struct failure *why) {
     const struct comparison_options *options = comparison->options;
     const struct job_timeouts *timeouts = &options->job->timeouts;
-    struct words words = {0};
+    struct comparison_command command;
     struct child_result result;
-    command_of(&words, options, &one->of, steps, tests);
+    struct comparison_asked asked = {one->of, steps, tests};
+    comparison_command_make(&command, options->flags, options->job, &asked);
     struct child_options child = {.program = options->program,
-                                  .arguments = words.list,
+                                  .arguments = command.words,
                                   .limit = options->flags->compare.limit,
                                   .patience = timeouts->grace + timeouts->stop +
                                               BESIDES};
     *status = child_run(&comparison->signals, &child, &result, why);
-    forget_words(&words);
+    comparison_command_forget(&command);
     if (*status)
         return NULL;
     json_t *object =
@@ -391,6 +305,9 @@ enum status comparison_run(json_t **result,
     comparison->to_run =
         comparison->count * (unsigned)(options->flags->compare.repeats + 1);
     enum status status = child_open(&comparison->signals, why);
+    log_info(options->log, "%u cases, %u runs; each may take %g s",
+             comparison->count, comparison->to_run,
+             options->flags->compare.limit);
     if (!status)
         status = measure(comparison, why);
     if (go_on(comparison, status)) {

@@ -123,7 +123,7 @@ static void put_crossover(FILE *out, const json_t *result, const json_t *one) {
     double measured = number(one, NULL, "measured_ps");
     double formula = number(one, NULL, "predicted_ps");
     bool both = reduced(result, workers);
-    if (!both && isnan(formula))
+    if (workers < 2 || (!both && isnan(formula)))
         return;
     fprintf(out, "%.0f workers: a round by ps is as fast as all-reduce",
             workers);

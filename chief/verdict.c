@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { MOST_RUNS = 128 };
-static const double NOTED = 0.15; /* of a step: the first samples of a short
+static const double NOTED = 0.25; /* of a step: the first samples of a short
                                      run come late, too */
 
 /* Medians of the runs, seconds of a step. */

@@ -83,8 +83,7 @@ static void all_reduce_waits_for_gradients_and_updates_itself(void **state) {
     (void)state;
     struct fixture fixture;
     prepare(&fixture);
-    fixture.job.strategy = JOB_ALLREDUCE;
-    fixture.run.roster.num_ps = 0;
+    fixture.run.allreduce = true;
     expect(&fixture.run, NULL, "bytes_per_step", 8000);
     expect(&fixture.run, "seconds_per_step", "waiting_for_gradients", 0.04);
     expect(&fixture.run, "seconds_per_step", "waiting_for_weights", 0);

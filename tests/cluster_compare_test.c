@@ -168,7 +168,7 @@ static void ctrl_c_ends_the_run_under_way_and_all(void **state) {
     cluster_run_job(*state, NULL);
     struct cluster_process *process =
         cluster_run_start(*state, "compare", arguments, NULL);
-    cluster_run_await(process, "run 1 of", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(process, "3 cases, 12 runs", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(process, SIGINT);
     cluster_run_expect(process, 130, CLUSTER_RUN_DEADLINE);
     assert_string_equal(cluster_run_output(process), "");

@@ -20,6 +20,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+static void a_name_inside_is_free_once_its_link_is_closed(void **state) {
+    struct wire_fixture *fixture = *state;
+    static const struct link_settings settings = {.max_frame = 100};
+    for (int i = 0; i < 1000; i++) {
+        struct link *link;
+        struct failure why;
+        assert_int_equal(
+            link_open(&link, fixture->zmq, LINK_SERVER, &settings, &why), 0);
+        if (link_bind_inside(link, "name", &why))
+            fail_msg("time %d: %s", i, why.text);
+        link_close(&link);
+    }
+}
+
 /* A raw DEALER that may send what a link would not. NAME: its own, or NULL. */
 static void *raw_socket(struct wire_fixture *fixture, const char *name,
                         size_t size) {
@@ -549,6 +563,7 @@ int main(void) {
         LINK_TEST(a_frame_beyond_the_limit_is_never_delivered),
         LINK_TEST(four_gib_by_its_header_cost_the_connection),
         LINK_TEST(a_web_request_is_one_word_about_a_stranger),
+        LINK_TEST(a_name_inside_is_free_once_its_link_is_closed),
         LINK_TEST(a_message_of_the_oldest_protocol_is_not_taken),
         LINK_TEST(who_connects_and_is_silent_is_noticed_and_dropped),
         LINK_TEST(a_client_watches_for_no_strangers),

@@ -80,6 +80,28 @@ static void run_takes_a_job_and_the_flags_of_legacy_scripts(void **state) {
     assert_null(sound("run")->job);
 }
 
+static void compare_takes_a_job_or_predicts(void **state) {
+    (void)state;
+    const struct options *options = sound(
+        "compare --ps 1,2 --workers=1,2,4 --steps 300 --set seed=2 a.json");
+    assert_string_equal(options->job, "a.json");
+    assert_int_equal(options->num_sets, 1);
+    assert_int_equal(options->compare.ps.count, 2);
+    assert_int_equal(options->compare.workers.values[2], 4);
+    assert_int_equal(options->compare.steps, 300);
+    options = sound("compare --predict --params 25.6M --vm p4d.24xlarge "
+                    "--workers 8 --wire bf16 --json");
+    assert_true(options->compare.predict && options->compare.bf16);
+    assert_true(options->json);
+    assert_string_equal(options->compare.vm, "p4d.24xlarge");
+    wrong("compare", "JOB.json, or --predict; `capstan compare");
+    wrong("compare --predict --params 1M", "needs --link-gbits");
+    wrong("compare --compute-ms 5 a.json", "go with --predict");
+    wrong("compare --ps 0 a.json", "from 1 to 1024");
+    wrong("compare --predict --params 1M --link-gbits 1 --set a=1",
+          "--predict has none");
+}
+
 static void bench_takes_its_flags_and_keeps_the_words(void **state) {
     (void)state;
     const struct options *options =
@@ -235,6 +257,7 @@ static void percent_signs_are_only_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_takes_a_job_and_the_flags_of_legacy_scripts),
+        cmocka_unit_test(compare_takes_a_job_or_predicts),
         cmocka_unit_test(bench_takes_its_flags_and_keeps_the_words),
         cmocka_unit_test(a_simulation_is_of_a_job_or_of_a_vector),
         cmocka_unit_test(settings_keep_their_order),

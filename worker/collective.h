@@ -83,6 +83,9 @@ struct collective_ops {
     /* DATA becomes what ROOT has. */
     enum status (*broadcast)(struct collective *group, void *data, size_t bytes,
                              uint32_t root, struct failure *why);
+
+    /* Devices of its kind on this host; NULL for one that needs none. */
+    uint32_t (*devices)(void);
 };
 
 /* The piece of RANK of a vector of COUNT floats: [*first, *first + returned).

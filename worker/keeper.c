@@ -329,6 +329,8 @@ static void cut_now(struct keeper *keeper, const Capstan__Cut *order) {
     keeper->asked_id = order->id;
     keeper->asked_round = keeper->rounds.round(keeper->rounds.context);
     keeper->asked_held = true;
+    keeper->limit = UINT64_MAX;
+    pthread_cond_broadcast(&keeper->changed);
     pthread_mutex_unlock(&keeper->mutex);
     keeper->rounds.save_now(keeper->rounds.context);
 }

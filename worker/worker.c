@@ -339,9 +339,12 @@ static void tell_signal(struct worker *worker, enum status status) {
 
 static void fill_beat(struct worker *worker) {
     struct trainer_progress progress;
+    struct reducer_times times = {0};
     Capstan__Beat *beat = member_beat(worker->member);
     if (!worker->trainer)
         return;
+    if (worker->allreduce && allreduce_reducer(worker->allreduce))
+        reducer_times(allreduce_reducer(worker->allreduce), &times);
     trainer_progress(worker->trainer, &progress);
     beat->clock = progress.clock;
     beat->global_step = progress.global_step;
@@ -353,6 +356,7 @@ static void fill_beat(struct worker *worker) {
     beat->compute_s = progress.compute_s;
     beat->wire_s = progress.wire_s;
     beat->training_s = progress.training_s;
+    beat->update_s = times.update_s;
 }
 
 static void pass_on(struct worker *worker,

@@ -16,9 +16,17 @@ void plugin_path(const char *name, char *path, size_t size) {
     snprintf(path, size, "%s/capstan-%s.so", folder, name);
 }
 
-static enum status check(const struct plugin_head *head, const char *path,
-                         uint32_t abi, struct failure *why) {
-    struct failure missing;
+enum status plugin_load(const void **table, const char *path,
+                        const char *symbol, uint32_t abi, struct failure *why) {
+    *table = NULL;
+    if (access(path, R_OK))
+        return status_fail(why, STATUS_CONFIG,
+                           "not in this build: there is no %s", path);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object)
+        return status_fail(why, STATUS_CONFIG, "cannot be opened: %s",
+                           dlerror());
+    const struct plugin_head *head = dlsym(object, symbol);
     if (!head)
         return status_fail(why, STATUS_CONFIG, "%s is no plugin of capstan",
                            path);
@@ -27,27 +35,22 @@ static enum status check(const struct plugin_head *head, const char *path,
                            "%s speaks version %u, this program %u: install "
                            "one release",
                            path, head->abi, abi);
-    if (head->check(&missing))
-        return status_fail(why, STATUS_CONFIG, "%s cannot work here: %s",
-                           head->name, missing.text);
+    *table = head;
     return STATUS_OK;
 }
 
 enum status plugin_find(const void **table, const char *name,
                         const char *symbol, uint32_t abi, struct failure *why) {
     char path[PATH_MAX + 64];
-    *table = NULL;
+    struct failure missing;
     plugin_path(name, path, sizeof path);
-    if (access(path, R_OK))
-        return status_fail(why, STATUS_CONFIG,
-                           "not in this build: there is no %s", path);
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!object)
-        return status_fail(why, STATUS_CONFIG, "cannot be opened: %s",
-                           dlerror());
-    const void *found = dlsym(object, symbol);
-    enum status status = check(found, path, abi, why);
-    if (!status)
-        *table = found;
-    return status;
+    enum status status = plugin_load(table, path, symbol, abi, why);
+    if (status)
+        return status;
+    const struct plugin_head *head = *table;
+    if (!head->check(&missing))
+        return STATUS_OK;
+    *table = NULL;
+    return status_fail(why, STATUS_CONFIG, "%s cannot work here: %s",
+                       head->name, missing.text);
 }

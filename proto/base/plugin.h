@@ -20,6 +20,12 @@ struct plugin_head {
 /* Writes where plugin NAME is looked for. */
 void plugin_path(const char *name, char *path, size_t size);
 
+/* Opens the plugin at PATH for the rest of the process's life: *TABLE is what
+ * it exports as SYMBOL, of version ABI. STATUS_CONFIG says what is missing. */
+enum status plugin_load(const void **table, const char *path,
+                        const char *symbol, uint32_t abi,
+                        struct failure *why) MUST_CHECK;
+
 /* Opens plugin NAME for the rest of the process's life: *TABLE is what it
  * exports as SYMBOL, of version ABI, and its check has passed. STATUS_CONFIG
  * says what is missing. */

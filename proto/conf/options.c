@@ -56,15 +56,6 @@ enum key {
     KEY_ROUNDS,
     KEY_SEED,
     KEY_PLACE,
-    KEY_NPROC,
-    KEY_NNODES,
-    KEY_NODE_RANK,
-    KEY_ADDR,
-    KEY_PORT,
-    KEY_USE_ENV,
-    KEY_NO_PYTHON,
-    KEY_MODULE,
-    KEY_GRACE,
     KEY_COMPARED_PS,
     KEY_COMPARED_WORKERS,
     KEY_STEPS,
@@ -86,6 +77,15 @@ enum key {
     KEY_INNER,
     KEY_PER_HOST,
     KEY_VM,
+    KEY_NPROC,
+    KEY_NNODES,
+    KEY_NODE_RANK,
+    KEY_ADDR,
+    KEY_PORT,
+    KEY_USE_ENV,
+    KEY_NO_PYTHON,
+    KEY_MODULE,
+    KEY_GRACE,
 };
 
 _Static_assert(KEY_VM - KEY_COMPARED_PS == COMPARE_OPTIONS_VM,
@@ -451,16 +451,6 @@ static error_t simulate_flag(struct reading *reading, int key,
     return wrong(reading, "%s", problem);
 }
 
-static error_t launch_flag(struct reading *reading, int key, const char *text) {
-    if (key == 'm')
-        key = KEY_MODULE;
-    if (key < KEY_NPROC || key > KEY_GRACE)
-        return ARGP_ERR_UNKNOWN;
-    launch_options_set(&reading->options->launch,
-                       (enum launch_options_key)(key - KEY_NPROC), text);
-    return 0;
-}
-
 static error_t compare_flag(struct reading *reading, int key,
                             const char *text) {
     char problem[256];
@@ -471,6 +461,16 @@ static error_t compare_flag(struct reading *reading, int key,
                             text, problem, sizeof problem))
         return 0;
     return wrong(reading, "%s", problem);
+}
+
+static error_t launch_flag(struct reading *reading, int key, const char *text) {
+    if (key == 'm')
+        key = KEY_MODULE;
+    if (key < KEY_NPROC || key > KEY_GRACE)
+        return ARGP_ERR_UNKNOWN;
+    launch_options_set(&reading->options->launch,
+                       (enum launch_options_key)(key - KEY_NPROC), text);
+    return 0;
 }
 
 static error_t lane(struct reading *reading, const char *text) {
@@ -572,14 +572,6 @@ static void show_version(struct options *options) {
     puts("capstan " VERSION_TEXT);
 }
 
-/* From here on every word is the command's. */
-static error_t command(struct reading *reading, struct argp_state *state) {
-    reading->num_arguments = 1;
-    reading->options->launch.command = state->argv + state->next - 1;
-    state->next = state->argc;
-    return 0;
-}
-
 /* What was refused is the word before the next one, or among the letters of
  * that one. */
 static error_t refused(struct reading *reading,
@@ -591,6 +583,14 @@ static error_t refused(struct reading *reading,
         next < state->argc)
         wrong_flag(options, state->argv[next], text, sizeof text);
     return wrong(reading, "%s", text);
+}
+
+/* From here on every word is the command's. */
+static error_t command(struct reading *reading, struct argp_state *state) {
+    reading->num_arguments = 1;
+    reading->options->launch.command = state->argv + state->next - 1;
+    state->next = state->argc;
+    return 0;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state) {
@@ -615,9 +615,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return gbits(reading, text);
     case KEY_PS:
         options->ps_given = true;
+        options->has_counts = true;
         return count(reading, text, &options->num_ps);
     case KEY_WORKERS:
-        options->workers_given = true;
+        options->has_counts = true;
         return count(reading, text, &options->num_workers);
     case KEY_STEP:
         return step(reading, text);
@@ -634,9 +635,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     if (known == ARGP_ERR_UNKNOWN)
         known = simulate_flag(reading, key, text);
     if (known == ARGP_ERR_UNKNOWN)
-        known = launch_flag(reading, key, text);
-    if (known == ARGP_ERR_UNKNOWN)
         known = compare_flag(reading, key, text);
+    if (known == ARGP_ERR_UNKNOWN)
+        known = launch_flag(reading, key, text);
     return known == ARGP_ERR_UNKNOWN ? flag(options, key, text) : known;
 }
 
@@ -690,21 +691,6 @@ static bool check_bench(const struct options *options, struct failure *why) {
     return !wrong;
 }
 
-/* What of `capstan local` goes together. */
-static bool check_counts(const struct options *options, struct failure *why) {
-    bool distributed = options->distribution;
-    const char *wrong = NULL;
-    if (distributed && (options->ps_given || options->workers_given))
-        wrong = "--distribution says how many processes there are: leave --ps "
-                "and --workers out";
-    else if (!distributed && (options->instances || options->flags.num_ps))
-        wrong = "--instances and --num-ps go with --distribution";
-    if (wrong)
-        status_fail(why, STATUS_CONFIG,
-                    "%s; `capstan local --help` shows what there is", wrong);
-    return !wrong;
-}
-
 static bool check_compare(const struct options *options, struct failure *why) {
     const char *wrong = compare_options_wrong(&options->compare, options->job);
     if (!wrong && options->compare.predict && options->num_sets)
@@ -712,6 +698,21 @@ static bool check_compare(const struct options *options, struct failure *why) {
     if (wrong)
         status_fail(why, STATUS_CONFIG,
                     "%s; `capstan compare --help` shows what there is", wrong);
+    return !wrong;
+}
+
+/* What of `capstan local` goes together. */
+static bool check_counts(const struct options *options, struct failure *why) {
+    bool distributed = options->distribution;
+    const char *wrong = NULL;
+    if (distributed && options->has_counts)
+        wrong = "--distribution says how many processes there are: leave --ps "
+                "and --workers out";
+    else if (!distributed && (options->instances || options->flags.num_ps))
+        wrong = "--instances and --num-ps go with --distribution";
+    if (wrong)
+        status_fail(why, STATUS_CONFIG,
+                    "%s; `capstan local --help` shows what there is", wrong);
     return !wrong;
 }
 
@@ -725,10 +726,10 @@ static enum status read_verb(struct options *options, const struct verb *verb,
              verb->after ? verb->after : "");
     snprintf(name, sizeof name, "capstan %s", verb->name);
     argv[0] = name;
-    unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS;
-    if (options->verb == OPTIONS_LAUNCH)
-        flags |= ARGP_IN_ORDER;
-    error_t error = argp_parse(&argp, argc, argv, flags, NULL, &reading);
+    unsigned order = options->verb == OPTIONS_LAUNCH ? ARGP_IN_ORDER : 0;
+    error_t error = argp_parse(
+        &argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_NO_ERRS | order,
+        NULL, &reading);
     argv[0] = NULL;
     if (reading.status || options->shown)
         return reading.status;
@@ -738,9 +739,9 @@ static enum status read_verb(struct options *options, const struct verb *verb,
                            verb->name);
     if (options->verb == OPTIONS_BENCH && !check_bench(options, why))
         return STATUS_CONFIG;
-    if (options->verb == OPTIONS_LOCAL && !check_counts(options, why))
-        return STATUS_CONFIG;
     if (options->verb == OPTIONS_COMPARE && !check_compare(options, why))
+        return STATUS_CONFIG;
+    if (options->verb == OPTIONS_LOCAL && !check_counts(options, why))
         return STATUS_CONFIG;
     if (reading.num_arguments < verb->min_arguments)
         return status_fail(why, STATUS_CONFIG,

@@ -39,9 +39,9 @@ struct options {
     const char *checkpoint_dir;
     const char *lane; /* "auto" or "tcp"; NULL: not given */
     bool coordinate;  /* the chief coordinates unless the job says train */
-    unsigned num_ps, num_workers; /* local, bench */
-    bool ps_given;                /* --ps, else num_ps is 1 */
-    bool workers_given;
+    unsigned num_ps, num_workers;         /* local, bench */
+    bool ps_given;                        /* --ps, else num_ps is 1 */
+    bool has_counts;                      /* one of these two was given */
     const char *distribution, *instances; /* local; NULL: not given */
     struct bench_options bench;
     struct simulate_options simulate;

@@ -12,7 +12,7 @@
 enum { IDENTITY = 5, SKIPPED_A_TURN = 256 };
 enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
 enum { LOOKS = 32 };        /* at the rings before one at the clock */
-static const int64_t LINGER = 50 * TIME_US, TCP_LINGER = 100 * TIME_US;
+static const int64_t LINGER = 50 * TIME_US, TCP_LINGER = 200 * TIME_US;
 #define NUMBERS (UINT32_C(1) << 30)
 
 _Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
@@ -96,6 +96,8 @@ void link_close(struct link **where) {
         zmq_socket_monitor(link->socket, NULL, 0);
         zmq_close(link->monitor);
     }
+    if (link->inside[0]) /* a close alone frees the name some time later */
+        zmq_unbind(link->socket, link->inside);
     zmq_close(link->socket);
     lanes_close(&link->lanes);
     free(link->spoke);
@@ -132,6 +134,7 @@ enum status link_bind_inside(struct link *link, const char *name,
     if (zmq_bind(link->socket, endpoint))
         return status_errno(why, STATUS_FAILED, zmq_errno(),
                             "cannot listen on %s", endpoint);
+    memcpy(link->inside, endpoint, sizeof endpoint);
     return STATUS_OK;
 }
 

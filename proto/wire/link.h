@@ -39,7 +39,8 @@ void link_close(struct link **link);
 enum status link_bind(struct link *link, uint16_t port,
                       struct failure *why) MUST_CHECK;
 
-/* Server and client of one process: NAME within the ZeroMQ context. */
+/* Server and client of one process: NAME within the ZeroMQ context, free again
+ * once the link is closed. */
 enum status link_bind_inside(struct link *link, const char *name,
                              struct failure *why) MUST_CHECK;
 
@@ -108,9 +109,9 @@ void link_pace(struct link *link, double gbits, unsigned connections);
 
 /* Waits awake for a frame on COUNT LINKS, 50 µs at most, and only after one has
  * come since the last call and with a core to spare: one for the caller and for
- * the other side of each lane. After one by TCP it waits 100 µs, which take
- * longer, and leaves its core to any thread that can run. True: one is here,
- * and a poll may be left out. */
+ * the other side of each lane. After one by TCP, which takes longer, it
+ * waits 200 µs, and leaves its core to any thread that can run. True: one is
+ * here, and a poll may be left out. */
 bool link_linger(struct link *const *links, unsigned count);
 
 /* What came: a header and perhaps a payload. Not to be copied. */

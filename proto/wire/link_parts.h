@@ -25,6 +25,7 @@ struct link {
     uint16_t port;
     int64_t max_frame;
     char address[300]; /* endpoint to connect to, or "" */
+    char inside[128];  /* endpoint bound in this process, or "" */
     struct lanes *lanes;
     enum link_way way;
     char lane_name[LANES_NAME];

@@ -1,0 +1,395 @@
+#include "proto/base/plugin.h"
+#include "proto/base/time.h"
+#include "tests/rank_board.h"
+#include "worker/collective.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a group of this test is; ranks are processes. */
+struct play {
+    const struct collective_ops *ops;
+    uint32_t size;
+    enum collective_algorithm algorithm;
+    double timeout;
+    const char *host;
+};
+
+static const size_t sizes[] = {0, 1, 15, 16, 17, 255, 1025, 100003, 700001};
+enum { NUM_SIZES = sizeof sizes / sizeof *sizes, LARGEST = 700001 };
+
+static const struct collective_ops *load(void) {
+    char path[PATH_MAX];
+    const char *program = getenv("CAPSTAN");
+    const void *table;
+    struct failure why = {0};
+    snprintf(path, sizeof path, "%s-gloo.so",
+             program ? program : "build/capstan");
+    if (plugin_load(&table, path, COLLECTIVE_SYMBOL, COLLECTIVE_ABI, &why))
+        fail_msg("%s", why.text);
+    return table;
+}
+
+/* In a rank's process: what went wrong is left on the board, and it ends. */
+static void end_rank(struct rank_board *board, uint32_t rank,
+                     enum status status, const char *text) {
+    board->ends[rank].status = status;
+    snprintf(board->ends[rank].text, sizeof board->ends[rank].text, "%s", text);
+    _exit(status == STATUS_OK ? 0 : 1);
+}
+
+static struct collective *meet(struct rank_board *board, uint32_t rank,
+                               const struct play *play) {
+    struct failure why = {0};
+    struct collective *group;
+    struct collective_settings settings = {.rank = rank,
+                                           .size = play->size,
+                                           .host = play->host,
+                                           .store = &board->store,
+                                           .algorithm = play->algorithm,
+                                           .timeout = play->timeout};
+    enum status status = play->ops->open(&group, &settings, &why);
+    if (status)
+        end_rank(board, rank, status, why.text);
+    return group;
+}
+
+/* What RANK brings at element I: both signs, many magnitudes. */
+static float value(uint32_t rank, size_t i) {
+    uint32_t x = (uint32_t)i * 2654435761u ^ (rank + 1) * 40503u;
+    x ^= x >> 15, x *= 2246822519u, x ^= x >> 13;
+    return (float)(int32_t)x * 0x1p-31f * (x & 64 ? 1.0f : 1000.0f);
+}
+
+static void expect_sums(struct rank_board *board, uint32_t rank, uint32_t size,
+                        const float *data, size_t from, size_t count) {
+    for (size_t i = from; i < from + count; i++) {
+        double sum = 0, most = 0;
+        for (uint32_t r = 0; r < size; r++) {
+            sum += (double)value(r, i);
+            most += fabs((double)value(r, i));
+        }
+        if (!(fabs((double)data[i] - sum) <= size * FLT_EPSILON * most)) {
+            char text[256];
+            snprintf(text, sizeof text,
+                     "element %zu from %zu of %zu: %g not %g", i, from, count,
+                     (double)data[i], sum);
+            end_rank(board, rank, STATUS_FAILED, text);
+        }
+    }
+}
+
+static void note_bits(struct rank_end *end, const void *data, size_t bytes) {
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < bytes; i++)
+        end->bits = (end->bits ^ byte[i]) * 1099511628211u;
+}
+
+static void expect_call(struct rank_board *board, uint32_t rank,
+                        enum status status, const struct failure *why) {
+    if (status)
+        end_rank(board, rank, status, why->text);
+}
+
+static void try_reductions(struct rank_board *board, uint32_t rank,
+                           const struct play *play, struct collective *group,
+                           float *data, size_t count) {
+    struct failure why = {0};
+    size_t first, length = collective_piece(count, rank, play->size, &first);
+    for (size_t i = 0; i < count; i++)
+        data[i] = value(rank, i);
+    expect_call(board, rank, play->ops->all_reduce(group, data, count, &why),
+                &why);
+    expect_sums(board, rank, play->size, data, 0, count);
+    note_bits(&board->ends[rank], data, count * sizeof *data);
+    for (size_t i = 0; i < count; i++)
+        data[i] = value(rank, i);
+    expect_call(board, rank,
+                play->ops->reduce_scatter(group, data, count, &why), &why);
+    expect_sums(board, rank, play->size, data, first, length);
+    for (size_t i = 0; i < count; i++)
+        data[i] = i - first < length ? data[i] : NAN;
+    expect_call(board, rank, play->ops->all_gather(group, data, count, &why),
+                &why);
+    expect_sums(board, rank, play->size, data, 0, count);
+    note_bits(&board->ends[rank], data, count * sizeof *data);
+}
+
+static void try_broadcast(struct rank_board *board, uint32_t rank,
+                          const struct play *play, struct collective *group,
+                          float *data, size_t count) {
+    struct failure why = {0};
+    size_t bytes = count * sizeof *data;
+    bytes -= bytes > 0; /* not whole floats */
+    for (uint32_t root = 0; root < play->size; root++) {
+        for (size_t i = 0; i < count; i++)
+            data[i] = rank == root ? value(root + 10, i) : NAN;
+        expect_call(board, rank,
+                    play->ops->broadcast(group, data, bytes, root, &why), &why);
+        for (size_t i = 0; i + 1 < count; i++)
+            if (data[i] != value(root + 10, i))
+                end_rank(board, rank, STATUS_FAILED, "not what root has");
+    }
+}
+
+static void play_all(struct rank_board *board, uint32_t rank,
+                     const void *context) {
+    const struct play *play = context;
+    struct collective *group = meet(board, rank, play);
+    float *data = malloc(LARGEST * sizeof *data);
+    for (size_t i = 0; i < NUM_SIZES; i++) {
+        try_reductions(board, rank, play, group, data, sizes[i]);
+        try_broadcast(board, rank, play, group, data, sizes[i]);
+    }
+    free(data);
+    play->ops->close(&group);
+    end_rank(board, rank, STATUS_OK, group ? "not cleared" : "");
+}
+
+static void expect_all_well(struct rank_board *board, uint32_t size) {
+    for (uint32_t i = 0; i < size; i++) {
+        int code = rank_board_end(board, i);
+        if (code || board->ends[i].text[0])
+            fail_msg("%u ranks, rank %u ended with %d: %s", size, i, code,
+                     board->ends[i].text);
+    }
+}
+
+/* The bits of all results of a run of all calls at all sizes. */
+static uint64_t run_all(struct play play) {
+    struct rank_board *board = rank_board_open();
+    for (uint32_t i = 0; i < play.size; i++)
+        rank_board_start(board, i, play_all, &play);
+    expect_all_well(board, play.size);
+    for (uint32_t i = 1; i < play.size; i++)
+        if (board->ends[i].bits != board->ends[0].bits)
+            fail_msg("%u ranks: rank %u has other bits than rank 0", play.size,
+                     i);
+    uint64_t bits = board->ends[0].bits;
+    rank_board_close(&board);
+    return bits;
+}
+
+static void every_call_is_right_on_all_ranks_and_has_the_same_bits_again(
+    void **state) {
+    (void)state;
+    struct play play = {.ops = load(), .timeout = 20};
+    for (play.size = 1; play.size <= 5; play.size++)
+        for (int algorithm = 0; algorithm < 2; algorithm++) {
+            play.algorithm =
+                algorithm ? COLLECTIVE_HALVING_DOUBLING : COLLECTIVE_RING;
+            uint64_t bits = run_all(play);
+            assert_true(bits == run_all(play));
+        }
+}
+
+/* Calls without end; what ends them is left on the board. */
+static void play_without_end(struct rank_board *board, uint32_t rank,
+                             const void *context) {
+    static float data[300000];
+    const struct play *play = context;
+    struct collective *group = meet(board, rank, play);
+    struct failure why = {0};
+    enum status status = STATUS_OK;
+    for (int i = 0; !status; i++) {
+        status = play->ops->all_reduce(group, data, 300000, &why);
+        if (i == 3)
+            rank_board_arrive(board);
+    }
+    play->ops->close(&group);
+    end_rank(board, rank, status, why.text);
+}
+
+/* All but RANK end with STATUS_RETRY and name it. */
+static void expect_named(struct rank_board *board, uint32_t size,
+                         uint32_t rank) {
+    char name[32];
+    snprintf(name, sizeof name, "rank %u ", rank);
+    for (uint32_t i = 0; i < size; i++) {
+        if (i == rank)
+            continue;
+        rank_board_end(board, i);
+        if (board->ends[i].status != STATUS_RETRY ||
+            strncmp(board->ends[i].text, name, strlen(name)))
+            fail_msg("%u ranks, rank %u: status %d, %s", size, i,
+                     board->ends[i].status, board->ends[i].text);
+    }
+}
+
+static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
+    (void)state;
+    for (uint32_t size = 2; size <= 5; size++) {
+        struct play play = {.ops = load(), .size = size, .timeout = 30};
+        struct rank_board *board = rank_board_open();
+        for (uint32_t i = 0; i < size; i++)
+            rank_board_start(board, i, play_without_end, &play);
+        assert_true(rank_board_await(board, size));
+        int64_t killed = time_now();
+        kill(board->pids[1], SIGKILL);
+        expect_named(board, size, 1);
+        assert_true(time_now() - killed < 5 * TIME_S);
+        rank_board_close(&board);
+    }
+}
+
+static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
+    (void)state;
+    for (uint32_t size = 2; size <= 5; size++) {
+        struct play play = {.ops = load(), .size = size, .timeout = 2};
+        struct rank_board *board = rank_board_open();
+        for (uint32_t i = 0; i < size; i++)
+            rank_board_start(board, i, play_without_end, &play);
+        assert_true(rank_board_await(board, size));
+        int64_t stopped = time_now();
+        kill(board->pids[1], SIGSTOP);
+        expect_named(board, size, 1);
+        assert_true(time_now() - stopped > 19 * TIME_S / 10);
+        assert_true(time_now() - stopped < 6 * TIME_S);
+        rank_board_close(&board);
+    }
+}
+
+static void a_rank_that_never_comes_is_named(void **state) {
+    (void)state;
+    struct play play = {.ops = load(), .size = 3, .timeout = 1};
+    struct rank_board *board = rank_board_open();
+    int64_t begun = time_now();
+    rank_board_start(board, 0, play_without_end, &play);
+    rank_board_start(board, 1, play_without_end, &play);
+    for (uint32_t i = 0; i < 2; i++) {
+        rank_board_end(board, i);
+        assert_int_equal(board->ends[i].status, STATUS_RETRY);
+        assert_non_null(strstr(board->ends[i].text, "rank 2 did not come"));
+    }
+    assert_true(time_now() - begun < 4 * TIME_S);
+    rank_board_close(&board);
+}
+
+struct aborter {
+    const struct play *play;
+    struct rank_board *board;
+    struct collective *group;
+};
+
+static void *abort_soon(void *context) {
+    struct aborter *aborter = context;
+    if (rank_board_await(aborter->board, 1))
+        aborter->play->ops->abort(aborter->group);
+    return NULL;
+}
+
+/* Rank 0 waits in a call for rank 1, which stays away until 0 has ended. */
+static void play_abort(struct rank_board *board, uint32_t rank,
+                       const void *context) {
+    static float data[100000];
+    const struct play *play = context;
+    struct collective *group = meet(board, rank, play);
+    struct aborter aborter = {play, board, group};
+    struct failure why = {0};
+    pthread_t thread;
+    if (rank == 1) {
+        bool ended = rank_board_await(board, 2);
+        play->ops->close(&group);
+        end_rank(board, 1, ended ? STATUS_OK : STATUS_FAILED, "");
+    }
+    pthread_create(&thread, NULL, abort_soon, &aborter);
+    rank_board_arrive(board);
+    int64_t begun = time_now();
+    enum status status = play->ops->all_reduce(group, data, 100000, &why);
+    enum status later = play->ops->all_gather(group, data, 100000, NULL);
+    bool soon = time_now() - begun < 5 * TIME_S;
+    pthread_join(thread, NULL);
+    rank_board_arrive(board);
+    play->ops->close(&group);
+    if (!status || !later || !soon)
+        end_rank(board, 0, STATUS_FAILED, soon ? "went on" : "late");
+    end_rank(board, 0, STATUS_OK, "");
+}
+
+static void abort_ends_a_call_under_way_and_later_ones(void **state) {
+    (void)state;
+    struct play play = {.ops = load(), .size = 2, .timeout = 30};
+    for (int i = 0; i < 20; i++) {
+        struct rank_board *board = rank_board_open();
+        rank_board_start(board, 0, play_abort, &play);
+        rank_board_start(board, 1, play_abort, &play);
+        expect_all_well(board, 2);
+        rank_board_close(&board);
+    }
+}
+
+/* The store as a rank sees it whose others are on another host. */
+static enum status get_elsewhere(void *context, const char *key, int64_t until,
+                                 void **data, size_t *size,
+                                 struct failure *why) {
+    struct rank_board *board = context;
+    enum status status = board->store.get(context, key, until, data, size, why);
+    if (!status && !strcmp(key, "gloo.host.1"))
+        memset(*data, 'x', 8);
+    return status;
+}
+
+static void play_elsewhere(struct rank_board *board, uint32_t rank,
+                           const void *context) {
+    const struct play *play = context;
+    struct collective *group;
+    struct failure why = {0};
+    struct collective_store store = {board, board->store.set, get_elsewhere};
+    struct collective_settings settings = {.rank = rank,
+                                           .size = 2,
+                                           .host = play->host,
+                                           .store = &store,
+                                           .timeout = 1};
+    end_rank(board, rank, play->ops->open(&group, &settings, &why), why.text);
+}
+
+static void an_address_that_others_do_not_reach_is_not_taken(void **state) {
+    (void)state;
+    struct play play = {
+        .ops = load(), .size = 2, .timeout = 5, .host = "localhost"};
+    struct rank_board *board = rank_board_open();
+    rank_board_start(board, 0, play_elsewhere, &play);
+    rank_board_start(board, 1, play_elsewhere, &play);
+    rank_board_end(board, 0);
+    assert_int_equal(board->ends[0].status, STATUS_RETRY);
+    assert_non_null(strstr(board->ends[0].text,
+                           "rank 0: \"localhost\" is no address of this host "
+                           "that other hosts reach"));
+    rank_board_close(&board);
+}
+
+static void the_plugin_says_what_it_is(void **state) {
+    (void)state;
+    const struct collective_ops *ops = load();
+    struct failure why = {0};
+    assert_string_equal(ops->name, "gloo");
+    assert_true(strlen(ops->version) > 2);
+    assert_int_equal(ops->check(&why), STATUS_OK);
+    assert_null(ops->devices);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plugin_says_what_it_is),
+        cmocka_unit_test(
+            every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
+        cmocka_unit_test(a_killed_rank_is_named_by_all_within_seconds),
+        cmocka_unit_test(a_stopped_rank_is_named_by_all_when_time_is_over),
+        cmocka_unit_test(a_rank_that_never_comes_is_named),
+        cmocka_unit_test(abort_ends_a_call_under_way_and_later_ones),
+        cmocka_unit_test(an_address_that_others_do_not_reach_is_not_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

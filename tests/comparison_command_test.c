@@ -1,0 +1,78 @@
+#include "chief/comparison_command.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+/* All words of one with spaces between. */
+static void spell(const struct options *flags, struct comparison_asked asked,
+                  char text[4096]) {
+    struct job job = {.micro_batch = 16, .accumulation = 2};
+    struct comparison_command command;
+    size_t used = 0;
+    comparison_command_make(&command, flags, &job, &asked);
+    assert_null(command.words[command.count]);
+    for (unsigned i = 0; i < command.count; i++)
+        used +=
+            (size_t)snprintf(text + used, 4096 - used, "%s ", command.words[i]);
+    comparison_command_forget(&command);
+}
+
+static void expect(const char *text, const char *part) {
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in: %s", part, text);
+}
+
+static void each_mode_has_its_strategy_and_whole_batch(void **state) {
+    (void)state;
+    char text[4096];
+    struct options flags = {.job = "-job.json"};
+    struct comparison_asked asked = {
+        .of = {.mode = PREDICT_PS, .workers = 3, .ps = 2}, .steps = 20};
+    spell(&flags, asked, text);
+    expect(text, "capstan local --json --ps=2 --workers=3 ");
+    expect(text, "strategy.type=ps --set strategy.staleness=0 ");
+    expect(text, "train_batch_size=96 ");
+    expect(text, "--set steps=20 --set data.test=null -- -job.json ");
+    asked.of.mode = PREDICT_PS_FREE;
+    spell(&flags, asked, text);
+    expect(text, "strategy.staleness=inf ");
+    expect(text, "train_batch_size=32 ");
+    asked.of = (struct verdict_case){.mode = PREDICT_RING, .workers = 3};
+    spell(&flags, asked, text);
+    expect(text, "--ps=0 --workers=3 ");
+    expect(text, "strategy.type=allreduce --set strategy.staleness=null ");
+    expect(text, "train_batch_size=96 ");
+}
+
+static void flags_go_on_and_ours_come_after_them(void **state) {
+    (void)state;
+    char text[4096];
+    struct options flags = {.job = "job.json",
+                            .lane = "tcp",
+                            .deepspeed = "ds.json",
+                            .sets = {"checkpoint.dir=a"},
+                            .num_sets = 1};
+    struct comparison_asked asked = {
+        .of = {.mode = PREDICT_PS, .workers = 1, .ps = 1, .link_gbits = 2.5},
+        .tests = true};
+    spell(&flags, asked, text);
+    expect(text, "--lane=tcp --link-gbits=2.5 --deepspeed_config=ds.json --set "
+                 "checkpoint.dir=a --set checkpoint=null --set "
+                 "tensorboard=null --set export=null --set chief=coordinate ");
+    assert_null(strstr(text, "data.test"));
+    assert_null(strstr(text, " steps="));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_mode_has_its_strategy_and_whole_batch),
+        cmocka_unit_test(flags_go_on_and_ours_come_after_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

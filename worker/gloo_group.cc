@@ -1,0 +1,364 @@
+#include "worker/gloo_group.h"
+
+extern "C" {
+#include "proto/base/time.h"
+}
+#include "worker/gloo_address.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+using std::chrono::duration;
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+/* Who has been heard to fail, or has gone, is named within this. */
+static constexpr auto GRACE = seconds(1);
+/* The watchdog ends waits; Gloo's own timeouts would cut all connections. */
+static constexpr milliseconds FOREVER = std::chrono::hours(24 * 365);
+enum : uint64_t { SLOT_DATA, SLOT_WAKE, SLOT_LAST, SLOT_PROBE };
+
+static size_t place(const void *bytes) {
+    return reinterpret_cast<uintptr_t>(bytes);
+}
+
+/* A wait ended without what was awaited. */
+struct wait_ended : std::exception {
+    const char *what() const noexcept override {
+        return "the wait was ended";
+    }
+};
+
+static void end_waits(struct gloo_group *group) {
+    group->data->abortWaitRecv();
+    group->data->abortWaitSend();
+}
+
+static void watch(struct gloo_group *group) {
+    int64_t longest = time_from_seconds(group->timeout);
+    std::unique_lock<std::mutex> lock(group->mutex);
+    while (!group->closed) {
+        int64_t now = time_now(), deadline = group->deadline.load();
+        if (deadline <= now) {
+            if (group->deadline.compare_exchange_strong(deadline, TIME_NEVER))
+                end_waits(group);
+            continue;
+        }
+        int64_t rest = deadline == TIME_NEVER ? longest : deadline - now;
+        group->closing.wait_for(lock, nanoseconds(rest));
+    }
+}
+
+void gloo_group_begin(struct gloo_group *group) {
+    if (group->aborted.load() || group->failed)
+        throw wait_ended();
+    group->waiting_for = GLOO_NOBODY;
+    group->deadline.store(time_now() + time_from_seconds(group->timeout));
+}
+
+void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
+                     size_t size) {
+    group->waiting_for = to;
+    group->data->send((int)to, SLOT_DATA, place(bytes), size);
+    group->sends++;
+}
+
+void gloo_group_receive(struct gloo_group *group, uint32_t from, void *bytes,
+                        size_t size) {
+    group->waiting_for = from;
+    group->data->recv((int)from, SLOT_DATA, place(bytes), size);
+}
+
+/* Written by Gloo's thread before it completes what is waited for. */
+static bool has_said(const gloo_word *word) {
+    return *static_cast<const volatile uint32_t *>(&word->said) != 0;
+}
+
+static bool any_wakes(const struct gloo_group *group) {
+    for (const gloo_word &word : group->wakes)
+        if (has_said(&word))
+            return true;
+    return false;
+}
+
+void gloo_group_wait(struct gloo_group *group, uint32_t from) {
+    group->waiting_for = from;
+    if (!group->data->waitRecv(nullptr, FOREVER) || any_wakes(group))
+        throw wait_ended();
+}
+
+void gloo_group_end(struct gloo_group *group) {
+    for (; group->sends; group->sends--)
+        if (!group->data->waitSend(nullptr, FOREVER))
+            throw wait_ended();
+    group->deadline.store(TIME_NEVER);
+}
+
+/* Tells all others; who is BLAMED wakes them, a goodbye (of nobody) not. */
+static void tell(struct gloo_group *group, uint32_t blamed, bool certain) {
+    group->own_word = {1, blamed, certain};
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        try {
+            group->last[i]->send((int)i, SLOT_LAST, place(&group->own_word),
+                                 sizeof group->own_word);
+            if (blamed != GLOO_NOBODY)
+                group->data->send((int)i, SLOT_WAKE, place(&group->own_word),
+                                  sizeof group->own_word);
+        } catch (const std::exception &) {
+            /* gone as well */
+        }
+    }
+}
+
+/* Waits for the last word of RANK until UNTIL; false: it says nothing. */
+static bool hear(struct gloo_group *group, uint32_t rank,
+                 gloo_group::clock::time_point until) {
+    auto rest = duration_cast<milliseconds>(until - gloo_group::clock::now());
+    if (has_said(&group->words[rank]))
+        return true;
+    try {
+        group->last[rank]->waitRecv(nullptr, std::max(milliseconds(1), rest));
+    } catch (const std::exception &) {
+        /* it is silent */
+    }
+    return has_said(&group->words[rank]);
+}
+
+/* Is the connection to RANK lost? Announces a message of no bytes, which is
+ * never asked for. */
+static bool is_cut(struct gloo_group *group, uint32_t rank) {
+    try {
+        group->data->send((int)rank, SLOT_PROBE, 0, 0);
+        return false;
+    } catch (const std::exception &) {
+        return true;
+    }
+}
+
+/* Who was lost without a word; whom this rank was waiting for above all. */
+static uint32_t find_lost(struct gloo_group *group) {
+    uint32_t lost = GLOO_NOBODY;
+    for (uint32_t i = 0; i < group->size; i++)
+        if (i != group->rank && is_cut(group, i) && !has_said(&group->words[i]))
+            if (lost == GLOO_NOBODY || i == group->waiting_for)
+                lost = i;
+    return lost;
+}
+
+static uint32_t told_lost(const struct gloo_group *group) {
+    for (const gloo_word &word : group->words)
+        if (has_said(&word) && word.certain)
+            return word.blamed;
+    return GLOO_NOBODY;
+}
+
+/* Along the chain of who waits for whom, who has nothing to say himself. */
+static uint32_t find_silent(struct gloo_group *group, uint32_t culprit) {
+    auto until = gloo_group::clock::now() + GRACE;
+    for (uint32_t hops = 0; hops < group->size; hops++) {
+        if (culprit == group->rank || culprit == GLOO_NOBODY ||
+            !hear(group, culprit, until))
+            break;
+        if (group->words[culprit].blamed == GLOO_NOBODY)
+            break;
+        culprit = group->words[culprit].blamed;
+    }
+    return culprit;
+}
+
+/* Gloo begins its texts with "[file:line] ". */
+static std::string plain_text(const std::exception &error) {
+    std::string text = error.what();
+    size_t end = text.find("] ");
+    if (!text.empty() && text[0] == '[' && end != std::string::npos)
+        text.erase(0, end + 2);
+    return text;
+}
+
+static enum status fail_with(struct gloo_group *group, const std::string &cause,
+                             struct failure *why) {
+    if (group->failed)
+        return status_fail(why, STATUS_RETRY,
+                           "the collective has failed before");
+    group->failed = true;
+    group->deadline.store(TIME_NEVER);
+    if (group->aborted.load())
+        return status_fail(why, STATUS_RETRY,
+                           "the collective was ended by this rank itself");
+    uint32_t lost = find_lost(group);
+    bool certain = lost != GLOO_NOBODY;
+    tell(group, certain ? lost : group->waiting_for, certain);
+    if (certain)
+        return status_fail(why, STATUS_RETRY, "rank %u was lost: %s", lost,
+                           cause.c_str());
+    uint32_t silent = find_silent(group, group->waiting_for);
+    lost = told_lost(group);
+    if (lost != GLOO_NOBODY)
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u was lost, as another rank says", lost);
+    if (silent == GLOO_NOBODY || silent == group->rank)
+        return status_fail(why, STATUS_RETRY, "collective: %s", cause.c_str());
+    return status_fail(why, STATUS_RETRY,
+                       "rank %u did not come to the collective within %.3g s",
+                       silent, group->timeout);
+}
+
+/* Before all are connected there is nobody to ask. */
+static enum status fail_to_connect(struct gloo_group *group,
+                                   const std::string &cause,
+                                   struct failure *why) {
+    if (group->waiting_for == GLOO_NOBODY)
+        return status_fail(why, STATUS_RETRY, "rank %u cannot be reached: %s",
+                           group->rank, cause.c_str());
+    return status_fail(why, STATUS_RETRY, "rank %u did not come: %s",
+                       group->waiting_for, cause.c_str());
+}
+
+enum status gloo_group_failed(struct gloo_group *group,
+                              struct failure *why) noexcept try {
+    try {
+        throw;
+    } catch (const std::exception &error) {
+        std::string cause = plain_text(error);
+        return group->watchdog.joinable() ? fail_with(group, cause, why)
+                                          : fail_to_connect(group, cause, why);
+    }
+} catch (...) {
+    return status_fail(why, STATUS_RETRY, "collective: out of memory");
+}
+
+/* Tells where each rank reaches this one: its listening
+ * addresses, one a rank, each of as many bytes. */
+static enum status tell_addresses(struct gloo_group *group,
+                                  const struct collective_store *store,
+                                  struct failure *why) {
+    std::vector<char> all;
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        auto bytes = group->context->createPair((int)i)->address().bytes();
+        all.resize(group->size * bytes.size());
+        memcpy(&all[i * bytes.size()], bytes.data(), bytes.size());
+    }
+    std::string key = "gloo.at." + std::to_string(group->rank);
+    return store->set(store->context, key.c_str(), all.data(), all.size(), why);
+}
+
+static enum status connect(struct gloo_group *group, uint32_t peer,
+                           const struct collective_store *store, int64_t until,
+                           struct failure *why) {
+    void *value = nullptr;
+    size_t size = 0;
+    std::string key = "gloo.at." + std::to_string(peer);
+    group->waiting_for = peer;
+    enum status status =
+        store->get(store->context, key.c_str(), until, &value, &size, why);
+    if (status) {
+        status_context(why, "rank %u did not come", peer);
+        return status;
+    }
+    size_t each = size / group->size;
+    auto all = static_cast<const char *>(value);
+    std::vector<char> bytes(all + group->rank * each,
+                            all + (group->rank + 1) * each);
+    free(value);
+    auto &pair = group->context->getPair((int)peer);
+    if (bytes.size() != pair->address().bytes().size())
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u tells no address: does it run the same "
+                           "version?",
+                           peer);
+    pair->connect(bytes);
+    return STATUS_OK;
+}
+
+/* What others may have to say is awaited from the beginning. */
+static void listen_for_words(struct gloo_group *group) {
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        group->data->recv((int)i, SLOT_WAKE, place(&group->wakes[i]),
+                          sizeof(gloo_word));
+        group->last[i]->recv((int)i, SLOT_LAST, place(&group->words[i]),
+                             sizeof(gloo_word));
+    }
+}
+
+enum status gloo_group_open(struct gloo_group *group,
+                            const struct collective_settings *settings,
+                            struct failure *why) {
+    group->rank = settings->rank;
+    group->size = settings->size;
+    group->timeout = settings->timeout;
+    group->deadline.store(TIME_NEVER);
+    group->wakes.resize(group->size);
+    group->words.resize(group->size);
+    group->waiting_for = GLOO_NOBODY;
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    std::string host;
+    enum status status = gloo_address_choose(settings, until, &host, why);
+    if (status)
+        return status;
+    gloo::transport::tcp::attr attr(host.c_str());
+    group->device = gloo::transport::tcp::CreateDevice(attr);
+    group->context =
+        group->device->createContext((int)group->rank, (int)group->size);
+    /* Gloo waits five times as long for a connection. */
+    group->context->setTimeout(milliseconds((int64_t)(group->timeout * 200)));
+    group->data = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
+    for (uint32_t i = 0; i < group->size; i++)
+        group->last.push_back(
+            group->context->createUnboundBuffer(nullptr, SIZE_MAX));
+    status = tell_addresses(group, settings->store, why);
+    for (uint32_t i = 0; !status && i < group->size; i++)
+        if (i != group->rank)
+            status = connect(group, i, settings->store, until, why);
+    if (status)
+        return status;
+    listen_for_words(group);
+    group->watchdog = std::thread(watch, group);
+    return STATUS_OK;
+}
+
+/* A connection that is closed too early takes what is under way with it: each
+ * waits until all others have said that they need nothing more. */
+static void say_goodbye(struct gloo_group *group) {
+    auto longest = duration<double>(std::min(group->timeout, 5.0));
+    auto until = gloo_group::clock::now() +
+                 duration_cast<gloo_group::clock::duration>(longest);
+    tell(group, GLOO_NOBODY, false);
+    for (uint32_t i = 0; i < group->size; i++)
+        if (i != group->rank && !hear(group, i, until))
+            break;
+}
+
+void gloo_group_close(struct gloo_group *group) noexcept {
+    if (group->watchdog.joinable()) {
+        {
+            std::lock_guard<std::mutex> lock(group->mutex);
+            group->closed = true;
+        }
+        group->closing.notify_all();
+        group->watchdog.join();
+        if (!group->failed && !group->aborted.load())
+            say_goodbye(group);
+    }
+    group->data.reset();
+    group->last.clear();
+    group->context.reset();
+    group->device.reset();
+}
+
+void gloo_group_abort(struct gloo_group *group) noexcept {
+    group->aborted.store(true);
+    if (group->data)
+        end_waits(group);
+}
