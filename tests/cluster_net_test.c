@@ -1,6 +1,6 @@
 /* A cluster with a network between its processes: each on a host of its own,
- * told by TF_CONFIG alone. Hosts are network namespaces (tests/net/hosts.sh),
- * which need root. */
+ * told by TF_CONFIG, or by its rank, alone. Hosts are network namespaces
+ * (tests/net/hosts.sh), which need root. */
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>
@@ -230,12 +230,35 @@ static void a_link_that_stays_cut_ends_all_and_names_the_host(void **state) {
     assert_non_null(strstr(cluster_run_errors(tasks[1]), "10.0.0.3:2222"));
 }
 
+/* Ranks 2 and 3 are ps: others reach them where they joined from. */
+static void ranks_need_no_address_but_that_of_the_first(void **state) {
+    struct net *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    char rank[16], name[16];
+    skip_without_hosts(net);
+    cluster_run_job(net->run, "{" MODEL ", \"steps\": 20}");
+    const char *const arguments[] = {"run", "--num-ps", "2", "job.json", NULL};
+    const char *const environment[] = {
+        rank, "WORLD_SIZE=4", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=2222", NULL};
+    for (int i = HOSTS - 1; i >= 0; i--) {
+        snprintf(rank, sizeof rank, "RANK=%d", i);
+        snprintf(name, sizeof name, "rank-%d", i);
+        net->run->network = net->hosts[i];
+        tasks[i] = cluster_run_start(net->run, name, arguments, environment);
+    }
+    net->run->network = 0;
+    expect_all(tasks, 0);
+    assert_non_null(strstr(cluster_run_errors(tasks[3]), "ps 1: joined"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             a_run_across_hosts_heals_and_ends_as_on_loopback, setup, teardown),
         cmocka_unit_test_setup_teardown(
             a_link_that_stays_cut_ends_all_and_names_the_host, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            ranks_need_no_address_but_that_of_the_first, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

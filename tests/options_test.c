@@ -181,6 +181,38 @@ static void local_counts_ps_and_workers(void **state) {
     wrong("local --ps 2x j", "not '2x'");
 }
 
+static void local_takes_a_distribution_in_place_of_counts(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("local --distribution {} --instances 2 --num-ps 1 job.json");
+    assert_string_equal(options->distribution, "{}");
+    assert_string_equal(options->instances, "2");
+    assert_string_equal(options->flags.num_ps, "1");
+    wrong("local --distribution {} --ps 1 job.json", "--distribution says");
+    wrong("local --distribution {} --workers 1 job.json", "--distribution");
+    wrong("local --instances 2 job.json", "go with --distribution");
+    wrong("local --num-ps 2 job.json", "go with --distribution");
+}
+
+static void launch_leaves_the_commands_words_alone(void **state) {
+    (void)state;
+    const struct options *options = sound(
+        "launch --nproc-per-node 2 --use_env -m train --nnodes 3 --json -- x");
+    assert_string_equal(options->launch.nproc_per_node, "2");
+    assert_true(options->launch.use_env && options->launch.module);
+    assert_null(options->launch.nnodes);
+    assert_string_equal(options->launch.command[0], "train");
+    assert_string_equal(options->launch.command[1], "--nnodes");
+    assert_string_equal(options->launch.command[5], "x");
+    assert_null(options->launch.command[6]);
+    options = sound("launch --master_addr=m --master-port 7 -- sh -c x");
+    assert_string_equal(options->launch.master_addr, "m");
+    assert_string_equal(options->launch.master_port, "7");
+    assert_string_equal(options->launch.command[0], "sh");
+    wrong("launch", "COMMAND");
+    wrong("launch --nproc_per_node", "nproc_per_node");
+}
+
 static void ckpt_takes_an_action_and_a_folder(void **state) {
     (void)state;
     const struct options *options =
@@ -263,6 +295,8 @@ int main(void) {
         cmocka_unit_test(settings_keep_their_order),
         cmocka_unit_test(more_settings_than_there_is_room_for_are_refused),
         cmocka_unit_test(local_counts_ps_and_workers),
+        cmocka_unit_test(local_takes_a_distribution_in_place_of_counts),
+        cmocka_unit_test(launch_leaves_the_commands_words_alone),
         cmocka_unit_test(ckpt_takes_an_action_and_a_folder),
         cmocka_unit_test(the_rate_of_the_network_is_above_nothing),
         cmocka_unit_test(what_is_not_known_is_said_with_help),
