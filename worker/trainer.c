@@ -8,6 +8,7 @@
 #include "worker/loader.h"
 #include "worker/mlp.h"
 #include "worker/ops.h"
+#include "worker/reports.h"
 #include "worker/sampler.h"
 #include "worker/window.h"
 
@@ -15,8 +16,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 enum { MAX_REPORTS = 8 };
 
@@ -42,44 +41,16 @@ struct trainer {
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    int descriptor;
-    struct trainer_report reports[MAX_REPORTS];
-    unsigned first_report, num_reports;
     struct trainer_progress progress;
     struct partner partner;
     const struct plan *plan;
     uint64_t from;
     bool ordered, leaving, cancelled;
     struct trainer_order order;
+
+    struct reports reports;
+    struct trainer_report room[MAX_REPORTS];
 };
-
-static void report(struct trainer *trainer,
-                   const struct trainer_report *report) {
-    pthread_mutex_lock(&trainer->mutex);
-    while (trainer->num_reports == MAX_REPORTS && !trainer->cancelled)
-        pthread_cond_wait(&trainer->changed, &trainer->mutex);
-    if (trainer->num_reports < MAX_REPORTS) {
-        unsigned last = trainer->first_report + trainer->num_reports++;
-        trainer->reports[last % MAX_REPORTS] = *report;
-    }
-    pthread_mutex_unlock(&trainer->mutex);
-    eventfd_write(trainer->descriptor, 1);
-}
-
-bool trainer_reports(struct trainer *trainer, struct trainer_report *report) {
-    eventfd_t count;
-    eventfd_read(trainer->descriptor, &count);
-    pthread_mutex_lock(&trainer->mutex);
-    bool any = trainer->num_reports;
-    if (any) {
-        *report = trainer->reports[trainer->first_report];
-        trainer->first_report = (trainer->first_report + 1) % MAX_REPORTS;
-        trainer->num_reports--;
-        pthread_cond_broadcast(&trainer->changed);
-    }
-    pthread_mutex_unlock(&trainer->mutex);
-    return any;
-}
 
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
@@ -141,7 +112,7 @@ static enum status declare(struct trainer *trainer, struct failure *why) {
         .batches_per_epoch = sampler_batches_per_epoch(sampler),
     };
     sampler_close(&sampler);
-    report(trainer, &declaration);
+    reports_put(&trainer->reports, &declaration);
     return STATUS_OK;
 }
 
@@ -349,7 +320,7 @@ static void evaluate(struct trainer *trainer,
     result.correct = part.correct;
     result.count = part.count;
     trainer_progress(trainer, &result.progress);
-    report(trainer, &result);
+    reports_put(&trainer->reports, &result);
     trainer->evaluating += time_now() - start;
 }
 
@@ -462,7 +433,7 @@ static enum status run(struct trainer *trainer, struct failure *why) {
         return status;
     struct trainer_report left = {.event = TRAINER_LEFT,
                                   .clock = trainer->clock};
-    report(trainer, &left);
+    reports_put(&trainer->reports, &left);
     stay(trainer);
     return STATUS_OK;
 }
@@ -471,7 +442,7 @@ static void *run_thread(void *argument) {
     struct trainer *trainer = argument;
     struct trainer_report failed = {.event = TRAINER_FAILED};
     if (run(trainer, &failed.why))
-        report(trainer, &failed);
+        reports_put(&trainer->reports, &failed);
     return NULL;
 }
 
@@ -481,16 +452,21 @@ enum status trainer_open(struct trainer **out,
     struct trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return status_fail(why, STATUS_RETRY, "no memory for a trainer");
+    enum status status = reports_open(&trainer->reports, trainer->room,
+                                      sizeof *trainer->room, MAX_REPORTS, why);
+    if (status) {
+        free(trainer);
+        return status;
+    }
     trainer->settings = *settings;
     pthread_mutex_init(&trainer->mutex, NULL);
     pthread_cond_init(&trainer->changed, NULL);
-    trainer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = pthread_create(&trainer->thread, NULL, run_thread, trainer);
     if (!error) {
         *out = trainer;
         return STATUS_OK;
     }
-    close(trainer->descriptor);
+    reports_close(&trainer->reports);
     free(trainer);
     return status_errno(why, STATUS_RETRY, error,
                         "cannot start the training thread");
@@ -507,6 +483,7 @@ void trainer_close(struct trainer **where) {
     if (trainer->partner.verbs)
         partner_cancel(trainer->partner);
     pthread_mutex_unlock(&trainer->mutex);
+    reports_cancel(&trainer->reports);
     pthread_join(trainer->thread, NULL);
     loader_close(&trainer->loader);
     mlp_close(&trainer->mlp);
@@ -517,12 +494,16 @@ void trainer_close(struct trainer **where) {
     arena_close(&trainer->arena);
     pthread_mutex_destroy(&trainer->mutex);
     pthread_cond_destroy(&trainer->changed);
-    close(trainer->descriptor);
+    reports_close(&trainer->reports);
     free(trainer);
 }
 
 int trainer_descriptor(const struct trainer *trainer) {
-    return trainer->descriptor;
+    return trainer->reports.descriptor;
+}
+
+bool trainer_reports(struct trainer *trainer, struct trainer_report *report) {
+    return reports_take(&trainer->reports, report);
 }
 
 void trainer_progress(struct trainer *trainer,
