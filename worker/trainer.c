@@ -3,6 +3,7 @@
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
 #include "worker/arena.h"
+#include "worker/clipping.h"
 #include "worker/dataset.h"
 #include "worker/evaluation.h"
 #include "worker/loader.h"
@@ -203,33 +204,6 @@ static void done(void *context, uint32_t parameter) {
     trainer->unsaid_elements = 0;
 }
 
-/* With staleness a worker clips its own gradient: in plan order, in double. */
-static void clip(struct trainer *trainer) {
-    const struct layout *layout = trainer->layout;
-    size_t variants;
-    const struct rule_loops *chosen = trainer->settings.loops;
-    const struct rule_loops *loops =
-        chosen ? chosen : rule_variants(&variants)[0];
-    double sum = 0, limit = trainer->settings.job->gradient_clipping;
-    for (uint32_t b = 0; b < layout->num_blocks; b++) {
-        const struct block *block = &layout->blocks[b];
-        const void *floats =
-            trainer->arena.gradient_of[block->parameter] + block->offset;
-        struct rule_update update = {.gradients = &floats,
-                                     .num_gradients = 1,
-                                     .scale = 1,
-                                     .elements = block->elements};
-        double pieces[64];
-        rule_square_sums(loops, &update, pieces);
-        for (uint32_t i = 0; i < (block->elements + 16383) / 16384; i++)
-            sum += pieces[i];
-    }
-    double factor = limit / (sqrt(sum) + 1e-6);
-    for (uint32_t p = 0; factor < 1 && p < layout->num_parameters; p++)
-        for (uint64_t i = 0; i < layout->parameters[p].elements; i++)
-            trainer->arena.gradient_of[p][i] *= (float)factor;
-}
-
 static void announce_all(struct trainer *trainer, bool empty) {
     partner_announce(trainer->partner, 0, trainer->layout->num_parameters,
                      trainer->clock, empty);
@@ -293,7 +267,8 @@ static enum status take_step(struct trainer *trainer, struct failure *why) {
                     (unsigned long long)trainer->clock);
         announce_all(trainer, true);
     } else if (clips) {
-        clip(trainer);
+        clipping_apply(trainer->layout, trainer->arena.gradient_of,
+                       job->gradient_clipping, trainer->settings.loops);
         announce_all(trainer, false);
     }
     return STATUS_OK;
