@@ -128,6 +128,23 @@ static struct role *add_role(struct process *process, const char *name,
     return role;
 }
 
+/* What is set by launchers that start several, and is not enough. */
+static void warn_alone(const struct process *process, const struct role *role) {
+    static const char *const names[] = {"WORLD_SIZE", "RANK", "HOROVOD_RANK"};
+    if (strcmp(process->cluster->source, "alone") != 0)
+        return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (!value || !*value)
+            continue;
+        log_warning(&role->log,
+                    "%s is \"%s\", and this process trains alone all the same: "
+                    "ranks take both RANK and WORLD_SIZE (docs/cluster.md)",
+                    names[i], value);
+        return;
+    }
+}
+
 static void say_who(const struct process *process, const struct role *role) {
     char host[256] = "", rank[64];
     gethostname(host, sizeof host - 1);
@@ -137,6 +154,7 @@ static void say_who(const struct process *process, const struct role *role) {
              process->cluster->local ? "" : "cluster from ",
              process->cluster->local ? "no cluster: alone"
                                      : process->cluster->source);
+    warn_alone(process, role);
 }
 
 static double join_timeout(const struct process *process) {

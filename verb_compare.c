@@ -53,6 +53,17 @@ static enum status show(const struct options *options, const json_t *result,
     return status;
 }
 
+/* Before runs of hours end at a file that cannot be written. */
+static enum status check_file(const char *flag, const char *path,
+                              struct failure *why) {
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (path && !file)
+        return status_errno(why, STATUS_CONFIG, errno, "%s %s", flag, path);
+    if (file)
+        fclose(file);
+    return STATUS_OK;
+}
+
 static enum status measure(const struct options *options, struct failure *why) {
     struct log log;
     char program[4096];
@@ -65,6 +76,10 @@ static enum status measure(const struct options *options, struct failure *why) {
         status = comparison_plot_ready(why);
     if (!status)
         status = load(&job, options, why);
+    if (!status)
+        status = check_file("--csv", options->compare.csv, why);
+    if (!status)
+        status = check_file("--plot", options->compare.plot, why);
     struct comparison_options given = {
         .flags = options, .job = job, .program = program, .log = &log};
     if (!status)

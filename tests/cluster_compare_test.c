@@ -135,12 +135,16 @@ static void a_prediction_starts_nothing(void **state) {
 }
 
 static void what_is_wrong_is_told_before_anything_runs(void **state) {
-    static const char *const jobs[][4] = {{"compare", NULL},
-                                          {"compare", "none.json", NULL},
-                                          {"compare", "--predict", NULL}};
+    static const char *const jobs[][6] = {
+        {"compare", NULL},
+        {"compare", "none.json", NULL},
+        {"compare", "--predict", NULL},
+        {"compare", "--csv", "none/a.csv", "job.json", NULL}};
     static const char *const texts[] = {"JOB.json, or --predict", "none.json",
-                                        "needs --params"};
-    for (int i = 0; i < 3; i++) {
+                                        "needs --params",
+                                        "--csv none/a.csv: No such file"};
+    cluster_run_job(*state, NULL);
+    for (int i = 0; i < 4; i++) {
         struct cluster_process *process = compare(*state, jobs[i], 2);
         assert_string_equal(cluster_run_output(process), "");
         assert_non_null(strstr(cluster_run_errors(process), texts[i]));

@@ -167,6 +167,17 @@ static void open_mpi_starts_a_run(void **state) {
     json_decref(summary);
 }
 
+static void half_a_rank_trains_alone_and_is_told(void **state) {
+    static const char *const environment[] = {"WORLD_SIZE=2", NULL};
+    static const char *const arguments[] = {"run", "job.json", NULL};
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process =
+        cluster_run_start(*state, "alone", arguments, environment);
+    cluster_run_await(process, "WORLD_SIZE is \"2\", and this process trains",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
@@ -177,6 +188,9 @@ int main(void) {
                                         cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(half_a_rank_trains_alone_and_is_told,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
