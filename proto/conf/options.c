@@ -237,8 +237,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     switch (key) {
     case VERB_KEY_HELP:
         options->shown = true;
-        argp_state_help(state, stdout,
-                        ARGP_HELP_USAGE | ARGP_HELP_DOC | ARGP_HELP_LONG);
+        /* argp_state_help() is silent under ARGP_NO_ERRS. */
+        argp_help(state->root_argp, stdout,
+                  ARGP_HELP_USAGE | ARGP_HELP_DOC | ARGP_HELP_LONG,
+                  state->name);
         return 0;
     case VERB_KEY_VERSION:
         show_version(options);
