@@ -4,14 +4,12 @@
 #include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
 #include "ps/answers.h"
+#include "ps/holding.h"
 #include "ps/parcels.h"
 #include "ps/tasks.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NOT_MINE UINT32_MAX
 
 struct service {
     struct service_settings settings;
@@ -19,7 +17,7 @@ struct service {
     struct shard *shard;
     struct snapshots *snapshots;
     struct schedule schedule;
-    uint32_t *local;    /* of plan block: mine, or NOT_MINE */
+    struct holding holding;
     uint64_t *receipts; /* [num_blocks, num_ranks]: the last request that wants
                            a receipt */
     struct answers *answers;
@@ -34,18 +32,6 @@ struct service {
 static bool planned(const void *context, uint64_t round) {
     const struct service *service = context;
     return rounds_saves(&service->settings.rounds, round);
-}
-
-static bool map_blocks(struct service *service) {
-    const struct service_settings *s = &service->settings;
-    service->local = malloc((s->layout->num_blocks + 1) * sizeof(uint32_t));
-    if (!service->local)
-        return false;
-    for (uint32_t b = 0; b < s->layout->num_blocks; b++)
-        service->local[b] = NOT_MINE;
-    for (uint32_t b = 0; b < s->num_blocks; b++)
-        service->local[s->ids[b]] = b;
-    return true;
 }
 
 static struct exchange *open_exchange(struct service *service) {
@@ -78,7 +64,7 @@ static enum status open_answers(struct service *service, struct failure *why) {
     service->answers = answers_open(&answers);
     if (!service->answers)
         return status_fail(why, STATUS_RETRY, "no memory for answers");
-    if (service->local[0] != NOT_MINE)
+    if (service->holding.local[0] != HOLDING_NOT_MINE)
         answers_step(service->answers, s->rounds.start);
     return STATUS_OK;
 }
@@ -100,7 +86,9 @@ enum status service_open(struct service **out,
     service->exchange = open_exchange(service);
     enum status status = STATUS_RETRY;
     if (!service->parcels || !service->receipts || !service->sums ||
-        !service->exchange || !map_blocks(service))
+        !service->exchange ||
+        !holding_open(&service->holding, settings->layout, settings->ids,
+                      settings->num_blocks, settings->job->wire))
         status_fail(why, STATUS_RETRY, "no memory for %u blocks",
                     settings->num_blocks);
     else
@@ -147,7 +135,7 @@ void service_close(struct service **where) {
     parcels_close(&service->parcels);
     exchange_close(&service->exchange);
     shard_close(&service->shard);
-    free(service->local);
+    holding_close(&service->holding);
     free(service->receipts);
     answers_close(&service->answers);
     free(service->sums);
@@ -257,7 +245,7 @@ static enum status take_back(struct service *service, struct task *task,
         *why = *tasks_failure(service->tasks);
     } else if (action->kind == EXCHANGE_UPDATE) {
         service->update_ns += task->ns;
-        if (action->block == service->local[0])
+        if (action->block == service->holding.local[0])
             answers_step(service->answers, action->version);
     } else if (action->kind == EXCHANGE_SUM) {
         take_sum(service, task);
@@ -349,54 +337,9 @@ void service_refuse(struct service *service, uint32_t peer,
                     header->rank, text);
 }
 
-static bool is_empty_push(const Capstan__DataHeader *header) {
-    return header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH &&
-           header->encoding == CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
-}
-
-/* What a message's floats are in, and its answer's: files are made of what is
- * assigned and of snapshots. */
-static enum job_wire wire_of(const struct service *service,
-                             const Capstan__DataHeader *header) {
-    bool whole =
-        header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
-        (header->kind == CAPSTAN__DATA_HEADER__KIND__PULL && header->snapshot);
-    return whole ? JOB_FLOAT32 : service->settings.job->wire;
-}
-
 static size_t bytes_of(const struct service *service, uint32_t b) {
     return encoding_bytes(service->settings.job->wire,
                           shard_block(service->shard, b)->elements);
-}
-
-/* NULL when the blocks are mine, the encoding is theirs and the payload has
- * their size, else what is wrong. Blocks become local numbers. */
-static const char *check_blocks(const struct service *service,
-                                const Capstan__DataHeader *header,
-                                size_t payload) {
-    enum job_wire wire = wire_of(service, header);
-    size_t elements = 0;
-    if (!is_empty_push(header) && header->encoding != encoding_name(wire))
-        return wire == JOB_BF16
-                   ? "an encoding other than bf16, the job's wire: run the "
-                     "same release of capstan everywhere"
-                   : "an encoding other than float32";
-    for (size_t i = 0; i < header->n_blocks; i++) {
-        uint32_t id = header->blocks[i];
-        if (id >= service->settings.layout->num_blocks ||
-            service->local[id] == NOT_MINE)
-            return "a block that is not of this ps";
-        if (i && service->local[id] <= header->blocks[i - 1])
-            return "blocks out of the plan's order";
-        header->blocks[i] = service->local[id];
-        elements += shard_block(service->shard, header->blocks[i])->elements;
-    }
-    bool pushes = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
-    bool carries = (pushes && !is_empty_push(header)) ||
-                   header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN;
-    return payload == (carries ? encoding_bytes(wire, elements) : 0)
-               ? NULL
-               : "a payload that has not the size of its blocks";
 }
 
 static const char *push(struct service *service, struct link_frame *frame,
@@ -488,7 +431,8 @@ static const char *pull(struct service *service, uint32_t peer,
 
 static const char *dispatch(struct service *service, struct link_frame *frame,
                             Capstan__DataHeader *header) {
-    const char *problem = check_blocks(service, header, frame->payload.size);
+    const char *problem =
+        holding_check(&service->holding, header, frame->payload.size);
     if (problem)
         return problem;
     answers_meet(service->answers, header->rank, frame->peer);
@@ -539,7 +483,8 @@ static bool is_chiefs(const struct service *service,
 static const char *serve_chief(struct service *service,
                                struct link_frame *frame,
                                Capstan__DataHeader *header) {
-    const char *problem = check_blocks(service, header, frame->payload.size);
+    const char *problem =
+        holding_check(&service->holding, header, frame->payload.size);
     if (problem)
         return problem;
     return header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN
