@@ -409,6 +409,23 @@ static void steps_of_such_a_loss_may_be_skipped(void **state) {
     assert_non_null(strstr(said, "step 2 is skipped"));
 }
 
+/* The ps do not answer here: the second step waits for weights. */
+static void without_weights_it_takes_no_step_and_does_not_leave(void **state) {
+    struct fixture *fixture = *state;
+    struct trainer_progress progress;
+    struct trainer_report report;
+    open_trainer(fixture);
+    expect_declaration(fixture);
+    begin(fixture);
+    client_cancel(fixture->client);
+    zmq_pollitem_t item = {NULL, trainer_descriptor(fixture->trainer),
+                           ZMQ_POLLIN, 0};
+    assert_int_equal(zmq_poll(&item, 1, 300), 0);
+    assert_false(trainer_reports(fixture->trainer, &report));
+    trainer_progress(fixture->trainer, &progress);
+    assert_true(progress.clock <= 1);
+}
+
 static void it_leaves_after_the_step_when_asked(void **state) {
     struct fixture *fixture = *state;
     open_trainer(fixture);
@@ -458,6 +475,7 @@ int main(void) {
         TRAINER_TEST(with_staleness_it_clips_its_own_gradient),
         TRAINER_TEST(a_loss_that_is_not_finite_ends_the_run),
         TRAINER_TEST(steps_of_such_a_loss_may_be_skipped),
+        TRAINER_TEST(without_weights_it_takes_no_step_and_does_not_leave),
         TRAINER_TEST(it_leaves_after_the_step_when_asked),
         TRAINER_TEST(data_that_cannot_be_read_is_reported),
         TRAINER_TEST(it_ends_wherever_it_waits),

@@ -35,6 +35,7 @@ struct trainer {
     uint64_t clock;
     uint32_t micro;  /* within the accumulation group */
     bool poisoned;   /* this step's loss is not finite */
+    bool lost;       /* no weights come any more */
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
@@ -162,9 +163,15 @@ static bool await_plan(struct trainer *trainer) {
     return go;
 }
 
+static bool await_weights(struct trainer *trainer, uint32_t parameter) {
+    bool here = partner_wait(trainer->partner, parameter);
+    trainer->lost |= !here;
+    return here;
+}
+
 static bool wait_all(struct trainer *trainer) {
     for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
-        if (!partner_wait(trainer->partner, p))
+        if (!await_weights(trainer, p))
             return false;
     return true;
 }
@@ -206,7 +213,7 @@ static uint64_t position(const struct trainer *trainer, uint64_t clock) {
 
 static void need(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
-    (void)partner_wait(trainer->partner, parameter); /* the loop looks again */
+    (void)await_weights(trainer, parameter); /* the loop looks again */
 }
 
 static bool take_loss(void *context, double loss) {
@@ -214,7 +221,7 @@ static bool take_loss(void *context, double loss) {
     trainer->step_loss += loss;
     if (!isfinite(loss))
         trainer->poisoned = true;
-    return !trainer->poisoned && !is_cancelled(trainer);
+    return !trainer->poisoned && !trainer->lost && !is_cancelled(trainer);
 }
 
 /* Small gradients leave with the larger one that follows: a message and two
@@ -305,6 +312,8 @@ static enum status take_step(struct trainer *trainer, struct failure *why) {
         float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
         mlp_gradient(trainer->mlp, batch, trainer->arena.weight_of,
                      trainer->arena.gradient_of, scale, k > 0, &hooks, &result);
+        if (trainer->lost)
+            return STATUS_OK;
         add_progress(trainer, &result, input);
     }
     if (is_cancelled(trainer))
@@ -393,12 +402,12 @@ static bool wants_to_leave(struct trainer *trainer) {
 /* Is there a step after trainer->clock? */
 static bool goes_on(struct trainer *trainer) {
     uint64_t total = trainer->plan->rounds.total;
-    if (wants_to_leave(trainer))
+    if (trainer->lost || wants_to_leave(trainer))
         return false;
     if (synchronous(trainer))
         return trainer->clock < total;
     uint32_t last = trainer->layout->num_parameters - 1;
-    return partner_wait(trainer->partner, last) &&
+    return await_weights(trainer, last) &&
            partner_global_step(trainer->partner) < total &&
            trainer->plan->rounds.start < total;
 }
@@ -462,7 +471,8 @@ static enum status run(struct trainer *trainer, struct failure *why) {
         return status;
     struct trainer_report left = {.event = TRAINER_LEFT,
                                   .clock = trainer->clock};
-    report(trainer, &left);
+    if (!trainer->lost)
+        report(trainer, &left);
     stay(trainer);
     return STATUS_OK;
 }
