@@ -97,7 +97,7 @@ no-nccl:
 endif
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_address)
+    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_lines gloo_address)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
@@ -177,10 +177,11 @@ bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan
 SHARE := $(DESTDIR)$(PREFIX)/share
 install: all ## install below PREFIX (/usr/local), DESTDIR before it
-	install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/capstan $(SHARE)/capstan/jobs
+	install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
 	install $(BUILD)/capstan $(wildcard $(BUILD)/capstan-*.so) $(LIB)
 	ln -sfr $(LIB)/capstan $(DESTDIR)$(PREFIX)/bin/capstan
-	install -m 644 $(wildcard README.md docs/*.md) $(SHARE)/doc/capstan
+	install -m 644 README.md $(SHARE)/doc/capstan
+	install -m 644 $(wildcard docs/*.md) $(SHARE)/doc/capstan/docs
 	install -m 644 $(wildcard deploy/*.json) $(SHARE)/capstan/jobs
 
 format: deps-lint ## lay out the source with clang-format

@@ -239,9 +239,11 @@ static struct share largest_loss(const struct run *run, double *all) {
     return shares[shares[1].seconds > shares[0].seconds];
 }
 
+/* Of the last epoch that ended here, else of all steps. */
 static double run_loss(const struct run *run) {
     struct run_point none = {0};
-    return run->epochs_ended ? run->epoch_loss : mean_loss(none, total(run));
+    return isfinite(run->epoch_loss) ? run->epoch_loss
+                                     : mean_loss(none, total(run));
 }
 
 static double training_seconds(const struct run *run) {

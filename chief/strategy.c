@@ -1,5 +1,7 @@
 #include "chief/strategy.h"
 
+#include <stdio.h>
+
 /* Trainers compute on the CPU: no rank has a device of its own. */
 static void choose_backend(struct strategy *out, const struct job *job,
                            const char **reason) {
@@ -30,15 +32,18 @@ static enum status take_allreduce(struct strategy *out, const struct job *job,
                                   const struct strategy_case *given,
                                   const struct log *log, struct failure *why) {
     const char *reason;
+    char zero[24] = "";
     enum status status = check_allreduce(job, why);
     if (status)
         return status;
     out->allreduce = true;
     choose_backend(out, job, &reason);
-    log_info(log, "all-reduce: %u trainer%s%s, by %s%s%s", given->trainers,
+    if (job->zero.stage)
+        snprintf(zero, sizeof zero, ", ZeRO stage %d", (int)job->zero.stage);
+    log_info(log, "all-reduce: %u trainer%s%s, by %s%s%s%s", given->trainers,
              given->trainers == 1 ? "" : "s",
              job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
-             out->backend, reason,
+             out->backend, reason, zero,
              given->num_ps ? "; the ps that are listed hold nothing" : "");
     return STATUS_OK;
 }

@@ -1,7 +1,7 @@
 /* A cluster with a network between its processes: each on a host of its own,
  * told by TF_CONFIG, or by its rank, alone. Hosts are network namespaces
  * (tests/net/hosts.sh), which need root. */
-#include "tests/cluster_run.h"
+#include "tests/cluster_play.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,7 +205,7 @@ static void a_run_across_hosts_heals_and_ends_as_on_loopback(void **state) {
     start_all(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
     cut(net, 1, true);
-    usleep(500 * 1000); /* how long the link is away */
+    cluster_play_pass(0.5); /* how long the link is away */
     cut(net, 1, false);
     expect_all(tasks, 0);
     expect_known_rate(tasks[NUM_PS]);

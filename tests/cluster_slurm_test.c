@@ -14,12 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PORTS = 2, START = 60 /* seconds for Slurm to come up */ };
+enum { PORTS = 3, START = 60 /* seconds for Slurm to come up */ };
 
 /* Runs COMMAND (four words at most) as a job's shell would; its process. */
 static struct cluster_process *under_slurm(struct cluster_run *run,
                                            const char *command) {
     char script[PATH_MAX], folder[PATH_MAX], ports[PORTS][8];
+    char master[32]; /* other runs here have the usual one */
     int holders[PORTS];
     assert_non_null(realpath("tests/slurm/one_node.sh", script));
     cluster_run_path(run, "slurm", folder);
@@ -30,9 +31,12 @@ static struct cluster_process *under_slurm(struct cluster_run *run,
     }
     for (int i = 0; i < PORTS; i++)
         close(holders[i]);
+    snprintf(master, sizeof master, "MASTER_PORT=%s", ports[2]);
     const char *const arguments[] = {folder, ports[0], ports[1], "sh",
                                      "-c",   command,  NULL};
-    return cluster_run_program(run, "slurm-run", script, arguments, NULL);
+    const char *const environment[] = {master, NULL};
+    return cluster_run_program(run, "slurm-run", script, arguments,
+                               environment);
 }
 
 /* The end of PROCESS; skips the test where Slurm cannot be. */

@@ -35,6 +35,7 @@ static void a_backend_that_is_not_there_is_named(void **state) {
     assert_null(ops);
     assert_non_null(strstr(why.text, "strategy.backend gloo"));
     assert_non_null(strstr(why.text, "/tests/capstan-gloo.so"));
+    assert_non_null(strstr(why.text, "docs/collectives.md"));
 }
 
 static void gloo_loads_and_works(void **state) {

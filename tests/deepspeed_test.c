@@ -142,6 +142,8 @@ static void stage_2_is_satisfied_by_design_where_ps_may_be(void **state) {
                                             cases[i]));
         expect_offloaded(fixture->job);
         assert_int_equal(occurrences(fixture->log, "with ps satisfied"), 2);
+        assert_int_equal(occurrences(fixture->log, "without ps (all-reduce)"),
+                         cases[i] ? 0 : 2);
     }
 }
 

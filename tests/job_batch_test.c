@@ -75,8 +75,11 @@ static void what_does_not_divide_is_a_contradiction(void **state) {
                  vast = {0, 1 << 24, 1 << 24};
     assert_int_equal(solve(&uneven, 0, 3, &why), STATUS_CONFIG);
     assert_non_null(strstr(why.text, "per_gpu 33 (not given) x"));
+    assert_non_null(strstr(why.text, "fit: train_batch_size 99 or 102 does"));
     assert_int_equal(solve(&small, 0, 3, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 3 does"));
     assert_int_equal(solve(&rest, 0, 3, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 96 or 192 does"));
     assert_int_equal(solve(&vast, 0, UINT32_MAX, &why), STATUS_CONFIG);
 }
 

@@ -9,7 +9,10 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* A run of one trainer that nobody looks at. */
 struct measured {
@@ -29,7 +32,7 @@ static int setup(void **state) {
     run->roster.num_ranks = 1;
     run->roster.slots = calloc(1, sizeof *run->roster.slots);
     run->roster.slots[0].state = ROSTER_HELD;
-    run->shown_loss = run->shown_rate = NAN;
+    run->shown_loss = run->shown_rate = run->epoch_loss = NAN;
     measured->trainer.viewed = true;
     *state = measured;
     return 0;
@@ -89,6 +92,38 @@ static void without_a_new_sample_the_last_loss_stays(void **state) {
     shows(measured, 12.1, 0.5);
 }
 
+/* What the summary prints on standard output. */
+static char *summary_of(struct measured *measured) {
+    static char text[4096];
+    FILE *kept = tmpfile();
+    assert_non_null(kept);
+    fflush(stdout);
+    int out = dup(STDOUT_FILENO);
+    dup2(fileno(kept), STDOUT_FILENO);
+    measures_summary(&measured->run, true);
+    dup2(out, STDOUT_FILENO);
+    close(out);
+    rewind(kept);
+    text[fread(text, 1, sizeof text - 1, kept)] = 0;
+    fclose(kept);
+    return text;
+}
+
+/* An epoch had ended before it: that one's loss is not its own. */
+static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
+    void **state) {
+    struct measured *measured = *state;
+    measured->run.epochs_ended = 1;
+    beat(measured, 100, 150);
+    char *said = summary_of(measured);
+    if (!strstr(said, "\"train_loss\":1.5,"))
+        fail_msg("%s", said);
+    measured->run.epoch_loss = 1.25;
+    said = summary_of(measured);
+    if (!strstr(said, "\"train_loss\":1.25,"))
+        fail_msg("%s", said);
+}
+
 #define MEASURED(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -96,6 +131,7 @@ int main(void) {
         MEASURED(the_loss_shown_reaches_to_the_newest_beat),
         MEASURED(what_was_shown_a_second_ago_counts_no_more),
         MEASURED(without_a_new_sample_the_last_loss_stays),
+        MEASURED(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

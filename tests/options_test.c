@@ -14,19 +14,23 @@
 
 enum { MAX_WORDS = 600 };
 
-/* The outcome of reading "capstan LINE"; what is printed is not shown. */
+/* The outcome of reading "capstan LINE"; what is printed is not shown but
+ * kept: standard output in `printed`. */
 struct reading {
     struct options options;
     struct failure why;
     enum status status;
     char line[8192];
+    char printed[16384];
 };
 
 static void read_words(struct reading *reading, char **words, int count) {
     fflush(stdout);
     int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(nowhere, STDOUT_FILENO);
+    FILE *kept = tmpfile();
+    assert_non_null(kept);
+    dup2(fileno(kept), STDOUT_FILENO);
     dup2(nowhere, STDERR_FILENO);
     reading->why.text[0] = 0;
     reading->status =
@@ -34,6 +38,11 @@ static void read_words(struct reading *reading, char **words, int count) {
     fflush(stdout);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    rewind(kept);
+    size_t length =
+        fread(reading->printed, 1, sizeof reading->printed - 1, kept);
+    reading->printed[length] = 0;
+    fclose(kept);
     close(nowhere);
     close(out);
     close(err);
@@ -271,6 +280,26 @@ static void help_is_all_there_is_to_do(void **state) {
     assert_false(sound("info")->shown);
 }
 
+static void the_help_of_a_verb_lists_its_flags(void **state) {
+    (void)state;
+    static const char *const verbs[][2] = {{"run", "--join-timeout=SECONDS"},
+                                           {"local", "--distribution="},
+                                           {"launch", "--nproc_per_node="},
+                                           {"cluster", "--json"},
+                                           {"ckpt", "--format="},
+                                           {"info", "--json"},
+                                           {"bench", "--simulate"},
+                                           {"compare", "--predict"}};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        char line[64], usage[64];
+        snprintf(line, sizeof line, "%s --help", verbs[i][0]);
+        snprintf(usage, sizeof usage, "Usage: capstan %s", verbs[i][0]);
+        const char *printed = read_line(line)->printed;
+        if (!strstr(printed, usage) || !strstr(printed, verbs[i][1]))
+            fail_msg("`capstan %s` prints: %s", line, printed);
+    }
+}
+
 static void the_version_is_all_there_is_to_do(void **state) {
     (void)state;
     static const char *const lines[] = {"--version", "-V", "run --version",
@@ -301,6 +330,7 @@ int main(void) {
         cmocka_unit_test(the_rate_of_the_network_is_above_nothing),
         cmocka_unit_test(what_is_not_known_is_said_with_help),
         cmocka_unit_test(help_is_all_there_is_to_do),
+        cmocka_unit_test(the_help_of_a_verb_lists_its_flags),
         cmocka_unit_test(the_version_is_all_there_is_to_do),
         cmocka_unit_test(percent_signs_are_only_text),
     };

@@ -5,6 +5,7 @@
 
 #include <gloo/config.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -12,9 +13,8 @@
 #include <exception>
 #include <new>
 
-/* Floats of a message, and how many messages are awaited ahead: adding one
- * overlaps receiving the next. Fewer and longer ones wake threads less. */
-static const size_t CHUNK = 131072, AHEAD = 2;
+/* Floats of a message. */
+static const size_t CHUNK = GLOO_CHUNK / sizeof(float);
 
 struct collective {
     struct gloo_group group;
@@ -52,8 +52,11 @@ static void add(float *__restrict sum, const float *__restrict more,
         sum[i] += more[i];
 }
 
-static float *inbox_slot(struct gloo_group *group, size_t k) {
-    return &group->inbox[k % AHEAD * CHUNK];
+/* What came last for the inbox. */
+static void add_inbox(const struct gloo_group *group, float *sum,
+                      size_t count) {
+    auto inbox = reinterpret_cast<const float *>(group->lines.inbox.data());
+    add(sum, inbox, count);
 }
 
 /* The ring of Patarasuk and Yuan (2009), by chunks: in turn t rank r receives
@@ -70,8 +73,7 @@ struct walk {
 struct chunk {
     float *floats;
     size_t count;
-    bool adds;
-    bool last_turn;
+    int64_t turn;
 };
 
 /* The next chunk that is received; false after the last. */
@@ -84,76 +86,72 @@ static bool walk_next(struct walk *walk, struct chunk *chunk) {
         if (walk->done == length)
             continue;
         *chunk = {walk->data + first + walk->done,
-                  std::min(CHUNK, length - walk->done), walk->turn < size - 1,
-                  walk->turn + 1 == walk->end};
+                  std::min(CHUNK, length - walk->done), walk->turn};
         walk->done += chunk->count;
         return true;
     }
     return false;
 }
 
-static void send_floats(struct gloo_group *group, uint32_t to,
-                        const struct chunk *chunk) {
-    gloo_group_send(group, to, chunk->floats, chunk->count * sizeof(float));
+/* At the rank that has it in turn TURN. */
+static enum gloo_goal goal_of(const struct gloo_group *group, int64_t turn) {
+    return turn < (int64_t)group->size - 1 ? GLOO_INBOX : GLOO_PLACE;
 }
 
-static void await_next(struct gloo_group *group, uint32_t from,
-                       struct walk *ahead, size_t k) {
-    struct chunk chunk;
-    if (walk_next(ahead, &chunk))
-        gloo_group_receive(group, from,
-                           chunk.adds ? inbox_slot(group, k) : chunk.floats,
-                           chunk.count * sizeof(float));
+/* Of those that may be sent after RECEIVED have been received. */
+static size_t ahead_of(const struct gloo_group *group, size_t received) {
+    return received + group->lines.window;
 }
 
-/* Turns [from, to). */
+/* Turns [from, to). What is received in a turn is sent in the next; the first
+ * to be sent, OWN chunks, are here. */
 static void ring(struct gloo_group *group, float *data, size_t count,
                  int64_t from, int64_t to) {
     uint32_t left = (group->rank + group->size - 1) % group->size;
     uint32_t right = (group->rank + 1) % group->size;
-    struct walk own = {group, data, count, from - 1, from, 0};
-    struct walk now = {group, data, count, from, to, 0}, ahead = now;
+    struct walk own_piece = {group, data, count, from - 1, from, 0};
+    struct walk out = {group, data, count, from - 1, to - 1, 0};
+    struct walk in = {group, data, count, from, to, 0};
     struct chunk chunk;
-    size_t k;
-    for (k = 0; k < AHEAD; k++)
-        await_next(group, left, &ahead, k);
-    while (walk_next(&own, &chunk))
-        send_floats(group, right, &chunk);
-    for (k = 0; walk_next(&now, &chunk); k++) {
-        gloo_group_wait(group, left);
-        if (chunk.adds)
-            add(chunk.floats, inbox_slot(group, k), chunk.count);
-        await_next(group, left, &ahead, k + AHEAD);
-        if (!chunk.last_turn)
-            send_floats(group, right, &chunk);
+    size_t own = 0, sent = 0, received = 0;
+    while (walk_next(&own_piece, &chunk))
+        own++;
+    auto send_some = [&](size_t most) {
+        for (; sent < most && walk_next(&out, &chunk); sent++)
+            gloo_group_send(group, right, chunk.floats,
+                            chunk.count * sizeof(float),
+                            goal_of(group, chunk.turn + 1));
+    };
+    send_some(std::min(own, ahead_of(group, 0)));
+    while (walk_next(&in, &chunk)) {
+        gloo_group_receive(group, left, goal_of(group, chunk.turn));
+        if (goal_of(group, chunk.turn) == GLOO_INBOX)
+            add_inbox(group, chunk.floats, chunk.count);
+        received++;
+        send_some(std::min(own + received, ahead_of(group, received)));
     }
+    send_some(SIZE_MAX);
 }
 
 /* Both partners send OUT and receive IN, or add to it. */
 static void exchange(struct gloo_group *group, uint32_t partner, float *out,
-                     size_t num_out, float *in, size_t num_in, bool adds) {
-    size_t posted = 0, chunks = (num_in + CHUNK - 1) / CHUNK;
-    auto await_chunk = [&] {
-        if (posted == chunks)
-            return;
-        size_t at = posted * CHUNK;
-        gloo_group_receive(group, partner,
-                           adds ? inbox_slot(group, posted) : in + at,
-                           std::min(CHUNK, num_in - at) * sizeof(float));
-        posted++;
+                     size_t num_out, float *in, size_t num_in,
+                     enum gloo_goal goal) {
+    size_t at_out = 0, received = 0;
+    auto send_some = [&](size_t most) {
+        for (; at_out < num_out && at_out / CHUNK < most; at_out += CHUNK)
+            gloo_group_send(group, partner, out + at_out,
+                            std::min(CHUNK, num_out - at_out) * sizeof(float),
+                            goal);
     };
-    while (posted < chunks && posted < AHEAD)
-        await_chunk();
-    for (size_t at = 0; at < num_out; at += CHUNK)
-        gloo_group_send(group, partner, out + at,
-                        std::min(CHUNK, num_out - at) * sizeof(float));
-    for (size_t k = 0; k < chunks; k++) {
-        gloo_group_wait(group, partner);
-        if (adds)
-            add(in + k * CHUNK, inbox_slot(group, k),
-                std::min(CHUNK, num_in - k * CHUNK));
-        await_chunk();
+    send_some(ahead_of(group, 0));
+    for (size_t at = 0; at < num_in; at += CHUNK) {
+        gloo_group_receive(group, partner, goal);
+        if (goal == GLOO_INBOX)
+            add_inbox(group, in + at, std::min(CHUNK, num_in - at));
+        send_some(ahead_of(group, ++received));
     }
+    send_some(SIZE_MAX);
 }
 
 /* Recursive halving, then doubling (Thakur, Rabenseifner, Gropp 2005, 4.4); the
@@ -174,48 +172,42 @@ static void halve_and_double(struct gloo_group *group, float *data,
         exchange(group, group->rank ^ mask, data + other,
                  (end - begin) - (ends[step + 1] - begins[step + 1]),
                  data + begins[step + 1], ends[step + 1] - begins[step + 1],
-                 true);
+                 GLOO_INBOX);
     }
     for (mask = 1; step--; mask *= 2) {
         size_t begin = begins[step + 1], end = ends[step + 1];
         size_t other = begin == begins[step] ? end : begins[step];
         exchange(group, group->rank ^ mask, data + begin, end - begin,
                  data + other, (ends[step] - begins[step]) - (end - begin),
-                 false);
+                 GLOO_PLACE);
     }
 }
 
 /* Each passes on to its right what comes from its left, until it is round. */
 static void pass_on(struct gloo_group *group, char *data, size_t bytes,
                     uint32_t root) {
-    static const size_t most = CHUNK * sizeof(float);
     uint32_t left = (group->rank + group->size - 1) % group->size;
     uint32_t right = (group->rank + 1) % group->size;
-    size_t chunks = (bytes + most - 1) / most, posted = 0;
-    for (size_t k = 0; k < chunks; k++) {
-        size_t at = k * most;
-        for (; group->rank != root && posted < chunks && posted < k + AHEAD;
-             posted++)
-            gloo_group_receive(group, left, data + posted * most,
-                               std::min(most, bytes - posted * most));
+    for (size_t at = 0; at < bytes; at += GLOO_CHUNK) {
         if (group->rank != root)
-            gloo_group_wait(group, left);
+            gloo_group_receive(group, left, GLOO_PLACE);
         if (right != root)
             gloo_group_send(group, right, data + at,
-                            std::min(most, bytes - at));
+                            std::min(GLOO_CHUNK, bytes - at), GLOO_PLACE);
     }
 }
 
-/* Runs WORK, which throws when it fails, as one call of the contract. */
+/* Runs WORK on DATA, which throws when it fails, as one call of the
+ * contract. */
 template <typename work>
-static enum status call(struct collective *all, struct failure *why,
-                        work work_of) noexcept {
+static enum status call(struct collective *all, void *data, size_t bytes,
+                        struct failure *why, work work_of) noexcept {
     struct gloo_group *group = &all->group;
     if (group->size == 1)
         return STATUS_OK;
     no_sigpipe guard;
     try {
-        gloo_group_begin(group);
+        gloo_group_begin(group, data, bytes);
         work_of(group);
         gloo_group_end(group);
         return STATUS_OK;
@@ -228,32 +220,35 @@ static enum status all_reduce(struct collective *all, float *data, size_t count,
                               struct failure *why) {
     bool halves = all->algorithm == COLLECTIVE_HALVING_DOUBLING &&
                   !(all->group.size & (all->group.size - 1));
-    return call(all, why, [=](struct gloo_group *group) {
-        if (halves)
-            halve_and_double(group, data, count);
-        else
-            ring(group, data, count, 0, 2 * (int64_t)group->size - 2);
-    });
+    return call(
+        all, data, count * sizeof *data, why, [=](struct gloo_group *group) {
+            if (halves)
+                halve_and_double(group, data, count);
+            else
+                ring(group, data, count, 0, 2 * (int64_t)group->size - 2);
+        });
 }
 
 static enum status reduce_scatter(struct collective *all, float *data,
                                   size_t count, struct failure *why) {
-    return call(all, why, [=](struct gloo_group *group) {
-        ring(group, data, count, 0, (int64_t)group->size - 1);
-    });
+    return call(all, data, count * sizeof *data, why,
+                [=](struct gloo_group *group) {
+                    ring(group, data, count, 0, (int64_t)group->size - 1);
+                });
 }
 
 static enum status all_gather(struct collective *all, float *data, size_t count,
                               struct failure *why) {
-    return call(all, why, [=](struct gloo_group *group) {
-        ring(group, data, count, (int64_t)group->size - 1,
-             2 * (int64_t)group->size - 2);
-    });
+    return call(all, data, count * sizeof *data, why,
+                [=](struct gloo_group *group) {
+                    ring(group, data, count, (int64_t)group->size - 1,
+                         2 * (int64_t)group->size - 2);
+                });
 }
 
 static enum status broadcast(struct collective *all, void *data, size_t bytes,
                              uint32_t root, struct failure *why) {
-    return call(all, why, [=](struct gloo_group *group) {
+    return call(all, data, bytes, why, [=](struct gloo_group *group) {
         pass_on(group, static_cast<char *>(data), bytes, root);
     });
 }
@@ -284,10 +279,8 @@ static enum status begin(struct collective **out,
     all->group.size = settings->size;
     enum status status = STATUS_OK;
     try {
-        if (settings->size > 1) {
-            all->group.inbox.resize(AHEAD * CHUNK);
+        if (settings->size > 1)
             status = gloo_group_open(&all->group, settings, why);
-        }
     } catch (...) {
         status = gloo_group_failed(&all->group, why);
     }

@@ -8,5 +8,11 @@ enum status collectives_find(const struct collective_ops **out,
     enum status status =
         plugin_find(&table, name, COLLECTIVE_SYMBOL, COLLECTIVE_ABI, why);
     *out = table;
-    return status ? status_context(why, "strategy.backend %s", name) : status;
+    if (!status)
+        return STATUS_OK;
+    struct failure reason = *why;
+    return status_fail(why, status,
+                       "strategy.backend %s: %s; docs/collectives.md has what "
+                       "it needs, and a job with ps needs none",
+                       name, reason.text);
 }

@@ -20,9 +20,7 @@ using std::chrono::seconds;
 
 /* Who has been heard to fail, or has gone, is named within this. */
 static constexpr auto GRACE = seconds(1);
-/* The watchdog ends waits; Gloo's own timeouts would cut all connections. */
-static constexpr milliseconds FOREVER = std::chrono::hours(24 * 365);
-enum : uint64_t { SLOT_DATA, SLOT_WAKE, SLOT_LAST, SLOT_PROBE };
+enum : uint64_t { SLOT_LAST, SLOT_PROBE };
 
 static size_t place(const void *bytes) {
     return reinterpret_cast<uintptr_t>(bytes);
@@ -35,19 +33,16 @@ struct wait_ended : std::exception {
     }
 };
 
-static void end_waits(struct gloo_group *group) {
-    group->data->abortWaitRecv();
-    group->data->abortWaitSend();
-}
-
 static void watch(struct gloo_group *group) {
     int64_t longest = time_from_seconds(group->timeout);
     std::unique_lock<std::mutex> lock(group->mutex);
     while (!group->closed) {
         int64_t now = time_now(), deadline = group->deadline.load();
         if (deadline <= now) {
-            if (group->deadline.compare_exchange_strong(deadline, TIME_NEVER))
-                end_waits(group);
+            if (group->deadline.compare_exchange_strong(deadline, TIME_NEVER)) {
+                group->late.store(true);
+                gloo_lines_cut(&group->lines);
+            }
             continue;
         }
         int64_t rest = deadline == TIME_NEVER ? longest : deadline - now;
@@ -55,24 +50,29 @@ static void watch(struct gloo_group *group) {
     }
 }
 
-void gloo_group_begin(struct gloo_group *group) {
+void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes) {
     if (group->aborted.load() || group->failed)
         throw wait_ended();
     group->waiting_for = GLOO_NOBODY;
+    gloo_lines_begin(&group->lines, data, bytes);
     group->deadline.store(time_now() + time_from_seconds(group->timeout));
 }
 
 void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
-                     size_t size) {
+                     size_t size, enum gloo_goal goal) {
     group->waiting_for = to;
-    group->data->send((int)to, SLOT_DATA, place(bytes), size);
-    group->sends++;
+    gloo_lines_send(&group->lines, to, bytes, size, goal);
 }
 
-void gloo_group_receive(struct gloo_group *group, uint32_t from, void *bytes,
-                        size_t size) {
+void gloo_group_receive(struct gloo_group *group, uint32_t from,
+                        enum gloo_goal goal) {
     group->waiting_for = from;
-    group->data->recv((int)from, SLOT_DATA, place(bytes), size);
+    gloo_lines_receive(&group->lines, from, goal);
+}
+
+/* Who is cut in the last moment fails in the next call. */
+void gloo_group_end(struct gloo_group *group) {
+    group->deadline.store(TIME_NEVER);
 }
 
 /* Written by Gloo's thread before it completes what is waited for. */
@@ -80,27 +80,7 @@ static bool has_said(const gloo_word *word) {
     return *static_cast<const volatile uint32_t *>(&word->said) != 0;
 }
 
-static bool any_wakes(const struct gloo_group *group) {
-    for (const gloo_word &word : group->wakes)
-        if (has_said(&word))
-            return true;
-    return false;
-}
-
-void gloo_group_wait(struct gloo_group *group, uint32_t from) {
-    group->waiting_for = from;
-    if (!group->data->waitRecv(nullptr, FOREVER) || any_wakes(group))
-        throw wait_ended();
-}
-
-void gloo_group_end(struct gloo_group *group) {
-    for (; group->sends; group->sends--)
-        if (!group->data->waitSend(nullptr, FOREVER))
-            throw wait_ended();
-    group->deadline.store(TIME_NEVER);
-}
-
-/* Tells all others; who is BLAMED wakes them, a goodbye (of nobody) not. */
+/* Tells all others; a goodbye blames nobody. */
 static void tell(struct gloo_group *group, uint32_t blamed, bool certain) {
     group->own_word = {1, blamed, certain};
     for (uint32_t i = 0; i < group->size; i++) {
@@ -109,9 +89,6 @@ static void tell(struct gloo_group *group, uint32_t blamed, bool certain) {
         try {
             group->last[i]->send((int)i, SLOT_LAST, place(&group->own_word),
                                  sizeof group->own_word);
-            if (blamed != GLOO_NOBODY)
-                group->data->send((int)i, SLOT_WAKE, place(&group->own_word),
-                                  sizeof group->own_word);
         } catch (const std::exception &) {
             /* gone as well */
         }
@@ -136,7 +113,7 @@ static bool hear(struct gloo_group *group, uint32_t rank,
  * never asked for. */
 static bool is_cut(struct gloo_group *group, uint32_t rank) {
     try {
-        group->data->send((int)rank, SLOT_PROBE, 0, 0);
+        group->probe->send((int)rank, SLOT_PROBE, 0, 0);
         return false;
     } catch (const std::exception &) {
         return true;
@@ -193,9 +170,13 @@ static enum status fail_with(struct gloo_group *group, const std::string &cause,
     if (group->aborted.load())
         return status_fail(why, STATUS_RETRY,
                            "the collective was ended by this rank itself");
+    /* A line that ends here has ended for who says why, or for a lost one. */
+    if (!group->late.load() && group->waiting_for != GLOO_NOBODY)
+        hear(group, group->waiting_for, gloo_group::clock::now() + GRACE);
     uint32_t lost = find_lost(group);
     bool certain = lost != GLOO_NOBODY;
     tell(group, certain ? lost : group->waiting_for, certain);
+    gloo_lines_cut(&group->lines);
     if (certain)
         return status_fail(why, STATUS_RETRY, "rank %u was lost: %s", lost,
                            cause.c_str());
@@ -235,8 +216,8 @@ enum status gloo_group_failed(struct gloo_group *group,
     return status_fail(why, STATUS_RETRY, "collective: out of memory");
 }
 
-/* Tells where each rank reaches this one: its listening
- * addresses, one a rank, each of as many bytes. */
+/* Tells where each rank reaches this one: two listening addresses, of the line
+ * and of last words, for one rank after the other, each of as many bytes. */
 static enum status tell_addresses(struct gloo_group *group,
                                   const struct collective_store *store,
                                   struct failure *why) {
@@ -244,9 +225,12 @@ static enum status tell_addresses(struct gloo_group *group,
     for (uint32_t i = 0; i < group->size; i++) {
         if (i == group->rank)
             continue;
-        auto bytes = group->context->createPair((int)i)->address().bytes();
-        all.resize(group->size * bytes.size());
-        memcpy(&all[i * bytes.size()], bytes.data(), bytes.size());
+        auto line = gloo_lines_address(&group->lines, i);
+        auto words = group->context->createPair((int)i)->address().bytes();
+        size_t each = line.size();
+        all.resize(group->size * 2 * each);
+        memcpy(&all[i * 2 * each], line.data(), each);
+        memcpy(&all[(i * 2 + 1) * each], words.data(), each);
     }
     std::string key = "gloo.at." + std::to_string(group->rank);
     return store->set(store->context, key.c_str(), all.data(), all.size(), why);
@@ -265,31 +249,28 @@ static enum status connect(struct gloo_group *group, uint32_t peer,
         status_context(why, "rank %u did not come", peer);
         return status;
     }
-    size_t each = size / group->size;
-    auto all = static_cast<const char *>(value);
-    std::vector<char> bytes(all + group->rank * each,
-                            all + (group->rank + 1) * each);
+    size_t each = gloo_lines_address(&group->lines, peer).size();
+    bool whole = size == group->size * 2 * each;
+    auto own = static_cast<const char *>(value) + group->rank * 2 * each;
+    std::vector<char> line(own, own + (whole ? each : 0));
+    std::vector<char> words(own + each, own + each + (whole ? each : 0));
     free(value);
-    auto &pair = group->context->getPair((int)peer);
-    if (bytes.size() != pair->address().bytes().size())
+    if (!whole)
         return status_fail(why, STATUS_RETRY,
                            "rank %u tells no address: does it run the same "
                            "version?",
                            peer);
-    pair->connect(bytes);
+    gloo_lines_connect(&group->lines, peer, line);
+    group->context->getPair((int)peer)->connect(words);
     return STATUS_OK;
 }
 
 /* What others may have to say is awaited from the beginning. */
 static void listen_for_words(struct gloo_group *group) {
-    for (uint32_t i = 0; i < group->size; i++) {
-        if (i == group->rank)
-            continue;
-        group->data->recv((int)i, SLOT_WAKE, place(&group->wakes[i]),
-                          sizeof(gloo_word));
-        group->last[i]->recv((int)i, SLOT_LAST, place(&group->words[i]),
-                             sizeof(gloo_word));
-    }
+    for (uint32_t i = 0; i < group->size; i++)
+        if (i != group->rank)
+            group->last[i]->recv((int)i, SLOT_LAST, place(&group->words[i]),
+                                 sizeof(gloo_word));
 }
 
 enum status gloo_group_open(struct gloo_group *group,
@@ -299,7 +280,6 @@ enum status gloo_group_open(struct gloo_group *group,
     group->size = settings->size;
     group->timeout = settings->timeout;
     group->deadline.store(TIME_NEVER);
-    group->wakes.resize(group->size);
     group->words.resize(group->size);
     group->waiting_for = GLOO_NOBODY;
     int64_t until = time_now() + time_from_seconds(settings->timeout);
@@ -313,10 +293,12 @@ enum status gloo_group_open(struct gloo_group *group,
         group->device->createContext((int)group->rank, (int)group->size);
     /* Gloo waits five times as long for a connection. */
     group->context->setTimeout(milliseconds((int64_t)(group->timeout * 200)));
-    group->data = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
+    group->probe = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
     for (uint32_t i = 0; i < group->size; i++)
         group->last.push_back(
             group->context->createUnboundBuffer(nullptr, SIZE_MAX));
+    gloo_lines_listen(&group->lines, group->device.get(), group->rank,
+                      group->size, group->timeout);
     status = tell_addresses(group, settings->store, why);
     for (uint32_t i = 0; !status && i < group->size; i++)
         if (i != group->rank)
@@ -351,7 +333,8 @@ void gloo_group_close(struct gloo_group *group) noexcept {
         if (!group->failed && !group->aborted.load())
             say_goodbye(group);
     }
-    group->data.reset();
+    gloo_lines_close(&group->lines);
+    group->probe.reset();
     group->last.clear();
     group->context.reset();
     group->device.reset();
@@ -359,6 +342,5 @@ void gloo_group_close(struct gloo_group *group) noexcept {
 
 void gloo_group_abort(struct gloo_group *group) noexcept {
     group->aborted.store(true);
-    if (group->data)
-        end_waits(group);
+    gloo_lines_cut(&group->lines);
 }

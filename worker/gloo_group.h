@@ -1,9 +1,11 @@
-/* Ranks that are connected by Gloo's TCP transport, each to each: send,
- * receive, wait. One thread calls, any may abort. Whatever goes wrong comes out
- * of the calls below as a std::exception; gloo_group_failed tells it in words,
- * after it has found out which rank is at fault: who fails tells all others
- * which rank it was waiting for, and whoever is blamed and says nothing is the
- * one. So all ranks end soon, and name the same one. */
+/* Ranks that are connected by Gloo's TCP transport, each to each, and twice:
+ * data go by lines that the calling thread reads and writes itself, last words
+ * by connections that Gloo's thread listens to. One thread calls, any may
+ * abort. Whatever goes wrong comes out of the calls below as a std::exception;
+ * gloo_group_failed tells it in words, after it has found out which rank is at
+ * fault: who fails tells all others which rank it was waiting for, then cuts
+ * its lines, and whoever is blamed and says nothing is the one. So all ranks
+ * end soon, and name the same one. */
 #ifndef CAPSTAN_GLOO_GROUP_H
 #define CAPSTAN_GLOO_GROUP_H
 
@@ -11,6 +13,7 @@ extern "C" {
 #include "proto/base/status.h"
 }
 #include "worker/collective.h"
+#include "worker/gloo_lines.h"
 
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -41,26 +44,24 @@ struct gloo_group {
 
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
-    /* Each covers all memory: offsets are addresses, nothing is allocated a
-     * call. A lost connection fails the waits on all buffers it is to fill. So
-     * a word comes twice: `data` wakes, the sender's `last` can be waited for
-     * whoever else is lost. */
-    std::unique_ptr<gloo::transport::UnboundBuffer> data;
+    struct gloo_lines lines;
+    /* Each covers all memory: offsets are addresses. A lost connection fails
+     * the waits on all buffers it is to fill: so each sender has one. */
+    std::unique_ptr<gloo::transport::UnboundBuffer> probe;
     std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> last;
-    std::vector<gloo_word> wakes, words; /* by rank */
+    std::vector<gloo_word> words; /* by rank */
     gloo_word own_word;
 
     uint32_t waiting_for; /* whom the present wait is for */
-    size_t sends;         /* not yet waited for */
     bool failed;
-    std::vector<float> inbox; /* what is to be added, by slot */
 
-    /* Ends the wait under way at `deadline`; rests at most `timeout`. */
+    /* Cuts the lines at `deadline`; rests at most `timeout`. */
     std::thread watchdog;
     std::mutex mutex;
     std::condition_variable closing;
     bool closed;
     std::atomic<int64_t> deadline; /* of the call under way, by time_now */
+    std::atomic<bool> late;        /* the watchdog has cut them */
     std::atomic<bool> aborted;
 };
 
@@ -74,21 +75,19 @@ void gloo_group_close(struct gloo_group *group) noexcept;
 
 void gloo_group_abort(struct gloo_group *group) noexcept;
 
-/* The next waits, together, may take `timeout` seconds. */
-void gloo_group_begin(struct gloo_group *group);
+/* The next messages are of DATA, BYTES long on all ranks, and may together take
+ * `timeout` seconds. */
+void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes);
 
-/* No wait is under way: waits for all sends first. */
+/* No message is under way. */
 void gloo_group_end(struct gloo_group *group);
 
 /* Messages between two ranks arrive in the order of these calls, which have to
- * be the same on both sides. The bytes stay untouched until waited for. */
+ * be the same on both sides (gloo_lines.h). */
 void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
-                     size_t size);
-void gloo_group_receive(struct gloo_group *group, uint32_t from, void *bytes,
-                        size_t size);
-
-/* Waits for the oldest receive, which is FROM's. */
-void gloo_group_wait(struct gloo_group *group, uint32_t from);
+                     size_t size, enum gloo_goal goal);
+void gloo_group_receive(struct gloo_group *group, uint32_t from,
+                        enum gloo_goal goal);
 
 /* To be called while handling an exception of the above. Fills WHY. */
 enum status gloo_group_failed(struct gloo_group *group,

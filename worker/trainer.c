@@ -3,11 +3,13 @@
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
 #include "worker/arena.h"
+#include "worker/clipping.h"
 #include "worker/dataset.h"
 #include "worker/evaluation.h"
 #include "worker/loader.h"
 #include "worker/mlp.h"
 #include "worker/ops.h"
+#include "worker/reports.h"
 #include "worker/sampler.h"
 #include "worker/window.h"
 
@@ -15,8 +17,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 enum { MAX_REPORTS = 8 };
 
@@ -35,7 +35,7 @@ struct trainer {
     uint64_t clock;
     uint32_t micro;  /* within the accumulation group */
     bool poisoned;   /* this step's loss is not finite */
-    bool lost;       /* no weights come any more */
+    bool forsaken;   /* no more weights come */
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
@@ -43,44 +43,16 @@ struct trainer {
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    int descriptor;
-    struct trainer_report reports[MAX_REPORTS];
-    unsigned first_report, num_reports;
     struct trainer_progress progress;
     struct partner partner;
     const struct plan *plan;
     uint64_t from;
     bool ordered, leaving, cancelled;
     struct trainer_order order;
+
+    struct reports reports;
+    struct trainer_report room[MAX_REPORTS];
 };
-
-static void report(struct trainer *trainer,
-                   const struct trainer_report *report) {
-    pthread_mutex_lock(&trainer->mutex);
-    while (trainer->num_reports == MAX_REPORTS && !trainer->cancelled)
-        pthread_cond_wait(&trainer->changed, &trainer->mutex);
-    if (trainer->num_reports < MAX_REPORTS) {
-        unsigned last = trainer->first_report + trainer->num_reports++;
-        trainer->reports[last % MAX_REPORTS] = *report;
-    }
-    pthread_mutex_unlock(&trainer->mutex);
-    eventfd_write(trainer->descriptor, 1);
-}
-
-bool trainer_reports(struct trainer *trainer, struct trainer_report *report) {
-    eventfd_t count;
-    eventfd_read(trainer->descriptor, &count);
-    pthread_mutex_lock(&trainer->mutex);
-    bool any = trainer->num_reports;
-    if (any) {
-        *report = trainer->reports[trainer->first_report];
-        trainer->first_report = (trainer->first_report + 1) % MAX_REPORTS;
-        trainer->num_reports--;
-        pthread_cond_broadcast(&trainer->changed);
-    }
-    pthread_mutex_unlock(&trainer->mutex);
-    return any;
-}
 
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
@@ -142,7 +114,7 @@ static enum status declare(struct trainer *trainer, struct failure *why) {
         .batches_per_epoch = sampler_batches_per_epoch(sampler),
     };
     sampler_close(&sampler);
-    report(trainer, &declaration);
+    reports_put(&trainer->reports, &declaration);
     return STATUS_OK;
 }
 
@@ -163,10 +135,11 @@ static bool await_plan(struct trainer *trainer) {
     return go;
 }
 
+/* Where it is false a step has no meaning any more. */
 static bool await_weights(struct trainer *trainer, uint32_t parameter) {
-    bool here = partner_wait(trainer->partner, parameter);
-    trainer->lost |= !here;
-    return here;
+    if (!partner_wait(trainer->partner, parameter))
+        trainer->forsaken = true;
+    return !trainer->forsaken;
 }
 
 static bool wait_all(struct trainer *trainer) {
@@ -221,7 +194,7 @@ static bool take_loss(void *context, double loss) {
     trainer->step_loss += loss;
     if (!isfinite(loss))
         trainer->poisoned = true;
-    return !trainer->poisoned && !trainer->lost && !is_cancelled(trainer);
+    return !trainer->poisoned && !trainer->forsaken && !is_cancelled(trainer);
 }
 
 /* Small gradients leave with the larger one that follows: a message and two
@@ -237,33 +210,6 @@ static void done(void *context, uint32_t parameter) {
                      trainer->clock, false);
     trainer->unsaid = 0;
     trainer->unsaid_elements = 0;
-}
-
-/* With staleness a worker clips its own gradient: in plan order, in double. */
-static void clip(struct trainer *trainer) {
-    const struct layout *layout = trainer->layout;
-    size_t variants;
-    const struct rule_loops *chosen = trainer->settings.loops;
-    const struct rule_loops *loops =
-        chosen ? chosen : rule_variants(&variants)[0];
-    double sum = 0, limit = trainer->settings.job->gradient_clipping;
-    for (uint32_t b = 0; b < layout->num_blocks; b++) {
-        const struct block *block = &layout->blocks[b];
-        const void *floats =
-            trainer->arena.gradient_of[block->parameter] + block->offset;
-        struct rule_update update = {.gradients = &floats,
-                                     .num_gradients = 1,
-                                     .scale = 1,
-                                     .elements = block->elements};
-        double pieces[64];
-        rule_square_sums(loops, &update, pieces);
-        for (uint32_t i = 0; i < (block->elements + 16383) / 16384; i++)
-            sum += pieces[i];
-    }
-    double factor = limit / (sqrt(sum) + 1e-6);
-    for (uint32_t p = 0; factor < 1 && p < layout->num_parameters; p++)
-        for (uint64_t i = 0; i < layout->parameters[p].elements; i++)
-            trainer->arena.gradient_of[p][i] *= (float)factor;
 }
 
 static void announce_all(struct trainer *trainer, bool empty) {
@@ -312,7 +258,7 @@ static enum status take_step(struct trainer *trainer, struct failure *why) {
         float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
         mlp_gradient(trainer->mlp, batch, trainer->arena.weight_of,
                      trainer->arena.gradient_of, scale, k > 0, &hooks, &result);
-        if (trainer->lost)
+        if (trainer->forsaken)
             return STATUS_OK;
         add_progress(trainer, &result, input);
     }
@@ -331,7 +277,8 @@ static enum status take_step(struct trainer *trainer, struct failure *why) {
                     (unsigned long long)trainer->clock);
         announce_all(trainer, true);
     } else if (clips) {
-        clip(trainer);
+        clipping_apply(trainer->layout, trainer->arena.gradient_of,
+                       job->gradient_clipping, trainer->settings.loops);
         announce_all(trainer, false);
     }
     return STATUS_OK;
@@ -358,7 +305,7 @@ static void evaluate(struct trainer *trainer,
     result.correct = part.correct;
     result.count = part.count;
     trainer_progress(trainer, &result.progress);
-    report(trainer, &result);
+    reports_put(&trainer->reports, &result);
     trainer->evaluating += time_now() - start;
 }
 
@@ -402,7 +349,7 @@ static bool wants_to_leave(struct trainer *trainer) {
 /* Is there a step after trainer->clock? */
 static bool goes_on(struct trainer *trainer) {
     uint64_t total = trainer->plan->rounds.total;
-    if (trainer->lost || wants_to_leave(trainer))
+    if (trainer->forsaken || wants_to_leave(trainer))
         return false;
     if (synchronous(trainer))
         return trainer->clock < total;
@@ -471,8 +418,8 @@ static enum status run(struct trainer *trainer, struct failure *why) {
         return status;
     struct trainer_report left = {.event = TRAINER_LEFT,
                                   .clock = trainer->clock};
-    if (!trainer->lost)
-        report(trainer, &left);
+    if (!trainer->forsaken)
+        reports_put(&trainer->reports, &left);
     stay(trainer);
     return STATUS_OK;
 }
@@ -481,7 +428,7 @@ static void *run_thread(void *argument) {
     struct trainer *trainer = argument;
     struct trainer_report failed = {.event = TRAINER_FAILED};
     if (run(trainer, &failed.why))
-        report(trainer, &failed);
+        reports_put(&trainer->reports, &failed);
     return NULL;
 }
 
@@ -491,16 +438,21 @@ enum status trainer_open(struct trainer **out,
     struct trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return status_fail(why, STATUS_RETRY, "no memory for a trainer");
+    enum status status = reports_open(&trainer->reports, trainer->room,
+                                      sizeof *trainer->room, MAX_REPORTS, why);
+    if (status) {
+        free(trainer);
+        return status;
+    }
     trainer->settings = *settings;
     pthread_mutex_init(&trainer->mutex, NULL);
     pthread_cond_init(&trainer->changed, NULL);
-    trainer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = pthread_create(&trainer->thread, NULL, run_thread, trainer);
     if (!error) {
         *out = trainer;
         return STATUS_OK;
     }
-    close(trainer->descriptor);
+    reports_close(&trainer->reports);
     free(trainer);
     return status_errno(why, STATUS_RETRY, error,
                         "cannot start the training thread");
@@ -517,6 +469,7 @@ void trainer_close(struct trainer **where) {
     if (trainer->partner.verbs)
         partner_cancel(trainer->partner);
     pthread_mutex_unlock(&trainer->mutex);
+    reports_cancel(&trainer->reports);
     pthread_join(trainer->thread, NULL);
     loader_close(&trainer->loader);
     mlp_close(&trainer->mlp);
@@ -527,12 +480,16 @@ void trainer_close(struct trainer **where) {
     arena_close(&trainer->arena);
     pthread_mutex_destroy(&trainer->mutex);
     pthread_cond_destroy(&trainer->changed);
-    close(trainer->descriptor);
+    reports_close(&trainer->reports);
     free(trainer);
 }
 
 int trainer_descriptor(const struct trainer *trainer) {
-    return trainer->descriptor;
+    return trainer->reports.descriptor;
+}
+
+bool trainer_reports(struct trainer *trainer, struct trainer_report *report) {
+    return reports_take(&trainer->reports, report);
 }
 
 void trainer_progress(struct trainer *trainer,

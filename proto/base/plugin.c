@@ -51,6 +51,6 @@ enum status plugin_find(const void **table, const char *name,
     if (!head->check(&missing))
         return STATUS_OK;
     *table = NULL;
-    return status_fail(why, STATUS_CONFIG, "%s cannot work here: %s",
-                       head->name, missing.text);
+    return status_fail(why, STATUS_CONFIG, "cannot work here: %s",
+                       missing.text);
 }

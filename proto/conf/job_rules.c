@@ -124,6 +124,9 @@ static void tell_defaults(const struct job *job,
 
 /* Which it is depends on the cluster where the job does not say. */
 static void tell_zero(const struct job *job, const struct job_given *given) {
+    const char *open = job->strategy == JOB_STRATEGY_UNSET
+                           ? "; without ps (all-reduce) it is acted on"
+                           : "";
     static const char *const buckets[] = {
         "zero_optimization.reduce_bucket_size",
         "zero_optimization.allgather_bucket_size",
@@ -134,15 +137,16 @@ static void tell_zero(const struct job *job, const struct job_given *given) {
         log_info(given->log,
                  "zero_optimization.stage: with ps satisfied by design: they "
                  "already hold the optimiser state and the summed gradients, "
-                 "each its own part");
+                 "each its own part%s",
+                 open);
     for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
         if (!is_given(given, buckets[i]))
             continue;
         log_info(given->log,
                  "%s: with ps satisfied by design: a setting of DeepSpeed's "
                  "collectives; pushes are cut into blocks and overlap the "
-                 "backward pass, whatever it says",
-                 buckets[i]);
+                 "backward pass, whatever it says%s",
+                 buckets[i], open);
         return;
     }
 }

@@ -11,7 +11,7 @@
 
 enum { LAUNCH_OPTIONS_PORT = 29500, LAUNCH_OPTIONS_MOST = 1024 };
 
-/* In the order of the keys of options.c. */
+/* In the order of the keys of verb.h. */
 enum launch_options_key {
     LAUNCH_OPTIONS_NPROC,
     LAUNCH_OPTIONS_NNODES,

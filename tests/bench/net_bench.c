@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 6, MOST = 31 };
+enum { CASES = 7, MOST = 31 };
 
 static const char data[] =
     "{\"model\":{\"type\":\"mlp\",\"layers\":[784,512,512,10]},"
@@ -15,10 +15,14 @@ static const char data[] =
     "\"train\":[\"train-images-idx3-ubyte.gz\",\"train-labels-idx1-ubyte.gz\"]},"
     "\"optimizer\":{\"type\":\"SGD\",\"params\":{\"lr\":0.05}},"
     "\"train_micro_batch_size_per_gpu\":32,\"steps\":%d,"
-    "\"strategy\":{\"type\":\"ps\",\"staleness\":%s}}\n";
+    "\"strategy\":%s}\n";
+
+#define SYNC "{\"type\":\"ps\",\"staleness\":0}"
+#define ASYNC "{\"type\":\"ps\",\"staleness\":\"inf\"}"
+#define RING "{\"type\":\"allreduce\"}"
 
 struct net_case {
-    const char *name, *staleness;
+    const char *name, *strategy;
     int num_ps, num_workers;
     /* Per cent of the same bound: TensorFlow 2.21's parameter servers; of the
      * ring's own bound: PyTorch 2.15 DDP over Gloo. 0: not measured. */
@@ -39,7 +43,7 @@ static bool run_once(const char *folder, struct net_case *one, int steps,
     FILE *job = fopen(path, "w");
     if (!job)
         return false;
-    fprintf(job, data, steps, one->staleness);
+    fprintf(job, data, steps, one->strategy);
     fclose(job);
     snprintf(command, sizeof command,
              "tests/net/cluster.sh %d %d 1gbit %s %s --json --link-gbits 1",
@@ -89,12 +93,13 @@ int main(int argc, char **argv) {
     int steps = argc > 2 ? atoi(argv[2]) : 200;
     char folder[] = "/tmp/capstan-bench-XXXXXX", command[256];
     struct net_case cases[CASES] = {
-        {"2 ps, 2 workers, sync", "0", 2, 2, 26, 86, 0, {0}},
-        {"1 ps, 3 workers, sync", "0", 1, 3, 0, 0, 0, {0}},
-        {"3 ps, 1 worker, sync", "0", 3, 1, 0, 0, 0, {0}},
-        {"2 ps, 2 workers, async", "\"inf\"", 2, 2, 0, 0, 0, {0}},
-        {"1 ps, 3 workers, async", "\"inf\"", 1, 3, 0, 0, 0, {0}},
-        {"3 ps, 1 worker, async", "\"inf\"", 3, 1, 0, 0, 0, {0}},
+        {"2 ps, 2 workers, sync", SYNC, 2, 2, 26, 0, 0, {0}},
+        {"1 ps, 3 workers, sync", SYNC, 1, 3, 0, 0, 0, {0}},
+        {"3 ps, 1 worker, sync", SYNC, 3, 1, 0, 0, 0, {0}},
+        {"2 ps, 2 workers, async", ASYNC, 2, 2, 0, 0, 0, {0}},
+        {"1 ps, 3 workers, async", ASYNC, 1, 3, 0, 0, 0, {0}},
+        {"3 ps, 1 worker, async", ASYNC, 3, 1, 0, 0, 0, {0}},
+        {"4 ranks, all-reduce", RING, 0, 4, 0, 86, 0, {0}},
     };
     if (repeats < 1 || repeats > MOST || steps < 1 || !mkdtemp(folder))
         return 2;

@@ -49,6 +49,9 @@ JobAcctGatherType=jobacct_gather/none
 NodeName=$host NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 END
+# Some containers have no cgroups at all.
+mountpoint -q /sys/fs/cgroup ||
+    echo "CgroupPlugin=disabled" > "$folder/cgroup.conf"
 
 pids=()
 end() {

@@ -1,0 +1,65 @@
+/* Connections that the calling thread reads and writes itself (Gloo's
+ * synchronous mode), each rank to each. A message lands in the inbox or in its
+ * place: where it has, counted from the beginning of the call's data, been
+ * sent from. All that fails is thrown as a std::exception. */
+#ifndef CAPSTAN_GLOO_LINES_H
+#define CAPSTAN_GLOO_LINES_H
+
+#include <gloo/transport/buffer.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+/* Bytes of a message, at most. */
+static constexpr size_t GLOO_CHUNK = 131072;
+
+enum gloo_goal { GLOO_INBOX, GLOO_PLACE };
+
+struct gloo_lines {
+    std::shared_ptr<gloo::transport::Context> context;
+    std::vector<int> sockets; /* by rank; duplicates, so that a cut is safe */
+    struct ends {
+        std::unique_ptr<gloo::transport::Buffer> to[2], from[2];
+        size_t largest; /* sent: Gloo sizes the socket's buffer by it */
+    };
+    std::vector<ends> peers; /* by rank; each side by gloo_goal */
+    std::vector<char> inbox; /* what came last for it */
+    char *data;              /* of the call under way */
+    size_t bytes;
+    /* Messages that may be sent before as many have been received: so many are
+     * held by a socket, and a circle of ranks is never blocked in sending. */
+    size_t window;
+};
+
+/* Listens, for SECONDS and each peer. */
+void gloo_lines_listen(struct gloo_lines *lines,
+                       gloo::transport::Device *device, uint32_t rank,
+                       uint32_t size, double seconds);
+
+/* Where PEER reaches this rank. */
+std::vector<char> gloo_lines_address(const struct gloo_lines *lines,
+                                     uint32_t peer);
+
+void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
+                        const std::vector<char> &address);
+
+/* The next messages are of DATA, BYTES long on all ranks. */
+void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes);
+
+/* Waits until the system has taken them. */
+void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,
+                     size_t size, enum gloo_goal goal);
+
+/* Waits for the next message, which is one for GOAL. */
+void gloo_lines_receive(struct gloo_lines *lines, uint32_t from,
+                        enum gloo_goal goal);
+
+/* From any thread, while open: calls under way and later ones fail. */
+void gloo_lines_cut(struct gloo_lines *lines) noexcept;
+
+void gloo_lines_close(struct gloo_lines *lines) noexcept;
+
+#endif
