@@ -196,6 +196,13 @@ static void drop(struct run *run, struct roster_slot *slot) {
     roster_remove(slot);
 }
 
+/* All-reduce needs every rank while it trains, and rank 0 to the end: its
+ * weights are those that are saved and exported. */
+static bool is_needed(const struct run *run, const struct roster_slot *slot) {
+    return (run->phase == RUN_TRAINING && slot->role != CLUSTER_PS) ||
+           (run->phase == RUN_FINISHING && slot->rank == 0);
+}
+
 /* Who is gone matters by phase: a ps takes its weights with it whenever it has
  * some; a trainer ends the run only between the plan and the first step, as the
  * first view counts on all of them. */
@@ -220,7 +227,7 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     drop(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
-    bool weights = run->allreduce ? !ps && run->phase == RUN_TRAINING : ps;
+    bool weights = run->allreduce ? is_needed(run, slot) : ps;
     if (weights && run->phase >= RUN_READYING)
         run_stop(run, STATUS_RETRY,
                  "%s on host %s (pid %u) is gone%s; "

@@ -1,5 +1,6 @@
 /* Training without ps by real processes: what it computes, what it leaves, and
  * how it ends. */
+#include "proto/base/time.h"
 #include "proto/store/tensor_file.h"
 #include "tests/cluster_play.h"
 
@@ -9,6 +10,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <glob.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -222,6 +224,35 @@ static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
     }
 }
 
+static void await_file(const struct cluster_run *run, const char *pattern) {
+    int64_t deadline = time_now() + CLUSTER_RUN_DEADLINE * TIME_S;
+    char path[PATH_MAX];
+    glob_t found;
+    cluster_run_path(run, pattern, path);
+    while (glob(path, 0, NULL, &found)) {
+        assert_true(time_now() < deadline);
+        cluster_play_pass(0.001);
+    }
+    globfree(&found);
+}
+
+/* The file is large enough to be still under way when it is seen, and nothing
+ * else is waited for at the end. */
+static void rank_0_killed_at_the_last_checkpoint_is_named(void **state) {
+    struct cluster_play play;
+    cluster_run_job(*state, "{\"chief\": \"coordinate\", \"steps\": 2,"
+                            " \"epochs\": null, \"data\": {\"test\": null},"
+                            " \"model\": {\"layers\": [64, 4096, 4096, 10]},"
+                            " \"optimizer\": {\"type\": \"Adam\"},"
+                            " \"timeouts\": {\"peer\": 2}}");
+    cluster_play_describe(&play, *state, 1, 0, 2);
+    cluster_play_start_all(&play);
+    await_file(*state, "checkpoint/step-*/*");
+    cluster_run_signal(play.tasks[1].process, SIGKILL);
+    cluster_play_expect(&play, 1, RETRY, CLUSTER_RUN_DEADLINE);
+    expect_said(play.tasks[2].process, "worker 0 on host");
+}
+
 static void a_killed_chief_ends_all_with_138(void **state) {
     struct cluster_play play;
     cluster_run_job(*state, "{\"steps\": 10000000,"
@@ -301,6 +332,7 @@ int main(void) {
         TEST(no_ps_and_several_trainers_mean_all_reduce_and_it_is_said),
         TEST(ps_that_are_listed_hold_nothing_and_end_with_the_rest),
         TEST(a_killed_rank_ends_all_with_138_and_is_named),
+        TEST(rank_0_killed_at_the_last_checkpoint_is_named),
         TEST(a_killed_chief_ends_all_with_138),
         TEST(a_signal_saves_and_ends_all),
         TEST(checkpoints_come_by_seconds),
