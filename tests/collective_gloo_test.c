@@ -280,6 +280,53 @@ static void a_rank_that_never_comes_is_named(void **state) {
     rank_board_close(&board);
 }
 
+/* The store of a rank that goes when it has told where it is. */
+static struct collective_store last_word;
+
+static enum status tell_and_go(void *context, const char *key,
+                               const void *value, size_t size,
+                               struct failure *why) {
+    struct collective_store *board = context;
+    if (!board->set(board->context, key, value, size, why) &&
+        !strncmp(key, "gloo.at.", 8))
+        _exit(0);
+    return STATUS_OK;
+}
+
+static enum status hear(void *context, const char *key, int64_t until,
+                        void **value, size_t *size, struct failure *why) {
+    struct collective_store *board = context;
+    return board->get(board->context, key, until, value, size, why);
+}
+
+static void go_while_meeting(struct rank_board *board, uint32_t rank,
+                             const void *context) {
+    last_word = (struct collective_store){&board->store, tell_and_go, hear};
+    struct rank_board *mine = malloc(sizeof *mine);
+    *mine = *board; /* its store alone is another */
+    mine->store = last_word;
+    play_without_end(mine, rank, context);
+}
+
+/* However long a step may take. */
+static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
+    (void)state;
+    for (uint32_t gone = 0; gone < 2; gone++) {
+        struct play play = {.ops = load(), .size = 2, .timeout = 1000};
+        struct rank_board *board = rank_board_open();
+        int64_t begun = time_now();
+        rank_board_start(board, gone, go_while_meeting, &play);
+        rank_board_start(board, 1 - gone, play_without_end, &play);
+        rank_board_end(board, 1 - gone);
+        assert_int_equal(board->ends[1 - gone].status, STATUS_RETRY);
+        char name[32];
+        snprintf(name, sizeof name, "rank %u did not come", gone);
+        assert_non_null(strstr(board->ends[1 - gone].text, name));
+        assert_true(time_now() - begun < 20 * TIME_S);
+        rank_board_close(&board);
+    }
+}
+
 struct aborter {
     const struct play *play;
     struct rank_board *board;
@@ -390,6 +437,7 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_is_named_by_all_within_seconds),
         cmocka_unit_test(a_stopped_rank_is_named_by_all_when_time_is_over),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
+        cmocka_unit_test(a_rank_that_goes_while_ranks_meet_is_named),
         cmocka_unit_test(abort_ends_a_call_under_way_and_later_ones),
         cmocka_unit_test(an_address_that_others_do_not_reach_is_not_taken),
     };

@@ -20,6 +20,8 @@ using std::chrono::seconds;
 
 /* Who has been heard to fail, or has gone, is named within this. */
 static constexpr auto GRACE = seconds(1);
+/* Seconds in which who has told where it is has to answer there. */
+static constexpr double CONNECT_SECONDS = 10;
 enum : uint64_t { SLOT_LAST, SLOT_PROBE };
 
 static size_t place(const void *bytes) {
@@ -236,9 +238,15 @@ static enum status tell_addresses(struct gloo_group *group,
     return store->set(store->context, key.c_str(), all.data(), all.size(), why);
 }
 
-static enum status connect(struct gloo_group *group, uint32_t peer,
-                           const struct collective_store *store, int64_t until,
-                           struct failure *why) {
+/* Two addresses of a rank: of its line to this one, and for last words. */
+struct gloo_ends {
+    std::vector<char> line, words;
+};
+
+static enum status hear_addresses(struct gloo_group *group, uint32_t peer,
+                                  const struct collective_store *store,
+                                  int64_t until, struct gloo_ends *ends,
+                                  struct failure *why) {
     void *value = nullptr;
     size_t size = 0;
     std::string key = "gloo.at." + std::to_string(peer);
@@ -252,16 +260,41 @@ static enum status connect(struct gloo_group *group, uint32_t peer,
     size_t each = gloo_lines_address(&group->lines, peer).size();
     bool whole = size == group->size * 2 * each;
     auto own = static_cast<const char *>(value) + group->rank * 2 * each;
-    std::vector<char> line(own, own + (whole ? each : 0));
-    std::vector<char> words(own + each, own + each + (whole ? each : 0));
+    if (whole) {
+        ends->line.assign(own, own + each);
+        ends->words.assign(own + each, own + 2 * each);
+    }
     free(value);
     if (!whole)
         return status_fail(why, STATUS_RETRY,
                            "rank %u tells no address: does it run the same "
                            "version?",
                            peer);
-    gloo_lines_connect(&group->lines, peer, line);
-    group->context->getPair((int)peer)->connect(words);
+    return STATUS_OK;
+}
+
+/* All have told where they are before any connects: from here on who does not
+ * answer at once is gone, and Gloo's wait for it, which nothing can end, is
+ * short. */
+static enum status connect_all(struct gloo_group *group,
+                               const struct collective_store *store,
+                               int64_t until, struct failure *why) {
+    std::vector<struct gloo_ends> ends(group->size);
+    for (uint32_t i = 0; i < group->size; i++) {
+        enum status status =
+            i == group->rank
+                ? STATUS_OK
+                : hear_addresses(group, i, store, until, &ends[i], why);
+        if (status)
+            return status;
+    }
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        group->waiting_for = i;
+        gloo_lines_connect(&group->lines, i, ends[i].line);
+        group->context->getPair((int)i)->connect(ends[i].words);
+    }
     return STATUS_OK;
 }
 
@@ -291,18 +324,18 @@ enum status gloo_group_open(struct gloo_group *group,
     group->device = gloo::transport::tcp::CreateDevice(attr);
     group->context =
         group->device->createContext((int)group->rank, (int)group->size);
+    double patience = std::min(group->timeout, CONNECT_SECONDS);
     /* Gloo waits five times as long for a connection. */
-    group->context->setTimeout(milliseconds((int64_t)(group->timeout * 200)));
+    group->context->setTimeout(milliseconds((int64_t)(patience * 200)));
     group->probe = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
     for (uint32_t i = 0; i < group->size; i++)
         group->last.push_back(
             group->context->createUnboundBuffer(nullptr, SIZE_MAX));
     gloo_lines_listen(&group->lines, group->device.get(), group->rank,
-                      group->size, group->timeout);
+                      group->size, patience);
     status = tell_addresses(group, settings->store, why);
-    for (uint32_t i = 0; !status && i < group->size; i++)
-        if (i != group->rank)
-            status = connect(group, i, settings->store, until, why);
+    if (!status)
+        status = connect_all(group, settings->store, until, why);
     if (status)
         return status;
     listen_for_words(group);
