@@ -228,8 +228,9 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
+    enum status status = run->interrupted ? run->interrupted : STATUS_RETRY;
     if (weights && run->phase >= RUN_READYING)
-        run_stop(run, STATUS_RETRY,
+        run_stop(run, status,
                  "%s on host %s (pid %u) is gone%s; "
                  "the same commands %s %s",
                  name, host, pid,

@@ -47,8 +47,8 @@ void ending_left(struct run *run, struct roster_slot *slot,
             ending_interrupt(run, STATUS_RETRY);
         return;
     }
-    if (left->status == STATUS_RETRY && run->allreduce &&
-        run->phase == RUN_TRAINING) {
+    bool training = run->phase == RUN_TRAINING || run->phase == RUN_FINISHING;
+    if (left->status == STATUS_RETRY && run->allreduce && training) {
         note_lost(run, slot, left);
         return;
     }

@@ -191,9 +191,10 @@ void watch_step(struct run *run, int64_t now) {
         watch_joining(run, now);
     if (run->phase == RUN_READYING || run->phase == RUN_FINISHING)
         watch_phase(run, now);
+    if (run->phase == RUN_TRAINING || run->phase == RUN_FINISHING)
+        watch_lost(run, now);
     if (run->phase != RUN_TRAINING)
         return;
-    watch_lost(run, now);
     watch_steps(run, now);
     if (run->phase == RUN_TRAINING && !run->interrupted)
         watch_due(run, now);

@@ -399,7 +399,7 @@ static void interrupt(struct worker *worker) {
         trainer_leave(worker->trainer);
     else
         tell_signal(worker, status);
-    worker->leaving = !worker->allreduce;
+    worker->leaving = !worker->allreduce || !trains(worker);
     worker->interrupted = status;
 }
 
