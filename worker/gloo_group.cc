@@ -331,8 +331,8 @@ enum status gloo_group_open(struct gloo_group *group,
     for (uint32_t i = 0; i < group->size; i++)
         group->last.push_back(
             group->context->createUnboundBuffer(nullptr, SIZE_MAX));
-    gloo_lines_listen(&group->lines, group->device.get(), group->rank,
-                      group->size, patience);
+    gloo_lines_listen(&group->lines, host.c_str(), group->rank, group->size,
+                      patience);
     status = tell_addresses(group, settings->store, why);
     if (!status)
         status = connect_all(group, settings->store, until, why);

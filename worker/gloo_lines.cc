@@ -19,6 +19,12 @@
 
 using gloo::transport::tcp::Address;
 
+/* Without the number that Gloo of 2023 puts behind it. */
+static std::string bare(const Address &address) {
+    std::string text = address.str();
+    return text.substr(0, text.find('$'));
+}
+
 /* What getsockname or getpeername says of FD; nothing where it is no socket. */
 static std::string name_of(int fd,
                            int (*name)(int, struct sockaddr *, socklen_t *)) {
@@ -27,7 +33,7 @@ static std::string name_of(int fd,
     if (name(fd, reinterpret_cast<struct sockaddr *>(&address), &size) == -1 ||
         (address.ss_family != AF_INET && address.ss_family != AF_INET6))
         return "";
-    return Address(address).str();
+    return bare(Address(address));
 }
 
 /* Gloo tells no descriptors. Of two listening addresses, which belong to one
@@ -68,37 +74,52 @@ static size_t make_room(int socket) {
     return std::min(std::max(held, (size_t)1), (size_t)MOST_AHEAD);
 }
 
-void gloo_lines_listen(struct gloo_lines *lines,
-                       gloo::transport::Device *device, uint32_t rank,
+/* A pair of this rank and PEER that listens. */
+static void listen_for(struct gloo_lines *lines, uint32_t peer, uint32_t rank,
                        uint32_t size, double seconds) {
-    lines->context = device->createContext((int)rank, (int)size);
+    auto &context = lines->contexts[peer];
+    context = lines->devices[peer]->createContext((int)rank, (int)size);
     /* Gloo waits five times as long for a connection. */
-    lines->context->setTimeout(
-        std::chrono::milliseconds((int64_t)(seconds * 200)));
+    context->setTimeout(std::chrono::milliseconds((int64_t)(seconds * 200)));
+    context->createPair((int)peer);
+}
+
+void gloo_lines_listen(struct gloo_lines *lines, const char *host,
+                       uint32_t rank, uint32_t size, double seconds) {
+    gloo::transport::tcp::attr attr(host);
+    auto device = gloo::transport::tcp::CreateDevice(attr);
+    lines->devices.resize(size);
+    lines->contexts.resize(size);
     lines->sockets.assign(size, -1);
     lines->peers.resize(size);
     lines->inbox.resize(GLOO_CHUNK);
     lines->window = MOST_AHEAD;
-    for (uint32_t i = 0; i < size; i++)
-        if (i != rank)
-            lines->context->createPair((int)i);
+    for (uint32_t i = 0; i < size; i++) {
+        if (i == rank)
+            continue;
+        lines->devices[i] = device;
+        listen_for(lines, i, rank, size, seconds);
+        auto address = lines->contexts[i]->getPair((int)i)->address().str();
+        if (address.find('$') != std::string::npos)
+            device = gloo::transport::tcp::CreateDevice(attr);
+    }
 }
 
 std::vector<char> gloo_lines_address(const struct gloo_lines *lines,
                                      uint32_t peer) {
-    return lines->context->getPair((int)peer)->address().bytes();
+    return lines->contexts[peer]->getPair((int)peer)->address().bytes();
 }
 
 void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
                         const std::vector<char> &address) {
     static const struct timeval forever = {};
-    auto &pair = lines->context->getPair((int)peer);
+    auto &pair = lines->contexts[peer]->getPair((int)peer);
     auto &ends = lines->peers[peer];
-    std::string here = pair->address().str();
+    std::string here = bare(Address(pair->address().bytes()));
     pair->connect(address);
     pair->setSync(true, false);
     int socket =
-        fcntl(find_socket(here, Address(address).str()), F_DUPFD_CLOEXEC, 0);
+        fcntl(find_socket(here, bare(Address(address))), F_DUPFD_CLOEXEC, 0);
     if (socket == -1)
         throw std::system_error(errno, std::generic_category(), "dup");
     lines->sockets[peer] = socket;
@@ -135,7 +156,7 @@ void gloo_lines_receive(struct gloo_lines *lines, uint32_t from,
                         enum gloo_goal goal) {
     auto &buffer = lines->peers[from].from[goal];
     if (!buffer)
-        buffer = lines->context->getPair((int)from)->createRecvBuffer(
+        buffer = lines->contexts[from]->getPair((int)from)->createRecvBuffer(
             goal, lines->data, lines->bytes);
     buffer->waitRecv();
 }
@@ -148,7 +169,8 @@ void gloo_lines_cut(struct gloo_lines *lines) noexcept {
 
 void gloo_lines_close(struct gloo_lines *lines) noexcept {
     lines->peers.clear();
-    lines->context.reset();
+    lines->contexts.clear();
+    lines->devices.clear();
     for (int socket : lines->sockets)
         if (socket != -1)
             close(socket);

@@ -19,7 +19,10 @@ static constexpr size_t GLOO_CHUNK = 131072;
 enum gloo_goal { GLOO_INBOX, GLOO_PLACE };
 
 struct gloo_lines {
-    std::shared_ptr<gloo::transport::Context> context;
+    /* By rank. A connection is known by its listening addresses, so each has
+     * its own: Gloo of 2023 has one for each device. */
+    std::vector<std::shared_ptr<gloo::transport::Device>> devices;
+    std::vector<std::shared_ptr<gloo::transport::Context>> contexts;
     std::vector<int> sockets; /* by rank; duplicates, so that a cut is safe */
     struct ends {
         std::unique_ptr<gloo::transport::Buffer> to[2], from[2];
@@ -34,10 +37,9 @@ struct gloo_lines {
     size_t window;
 };
 
-/* Listens, for SECONDS and each peer. */
-void gloo_lines_listen(struct gloo_lines *lines,
-                       gloo::transport::Device *device, uint32_t rank,
-                       uint32_t size, double seconds);
+/* Listens at HOST, for SECONDS and each peer. */
+void gloo_lines_listen(struct gloo_lines *lines, const char *host,
+                       uint32_t rank, uint32_t size, double seconds);
 
 /* Where PEER reaches this rank. */
 std::vector<char> gloo_lines_address(const struct gloo_lines *lines,
