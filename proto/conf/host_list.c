@@ -73,8 +73,8 @@ static bool expand_bracket(struct reading *reading, char *host, size_t used,
     if (!close)
         reading->fault = "a bracket is not closed";
     while (!reading->fault) {
-        uint64_t low, high;
-        int width;
+        uint64_t low = 0, high = 0;
+        int width = 0;
         if (!range(&ranges, &low, &high, &width) ||
             (*ranges != ',' && ranges != close))
             reading->fault = "a bracket holds numbers and ranges such as "

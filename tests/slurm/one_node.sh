@@ -20,6 +20,8 @@ for program in munged slurmctld slurmd srun sinfo; do
     command -v "$program" > /dev/null || skip "$program"
 done
 
+mountpoint -q /sys/fs/cgroup || skip cgroups
+
 mkdir -p "$folder"/state "$folder"/spool
 chmod 755 "$folder"
 host=$(hostname -s)
@@ -49,9 +51,6 @@ JobAcctGatherType=jobacct_gather/none
 NodeName=$host NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 END
-# Some containers have no cgroups at all.
-mountpoint -q /sys/fs/cgroup ||
-    echo "CgroupPlugin=disabled" > "$folder/cgroup.conf"
 
 pids=()
 end() {
