@@ -161,7 +161,7 @@ check: deps-test ## install what tests need, build and run every test
 
 build-tests: all $(TESTS)
 
-unit: $(UNIT_TESTS) ## build and run the tests that need no cluster
+unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)
 
 COUNT ?= 10
