@@ -40,6 +40,7 @@ struct trainer {
     uint64_t unsaid_elements;
     double step_loss;
     int64_t began, evaluating; /* ns */
+    double waited;             /* seconds, before it began */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -220,7 +221,7 @@ static void announce_all(struct trainer *trainer, bool empty) {
 static void add_progress(struct trainer *trainer,
                          const struct mlp_result *result, int64_t input) {
     struct trainer_progress *progress = &trainer->progress;
-    double waited = partner_waited(trainer->partner);
+    double waited = partner_waited(trainer->partner) - trainer->waited;
     uint64_t global_step = partner_global_step(trainer->partner);
     pthread_mutex_lock(&trainer->mutex);
     if (isfinite(result->loss)) {
@@ -364,6 +365,7 @@ static enum status train(struct trainer *trainer, struct failure *why) {
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
     trainer->began = time_now();
+    trainer->waited = partner_waited(trainer->partner);
     while (!status && goes_on(trainer)) {
         trainer->clock++;
         status = take_step(trainer, why);
