@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 enum { WORKERS = 2, PATIENCE = 600 /* seconds, for gigabytes */ };
+enum { LOOKS = 12 /* at a process that has nothing to do */ };
 enum { INPUTS = 64, OUTPUTS = 10, SOME_ROUNDS = 4, MANY_ROUNDS = 500 };
 
 static const double mib = 1 << 20, credit = 64 << 20;
@@ -148,26 +149,43 @@ static void a_ps_grows_by_nothing_over_many_rounds(void **state) {
     assert_true(late <= early + mib);
 }
 
-/* Of one core, while nothing happens. */
-static double busy_share(const struct cluster_process *process) {
-    struct timespec before, after;
+static double busy_seconds(const struct cluster_process *process) {
+    struct timespec busy;
     clockid_t clock;
-    int descriptor = pidfd_open(cluster_run_pid(process), 0);
-    struct pollfd end = {descriptor, POLLIN, 0};
     assert_int_equal(clock_getcpuclockid(cluster_run_pid(process), &clock), 0);
-    assert_int_equal(clock_gettime(clock, &before), 0);
-    assert_int_equal(poll(&end, 1, (int)(1000 * idle_seconds)), 0);
-    assert_int_equal(clock_gettime(clock, &after), 0);
-    close(descriptor);
-    return ((double)(after.tv_sec - before.tv_sec) +
-            1e-9 * (double)(after.tv_nsec - before.tv_nsec)) /
-           idle_seconds;
+    assert_int_equal(clock_gettime(clock, &busy), 0);
+    return (double)busy.tv_sec + 1e-9 * (double)busy.tv_nsec;
 }
 
+/* What the process computes in each of LOOKS equal parts of idle_seconds. */
+static void watch_idle(const struct cluster_process *process,
+                       double spent[static LOOKS]) {
+    int descriptor = pidfd_open(cluster_run_pid(process), 0);
+    struct pollfd end = {descriptor, POLLIN, 0};
+    double before = busy_seconds(process), after;
+    for (unsigned i = 0; i < LOOKS; i++, before = after) {
+        int part_ms = (int)(1000 * idle_seconds / LOOKS);
+        assert_int_equal(poll(&end, 1, part_ms), 0);
+        after = busy_seconds(process);
+        spent[i] = after - before;
+    }
+    close(descriptor);
+}
+
+/* Of one core, while nothing happens, the busiest of all looks left out: a
+ * virtual machine that its host stops for a moment charges that to whoever is
+ * running. What a process does again and again is in every look. */
 static void expect_idle(const struct cluster_process *process,
                         const char *what) {
-    double share = busy_share(process);
-    print_message("%s: %.2f %% of a core\n", what, 100 * share);
+    double spent[LOOKS], sum = 0, most = 0;
+    watch_idle(process, spent);
+    for (unsigned i = 0; i < LOOKS; i++) {
+        sum += spent[i];
+        most = spent[i] > most ? spent[i] : most;
+    }
+    double share = (sum - most) / (idle_seconds * (LOOKS - 1) / LOOKS);
+    print_message("%s: %.2f %% of a core, %.1f ms in the busiest %.2f s\n",
+                  what, 100 * share, 1e3 * most, idle_seconds / LOOKS);
     assert_true(share < idle_share);
 }
 
