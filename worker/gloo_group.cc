@@ -134,9 +134,16 @@ static uint32_t find_lost(struct gloo_group *group) {
     return lost;
 }
 
+/* It came over the wire: any other number than a rank's blames nobody. */
+static uint32_t blamed_by(const struct gloo_group *group,
+                          const gloo_word *word) {
+    return word->blamed < group->size ? word->blamed : GLOO_NOBODY;
+}
+
 static uint32_t told_lost(const struct gloo_group *group) {
     for (const gloo_word &word : group->words)
-        if (has_said(&word) && word.certain)
+        if (has_said(&word) && word.certain &&
+            blamed_by(group, &word) != GLOO_NOBODY)
             return word.blamed;
     return GLOO_NOBODY;
 }
@@ -148,9 +155,10 @@ static uint32_t find_silent(struct gloo_group *group, uint32_t culprit) {
         if (culprit == group->rank || culprit == GLOO_NOBODY ||
             !hear(group, culprit, until))
             break;
-        if (group->words[culprit].blamed == GLOO_NOBODY)
+        uint32_t next = blamed_by(group, &group->words[culprit]);
+        if (next == GLOO_NOBODY)
             break;
-        culprit = group->words[culprit].blamed;
+        culprit = next;
     }
     return culprit;
 }
