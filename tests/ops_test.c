@@ -1,5 +1,8 @@
 #include "worker/ops.h"
 
+#include "tests/fake_device.h"
+#include "tests/near_device.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,17 +22,23 @@ struct fixture {
     struct ops_device *device;
 };
 
+/* The device of a group of tests: NULL is the CPU, another is taken near. */
+static const struct ops *far;
+
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    fixture->ops = ops_cpu();
-    assert_int_equal(ops_cpu_open(&fixture->device, 1, NULL), STATUS_OK);
+    struct failure why;
+    fixture->ops = far ? near_device_ops() : ops_cpu();
+    if (far ? near_device_open(&fixture->device, far, &why)
+            : ops_cpu_open(&fixture->device, 1, &why))
+        fail_msg("%s", why.text);
     *state = fixture;
     return 0;
 }
 
 static int teardown(void **state) {
     struct fixture *fixture = *state;
-    ops_cpu_close(&fixture->device);
+    fixture->ops->close(&fixture->device);
     assert_null(fixture->device);
     free(fixture);
     return 0;
@@ -414,8 +423,9 @@ static void memory_is_aligned_and_zero(void **state) {
     fixture->ops->release(fixture->device, NULL);
 }
 
-int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static int test_every_device(const char *name) {
     const struct CMUnitTest tests[] = {
         TEST(linear_agrees_with_double_precision),
         TEST(input_gradient_agrees_with_double_precision),
@@ -426,9 +436,33 @@ int main(void) {
         TEST(saturated_activations_stay_in_range),
         TEST(the_loss_of_a_batch_is_the_sum_of_its_samples),
         TEST(the_same_call_gives_the_same_bits),
+    };
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+static int test_the_cpu(void) {
+    const struct CMUnitTest tests[] = {
         TEST(one_thread_means_the_calling_one),
         TEST(a_device_without_threads_is_refused),
         TEST(memory_is_aligned_and_zero),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("the CPU alone", tests, NULL, NULL);
+}
+
+/* The GPU of this machine, where it has one. */
+static int test_a_gpu(void) {
+    struct failure why;
+    far = near_device_plugin(&why);
+    if (far)
+        return test_every_device("a GPU");
+    print_message("without a GPU: %s\n", why.text);
+    return 0;
+}
+
+int main(void) {
+    int failed = test_every_device("the CPU") + test_the_cpu();
+    far = fake_device_ops();
+    fake_device_arrange(&(struct fake_device_plan){.devices = 1});
+    failed += test_every_device("a fake GPU");
+    return failed + test_a_gpu();
 }

@@ -497,6 +497,7 @@ static struct fixture *renew(void **state, const struct fake_device_plan *gpu) {
     setup(state);
     struct fixture *fixture = *state;
     fixture->wire->log.quiet = true;
+    fixture->job.data.shuffle = true; /* no two batches are alike */
     fixture->job.device = gpu ? JOB_DEVICE_CUDA : JOB_DEVICE_CPU;
     if (gpu)
         fake_device_arrange(gpu);
