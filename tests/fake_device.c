@@ -12,6 +12,7 @@ static const uint64_t USUAL_MEMORY = 64 << 20;
 enum kind {
     COPY,
     FOLLOW,
+    PRECISION,
     LINEAR,
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
@@ -160,6 +161,9 @@ static void compute(const struct ops_device *device, const struct command *c) {
         memcpy(c->to, c->a, c->bytes);
         return;
     case FOLLOW:
+        return;
+    case PRECISION:
+        cpu->set_precision(device->cpu, (enum job_precision)c->word);
         return;
     case LINEAR:
         cpu->linear(device->cpu, c->a, c->b, c->c, c->to, c->n, c->in, c->out,
@@ -461,6 +465,12 @@ static void follow(struct ops_device *device, enum ops_stream stream,
                            .position = event->position});
 }
 
+static void set_precision(struct ops_device *device,
+                          enum job_precision precision) {
+    give(device, OPS_COMPUTE,
+         &(struct command){.kind = PRECISION, .word = (int)precision});
+}
+
 static void linear(struct ops_device *device, const float *x, const float *w,
                    const float *bias, float *y, uint32_t n, uint32_t in,
                    uint32_t out, enum job_activation activation) {
@@ -585,6 +595,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .follow = follow,
     .await = await,
     .synchronize = synchronize,
+    .set_precision = set_precision,
     .linear = linear,
     .linear_input_gradient = input_gradient,
     .linear_weight_gradient = weight_gradient,

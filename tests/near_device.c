@@ -76,6 +76,11 @@ static void release(struct ops_device *device, void *memory) {
     free(memory);
 }
 
+static void set_precision(struct ops_device *device,
+                          enum job_precision precision) {
+    device->ops->set_precision(device->far, precision);
+}
+
 static void linear(struct ops_device *device, const float *x, const float *w,
                    const float *bias, float *y, uint32_t n, uint32_t in,
                    uint32_t out, enum job_activation activation) {
@@ -169,6 +174,7 @@ const struct ops *near_device_ops(void) {
         .close = close_device,
         .allocate = allocate,
         .release = release,
+        .set_precision = set_precision,
         .linear = linear,
         .linear_input_gradient = input_gradient,
         .linear_weight_gradient = weight_gradient,

@@ -20,6 +20,8 @@
 
 enum { TENSORS = 2, LIMIT_MS = 20000 };
 
+static const struct loss_scaler scaler = {0x1p12, 7, 2, 3};
+
 struct fixture {
     char folder[PATH_MAX];
     struct layout *layout;
@@ -138,7 +140,7 @@ static void what_a_round_leaves_stands_in_the_file(void **state) {
     struct fixture *fixture = *state;
     open_saver(fixture, UINT64_MAX);
     for (uint64_t step = 3; step < 6; step++) {
-        assert_true(saver_begin(fixture->saver, step, step));
+        assert_true(saver_begin(fixture->saver, step, step, &scaler));
         assert_true(saver_busy(fixture->saver));
         hand_over(fixture, step);
         struct saver_result result = await(fixture);
@@ -152,7 +154,7 @@ static void what_a_round_leaves_stands_in_the_file(void **state) {
 static void at_the_limit_of_copies_the_rounds_wait_for_the_disk(void **state) {
     struct fixture *fixture = *state;
     open_saver(fixture, 1);
-    assert_true(saver_begin(fixture->saver, 9, 9));
+    assert_true(saver_begin(fixture->saver, 9, 9, &scaler));
     hand_over(fixture, 9);
     struct saver_result result = await(fixture);
     check_file(fixture, 9, &result);
@@ -166,12 +168,12 @@ static void what_cannot_be_written_is_told_and_holds_nobody_up(void **state) {
     FILE *file = fopen(blocked, "w"); /* a file where the folder would be */
     assert_non_null(file);
     fclose(file);
-    assert_true(saver_begin(fixture->saver, 4, 4));
+    assert_true(saver_begin(fixture->saver, 4, 4, &scaler));
     hand_over(fixture, 4);
     struct saver_result result = await(fixture);
     assert_false(result.written);
     assert_non_null(strstr(result.why.text, "step-000000004"));
-    assert_true(saver_begin(fixture->saver, 5, 5));
+    assert_true(saver_begin(fixture->saver, 5, 5, &scaler));
     hand_over(fixture, 5);
     result = await(fixture);
     check_file(fixture, 5, &result);
@@ -183,7 +185,7 @@ static void half_a_file_is_removed_at_the_end(void **state) {
     bool waited = false;
     const float *tensors[TENSORS] = {fixture->floats, fixture->floats};
     open_saver(fixture, UINT64_MAX);
-    assert_true(saver_begin(fixture->saver, 2, 2));
+    assert_true(saver_begin(fixture->saver, 2, 2, &scaler));
     saver_add(fixture->saver, tensors, &waited);
     saver_close(&fixture->saver);
     checkpoint_folder(fixture->folder, 2, folder, sizeof folder);

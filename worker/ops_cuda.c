@@ -1,0 +1,464 @@
+/* capstan-cuda.so: an NVIDIA GPU as a device. Products are cuBLAS's, in float32
+ * with settings that give the same bits each time; the rest is
+ * cuda_kernels.h's. */
+#include "proto/base/time.h"
+#include "worker/cuda_kernels.h"
+#include "worker/ops.h"
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* CUDA_OLDEST, of the build: the least compute capability that there is code
+ * for, in tenths. */
+enum { OLDEST = CUDA_OLDEST, OLDEST_OF_ALL = 70 };
+
+/* cuBLAS's own advice for Hopper; with a workspace of the caller's its results
+ * do not depend on what other streams do. */
+enum { WORKSPACE = 32 << 20 };
+
+static const int64_t SPIN = 100 * TIME_US;
+
+struct ops_device {
+    int index;
+    char name[300]; /* "cuda 1 (NVIDIA H200)" */
+    double timeout; /* seconds */
+    cudaStream_t streams[OPS_STREAMS];
+    cublasHandle_t blas;
+    void *workspace;
+    void *room; /* that kernels add up in */
+    size_t room_bytes;
+    cudaError_t failed; /* the first error, for good */
+    const char *what;   /* ... at */
+};
+
+static enum status check(struct failure *why) {
+    int devices = 0, driver = 0;
+    cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error && (cudaDriverGetVersion(&driver) || !driver))
+        return status_fail(why, STATUS_FAILED,
+                           "no NVIDIA driver on this host (libcuda.so.1)");
+    if (error)
+        return status_fail(why, STATUS_FAILED, "no GPU that CUDA can use: %s",
+                           cudaGetErrorString(error));
+    if (!devices)
+        return status_fail(why, STATUS_FAILED, "no GPU on this host");
+    return STATUS_OK;
+}
+
+static uint32_t count(void) {
+    int devices = 0;
+    return cudaGetDeviceCount(&devices) ? 0 : (uint32_t)devices;
+}
+
+/* Which build has code for compute capability MAJOR.MINOR. */
+static void advise_build(struct device_description *out) {
+    int capability = (int)(out->major * 10 + out->minor);
+    out->usable = capability >= OLDEST;
+    if (out->usable)
+        return;
+    snprintf(out->reason, sizeof out->reason,
+             "its compute capability %u.%u is older than this build, which "
+             "begins at %d.%d: %s",
+             out->major, out->minor, OLDEST / 10, OLDEST % 10,
+             capability >= OLDEST_OF_ALL
+                 ? "take the build made with nvcc 12, which begins at 7.0"
+                 : "no build has code for it; the oldest, made with nvcc 12, "
+                   "begins at 7.0");
+}
+
+static enum status describe(uint32_t index, struct device_description *out,
+                            struct failure *why) {
+    struct cudaDeviceProp properties;
+    size_t available = 0, total = 0;
+    *out = (struct device_description){0};
+    cudaError_t error = cudaGetDeviceProperties(&properties, (int)index);
+    if (!error) {
+        snprintf(out->name, sizeof out->name, "%s", properties.name);
+        out->major = (uint32_t)properties.major;
+        out->minor = (uint32_t)properties.minor;
+        out->total = properties.totalGlobalMem;
+        advise_build(out);
+    }
+    if (!error && out->usable)
+        error = cudaSetDevice((int)index);
+    if (!error && out->usable)
+        error = cudaMemGetInfo(&available, &total);
+    out->free = available;
+    if (!error)
+        return STATUS_OK;
+    return status_fail(why, STATUS_RETRY, "device cuda %u does not answer: %s",
+                       index, cudaGetErrorString(error));
+}
+
+/* Keeps the first error: later ones follow from it. */
+static bool note(struct ops_device *device, cudaError_t error,
+                 const char *what) {
+    if (error && !device->failed) {
+        device->failed = error;
+        device->what = what;
+    }
+    return !error;
+}
+
+static void note_product(struct ops_device *device, cublasStatus_t status) {
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return;
+    cudaError_t error = status == CUBLAS_STATUS_ALLOC_FAILED
+                            ? cudaErrorMemoryAllocation
+                            : cudaGetLastError();
+    note(device, error ? error : cudaErrorUnknown, "a product of matrices");
+}
+
+static enum status tell(const struct ops_device *device, struct failure *why) {
+    if (!device->failed)
+        return STATUS_OK;
+    if (device->failed == cudaErrorMemoryAllocation)
+        return status_fail(why, STATUS_FAILED,
+                           "no memory left on device %s for %s", device->name,
+                           device->what);
+    return status_fail(why, STATUS_RETRY, "device %s is lost, at %s: %s",
+                       device->name, device->what,
+                       cudaGetErrorString(device->failed));
+}
+
+static void close_device(struct ops_device **where) {
+    struct ops_device *device = *where;
+    *where = NULL;
+    if (!device)
+        return;
+    cudaSetDevice(device->index);
+    for (int s = 0; s < OPS_STREAMS; s++)
+        if (device->streams[s])
+            cudaStreamDestroy(device->streams[s]);
+    if (device->blas)
+        cublasDestroy(device->blas);
+    cudaFree(device->workspace);
+    cudaFree(device->room);
+    free(device);
+}
+
+/* No sum of a product is left to chance: no atomics, no TF32, and none in less
+ * than float32. */
+static enum status open_products(struct ops_device *device,
+                                 struct failure *why) {
+    cublasStatus_t status = cublasCreate(&device->blas);
+    if (!status)
+        status = cublasSetStream(device->blas, device->streams[OPS_COMPUTE]);
+    if (!status)
+        status = cublasSetWorkspace(device->blas, device->workspace, WORKSPACE);
+    if (!status)
+        status = cublasSetAtomicsMode(device->blas, CUBLAS_ATOMICS_NOT_ALLOWED);
+    if (!status)
+        status = cublasSetMathMode(
+            device->blas, CUBLAS_DEFAULT_MATH |
+                              CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    return status ? status_fail(why, STATUS_RETRY, "device %s: cuBLAS: %s",
+                                device->name, cublasGetStatusString(status))
+                  : STATUS_OK;
+}
+
+static enum status open_streams(struct ops_device *device,
+                                struct failure *why) {
+    note(device, cudaSetDevice(device->index), "opening it");
+    for (int s = 0; s < OPS_STREAMS; s++)
+        if (!device->failed)
+            note(device,
+                 cudaStreamCreateWithFlags(&device->streams[s],
+                                           cudaStreamNonBlocking),
+                 "opening a stream");
+    if (!device->failed)
+        note(device, cudaMalloc(&device->workspace, WORKSPACE),
+             "the workspace of cuBLAS, 32 MiB");
+    return tell(device, why);
+}
+
+static enum status open_device(struct ops_device **out,
+                               const struct ops_settings *settings,
+                               struct failure *why) {
+    struct device_description about;
+    enum status status = describe(settings->index, &about, why);
+    if (!status && !about.usable)
+        status = status_fail(why, STATUS_CONFIG, "device cuda %u (%s): %s",
+                             settings->index, about.name, about.reason);
+    if (status)
+        return status;
+    struct ops_device *device = calloc(1, sizeof *device);
+    if (!device)
+        return status_fail(why, STATUS_RETRY, "no memory for a device");
+    device->index = (int)settings->index;
+    device->timeout = settings->timeout;
+    snprintf(device->name, sizeof device->name, "cuda %u (%s)", settings->index,
+             about.name);
+    status = open_streams(device, why);
+    if (!status)
+        status = open_products(device, why);
+    if (status)
+        close_device(&device);
+    *out = device;
+    return status;
+}
+
+/* A failed attempt leaves no error behind for later calls. */
+static void *allocate(struct ops_device *device, size_t bytes) {
+    void *memory = NULL;
+    cudaSetDevice(device->index);
+    if (!cudaMalloc(&memory, bytes ? bytes : 1))
+        return memory;
+    cudaGetLastError();
+    return NULL;
+}
+
+static void release(struct ops_device *device, void *memory) {
+    cudaSetDevice(device->index);
+    cudaFree(memory);
+}
+
+static bool pin(struct ops_device *device, void *memory, size_t bytes) {
+    cudaSetDevice(device->index);
+    if (!cudaHostRegister(memory, bytes, cudaHostRegisterPortable))
+        return true;
+    cudaGetLastError();
+    return false;
+}
+
+static void unpin(struct ops_device *device, void *memory) {
+    cudaSetDevice(device->index);
+    if (cudaHostUnregister(memory))
+        cudaGetLastError();
+}
+
+static void upload(struct ops_device *device, enum ops_stream stream, void *to,
+                   const void *from, size_t bytes) {
+    note(device,
+         cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice,
+                         device->streams[stream]),
+         "a copy to it");
+}
+
+static void download(struct ops_device *device, enum ops_stream stream,
+                     void *to, const void *from, size_t bytes) {
+    note(device,
+         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
+                         device->streams[stream]),
+         "a copy from it");
+}
+
+/* An event of ours is CUDA's. */
+static cudaEvent_t event_of(struct ops_event *event) {
+    return (cudaEvent_t)event;
+}
+
+static struct ops_event *event_open(struct ops_device *device) {
+    cudaEvent_t event = NULL;
+    cudaSetDevice(device->index);
+    if (!cudaEventCreateWithFlags(&event, cudaEventDisableTiming))
+        return (struct ops_event *)event;
+    cudaGetLastError();
+    return NULL;
+}
+
+static void event_close(struct ops_device *device, struct ops_event **event) {
+    cudaSetDevice(device->index);
+    cudaEventDestroy(event_of(*event));
+    *event = NULL;
+}
+
+static void record(struct ops_device *device, enum ops_stream stream,
+                   struct ops_event *event) {
+    note(device, cudaEventRecord(event_of(event), device->streams[stream]),
+         "recording an event");
+}
+
+static void follow(struct ops_device *device, enum ops_stream stream,
+                   struct ops_event *event) {
+    note(device,
+         cudaStreamWaitEvent(device->streams[stream], event_of(event), 0),
+         "following an event");
+}
+
+/* A GPU tells by being asked; a wait inside CUDA could not be ended. At first
+ * it is asked without a pause: what is awaited is near. */
+static void pause_after(int64_t start, int64_t now) {
+    static const struct timespec interval = {.tv_nsec = 20000};
+    if (now - start > SPIN)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
+}
+
+/* ASK: cudaSuccess when what is awaited has come. */
+static enum status wait_until(struct ops_device *device,
+                              cudaError_t (*ask)(struct ops_device *device,
+                                                 struct ops_event *event),
+                              struct ops_event *event, struct failure *why) {
+    int64_t start = time_now();
+    int64_t until = start + time_from_seconds(device->timeout);
+    while (!device->failed) {
+        cudaError_t error = ask(device, event);
+        if (!error)
+            return STATUS_OK;
+        int64_t now = time_now();
+        if (error != cudaErrorNotReady)
+            note(device, error, "work under way");
+        else if (now > until)
+            return status_fail(why, STATUS_RETRY,
+                               "device %s has not finished its work for %.0f "
+                               "s (timeouts.step)",
+                               device->name, device->timeout);
+        pause_after(start, now);
+    }
+    return tell(device, why);
+}
+
+static cudaError_t ask_event(struct ops_device *device,
+                             struct ops_event *event) {
+    (void)device;
+    return cudaEventQuery(event_of(event));
+}
+
+static cudaError_t ask_streams(struct ops_device *device,
+                               struct ops_event *event) {
+    cudaError_t error = cudaSuccess;
+    (void)event;
+    for (int s = 0; !error && s < OPS_STREAMS; s++)
+        error = cudaStreamQuery(device->streams[s]);
+    return error;
+}
+
+static enum status await(struct ops_device *device, struct ops_event *event,
+                         struct failure *why) {
+    return wait_until(device, ask_event, event, why);
+}
+
+static enum status synchronize(struct ops_device *device, struct failure *why) {
+    cudaSetDevice(device->index);
+    return wait_until(device, ask_streams, NULL, why);
+}
+
+/* Matrices are row-major here and column-major there, where each is its
+ * transpose: c^T = b^T a^T. LEFT and RIGHT are what cuBLAS takes first and
+ * second, of M and N columns and rows and a common side of K. */
+struct product {
+    cublasOperation_t left_as, right_as;
+    uint32_t m, n, k;
+    const float *left;
+    uint32_t left_row;
+    const float *right;
+    uint32_t right_row;
+    float *c;
+    bool add;
+};
+
+static void multiply(struct ops_device *device, const struct product *p) {
+    const float one = 1, kept = p->add ? 1 : 0;
+    if (device->failed)
+        return;
+    note_product(device,
+                 cublasSgemm(device->blas, p->left_as, p->right_as, (int)p->m,
+                             (int)p->n, (int)p->k, &one, p->left,
+                             (int)p->left_row, p->right, (int)p->right_row,
+                             &kept, p->c, (int)p->m));
+}
+
+static void linear(struct ops_device *device, const float *x, const float *w,
+                   const float *bias, float *y, uint32_t n, uint32_t in,
+                   uint32_t out, enum job_activation activation) {
+    multiply(device, &(struct product){CUBLAS_OP_T, CUBLAS_OP_N, out, n, in, w,
+                                       in, x, in, y, false});
+    note(device,
+         (cudaError_t)cuda_kernels_bias_activation(device->streams[OPS_COMPUTE],
+                                                   bias, y, n, out, activation),
+         "bias and activation");
+}
+
+static void linear_input_gradient(struct ops_device *device, const float *dy,
+                                  const float *w, float *dx, uint32_t n,
+                                  uint32_t in, uint32_t out) {
+    multiply(device, &(struct product){CUBLAS_OP_N, CUBLAS_OP_N, in, n, out, w,
+                                       in, dy, out, dx, false});
+}
+
+static void linear_weight_gradient(struct ops_device *device, const float *dy,
+                                   const float *x, float *dw, uint32_t n,
+                                   uint32_t in, uint32_t out, bool add) {
+    multiply(device, &(struct product){CUBLAS_OP_N, CUBLAS_OP_T, in, out, n, x,
+                                       in, dy, out, dw, add});
+}
+
+/* BYTES for kernels to add up in; grows, which waits for what uses it. */
+static bool make_room(struct ops_device *device, size_t bytes) {
+    if (bytes <= device->room_bytes)
+        return true;
+    cudaFree(device->room);
+    device->room_bytes = 0;
+    if (!note(device, cudaMalloc(&device->room, bytes), "partial sums"))
+        return false;
+    device->room_bytes = bytes;
+    return true;
+}
+
+static void column_sums(struct ops_device *device, const float *dy, float *db,
+                        uint32_t n, uint32_t out, bool add) {
+    if (!make_room(device, cuda_kernels_column_sums_room(n, out)))
+        return;
+    note(device,
+         (cudaError_t)cuda_kernels_column_sums(device->streams[OPS_COMPUTE], dy,
+                                               db, n, out, add, device->room),
+         "column sums");
+}
+
+static void activation_gradient(struct ops_device *device,
+                                enum job_activation activation, const float *y,
+                                float *dy, uint32_t n, uint32_t out) {
+    note(device,
+         (cudaError_t)cuda_kernels_activation_gradient(
+             device->streams[OPS_COMPUTE], activation, y, dy, (size_t)n * out),
+         "the gradient of an activation");
+}
+
+static void loss(struct ops_device *device, enum job_loss kind, const float *z,
+                 const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
+                 float scale, double *sum, uint32_t *correct) {
+    if (!make_room(device, cuda_kernels_loss_room(n)))
+        return;
+    note(device,
+         (cudaError_t)cuda_kernels_loss(device->streams[OPS_COMPUTE], kind, z,
+                                        labels, dz, n, out, scale, NULL,
+                                        device->room, sum, correct),
+         "the loss");
+}
+
+#define TEXT(number) #number
+#define DOTTED(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
+
+__attribute__((visibility("default"))) const struct ops capstan_device = {
+    .abi = DEVICE_ABI,
+    .name = "cuda",
+    .version =
+        "cuBLAS " DOTTED(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH),
+    .check = check,
+    .later = true,
+    .count = count,
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .allocate = allocate,
+    .release = release,
+    .pin = pin,
+    .unpin = unpin,
+    .upload = upload,
+    .download = download,
+    .event_open = event_open,
+    .event_close = event_close,
+    .record = record,
+    .follow = follow,
+    .await = await,
+    .synchronize = synchronize,
+    .linear = linear,
+    .linear_input_gradient = linear_input_gradient,
+    .linear_weight_gradient = linear_weight_gradient,
+    .column_sums = column_sums,
+    .activation_gradient = activation_gradient,
+    .loss = loss,
+};
