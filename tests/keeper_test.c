@@ -11,9 +11,12 @@
 #include "proto/store/checkpoint.h"
 #include "tests/checkpoint_fixture.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { RUN = 5, RANK0 = 6, CHIEF = 7, TOTAL = 100, MOST = 8 };
 #define ASKED ((UINT64_C(1) << 63) + 1)
@@ -148,16 +151,20 @@ static void open_keeper(struct fixture *fixture) {
     keeper_attach(fixture->keeper, &rounds);
 }
 
-/* As the reducer does after a round to be saved. */
-static void hand_over(struct fixture *fixture, uint64_t round) {
+static void save_block(struct fixture *fixture, uint64_t round, uint32_t b) {
     const float *tensors[3] = {fixture->tensors[0], fixture->tensors[1],
                                fixture->tensors[2]};
     struct failure why;
+    assert_int_equal(
+        fixture->calls->save(fixture->calls->context, round, b, tensors, &why),
+        STATUS_OK);
+}
+
+/* As the reducer does after a round to be saved. */
+static void hand_over(struct fixture *fixture, uint64_t round) {
     seen.round = round;
     for (uint32_t b = 0; b < fixture->plan.layout->num_blocks; b++)
-        assert_int_equal(fixture->calls->save(fixture->calls->context, round, b,
-                                              tensors, &why),
-                         STATUS_OK);
+        save_block(fixture, round, b);
 }
 
 static void await_told(struct fixture *fixture, unsigned count) {
@@ -235,35 +242,91 @@ static void an_asked_round_is_the_next_that_has_not_begun(void **state) {
     assert_true(seen.written[2]);
 }
 
-struct waiting {
-    struct fixture *fixture;
-    pthread_mutex_t mutex;
-    bool through;
-};
-
 static void *enter_round(void *argument) {
-    struct waiting *waiting = argument;
-    const struct reducer_keeper *calls = waiting->fixture->calls;
+    const struct reducer_keeper *calls = argument;
     calls->pause(calls->context, 21);
-    pthread_mutex_lock(&waiting->mutex);
-    waiting->through = true;
-    pthread_mutex_unlock(&waiting->mutex);
     return NULL;
+}
+
+/* Round 22 is about to be entered on THREAD, and still is in a while. */
+static void expect_held_back(struct fixture *fixture, pthread_t *thread) {
+    struct timespec until;
+    assert_int_equal(
+        pthread_create(thread, NULL, enter_round, (void *)fixture->calls), 0);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50 * TIME_MS;
+    until.tv_sec += until.tv_nsec / TIME_S;
+    until.tv_nsec %= TIME_S;
+    assert_int_equal(pthread_timedjoin_np(*thread, NULL, &until), ETIMEDOUT);
+}
+
+/* Within the deadline. */
+static void expect_through(pthread_t thread) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LIMIT / TIME_S;
+    assert_int_equal(pthread_timedjoin_np(thread, NULL, &until), 0);
 }
 
 static void until_it_is_told_the_next_round_waits(void **state) {
     struct fixture *fixture = *state;
-    struct waiting waiting = {fixture, PTHREAD_MUTEX_INITIALIZER, false};
     pthread_t thread;
     open_keeper(fixture);
     ask(fixture);
-    pthread_create(&thread, NULL, enter_round, &waiting);
-    pthread_mutex_lock(&waiting.mutex);
-    assert_false(waiting.through);
-    pthread_mutex_unlock(&waiting.mutex);
+    expect_held_back(fixture, &thread);
     obey_cut(fixture, ASKED, 22, true);
-    pthread_join(thread, NULL);
-    assert_true(waiting.through);
+    expect_through(thread);
+}
+
+static void a_round_that_waits_ends_with_the_run(void **state) {
+    struct fixture *fixture = *state;
+    pthread_t thread;
+    open_keeper(fixture);
+    ask(fixture);
+    expect_held_back(fixture, &thread);
+    keeper_cancel(fixture->keeper);
+    expect_through(thread);
+}
+
+/* The file of round 30 lacks its last blocks when round 31 is due. */
+static void what_is_due_while_another_is_written_is_left_out_and_told(
+    void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    save_block(fixture, 30, 0);
+    hand_over(fixture, 31);
+    await_told(fixture, 1);
+    assert_int_equal(seen.id[0], 31);
+    assert_true(seen.failed[0]);
+}
+
+static void keep_newer(struct fixture *fixture) {
+    uint64_t newer = 40;
+    Capstan__Keep keep = CAPSTAN__KEEP__INIT;
+    Capstan__Control order = CAPSTAN__CONTROL__INIT;
+    keep.steps = &newer;
+    keep.n_steps = 1;
+    order.body_case = CAPSTAN__CONTROL__BODY_KEEP;
+    order.keep = &keep;
+    keeper_obey(fixture->keeper, &order);
+}
+
+/* In its own folder; in the one that the chief sees that is the chief's. */
+static void what_the_chief_does_not_keep_is_removed(void **state) {
+    struct fixture *fixture = *state;
+    char folder[PATH_MAX], path[PATH_MAX];
+    checkpoint_fixture_write(fixture->folder, 20, 1);
+    checkpoint_folder(fixture->folder, 20, folder, sizeof folder);
+    checkpoint_mark(fixture->folder, RUN, path, sizeof path);
+    fclose(fopen(path, "w"));
+    open_keeper(fixture);
+    keep_newer(fixture);
+    assert_int_equal(access(folder, F_OK), 0);
+    keeper_close(&fixture->keeper);
+    unlink(path);
+    open_keeper(fixture);
+    keep_newer(fixture);
+    assert_int_equal(access(folder, F_OK), -1);
 }
 
 /* The chief says so by the planned round's id. */
@@ -360,6 +423,13 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             an_asked_round_is_the_next_that_has_not_begun, enter, leave),
         cmocka_unit_test_setup_teardown(until_it_is_told_the_next_round_waits,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(a_round_that_waits_ends_with_the_run,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(
+            what_is_due_while_another_is_written_is_left_out_and_told, enter,
+            leave),
+        cmocka_unit_test_setup_teardown(what_the_chief_does_not_keep_is_removed,
                                         enter, leave),
         cmocka_unit_test_setup_teardown(
             an_asked_round_that_stands_in_the_plan_only_goes_on, enter, leave),
