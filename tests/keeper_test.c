@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "chief/transfer.h"
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "tests/checkpoint_fixture.h"
@@ -83,6 +84,9 @@ struct fixture {
     char inside[32]; /* another name each time: closing takes a moment */
     const struct reducer_keeper *calls;
     float *tensors[3];
+    uint64_t due; /* round that save_due hands over */
+    bool sets;    /* what transfer does, and how that ended */
+    enum status moved;
 };
 
 /* The model of checkpoint_fixture: two state slots, as Adam has. */
@@ -128,10 +132,9 @@ static int leave(void **state) {
     return 0;
 }
 
-static void open_keeper(struct fixture *fixture) {
+static void open_unattached(struct fixture *fixture) {
     snprintf(fixture->inside, sizeof fixture->inside, "keeper-%u",
              fixture->opened++);
-    const struct keeper_rounds rounds = {NULL, round_of, save, save_now};
     struct failure why;
     struct keeper_settings settings = {
         .zmq = fixture->zmq,
@@ -148,7 +151,16 @@ static void open_keeper(struct fixture *fixture) {
     };
     assert_int_equal(keeper_open(&fixture->keeper, &settings, &why), STATUS_OK);
     fixture->calls = keeper_calls(fixture->keeper);
+}
+
+static void attach(struct fixture *fixture) {
+    const struct keeper_rounds rounds = {NULL, round_of, save, save_now};
     keeper_attach(fixture->keeper, &rounds);
+}
+
+static void open_keeper(struct fixture *fixture) {
+    open_unattached(fixture);
+    attach(fixture);
 }
 
 static void save_block(struct fixture *fixture, uint64_t round, uint32_t b) {
@@ -242,17 +254,59 @@ static void an_asked_round_is_the_next_that_has_not_begun(void **state) {
     assert_true(seen.written[2]);
 }
 
+static void what_is_under_way_is_the_highest_there_may_be(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    fixture->calls->pause(fixture->calls->context, 21);
+    ask(fixture);
+    assert_int_equal(seen.number[0], 22);
+    obey_cut(fixture, ASKED, 23, true);
+    fixture->calls->pause(fixture->calls->context, TOTAL);
+    ask(fixture); /* no round follows */
+    assert_int_equal(seen.number[1], TOTAL);
+}
+
+static void a_planned_round_before_the_asked_one_has_its_own_id(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    ask(fixture);
+    obey_cut(fixture, ASKED, 22, true);
+    hand_over(fixture, 21);
+    await_told(fixture, 2);
+    assert_int_equal(seen.id[1], 21);
+    assert_true(seen.written[1]);
+}
+
+static void a_round_that_is_only_read_is_not_saved(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    ask(fixture);
+    obey_cut(fixture, ASKED, 22, false);
+    assert_int_equal(seen.save_round, 0);
+}
+
+static void without_a_directory_nothing_is_saved(void **state) {
+    struct fixture *fixture = *state;
+    fixture->plan.checkpoint_dir = NULL;
+    open_keeper(fixture);
+    assert_true(seen.shares);
+    hand_over(fixture, 30);
+    zmq_pollitem_t items[KEEPER_POLL_ITEMS];
+    keeper_poll_items(fixture->keeper, items);
+    assert_int_equal(zmq_poll(items, KEEPER_POLL_ITEMS, 50), 0);
+}
+
 static void *enter_round(void *argument) {
-    const struct reducer_keeper *calls = argument;
-    calls->pause(calls->context, 21);
+    const struct fixture *fixture = argument;
+    fixture->calls->pause(fixture->calls->context, 21);
     return NULL;
 }
 
-/* Round 22 is about to be entered on THREAD, and still is in a while. */
-static void expect_held_back(struct fixture *fixture, pthread_t *thread) {
+/* WORK on THREAD does not come back in a while. */
+static void expect_held_back(struct fixture *fixture, pthread_t *thread,
+                             void *(*work)(void *)) {
     struct timespec until;
-    assert_int_equal(
-        pthread_create(thread, NULL, enter_round, (void *)fixture->calls), 0);
+    assert_int_equal(pthread_create(thread, NULL, work, fixture), 0);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 50 * TIME_MS;
     until.tv_sec += until.tv_nsec / TIME_S;
@@ -273,7 +327,7 @@ static void until_it_is_told_the_next_round_waits(void **state) {
     pthread_t thread;
     open_keeper(fixture);
     ask(fixture);
-    expect_held_back(fixture, &thread);
+    expect_held_back(fixture, &thread, enter_round);
     obey_cut(fixture, ASKED, 22, true);
     expect_through(thread);
 }
@@ -283,7 +337,7 @@ static void a_round_that_waits_ends_with_the_run(void **state) {
     pthread_t thread;
     open_keeper(fixture);
     ask(fixture);
-    expect_held_back(fixture, &thread);
+    expect_held_back(fixture, &thread, enter_round);
     keeper_cancel(fixture->keeper);
     expect_through(thread);
 }
@@ -298,6 +352,97 @@ static void what_is_due_while_another_is_written_is_left_out_and_told(
     await_told(fixture, 1);
     assert_int_equal(seen.id[0], 31);
     assert_true(seen.failed[0]);
+}
+
+static void *save_due(void *argument) {
+    struct fixture *fixture = argument;
+    save_block(fixture, fixture->due, 0);
+    return NULL;
+}
+
+/* The run's last, and one that was asked for: they wait for the disk. */
+static void some_are_never_left_out(void **state) {
+    struct fixture *fixture = *state;
+    for (int asked = 0; asked < 2; asked++) {
+        pthread_t thread;
+        open_keeper(fixture);
+        save_block(fixture, 30, 0);
+        fixture->due = asked ? 31 : TOTAL;
+        if (asked)
+            obey_cut(fixture, ASKED, 31, true);
+        expect_held_back(fixture, &thread, save_due);
+        keeper_cancel(fixture->keeper);
+        expect_through(thread);
+        keeper_close(&fixture->keeper);
+    }
+}
+
+/* On the chief's side: a parameter of snapshot ASKED is read, or set. */
+static void *transfer(void *argument) {
+    static uint32_t ps_of_block[64];
+    static float floats[1 << 20];
+    struct fixture *fixture = argument;
+    struct transfer_place place = {.incarnation = RANK0};
+    struct transfer_settings settings = {
+        .zmq = fixture->zmq,
+        .run = RUN,
+        .incarnation = CHIEF,
+        .layout = fixture->plan.layout,
+        .ps_of_block = ps_of_block,
+        .ps = &place,
+        .num_ps = 1,
+        .inside = fixture->inside,
+        .step_timeout = 20,
+        .cancel = -1,
+    };
+    struct transfer *chief;
+    struct failure why;
+    fixture->moved = transfer_open(&chief, &settings, &why);
+    if (!fixture->moved)
+        fixture->moved = fixture->sets
+                             ? transfer_assign(chief, 0, floats, &why)
+                             : transfer_read(chief, 0, ASKED, floats, &why);
+    transfer_close(&chief);
+    return NULL;
+}
+
+static enum status move(struct fixture *fixture, bool sets) {
+    pthread_t thread;
+    fixture->sets = sets;
+    assert_int_equal(pthread_create(&thread, NULL, transfer, fixture), 0);
+    while (pthread_tryjoin_np(thread, NULL)) {
+        zmq_pollitem_t items[KEEPER_POLL_ITEMS];
+        keeper_poll_items(fixture->keeper, items);
+        zmq_poll(items, KEEPER_POLL_ITEMS, 20);
+        keeper_step(fixture->keeper);
+    }
+    return fixture->moved;
+}
+
+static void weights_are_read_from_the_cut_to_its_end(void **state) {
+    struct fixture *fixture = *state;
+    Capstan__CutEnd end = CAPSTAN__CUT_END__INIT;
+    Capstan__Control order = CAPSTAN__CONTROL__INIT;
+    open_keeper(fixture);
+    assert_int_equal(move(fixture, false), STATUS_FAILED);
+    obey_cut(fixture, ASKED, 0, false);
+    assert_int_equal(move(fixture, false), STATUS_OK);
+    end.id = ASKED;
+    order.body_case = CAPSTAN__CONTROL__BODY_CUT_END;
+    order.cut_end = &end;
+    keeper_obey(fixture->keeper, &order);
+    assert_int_equal(move(fixture, false), STATUS_FAILED);
+}
+
+static void weights_are_set_and_nothing_is_cut_before_the_rounds(void **state) {
+    struct fixture *fixture = *state;
+    open_unattached(fixture);
+    ask(fixture);
+    obey_cut(fixture, ASKED, 0, true);
+    assert_int_equal(seen.told, 0);
+    assert_int_equal(move(fixture, true), STATUS_OK);
+    attach(fixture);
+    assert_int_equal(move(fixture, true), STATUS_FAILED);
 }
 
 static void keep_newer(struct fixture *fixture) {
@@ -426,6 +571,19 @@ int main(void) {
                                         enter, leave),
         cmocka_unit_test_setup_teardown(a_round_that_waits_ends_with_the_run,
                                         enter, leave),
+        cmocka_unit_test_setup_teardown(
+            what_is_under_way_is_the_highest_there_may_be, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            a_planned_round_before_the_asked_one_has_its_own_id, enter, leave),
+        cmocka_unit_test_setup_teardown(a_round_that_is_only_read_is_not_saved,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(without_a_directory_nothing_is_saved,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(some_are_never_left_out, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            weights_are_read_from_the_cut_to_its_end, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            weights_are_set_and_nothing_is_cut_before_the_rounds, enter, leave),
         cmocka_unit_test_setup_teardown(
             what_is_due_while_another_is_written_is_left_out_and_told, enter,
             leave),
