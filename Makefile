@@ -52,7 +52,7 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help gpu-kernels generated deps deps-test deps-lint plugins no-nccl build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -112,6 +112,22 @@ NVCC_FLAGS := -std=c++17 -O3 -I. -fmad=false -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Werror
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
 plugins: $(CUDA_OBJECTS)
+endif
+
+# The device itself. cuBLAS it opens when there is a GPU.
+ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
+plugins: $(BUILD)/capstan-cuda.so
+CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/worker/%.o,ops_cuda ops_cuda_blas)
+$(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
+    -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
+$(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
+	    -o $@ $^ $(CUDA_LINK) -lcudart
+else
+plugins: no-cuda
+no-cuda:
+	@echo "cuda $(BUILD)/capstan-cuda.so is left out: $(if $(CUDA),there is no $(CUDA)/include/cublas_v2.h,there is no nvcc)"
 endif
 
 $(BUILD)/cuda/%.o: %.cu
