@@ -222,6 +222,8 @@ static void what_is_not_of_the_plan_is_refused_and_not_set(void **state) {
     header.blocks = &beyond;
     assert_non_null(strstr(answer_to(fixture, &header, 4), "not in the plan"));
     header.blocks = blocks;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PULL; /* of no snapshot */
+    assert_non_null(strstr(answer_to(fixture, &header, 0), "not held"));
     header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
     assert_non_null(strstr(answer_to(fixture, &header, 4), "business of a ps"));
     for (int i = 0; i < ELEMENTS; i++)
