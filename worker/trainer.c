@@ -5,10 +5,8 @@
 #include "worker/arena.h"
 #include "worker/clipping.h"
 #include "worker/dataset.h"
-#include "worker/evaluation.h"
+#include "worker/engine.h"
 #include "worker/loader.h"
-#include "worker/mlp.h"
-#include "worker/ops.h"
 #include "worker/reports.h"
 #include "worker/sampler.h"
 #include "worker/unscaling.h"
@@ -28,9 +26,7 @@ struct trainer {
 
     /* The training thread's own. */
     struct dataset *train, *test;
-    const struct ops *ops;
-    struct ops_device *device;
-    struct mlp *mlp;
+    struct engine engine;
     struct loader *loader;
     struct layout *layout;
     struct arena arena;
@@ -41,9 +37,9 @@ struct trainer {
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
-    struct loss_scaler scaler; /* of this step */
-    int64_t began, evaluating; /* ns */
-    double waited;             /* seconds, before it began */
+    struct loss_scaler scaler;        /* of this step */
+    int64_t began, evaluating, input; /* ns */
+    double waited;                    /* seconds, before it began */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -80,16 +76,21 @@ static enum status open_model(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
     struct parameter parameters[2 * JOB_MAX_LAYERS];
     uint32_t count = mlp_parameters(&job->model, parameters);
-    uint32_t batch = job->micro_batch > EVALUATION_BATCH ? job->micro_batch
-                                                         : EVALUATION_BATCH;
+    struct device_wish wish = {
+        .kind = job->device,
+        .threads = job->threads,
+        .local_rank = trainer->settings.local_rank,
+        .local_trainers = trainer->settings.local_trainers,
+        .cuda = trainer->settings.cuda,
+        .timeout = job->timeouts.step,
+    };
     enum status status = layout_build(&trainer->layout, parameters, count, why);
-    trainer->ops = ops_cpu();
     if (!status)
-        status = ops_cpu_open(&trainer->device, job->threads, why);
-    if (!status)
-        status = mlp_open(&trainer->mlp, &job->model, trainer->ops,
-                          trainer->device, batch, why);
-    return status ? status : arena_open(&trainer->arena, trainer->layout, why);
+        status = arena_open(&trainer->arena, trainer->layout, why);
+    return status
+               ? status
+               : engine_open(&trainer->engine, &wish, job, trainer->layout,
+                             &trainer->arena, true, trainer->settings.log, why);
 }
 
 static struct sampler_options sampling(const struct trainer *trainer) {
@@ -190,7 +191,8 @@ static uint64_t position(const struct trainer *trainer, uint64_t clock) {
 
 static void need(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
-    (void)await_weights(trainer, parameter); /* the loop looks again */
+    if (await_weights(trainer, parameter)) /* else the loop looks again */
+        ferry_bring(&trainer->engine.ferry, parameter);
 }
 
 static bool take_loss(void *context, double loss) {
@@ -203,8 +205,7 @@ static bool take_loss(void *context, double loss) {
 
 /* Small gradients leave with the larger one that follows: a message and two
  * wake-ups cost more than they do, but on a wire that stands idle. */
-static void done(void *context, uint32_t parameter) {
-    struct trainer *trainer = context;
+static void announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unsaid++;
     trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
     if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0 &&
@@ -214,6 +215,18 @@ static void done(void *context, uint32_t parameter) {
                      trainer->clock, CONTRIBUTION_WHOLE);
     trainer->unsaid = 0;
     trainer->unsaid_elements = 0;
+}
+
+/* Does a gradient still have to come from the device? */
+static bool is_remote(const struct trainer *trainer) {
+    return trainer->engine.device.ops->later;
+}
+
+static void done(void *context, uint32_t parameter) {
+    struct trainer *trainer = context;
+    ferry_take(&trainer->engine.ferry, parameter);
+    if (!is_remote(trainer))
+        announce(trainer, parameter);
 }
 
 static void announce_all(struct trainer *trainer, enum contribution what) {
@@ -257,7 +270,7 @@ static void say_scale(const struct trainer *trainer, double before) {
 }
 
 static void add_progress(struct trainer *trainer,
-                         const struct mlp_result *result, int64_t input) {
+                         const struct mlp_result *result) {
     struct trainer_progress *progress = &trainer->progress;
     double waited = partner_waited(trainer->partner) - trainer->waited;
     uint64_t global_step = partner_global_step(trainer->partner);
@@ -270,7 +283,7 @@ static void add_progress(struct trainer *trainer,
     }
     progress->clock = trainer->clock;
     progress->global_step = global_step;
-    progress->input_s += time_to_seconds(input);
+    progress->input_s = time_to_seconds(trainer->input);
     progress->wire_s = waited;
     progress->training_s =
         time_to_seconds(time_now() - trainer->began - trainer->evaluating);
@@ -279,42 +292,82 @@ static void add_progress(struct trainer *trainer,
     pthread_mutex_unlock(&trainer->mutex);
 }
 
-/* The mean of the accumulated micro batches' mean gradients, times the loss
- * scale. EARLY: a parameter is announced once it is complete. */
-static void accumulate(struct trainer *trainer, bool early) {
-    const struct job *job = trainer->settings.job;
-    float loss_scale = job->fp16.enabled ? (float)trainer->scaler.scale : 1.0f;
-    for (uint32_t k = 0; k < job->accumulation && !trainer->forsaken; k++) {
-        bool last = k + 1 == job->accumulation;
-        struct mlp_hooks hooks = {trainer, need, take_loss,
-                                  last && early && !trainer->poisoned ? done
-                                                                      : NULL};
-        struct mlp_result result;
-        int64_t start = time_now();
-        const struct loader_batch *batch = loader_next(trainer->loader);
-        int64_t input = time_now() - start;
-        float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
-        mlp_gradient(trainer->mlp, batch, trainer->arena.weight_of,
-                     trainer->arena.gradient_of, scale * loss_scale, k > 0,
-                     &hooks, &result);
-        if (!trainer->forsaken)
-            add_progress(trainer, &result, input);
-    }
+static bool clips(const struct trainer *trainer) {
+    return trainer->settings.job->gradient_clipping > 0 &&
+           !synchronous(trainer);
 }
 
-/* The step's loss is not finite, and no loss scale would mend it. */
-static enum status leave_out(struct trainer *trainer, struct failure *why) {
-    if (!trainer->settings.job->nan_skip)
-        return status_fail(why, STATUS_FAILED,
-                           "the loss is %g at step %llu: try a smaller rate, "
-                           "or gradient_clipping, or \"on_nan\": \"skip\"",
-                           fabs(trainer->step_loss),
-                           (unsigned long long)trainer->clock);
-    log_warning(trainer->settings.log,
-                "step %llu is skipped: its loss is not finite",
-                (unsigned long long)trainer->clock);
-    announce_all(trainer, CONTRIBUTION_EMPTY);
-    return STATUS_OK;
+/* Does a gradient leave as soon as it is complete? */
+static bool leaves_early(const struct trainer *trainer) {
+    return !clips(trainer) && !checks_overflow(trainer);
+}
+
+/* The next batch of the loader sets out; the view of the one before ends. */
+static enum status feed(struct trainer *trainer, struct failure *why) {
+    struct intake *intake = &trainer->engine.intake;
+    int64_t start = time_now();
+    enum status status = intake_await(intake, why);
+    if (!status)
+        intake_put(intake, loader_next(trainer->loader));
+    trainer->input += time_now() - start;
+    return status;
+}
+
+/* By this the loss of BATCH is multiplied: the step's gradient is the mean of
+ * the accumulated micro batches' mean gradients, times the loss scale. */
+static float scale_of(const struct trainer *trainer,
+                      const struct loader_batch *batch) {
+    const struct job *job = trainer->settings.job;
+    float mean = 1.0f / ((float)batch->count * (float)job->accumulation);
+    return job->fp16.enabled ? mean * (float)trainer->scaler.scale : mean;
+}
+
+/* Forward and backward over one micro batch. Where the device goes on by
+ * itself, the next batch sets out meanwhile. */
+static enum status take_batch(struct trainer *trainer, uint32_t k,
+                              struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    struct engine *engine = &trainer->engine;
+    bool remote = is_remote(trainer);
+    bool last = k + 1 == job->accumulation && !trainer->poisoned;
+    struct mlp_hooks hooks = {trainer, need, take_loss,
+                              last && (remote || leaves_early(trainer)) ? done
+                                                                        : NULL};
+    struct mlp_result result;
+    enum status status = STATUS_OK;
+    if (!intake_ready(&engine->intake))
+        status = feed(trainer, why);
+    if (status)
+        return status;
+    const struct loader_batch *batch = intake_take(&engine->intake);
+    mlp_gradient(engine->mlp, batch, engine->ferry.weights,
+                 engine->ferry.gradients, scale_of(trainer, batch), k > 0,
+                 &hooks, &result);
+    intake_done(&engine->intake);
+    if (remote) {
+        status = feed(trainer, why);
+        if (!status)
+            status = mlp_settle(engine->mlp, &result, why);
+        if (!status)
+            (void)take_loss(trainer, result.loss); /* looked at below */
+    }
+    if (!status && !trainer->forsaken)
+        add_progress(trainer, &result);
+    return status;
+}
+
+/* Gradients that come from the device are announced as they are here. */
+static enum status take_gradients(struct trainer *trainer,
+                                  struct failure *why) {
+    enum status status = STATUS_OK;
+    if (!is_remote(trainer))
+        return STATUS_OK;
+    for (uint32_t p = trainer->layout->num_parameters; !status && p-- > 0;) {
+        status = ferry_await(&trainer->engine.ferry, p, why);
+        if (!status && leaves_early(trainer))
+            announce(trainer, p);
+    }
+    return status;
 }
 
 static void skip_overflow(struct trainer *trainer) {
@@ -327,8 +380,29 @@ static void skip_overflow(struct trainer *trainer) {
     announce_all(trainer, CONTRIBUTION_VOID);
 }
 
+/* The step's loss is not finite. With a dynamic scale that is an overflow as
+ * any other, as DeepSpeed has it: the scale falls, to an end if it has to. */
+static enum status leave_out(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    if (job->fp16.enabled && job->fp16.loss_scale == 0) {
+        skip_overflow(trainer);
+        return STATUS_OK;
+    }
+    if (!job->nan_skip)
+        return status_fail(why, STATUS_FAILED,
+                           "the loss is %g at step %llu: try a smaller rate, "
+                           "or gradient_clipping, or \"on_nan\": \"skip\"",
+                           fabs(trainer->step_loss),
+                           (unsigned long long)trainer->clock);
+    log_warning(trainer->settings.log,
+                "step %llu is skipped: its loss is not finite",
+                (unsigned long long)trainer->clock);
+    announce_all(trainer, CONTRIBUTION_EMPTY);
+    return STATUS_OK;
+}
+
 /* Gradients that did not leave while they were computed do now. */
-static void finish_gradients(struct trainer *trainer, bool clips) {
+static void finish_gradients(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     float *const *gradients = trainer->arena.gradient_of;
     if (checks_overflow(trainer) &&
@@ -337,47 +411,55 @@ static void finish_gradients(struct trainer *trainer, bool clips) {
         skip_overflow(trainer);
         return;
     }
-    if (clips)
+    if (clips(trainer))
         clipping_apply(trainer->layout, gradients, job->gradient_clipping,
                        trainer->settings.loops);
     announce_all(trainer, CONTRIBUTION_WHOLE);
 }
 
-/* With a dynamic scale a loss that is not finite is an overflow as any other,
- * as DeepSpeed has it: the scale falls, to an end if it has to. */
-static enum status take_step(struct trainer *trainer, struct failure *why) {
+/* The step's loss scale; there may be none any more. */
+static enum status begin_step(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
-    bool clips = job->gradient_clipping > 0 && !synchronous(trainer);
-    bool early = !clips && !checks_overflow(trainer);
     double before = trainer->scaler.scale;
+    trainer->poisoned = false;
+    trainer->step_loss = 0;
+    ferry_renew(&trainer->engine.ferry);
     if (!read_scale(trainer))
         return STATUS_OK;
     say_scale(trainer, before);
-    if (job->fp16.enabled && trainer->scaler.scale == 0)
-        return status_fail(why, STATUS_FAILED,
-                           "gradients overflow at the least loss scale "
-                           "(fp16.min_loss_scale, %g) before step %llu: "
-                           "bf16.enabled instead has float32's range, a "
-                           "smaller rate may do too",
-                           job->fp16.min_loss_scale,
-                           (unsigned long long)trainer->clock);
-    trainer->poisoned = false;
-    trainer->step_loss = 0;
-    accumulate(trainer, early);
-    if (trainer->forsaken || is_cancelled(trainer))
+    if (!job->fp16.enabled || trainer->scaler.scale > 0)
         return STATUS_OK;
-    if (trainer->poisoned && job->fp16.enabled && job->fp16.loss_scale == 0)
-        skip_overflow(trainer);
-    else if (trainer->poisoned)
+    return status_fail(why, STATUS_FAILED,
+                       "gradients overflow at the least loss scale "
+                       "(fp16.min_loss_scale, %g) before step %llu: "
+                       "bf16.enabled instead has float32's range, a smaller "
+                       "rate may do too",
+                       job->fp16.min_loss_scale,
+                       (unsigned long long)trainer->clock);
+}
+
+static enum status take_step(struct trainer *trainer, struct failure *why) {
+    enum status status = begin_step(trainer, why);
+    for (uint32_t k = 0; !status && k < trainer->settings.job->accumulation;
+         k++) {
+        if (trainer->forsaken)
+            return STATUS_OK;
+        status = take_batch(trainer, k, why);
+    }
+    if (status || trainer->forsaken || is_cancelled(trainer))
+        return status;
+    if (trainer->poisoned)
         return leave_out(trainer, why);
-    else if (!early)
-        finish_gradients(trainer, clips);
-    return STATUS_OK;
+    status = take_gradients(trainer, why);
+    if (!status && !leaves_early(trainer))
+        finish_gradients(trainer);
+    return status;
 }
 
 /* A part of the test set, on the weights as they stand. */
-static void evaluate(struct trainer *trainer,
-                     const struct trainer_order *order) {
+static enum status evaluate(struct trainer *trainer,
+                            const struct trainer_order *order,
+                            struct failure *why) {
     struct trainer_report result = {.event = TRAINER_EVALUATED,
                                     .id = order->id,
                                     .step = order->step,
@@ -387,38 +469,44 @@ static void evaluate(struct trainer *trainer,
     uint64_t end = total * (order->part + 1) / order->parts;
     int64_t start = time_now();
     struct evaluation part = {0};
-    struct failure why;
-    if (trainer->test &&
-        evaluation_run(&part, trainer->mlp, trainer->test, first, end,
-                       trainer->arena.weight_of, &why))
-        log_warning(trainer->settings.log, "%s", why.text);
+    enum status status = STATUS_OK;
+    if (trainer->test)
+        status = engine_evaluate(&trainer->engine, trainer->test, first, end,
+                                 &part, why);
+    if (status)
+        return status;
     result.loss_sum = part.loss_sum;
     result.correct = part.correct;
     result.count = part.count;
     trainer_progress(trainer, &result.progress);
     reports_put(&trainer->reports, &result);
     trainer->evaluating += time_now() - start;
+    return STATUS_OK;
 }
 
 /* After a planned round: the weights here are that round's. */
-static void evaluate_own(struct trainer *trainer) {
+static enum status evaluate_own(struct trainer *trainer, struct failure *why) {
     struct trainer_order order = {.step = trainer->clock,
                                   .part = trainer->settings.rank,
                                   .parts = trainer->settings.num_ranks};
-    evaluate(trainer, &order);
+    return evaluate(trainer, &order, why);
 }
 
 /* A snapshot is read over the present weights, which are read again after. */
-static bool evaluate_snapshot(struct trainer *trainer,
-                              const struct trainer_order *order) {
+static enum status evaluate_snapshot(struct trainer *trainer,
+                                     const struct trainer_order *order,
+                                     struct failure *why) {
     if (!wait_all(trainer))
-        return false;
+        return STATUS_OK;
     partner_pull(trainer->partner, trainer->clock, order->id);
     if (!wait_all(trainer))
-        return false;
-    evaluate(trainer, order);
+        return STATUS_OK;
+    enum status status = evaluate(trainer, order, why);
+    if (status)
+        return status;
     partner_pull(trainer->partner, trainer->clock, 0);
-    return wait_all(trainer);
+    wait_all(trainer);
+    return STATUS_OK;
 }
 
 static bool take_order(struct trainer *trainer, struct trainer_order *order) {
@@ -462,10 +550,9 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         if (!status && synchronous(trainer) &&
             rounds_evaluates(&trainer->plan->rounds, trainer->clock) &&
             wait_all(trainer))
-            evaluate_own(trainer);
-        if (!status && take_order(trainer, &order) &&
-            !evaluate_snapshot(trainer, &order))
-            break;
+            status = evaluate_own(trainer, why);
+        if (!status && take_order(trainer, &order))
+            status = evaluate_snapshot(trainer, &order, why);
     }
     if (!status && wait_all(trainer))
         (void)read_scale(trainer);
@@ -473,8 +560,9 @@ static enum status train(struct trainer *trainer, struct failure *why) {
 }
 
 /* Out of the loop: evaluations are still taken part in. */
-static void stay(struct trainer *trainer) {
-    for (;;) {
+static enum status stay(struct trainer *trainer, struct failure *why) {
+    enum status status = STATUS_OK;
+    while (!status) {
         struct trainer_order order;
         pthread_mutex_lock(&trainer->mutex);
         while (!trainer->ordered && !trainer->cancelled)
@@ -482,10 +570,11 @@ static void stay(struct trainer *trainer) {
         bool cancelled = trainer->cancelled;
         pthread_mutex_unlock(&trainer->mutex);
         if (cancelled)
-            return;
+            return STATUS_OK;
         if (take_order(trainer, &order))
-            evaluate_snapshot(trainer, &order);
+            status = evaluate_snapshot(trainer, &order, why);
     }
+    return status;
 }
 
 static enum status prepare(struct trainer *trainer, struct failure *why) {
@@ -495,15 +584,36 @@ static enum status prepare(struct trainer *trainer, struct failure *why) {
     return status ? status : declare(trainer, why);
 }
 
+static enum status open_loader(struct trainer *trainer, struct failure *why) {
+    struct sampler_options options = sampling(trainer);
+    uint32_t depth = trainer->settings.job->data.prefetch_factor;
+    enum status status =
+        loader_open(&trainer->loader, trainer->train, &options,
+                    position(trainer, trainer->from), depth ? depth : 2, why);
+    if (status)
+        return status;
+    size_t bytes;
+    void *memory = loader_memory(trainer->loader, &bytes);
+    device_pin(&trainer->engine.device, memory, bytes);
+    return STATUS_OK;
+}
+
+/* Batches may be on their way to the device. */
+static void close_loader(struct trainer *trainer) {
+    size_t bytes;
+    if (!trainer->loader)
+        return;
+    engine_rest(&trainer->engine);
+    device_unpin(&trainer->engine.device,
+                 loader_memory(trainer->loader, &bytes));
+    loader_close(&trainer->loader);
+}
+
 static enum status run(struct trainer *trainer, struct failure *why) {
     enum status status = prepare(trainer, why);
     if (status || !await_plan(trainer) || !first_weights(trainer))
         return status;
-    struct sampler_options options = sampling(trainer);
-    uint32_t depth = trainer->settings.job->data.prefetch_factor;
-    status =
-        loader_open(&trainer->loader, trainer->train, &options,
-                    position(trainer, trainer->from), depth ? depth : 2, why);
+    status = open_loader(trainer, why);
     if (!status)
         status = train(trainer, why);
     if (status)
@@ -512,8 +622,7 @@ static enum status run(struct trainer *trainer, struct failure *why) {
                                   .clock = trainer->clock};
     if (!trainer->forsaken)
         reports_put(&trainer->reports, &left);
-    stay(trainer);
-    return STATUS_OK;
+    return stay(trainer, why);
 }
 
 static void *run_thread(void *argument) {
@@ -563,9 +672,8 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_unlock(&trainer->mutex);
     reports_cancel(&trainer->reports);
     pthread_join(trainer->thread, NULL);
-    loader_close(&trainer->loader);
-    mlp_close(&trainer->mlp);
-    ops_cpu_close(&trainer->device);
+    close_loader(trainer);
+    engine_close(&trainer->engine);
     dataset_free(&trainer->train);
     dataset_free(&trainer->test);
     layout_free(&trainer->layout);
