@@ -46,7 +46,8 @@ struct answers {
     struct pool *pool;
     struct gathered last;
     struct outbox *outboxes; /* a rank each */
-    uint64_t step;
+    uint64_t step, skipped;
+    double loss_scale;
     unsigned char header[MESSAGE_MAX_HEADER];
 };
 
@@ -92,6 +93,11 @@ void answers_meet(struct answers *answers, uint32_t rank, uint32_t peer) {
 
 void answers_step(struct answers *answers, uint64_t step) {
     answers->step = step;
+}
+
+void answers_scaler(struct answers *answers, double scale, uint64_t skipped) {
+    answers->loss_scale = scale;
+    answers->skipped = skipped;
 }
 
 void answers_send(struct answers *answers, uint32_t peer,
@@ -196,6 +202,8 @@ static void flush(struct answers *answers, uint32_t rank) {
         header.n_blocks = outbox->count;
         header.blocks = outbox->blocks;
         header.step = answers->step;
+        header.loss_scale = answers->loss_scale;
+        header.skipped = answers->skipped;
         header.encoding = encoding_name(answers->settings.wire);
         answers_send(answers, outbox->peer, &header, &payload);
     }

@@ -307,6 +307,9 @@ void snapshot_add(struct snapshot *snapshot, uint32_t b, uint64_t version) {
     pthread_mutex_lock(&all->mutex);
     if (!block->added) {
         copy_row(snapshot, b, version);
+        if (b == 0)
+            snapshot->result.scaler =
+                exchange_scaler(all->exchange, b, version);
         for (unsigned t = 0; t < shard_tensors(all->shard); t++)
             block->tensors[t] = buffer_hold(shard_tensor(all->shard, b, t));
         block->added = true;
