@@ -410,10 +410,10 @@ static enum status run(struct trainer *trainer, struct failure *why) {
     if (status || !await_plan(trainer) || !first_weights(trainer))
         return status;
     struct sampler_options options = sampling(trainer);
-    uint32_t depth = trainer->settings.job->data.prefetch_factor;
-    status =
-        loader_open(&trainer->loader, trainer->train, &options,
-                    position(trainer, trainer->from), depth ? depth : 2, why);
+    const struct job_data *data = &trainer->settings.job->data;
+    struct loader_ahead ahead = {data->num_workers, data->prefetch_factor};
+    status = loader_open(&trainer->loader, trainer->train, &options,
+                         position(trainer, trainer->from), ahead, why);
     if (!status)
         status = train(trainer, why);
     if (status)
