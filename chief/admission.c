@@ -8,10 +8,8 @@
 #include <string.h>
 
 static void answer(struct run *run, uint32_t peer, enum status status,
-                   const char *text, bool stranger) {
-    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+                   const char *text, Capstan__Refusal refusal) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    refusal.stranger = stranger;
     refusal.status = status;
     refusal.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
@@ -21,7 +19,8 @@ static void answer(struct run *run, uint32_t peer, enum status status,
 
 static void refuse(struct run *run, uint32_t peer, enum status status,
                    const char *text) {
-    answer(run, peer, status, text, false);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    answer(run, peer, status, text, refusal);
 }
 
 /* The channel to an earlier holder of the slot goes with what was in it. */
@@ -114,8 +113,10 @@ static void refuse_late(struct run *run, uint32_t peer,
         return;
     }
     snprintf(text, sizeof text, "the chief ended the run: %s", run->text);
-    refuse(run, peer, run_signalled(run->status) ? STATUS_RETRY : run->status,
-           text);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    refusal.ended = true;
+    answer(run, peer, run_signalled(run->status) ? STATUS_RETRY : run->status,
+           text, refusal);
     slot->state = ROSTER_GONE;
     run->refused_at = time_now();
 }
@@ -139,7 +140,10 @@ void admission_join(struct run *run, const struct post_letter *letter,
     if (!control->incarnation)
         return; /* nobody of ours */
     if (is_anothers(run, join)) {
-        answer(run, peer, STATUS_RETRY, "this chief leads another job", true);
+        Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+        refusal.stranger = true;
+        answer(run, peer, STATUS_RETRY, "this chief leads another job",
+               refusal);
         return;
     }
     if (!slot) {

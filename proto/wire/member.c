@@ -354,7 +354,8 @@ enum status member_receive(struct member *member, int64_t now,
         return STATUS_OK;
     const Capstan__Refusal *refusal = (*order)->refusal;
     *order = NULL;
-    return status_fail(why, (enum status)refusal->status, "%s", refusal->text);
+    status_fail(why, (enum status)refusal->status, "%s", refusal->text);
+    return refusal->ended ? status_heard(why) : why->status;
 }
 
 void member_tell(struct member *member, Capstan__Control *body) {
