@@ -2,6 +2,7 @@
 
 #include "chief/views.h"
 #include "proto/base/time.h"
+#include "proto/conf/cluster_size.h"
 #include "proto/math/rule.h"
 
 #include <stdio.h>
@@ -126,12 +127,38 @@ static bool is_anothers(const struct run *run, const Capstan__Join *join) {
     return key[0] && join->key[0] && strcmp(key, join->key);
 }
 
+/* Does JOIN know another cluster than this chief? Writes TEXT. The job's own
+ * word for the workers goes before any list of them. */
+static bool is_of_another_size(const struct run *run, const Capstan__Join *join,
+                               char *text, size_t size) {
+    struct cluster_size own = cluster_size_told(run->cluster);
+    struct cluster_size theirs = {*join->source ? join->source : NULL,
+                                  join->workers, join->ps};
+    char told[96], known[96];
+    if (run->job->workers)
+        own.workers = CLUSTER_NOT_TOLD;
+    if (!cluster_size_differs(&own, &theirs))
+        return false;
+    cluster_size_text(&theirs, told, sizeof told);
+    cluster_size_text(&own, known, sizeof known);
+    snprintf(text, size,
+             "%s %u on host %.64s (pid %u) counts %s, and the chief %s: all "
+             "processes of a run are told of the same cluster. Correct where "
+             "it is wrong (WORLD_SIZE, --num-ps, the lists), and start that "
+             "process again",
+             join->role < CLUSTER_ROLES
+                 ? cluster_role_name((enum cluster_role)join->role)
+                 : "task",
+             join->index, join->host, join->pid, told, known);
+    return true;
+}
+
 void admission_join(struct run *run, const struct post_letter *letter,
                     int64_t now) {
     const Capstan__Control *control = letter->control;
     const Capstan__Join *join = control->join;
     uint32_t peer = letter->peer;
-    char address[300], text[256];
+    char address[300], text[768];
     struct roster_slot *slot =
         join->role < CLUSTER_ROLES
             ? roster_find(&run->roster, (enum cluster_role)join->role,
@@ -144,6 +171,11 @@ void admission_join(struct run *run, const struct post_letter *letter,
         refusal.stranger = true;
         answer(run, peer, STATUS_RETRY, "this chief leads another job",
                refusal);
+        return;
+    }
+    if (is_of_another_size(run, join, text, sizeof text)) {
+        log_warning(run->log, "%s", text);
+        refuse(run, peer, STATUS_CONFIG, text);
         return;
     }
     if (!slot) {

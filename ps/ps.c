@@ -66,6 +66,7 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
+        .size = settings->size,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&ps->member, &member, why);

@@ -56,6 +56,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
+        .size = settings->size,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&worker->member, &member, why);

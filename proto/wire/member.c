@@ -197,6 +197,11 @@ static bool send_join(struct member *member) {
     join.device = (char *)member->settings.device;
     if (member->settings.key)
         join.key = (char *)member->settings.key;
+    if (member->settings.size.source) {
+        join.source = (char *)member->settings.size.source;
+        join.workers = member->settings.size.workers;
+        join.ps = member->settings.size.ps;
+    }
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
