@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+enum { ALIGNMENT = 64, PAGE = 4096 };
+
 struct slot {
     struct loader_batch batch; /* as its viewer sees it */
     float *inputs;             /* [micro_batch, features] */
@@ -23,6 +25,8 @@ struct reader {
 struct loader {
     const struct dataset *dataset;
     struct slot *slots;
+    void *memory; /* of all slots */
+    size_t bytes;
     uint32_t depth; /* of all readers together; 0: no thread */
     uint64_t first;
     struct reader *readers; /* one at least, which then has no thread */
@@ -82,36 +86,52 @@ static void *read_ahead(void *argument) {
     return NULL;
 }
 
-static bool allocate_slot(struct slot *slot, size_t micro_batch,
-                          size_t features) {
-    slot->inputs = calloc(micro_batch * features, sizeof *slot->inputs);
-    slot->labels = calloc(micro_batch, sizeof *slot->labels);
-    slot->batch.inputs = slot->inputs;
-    slot->batch.labels = slot->labels;
-    return slot->inputs && slot->labels;
+/* Slots lie one behind the other, each at a multiple of 64 bytes: its inputs,
+ * then its labels. */
+static void place_slots(struct loader *loader, size_t values, size_t stride) {
+    for (size_t i = 0; i <= loader->depth; i++) {
+        struct slot *slot = &loader->slots[i];
+        slot->inputs = (float *)((char *)loader->memory + i * stride);
+        slot->labels = (uint32_t *)(slot->inputs + values);
+        slot->batch.inputs = slot->inputs;
+        slot->batch.labels = slot->labels;
+    }
 }
 
-static enum status allocate(struct loader *loader, size_t micro_batch,
-                            struct failure *why) {
+static enum status no_memory(const struct loader *loader, size_t micro_batch,
+                             struct failure *why) {
+    return status_fail(why, STATUS_FAILED,
+                       "no memory for %zu batches of %zu samples read ahead; "
+                       "lower data.prefetch_factor or data.num_workers",
+                       (size_t)loader->depth + 1, micro_batch);
+}
+
+static enum status allocate_slots(struct loader *loader, size_t micro_batch,
+                                  struct failure *why) {
     size_t num_slots = (size_t)loader->depth + 1;
-    size_t features = loader->dataset->features;
+    size_t values = micro_batch * loader->dataset->features;
+    size_t stride = values * sizeof(float) + micro_batch * sizeof(uint32_t);
+    stride = (stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    loader->bytes = (num_slots * stride + PAGE - 1) / PAGE * PAGE;
     loader->slots = calloc(num_slots, sizeof *loader->slots);
+    loader->memory = aligned_alloc(PAGE, loader->bytes);
+    if (!loader->slots || !loader->memory)
+        return no_memory(loader, micro_batch, why);
+    place_slots(loader, values, stride);
+    return STATUS_OK;
+}
+
+static enum status allocate_readers(struct loader *loader, size_t micro_batch,
+                                    struct failure *why) {
     loader->readers = calloc(loader->num_readers, sizeof *loader->readers);
-    bool complete = loader->slots && loader->readers;
-    for (size_t i = 0; complete && i < num_slots; i++)
-        complete = allocate_slot(&loader->slots[i], micro_batch, features);
+    bool complete = loader->readers;
     for (uint32_t r = 0; complete && r < loader->num_readers; r++) {
         struct reader *reader = &loader->readers[r];
         reader->loader = loader;
         reader->indices = calloc(micro_batch, sizeof *reader->indices);
         complete = reader->indices;
     }
-    if (complete)
-        return STATUS_OK;
-    return status_fail(why, STATUS_FAILED,
-                       "no memory for %zu batches of %zu samples read ahead; "
-                       "lower data.prefetch_factor or data.num_workers",
-                       num_slots, micro_batch);
+    return complete ? STATUS_OK : no_memory(loader, micro_batch, why);
 }
 
 static enum status start(struct loader *loader, struct failure *why) {
@@ -142,12 +162,9 @@ void loader_close(struct loader **where) {
     if (!loader)
         return;
     stop(loader);
-    for (size_t i = 0; loader->slots && i <= loader->depth; i++) {
-        free(loader->slots[i].inputs);
-        free(loader->slots[i].labels);
-    }
     for (uint32_t r = 0; loader->readers && r < loader->num_readers; r++)
         free(loader->readers[r].indices);
+    free(loader->memory);
     free(loader->slots);
     free(loader->readers);
     sampler_close(&loader->sampler);
@@ -174,13 +191,20 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     pthread_cond_init(&loader->changed, NULL);
     enum status status = sampler_open(&loader->sampler, options, why);
     if (!status)
-        status = allocate(loader, options->micro_batch, why);
+        status = allocate_slots(loader, options->micro_batch, why);
+    if (!status)
+        status = allocate_readers(loader, options->micro_batch, why);
     if (!status)
         status = start(loader, why);
     if (status)
         loader_close(&loader);
     *out = loader;
     return status;
+}
+
+void *loader_memory(const struct loader *loader, size_t *bytes) {
+    *bytes = loader->bytes;
+    return loader->memory;
 }
 
 const struct loader_batch *loader_next(struct loader *loader) {

@@ -4,6 +4,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/conf/cluster_rank.h"
 #include "proto/conf/cluster_size.h"
 #include "proto/math/rule.h"
 
@@ -25,8 +26,9 @@ struct worker_settings {
     struct cluster_size size;  /* as I know it */
     const struct cluster_job *ps; /* to ask for an unknown chief */
     const char *own_job; /* text of a job given here, or NULL: not used */
-    const struct rule_loops *loops; /* NULL: the best of this processor */
-    double join_timeout;            /* seconds */
+    const struct rule_loops *loops;       /* NULL: the best of this processor */
+    struct cluster_neighbours neighbours; /* choose a device */
+    double join_timeout;                  /* seconds */
     bool lanes;     /* shared memory between processes on one host */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
