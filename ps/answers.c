@@ -1,3 +1,9 @@
+/* Each rank has an outbox: blocks that are answers to one request, or receipts
+ * of several, wait there until something does not join them, until they fill a
+ * message, or until they are flushed. A block that can go without a copy (alone
+ * in its message, or shown to a reader on this host) is borrowed. Where all
+ * ranks get the same weights, what was gathered and converted for one is kept
+ * for the next who is due the same blocks of the same version. */
 #include "ps/answers.h"
 
 #include "proto/math/encoding.h"

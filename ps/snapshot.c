@@ -1,3 +1,8 @@
+/* A snapshot holds buffers, not copies: what an update would write in place it
+ * writes elsewhere while somebody holds the block, so a copy is made only of
+ * blocks that change before they are on disk. One thread writes, one snapshot
+ * at a time, of those ordered the oldest first; blocks go as they are added,
+ * and of those the ones first that only the snapshot still holds. */
 #include "ps/snapshot.h"
 
 #include "proto/base/time.h"

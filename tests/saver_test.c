@@ -149,6 +149,8 @@ static void what_a_round_leaves_stands_in_the_file(void **state) {
         assert_false(hand_over(fixture, step));
         struct saver_result result = await(fixture);
         assert_int_equal(result.id, step);
+        assert_true(result.scaler.scale == scaler.scale);
+        assert_int_equal(result.scaler.skipped, scaler.skipped);
         check_file(fixture, step, &result);
     }
 }

@@ -58,17 +58,6 @@ struct client {
     int64_t waited;
 };
 
-static void split_address(struct peer *peer, const char *address) {
-    const char *colon = strrchr(address, ':');
-    size_t size = colon ? (size_t)(colon - address) : 0;
-    if (!colon || size >= sizeof peer->host)
-        return;
-    peer->port = (uint16_t)strtoul(colon + 1, NULL, 10);
-    bool bracket = address[0] == '[';
-    snprintf(peer->host, sizeof peer->host, "%.*s", (int)size - 2 * bracket,
-             address + bracket);
-}
-
 static enum status open_peers(struct client *client, struct failure *why) {
     const struct client_settings *s = &client->settings;
     struct link_settings link = {
@@ -83,7 +72,8 @@ static enum status open_peers(struct client *client, struct failure *why) {
             link_prefer_lane(peer->link, s->run, s->plan->ps[p].incarnation);
         if (!status)
             link_pace(peer->link, s->link_gbits, s->plan->num_ps);
-        split_address(peer, s->plan->ps[p].address);
+        resolve_split(s->plan->ps[p].address, peer->host, sizeof peer->host,
+                      &peer->port);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
         peer->looked_up = -LOOK_UP_EVERY;

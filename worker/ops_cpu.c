@@ -14,15 +14,15 @@
 
 enum { ALIGNMENT = 64 };
 
-_Static_assert(offsetof(struct ops, describe) ==
-                   offsetof(struct device_head, describe),
-               "a table begins as a device_head");
-
 /* Memory that grows with what is rounded into it. */
 struct rounded {
     float *floats;
     size_t room;
 };
+
+_Static_assert(offsetof(struct ops, describe) ==
+                   offsetof(struct device_head, describe),
+               "a table begins as a device_head");
 
 struct ops_device {
     int threads;

@@ -37,8 +37,7 @@ struct trainer {
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
-    bool early;                /* a gradient leaves as soon as it is complete */
-    struct loss_scaler scaler; /* of this step */
+    struct loss_scaler scaler;        /* of this step */
     int64_t began, evaluating, input; /* ns */
     double waited;                    /* seconds, before it began */
 
@@ -293,6 +292,16 @@ static void add_progress(struct trainer *trainer,
     pthread_mutex_unlock(&trainer->mutex);
 }
 
+static bool clips(const struct trainer *trainer) {
+    return trainer->settings.job->gradient_clipping > 0 &&
+           !synchronous(trainer);
+}
+
+/* Does a gradient leave as soon as it is complete? */
+static bool leaves_early(const struct trainer *trainer) {
+    return !clips(trainer) && !checks_overflow(trainer);
+}
+
 /* The next batch of the loader sets out; the view of the one before ends. */
 static enum status feed(struct trainer *trainer, struct failure *why) {
     struct intake *intake = &trainer->engine.intake;
@@ -304,16 +313,26 @@ static enum status feed(struct trainer *trainer, struct failure *why) {
     return status;
 }
 
-/* Forward and backward over one micro batch, the LAST of its step or not. Where
- * the device goes on by itself, the next batch sets out meanwhile. */
-static enum status take_batch(struct trainer *trainer, uint32_t k, bool last,
+/* By this the loss of BATCH is multiplied: the step's gradient is the mean of
+ * the accumulated micro batches' mean gradients, times the loss scale. */
+static float scale_of(const struct trainer *trainer,
+                      const struct loader_batch *batch) {
+    const struct job *job = trainer->settings.job;
+    float mean = 1.0f / ((float)batch->count * (float)job->accumulation);
+    return job->fp16.enabled ? mean * (float)trainer->scaler.scale : mean;
+}
+
+/* Forward and backward over one micro batch. Where the device goes on by
+ * itself, the next batch sets out meanwhile. */
+static enum status take_batch(struct trainer *trainer, uint32_t k,
                               struct failure *why) {
     const struct job *job = trainer->settings.job;
     struct engine *engine = &trainer->engine;
     bool remote = is_remote(trainer);
-    bool sends = last && !trainer->poisoned && (remote || trainer->early);
-    float loss_scale = job->fp16.enabled ? (float)trainer->scaler.scale : 1.0f;
-    struct mlp_hooks hooks = {trainer, need, take_loss, sends ? done : NULL};
+    bool last = k + 1 == job->accumulation && !trainer->poisoned;
+    struct mlp_hooks hooks = {trainer, need, take_loss,
+                              last && (remote || leaves_early(trainer)) ? done
+                                                                        : NULL};
     struct mlp_result result;
     enum status status = STATUS_OK;
     if (!intake_ready(&engine->intake))
@@ -321,10 +340,9 @@ static enum status take_batch(struct trainer *trainer, uint32_t k, bool last,
     if (status)
         return status;
     const struct loader_batch *batch = intake_take(&engine->intake);
-    float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
     mlp_gradient(engine->mlp, batch, engine->ferry.weights,
-                 engine->ferry.gradients, scale * loss_scale, k > 0, &hooks,
-                 &result);
+                 engine->ferry.gradients, scale_of(trainer, batch), k > 0,
+                 &hooks, &result);
     intake_done(&engine->intake);
     if (remote) {
         status = feed(trainer, why);
@@ -338,44 +356,18 @@ static enum status take_batch(struct trainer *trainer, uint32_t k, bool last,
     return status;
 }
 
-/* Gradients that come from the device, as they are here. */
+/* Gradients that come from the device are announced as they are here. */
 static enum status take_gradients(struct trainer *trainer,
                                   struct failure *why) {
     enum status status = STATUS_OK;
-    if (!is_remote(trainer) || trainer->poisoned)
+    if (!is_remote(trainer))
         return STATUS_OK;
     for (uint32_t p = trainer->layout->num_parameters; !status && p-- > 0;) {
         status = ferry_await(&trainer->engine.ferry, p, why);
-        if (!status && trainer->early)
+        if (!status && leaves_early(trainer))
             announce(trainer, p);
     }
     return status;
-}
-
-/* The mean of the accumulated micro batches' mean gradients, times the loss
- * scale. */
-static enum status accumulate(struct trainer *trainer, struct failure *why) {
-    uint32_t count = trainer->settings.job->accumulation;
-    enum status status = STATUS_OK;
-    ferry_renew(&trainer->engine.ferry);
-    for (uint32_t k = 0; !status && k < count && !trainer->forsaken; k++)
-        status = take_batch(trainer, k, k + 1 == count, why);
-    return status;
-}
-
-/* The step's loss is not finite, and no loss scale would mend it. */
-static enum status leave_out(struct trainer *trainer, struct failure *why) {
-    if (!trainer->settings.job->nan_skip)
-        return status_fail(why, STATUS_FAILED,
-                           "the loss is %g at step %llu: try a smaller rate, "
-                           "or gradient_clipping, or \"on_nan\": \"skip\"",
-                           fabs(trainer->step_loss),
-                           (unsigned long long)trainer->clock);
-    log_warning(trainer->settings.log,
-                "step %llu is skipped: its loss is not finite",
-                (unsigned long long)trainer->clock);
-    announce_all(trainer, CONTRIBUTION_EMPTY);
-    return STATUS_OK;
 }
 
 static void skip_overflow(struct trainer *trainer) {
@@ -388,8 +380,29 @@ static void skip_overflow(struct trainer *trainer) {
     announce_all(trainer, CONTRIBUTION_VOID);
 }
 
+/* The step's loss is not finite. With a dynamic scale that is an overflow as
+ * any other, as DeepSpeed has it: the scale falls, to an end if it has to. */
+static enum status leave_out(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    if (job->fp16.enabled && job->fp16.loss_scale == 0) {
+        skip_overflow(trainer);
+        return STATUS_OK;
+    }
+    if (!job->nan_skip)
+        return status_fail(why, STATUS_FAILED,
+                           "the loss is %g at step %llu: try a smaller rate, "
+                           "or gradient_clipping, or \"on_nan\": \"skip\"",
+                           fabs(trainer->step_loss),
+                           (unsigned long long)trainer->clock);
+    log_warning(trainer->settings.log,
+                "step %llu is skipped: its loss is not finite",
+                (unsigned long long)trainer->clock);
+    announce_all(trainer, CONTRIBUTION_EMPTY);
+    return STATUS_OK;
+}
+
 /* Gradients that did not leave while they were computed do now. */
-static void finish_gradients(struct trainer *trainer, bool clips) {
+static void finish_gradients(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     float *const *gradients = trainer->arena.gradient_of;
     if (checks_overflow(trainer) &&
@@ -398,47 +411,49 @@ static void finish_gradients(struct trainer *trainer, bool clips) {
         skip_overflow(trainer);
         return;
     }
-    if (clips)
+    if (clips(trainer))
         clipping_apply(trainer->layout, gradients, job->gradient_clipping,
                        trainer->settings.loops);
     announce_all(trainer, CONTRIBUTION_WHOLE);
 }
 
-/* With a dynamic scale a loss that is not finite is an overflow as any other,
- * as DeepSpeed has it: the scale falls, to an end if it has to. */
-static enum status take_step(struct trainer *trainer, struct failure *why) {
+/* The step's loss scale; there may be none any more. */
+static enum status begin_step(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
-    bool clips = job->gradient_clipping > 0 && !synchronous(trainer);
-    enum status status;
     double before = trainer->scaler.scale;
+    trainer->poisoned = false;
+    trainer->step_loss = 0;
+    ferry_renew(&trainer->engine.ferry);
     if (!read_scale(trainer))
         return STATUS_OK;
     say_scale(trainer, before);
-    if (job->fp16.enabled && trainer->scaler.scale == 0)
-        return status_fail(why, STATUS_FAILED,
-                           "gradients overflow at the least loss scale "
-                           "(fp16.min_loss_scale, %g) before step %llu: "
-                           "bf16.enabled instead has float32's range, a "
-                           "smaller rate may do too",
-                           job->fp16.min_loss_scale,
-                           (unsigned long long)trainer->clock);
-    trainer->poisoned = false;
-    trainer->step_loss = 0;
-    trainer->early = !clips && !checks_overflow(trainer);
-    status = accumulate(trainer, why);
-    if (trainer->forsaken || (!status && is_cancelled(trainer)))
+    if (!job->fp16.enabled || trainer->scaler.scale > 0)
         return STATUS_OK;
-    if (!status)
-        status = take_gradients(trainer, why);
-    if (status)
+    return status_fail(why, STATUS_FAILED,
+                       "gradients overflow at the least loss scale "
+                       "(fp16.min_loss_scale, %g) before step %llu: "
+                       "bf16.enabled instead has float32's range, a smaller "
+                       "rate may do too",
+                       job->fp16.min_loss_scale,
+                       (unsigned long long)trainer->clock);
+}
+
+static enum status take_step(struct trainer *trainer, struct failure *why) {
+    enum status status = begin_step(trainer, why);
+    for (uint32_t k = 0; !status && k < trainer->settings.job->accumulation;
+         k++) {
+        if (trainer->forsaken)
+            return STATUS_OK;
+        status = take_batch(trainer, k, why);
+    }
+    if (status || trainer->forsaken || is_cancelled(trainer))
         return status;
-    if (trainer->poisoned && job->fp16.enabled && job->fp16.loss_scale == 0)
-        skip_overflow(trainer);
-    else if (trainer->poisoned)
+    if (trainer->poisoned)
         return leave_out(trainer, why);
-    else if (!trainer->early)
-        finish_gradients(trainer, clips);
-    return STATUS_OK;
+    status = take_gradients(trainer, why);
+    if (!status && !leaves_early(trainer))
+        finish_gradients(trainer);
+    return status;
 }
 
 /* A part of the test set, on the weights as they stand. */
@@ -571,10 +586,11 @@ static enum status prepare(struct trainer *trainer, struct failure *why) {
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
     struct sampler_options options = sampling(trainer);
-    uint32_t depth = trainer->settings.job->data.prefetch_factor;
+    const struct job_data *data = &trainer->settings.job->data;
+    struct loader_ahead ahead = {data->num_workers, data->prefetch_factor};
     enum status status =
         loader_open(&trainer->loader, trainer->train, &options,
-                    position(trainer, trainer->from), depth ? depth : 2, why);
+                    position(trainer, trainer->from), ahead, why);
     if (status)
         return status;
     size_t bytes;

@@ -20,9 +20,9 @@ enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 /* How gradients and weights travel; sums, masters and files are float32. */
 enum job_wire { JOB_FLOAT32, JOB_BF16 };
-enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 /* What the operands of matrix products are rounded to. */
 enum job_precision { JOB_PRECISE, JOB_HALF_BF16, JOB_HALF_FP16 };
+enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_chief { JOB_CHIEF_UNSET, JOB_CHIEF_TRAIN, JOB_CHIEF_COORDINATE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
 
