@@ -52,7 +52,7 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help gpu-kernels generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -213,6 +213,9 @@ $(BUILD)/gpu/%.o: tests/%.cc
 
 gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
+
+gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
+	@tests/run.sh $(GPU_TESTS) $(BUILD)/tests/ops_test -- $(BUILD)/tests/cluster_device_test
 
 $(BUILD)/on_cpu/%.o: %.cu
 	@mkdir -p $(@D)
