@@ -25,6 +25,10 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
     return status;
 }
 
+static bool gives_up(void *trainer) {
+    return trainer_is_cancelled(trainer);
+}
+
 static enum status open_model(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
     struct parameter parameters[2 * JOB_MAX_LAYERS];
@@ -36,6 +40,8 @@ static enum status open_model(struct trainer *trainer, struct failure *why) {
         .local_trainers = trainer->settings.local_trainers,
         .cuda = trainer->settings.cuda,
         .timeout = job->timeouts.step,
+        .given_up = gives_up,
+        .context = trainer,
     };
     enum status status = layout_build(&trainer->layout, parameters, count, why);
     if (!status)
