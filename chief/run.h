@@ -72,6 +72,7 @@ struct run_cut {
     struct shard_info *files; /* [num_holders] */
     int64_t began;
     double seconds;
+    struct loss_scaler scaler; /* of the weights that were written */
 };
 
 struct run_evaluation {
@@ -116,6 +117,7 @@ struct run {
     uint64_t view;
     bool view_sent; /* to the trainers it newly lists */
 
+    struct claim *claim;  /* on checkpoint.dir, or NULL */
     struct run_cut *cuts; /* [num_cuts] */
     uint32_t num_cuts;
     uint64_t cuts_asked;

@@ -56,6 +56,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
+        .size = settings->size,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&worker->member, &member, why);
@@ -132,6 +133,7 @@ static enum status open_client(struct worker *worker, const Capstan__View *view,
         .credit = whole ? UINT64_MAX : 0, /* a norm needs all blocks */
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
+        .scaler = loss_scaler_resumed(&job->fp16, &worker->plan->scaler),
     };
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
@@ -239,9 +241,11 @@ static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
     worker->stopped = true;
     member_bye(worker->member);
-    if (stop->status)
-        return status_fail(why, (enum status)stop->status,
-                           "the chief ended the run: %s", stop->text);
+    if (stop->status) {
+        status_fail(why, (enum status)stop->status,
+                    "the chief ended the run: %s", stop->text);
+        return status_heard(why);
+    }
     log_info(worker->settings->log, "the run is over: %s", stop->text);
     return STATUS_OK;
 }
@@ -366,6 +370,8 @@ static void fill_beat(struct worker *worker) {
     beat->compute_s = progress.compute_s;
     beat->wire_s = progress.wire_s;
     beat->training_s = progress.training_s;
+    beat->loss_scale = progress.loss_scale;
+    beat->skipped = progress.skipped;
     beat->update_s = times.update_s;
 }
 
@@ -508,8 +514,10 @@ enum status worker_run(const struct worker_settings *settings,
         tell_left(worker, false, 0, why);
         member_bye(worker->member);
     }
-    if (worker->interrupted && (!status || worker->stopped))
-        status = status_fail(why, worker->interrupted, "ended by a signal");
+    if (worker->interrupted && (!status || worker->stopped)) {
+        status_fail(why, worker->interrupted, "ended by a signal");
+        status = status_heard(why);
+    }
     close_all(worker);
     free(worker);
     return status;
