@@ -41,7 +41,8 @@ enum status mlp_check_data(const struct job_model *model,
                            const struct dataset *dataset, const char *name,
                            struct failure *why) MUST_CHECK;
 
-/* Allocates activations for batches up to MAX_BATCH. Borrows OPS, DEVICE. */
+/* Allocates activations for batches up to MAX_BATCH. Borrows OPS, DEVICE, which
+ * takes the model's precision. */
 enum status mlp_open(struct mlp **out, const struct job_model *model,
                      const struct ops *ops, struct ops_device *device,
                      uint32_t max_batch, struct failure *why) MUST_CHECK;

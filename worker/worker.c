@@ -133,6 +133,7 @@ static enum status open_client(struct worker *worker, const Capstan__View *view,
         .credit = whole ? UINT64_MAX : 0, /* a norm needs all blocks */
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
+        .scaler = loss_scaler_resumed(&job->fp16, &worker->plan->scaler),
     };
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
@@ -369,6 +370,8 @@ static void fill_beat(struct worker *worker) {
     beat->compute_s = progress.compute_s;
     beat->wire_s = progress.wire_s;
     beat->training_s = progress.training_s;
+    beat->loss_scale = progress.loss_scale;
+    beat->skipped = progress.skipped;
     beat->update_s = times.update_s;
 }
 
