@@ -194,6 +194,22 @@ static void any_number_of_threads_ends_in_the_same_bits(void **state) {
     }
 }
 
+static void any_number_of_readers_ends_in_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    static const unsigned readers[] = {1, 0, 3};
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+        char job[512], dir[32];
+        snprintf(job, sizeof job,
+                 "{" MODEL ", " SGD ", \"steps\": 40,"
+                 " \"data\": {\"num_workers\": %u}}",
+                 readers[i]);
+        snprintf(dir, sizeof dir, "readers-%u", readers[i]);
+        cluster_run_job(run, job);
+        complete(run, dir, "1");
+        expect_same_bits(run, "readers-1", dir);
+    }
+}
+
 static void every_rule_ends_in_the_same_bits_with_1_and_2_ps(void **state) {
     struct cluster_run *run = *state;
     static const char *const rules[] = {"Adagrad", "RMSprop", "Adam", "AdamW",
@@ -378,6 +394,7 @@ int main(void) {
         TEST(repeated_runs_end_in_the_same_bits),
         TEST(any_number_of_ps_ends_in_the_same_bits),
         TEST(any_number_of_threads_ends_in_the_same_bits),
+        TEST(any_number_of_readers_ends_in_the_same_bits),
         TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps),
         TEST(a_slow_worker_changes_no_bit),
         TEST(every_variant_of_the_loops_ends_in_the_same_bits),
