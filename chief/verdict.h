@@ -12,9 +12,10 @@
 struct verdict_case {
     enum predict_mode mode; /* PREDICT_RING stands for all-reduce */
     unsigned workers, ps;
-    double samples;    /* of a worker's step */
-    double link_gbits; /* 0: as a run has measured it, if it has */
-    double latency;    /* seconds, where a link is known */
+    double samples;      /* of a worker's step */
+    double link_gbits;   /* 0: as a run has measured it, if it has */
+    double worker_gbits; /* between two workers; 0: not known */
+    double latency;      /* seconds, where a link is known */
     bool clip;
 };
 

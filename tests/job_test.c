@@ -164,6 +164,15 @@ static const struct setting {
     {"timeouts.step=1", "timeouts.step=x", "timeouts.step=0"},
     {"timeouts.grace=1", "timeouts.grace=x", "timeouts.grace=0"},
     {"timeouts.stop=1", "timeouts.stop=x", "timeouts.stop=0"},
+    {"compare.ps=[1,2,4]", "compare.ps=all", "compare.ps=[2,2]"},
+    {"compare.workers=2", "compare.workers=[\"2\"]", "compare.workers=[]"},
+    {"compare.steps=300", "compare.steps=x", "compare.steps=0"},
+    {"compare.repeats=3", "compare.repeats=1.5", "compare.repeats=102"},
+    {"compare.limit=60", "compare.limit=x", "compare.limit=0.5"},
+    {"compare.csv=a.csv", "compare.csv=1", "compare.csv="},
+    {"compare.plot=a.svg", "compare.plot=1", "compare.plot=a.pdf"},
+    {"compare.link_gbits=10", "compare.link_gbits=x", "compare.link_gbits=0"},
+    {"compare.latency_us=20", "compare.latency_us=x", "compare.latency_us=-1"},
 };
 
 /* The refusal names the key, what was found and what is allowed. */

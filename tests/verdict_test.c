@@ -116,6 +116,54 @@ static void each_limit_is_named(void **state) {
     expect_limit(of, run(100, 0, 0.001, 0.06, 0.001), "worker link");
 }
 
+static json_t *between(json_t *one, double pair, double all) {
+    json_object_set_new(one, "link_gbits", json_real(pair));
+    json_object_set_new(one, "ps_link_gbits",
+                        all > 0 ? json_real(all) : json_null());
+    return one;
+}
+
+/* 4 MB; the rate between a worker and a ps, and between a ps and all workers at
+ * once. */
+static void the_slower_link_is_named(void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 2, 2);
+    json_t *runs[4];
+    for (int i = 0; i < 4; i++)
+        runs[i] = run(100, 0, 0.001, 0.3, 0.001);
+    of.worker_gbits = 1;
+    expect_limit(of, between(runs[0], 1, 1), "worker link");
+    expect_limit(of, between(runs[1], 0.1, 0.1), "ps link");
+    of.worker_gbits = 0.1;
+    expect_limit(of, between(runs[2], 0.1, 0.19), "worker link");
+    of.ps = 1;
+    expect_limit(of, between(runs[3], 0.1, 0.19), "worker link");
+}
+
+static void the_bound_is_that_of_the_slower_link(void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 4, 1);
+    json_t *runs = json_array();
+    of.worker_gbits = 0.2;
+    json_array_append_new(runs, between(run(100, 0, 0.001, 0.3, 0), 0.2, 0.4));
+    struct verdict verdict = judge(of, runs);
+    near(number(verdict.object, NULL, "worker_link_gbits"), 0.2);
+    near(number(verdict.object, NULL, "ps_link_gbits"), 0.4);
+    near(number(verdict.object, NULL, "bound_examples_per_second"),
+         4 * 32 / (4 * 4e6 / bound_payload(0.4)));
+    json_decref(verdict.object);
+}
+
+/* A rate that was given is every link's. */
+static void a_given_rate_is_of_all_links(void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 2, 2);
+    of.link_gbits = 1;
+    of.worker_gbits = 5;
+    expect_limit(of, between(run(100, 0, 0.001, 0.3, 0.001), 1, 1),
+                 "worker link");
+}
+
 static void nothing_measured_is_no_figure(void **state) {
     (void)state;
     struct verdict verdict = judge(case_of(PREDICT_RING, 2, 0), json_array());
@@ -194,6 +242,9 @@ int main(void) {
         cmocka_unit_test(the_bound_is_that_of_the_links),
         cmocka_unit_test(without_a_link_computing_is_the_bound),
         cmocka_unit_test(each_limit_is_named),
+        cmocka_unit_test(the_slower_link_is_named),
+        cmocka_unit_test(the_bound_is_that_of_the_slower_link),
+        cmocka_unit_test(a_given_rate_is_of_all_links),
         cmocka_unit_test(nothing_measured_is_no_figure),
         cmocka_unit_test(speed_up_is_against_the_fewest_workers),
         cmocka_unit_test(the_crossover_is_the_fewest_ps_that_are_as_fast),
