@@ -219,33 +219,43 @@ static void copy(json_t *to, const json_t *from, const char *key) {
     json_object_set(to, key, value ? value : json_null());
 }
 
-/* Gbit/s that the runs have measured, on an average; 0: none. */
-static double link_of(const struct compared *one) {
-    double sum = 0;
-    size_t i, count = 0;
-    const json_t *run;
-    json_array_foreach(one->runs, i, run) {
-        double gbits = number(run, "link_gbits");
-        if (gbits > 0) {
-            sum += gbits;
-            count++;
-        }
+/* The median of what all runs of the same WORKERS have at KEY that have
+ * measured the same: all-reduce between two of them, the others between one and
+ * a ps, whatever the number of ps. 0: none has. */
+static double measured(const struct comparison *comparison, unsigned workers,
+                       bool ring, const char *key) {
+    json_t *all = json_array();
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compared *one = &comparison->cases[c];
+        if (one->of.workers != workers ||
+            (one->of.mode == PREDICT_RING) != ring)
+            continue;
+        json_array_extend(all, one->runs);
+        if (one->equal)
+            json_array_append(all, one->equal);
     }
-    return count ? sum / (double)count : 0;
+    double median = verdict_median(all, key);
+    json_decref(all);
+    return isfinite(median) ? median : 0;
+}
+
+static void set_rates(const struct comparison *comparison,
+                      struct verdict_case *of) {
+    unsigned workers = of->workers;
+    of->worker_gbits = measured(comparison, workers, true, "link_gbits");
+    of->pair_gbits = measured(comparison, workers, false, "link_gbits");
+    of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
 }
 
 static json_t *whole(struct comparison *comparison, double seconds) {
     const struct options *flags = comparison->options->flags;
     const struct job *job = comparison->options->job;
     unsigned members = comparison->options->members;
-    double between_workers = 0; /* all-reduce stands before the ps */
     struct verdict *verdicts = calloc(comparison->count, sizeof *verdicts);
     json_t *object = json_object(), *cases = json_array();
     for (unsigned c = 0; verdicts && c < comparison->count; c++) {
         struct compared *one = &comparison->cases[c];
-        if (one->of.mode == PREDICT_RING)
-            between_workers = link_of(one);
-        one->of.worker_gbits = between_workers;
+        set_rates(comparison, &one->of);
         verdicts[c] = verdict_of(&one->of, one->runs);
         json_t *described = verdicts[c].object;
         json_object_set_new(described, "error",

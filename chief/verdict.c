@@ -54,6 +54,10 @@ static double median(const json_t *runs, const char *inside, const char *key) {
     return middle(values, collect(runs, inside, key, values));
 }
 
+double verdict_median(const json_t *runs, const char *key) {
+    return median(runs, NULL, key);
+}
+
 static void set_real(json_t *object, const char *key, double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
@@ -100,10 +104,9 @@ struct links {
  * more where the ps's is the slower one; all workers at once pass more where
  * theirs are, and where they pass as many times more as they are, the ps's link
  * has never been full. */
-static struct links links_of(const struct verdict_case *of, const json_t *runs,
-                             double pair) {
+static struct links links_of(const struct verdict_case *of, double pair) {
     struct links links = {pair, pair};
-    double all = or_zero(median(runs, NULL, "ps_link_gbits"));
+    double all = of->all_gbits;
     if (of->mode == PREDICT_RING || of->link_gbits > 0 || !(pair > 0))
         return links;
     if (of->worker_gbits > NOTABLY * pair)
@@ -185,15 +188,21 @@ static json_t *describe(const struct verdict_case *of, size_t runs) {
     return object;
 }
 
+/* Gbit/s between who exchanges; 0: not known. */
+static double rate_of(const struct verdict_case *of, const json_t *runs) {
+    if (of->link_gbits > 0)
+        return of->link_gbits;
+    double known = of->mode == PREDICT_RING ? of->worker_gbits : of->pair_gbits;
+    return known > 0 ? known : or_zero(median(runs, NULL, "link_gbits"));
+}
+
 static void judge(struct verdict *verdict, const struct verdict_case *of,
                   const json_t *runs) {
     json_t *object = verdict->object;
-    double gbits = of->link_gbits > 0
-                       ? of->link_gbits
-                       : or_zero(median(runs, NULL, "link_gbits"));
+    double gbits = rate_of(of, runs);
     struct times times = times_of(runs);
     verdict->linked = gbits > 0;
-    struct links links = links_of(of, runs, gbits);
+    struct links links = links_of(of, gbits);
     verdict->given = measured(of, runs, &times, &links);
     struct predict_step step = predict_step(&verdict->given, of->mode);
     double once = of->samples * of->workers;

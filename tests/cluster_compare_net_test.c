@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,7 @@ static void slower_links_of_workers_are_named(void **state) {
     json_decref(object);
 }
 
+/* Of enough steps that the wait for the first samples is little of all. */
 static void large_batches_are_limited_by_computing(void **state) {
     struct net_hosts *net = *state;
     net_hosts_need(net);
@@ -106,10 +108,55 @@ static void large_batches_are_limited_by_computing(void **state) {
     json_t *object =
         compare(net, "{" MODEL ", \"train_micro_batch_size_per_gpu\": 300,"
                      " \"gradient_accumulation_steps\": 16,"
-                     " \"compare\": {\"steps\": 5, \"repeats\": 1}}");
+                     " \"data\": {\"prefetch_factor\": 32},"
+                     " \"compare\": {\"ps\": 2, \"steps\": 20,"
+                     " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "compute");
-    expect_limit(object, "ps", 1, "compute");
     expect_limit(object, "ps", 2, "compute");
+    json_decref(object);
+}
+
+static void write_bytes(const struct net_hosts *net, const char *name,
+                        const unsigned char *head, size_t head_size,
+                        size_t count) {
+    char path[PATH_MAX];
+    cluster_run_path(net->run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(head, 1, head_size, file), head_size);
+    for (size_t i = 0; i < count; i++)
+        fputc((int)(i & 1), file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* 4000000 images of one pixel: "many" and their labels, as IDX files. */
+static void write_many(const struct net_hosts *net) {
+    enum { MANY = 4000000 };
+#define BIG_ENDIAN_BYTES(n)                                                    \
+    (n) >> 24 & 0xff, (n) >> 16 & 0xff, (n) >> 8 & 0xff, (n)&0xff
+    static const unsigned char images[] = {
+        0, 0, 8, 3, BIG_ENDIAN_BYTES(MANY), 0, 0, 0, 1, 0, 0, 0, 1};
+    static const unsigned char labels[] = {0, 0, 8, 1, BIG_ENDIAN_BYTES(MANY)};
+    write_bytes(net, "many", images, sizeof images, MANY);
+    write_bytes(net, "labels", labels, sizeof labels, MANY);
+}
+
+/* Each batch is an epoch, for which the order of 4000000 samples is drawn; a
+ * quarter of them is computed on, by a model of 4 values. */
+static void slow_input_is_named(void **state) {
+    struct net_hosts *net = *state;
+    net_hosts_need(net);
+    limit_all(net, 0, NET_HOSTS, "1gbit");
+    write_many(net);
+    json_t *object =
+        compare(net, "{\"model\": {\"layers\": [1, 2], \"loss\": \"mse\"},"
+                     " \"data\": {\"train\": [\"many\", \"labels\"],"
+                     " \"test\": null, \"drop_last\": true},"
+                     " \"train_micro_batch_size_per_gpu\": 1000001,"
+                     " \"compare\": {\"ps\": 2, \"steps\": 5,"
+                     " \"repeats\": 1}}");
+    expect_limit(object, "allreduce", 0, "input");
+    expect_limit(object, "ps", 2, "input");
     json_decref(object);
 }
 
@@ -122,6 +169,7 @@ int main(void) {
         TEST(slower_links_of_ps_are_named),
         TEST(slower_links_of_workers_are_named),
         TEST(large_batches_are_limited_by_computing),
+        TEST(slow_input_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ struct fake {
     unsigned count;
     int impossible;  /* the mode that cannot be, or -1 */
     int fails_from;  /* runs from this one on fail, or -1 */
+    double gbits[2]; /* measured by all-reduce, by ps and all its workers */
     int end_at;      /* this run ends the comparison, or -1 */
     enum status end; /* with this */
 };
@@ -55,7 +56,14 @@ static enum status make(void *context, const struct comparison_asked *asked,
         snprintf(outcome->problem, sizeof outcome->problem, "a loss of nan");
         return STATUS_OK;
     }
+    bool ring = asked->of.mode == PREDICT_RING;
     outcome->object = object();
+    if (fake->gbits[0] > 0)
+        json_object_set_new(outcome->object, "link_gbits",
+                            json_real(fake->gbits[!ring]));
+    if (fake->gbits[0] > 0 && !ring)
+        json_object_set_new(outcome->object, "ps_link_gbits",
+                            json_real(fake->gbits[1]));
     return STATUS_OK;
 }
 
@@ -182,6 +190,25 @@ static void a_signal_tells_how_far_it_came(void **state) {
     assert_string_equal(why.text, "ended by signal 15 after 4 of 9 runs");
 }
 
+/* The runs by ps have seen a tenth of what workers pass among themselves. */
+static void what_runs_have_measured_tells_the_slower_link(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->gbits[0] = 1e-3;
+    fake->gbits[1] = 1e-4;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    const json_t *by_ps = case_at(result, 1);
+    assert_string_equal(json_string_value(json_object_get(by_ps, "limit")),
+                        "ps link");
+    assert_true(json_real_value(json_object_get(by_ps, "link_gbits")) == 1e-4);
+    assert_true(json_real_value(json_object_get(by_ps, "worker_link_gbits")) ==
+                1e-3);
+    assert_true(json_real_value(
+                    json_object_get(case_at(result, 0), "link_gbits")) == 1e-3);
+    json_decref(result);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void) {
@@ -193,6 +220,7 @@ int main(void) {
         TEST(what_cannot_be_is_never_run),
         TEST(who_is_gone_ends_it_all),
         TEST(a_signal_tells_how_far_it_came),
+        TEST(what_runs_have_measured_tells_the_slower_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,36 +116,34 @@ static void each_limit_is_named(void **state) {
     expect_limit(of, run(100, 0, 0.001, 0.06, 0.001), "worker link");
 }
 
-static json_t *between(json_t *one, double pair, double all) {
-    json_object_set_new(one, "link_gbits", json_real(pair));
-    json_object_set_new(one, "ps_link_gbits",
-                        all > 0 ? json_real(all) : json_null());
-    return one;
+/* Rates between two workers, a worker and a ps, all workers and a ps. */
+static struct verdict_case linked(struct verdict_case of, double workers,
+                                  double pair, double all) {
+    of.worker_gbits = workers;
+    of.pair_gbits = pair;
+    of.all_gbits = all;
+    return of;
 }
 
-/* 4 MB; the rate between a worker and a ps, and between a ps and all workers at
- * once. */
 static void the_slower_link_is_named(void **state) {
     (void)state;
     struct verdict_case of = case_of(PREDICT_PS, 2, 2);
-    json_t *runs[4];
-    for (int i = 0; i < 4; i++)
+    json_t *runs[5];
+    for (int i = 0; i < 5; i++)
         runs[i] = run(100, 0, 0.001, 0.3, 0.001);
-    of.worker_gbits = 1;
-    expect_limit(of, between(runs[0], 1, 1), "worker link");
-    expect_limit(of, between(runs[1], 0.1, 0.1), "ps link");
-    of.worker_gbits = 0.1;
-    expect_limit(of, between(runs[2], 0.1, 0.19), "worker link");
+    expect_limit(linked(of, 1, 1, 1), runs[0], "worker link");
+    expect_limit(linked(of, 1, 0.1, 0.1), runs[1], "ps link");
+    expect_limit(linked(of, 0.1, 0.1, 0.19), runs[2], "worker link");
     of.ps = 1;
-    expect_limit(of, between(runs[3], 0.1, 0.19), "worker link");
+    expect_limit(linked(of, 0.1, 0.1, 0.19), runs[3], "worker link");
+    expect_limit(linked(of, 0.1, 0.1, 0.1), runs[4], "ps link");
 }
 
 static void the_bound_is_that_of_the_slower_link(void **state) {
     (void)state;
-    struct verdict_case of = case_of(PREDICT_PS, 4, 1);
+    struct verdict_case of = linked(case_of(PREDICT_PS, 4, 1), 0.2, 0.2, 0.4);
     json_t *runs = json_array();
-    of.worker_gbits = 0.2;
-    json_array_append_new(runs, between(run(100, 0, 0.001, 0.3, 0), 0.2, 0.4));
+    json_array_append_new(runs, run(100, 0, 0.001, 0.3, 0));
     struct verdict verdict = judge(of, runs);
     near(number(verdict.object, NULL, "worker_link_gbits"), 0.2);
     near(number(verdict.object, NULL, "ps_link_gbits"), 0.4);
@@ -157,11 +155,9 @@ static void the_bound_is_that_of_the_slower_link(void **state) {
 /* A rate that was given is every link's. */
 static void a_given_rate_is_of_all_links(void **state) {
     (void)state;
-    struct verdict_case of = case_of(PREDICT_PS, 2, 2);
+    struct verdict_case of = linked(case_of(PREDICT_PS, 2, 2), 5, 0.1, 0.1);
     of.link_gbits = 1;
-    of.worker_gbits = 5;
-    expect_limit(of, between(run(100, 0, 0.001, 0.3, 0.001), 1, 1),
-                 "worker link");
+    expect_limit(of, run(100, 0, 0.001, 0.3, 0.001), "worker link");
 }
 
 static void nothing_measured_is_no_figure(void **state) {
