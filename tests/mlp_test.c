@@ -348,6 +348,23 @@ static void weights_are_free_once_a_gradient_is_announced(void **state) {
     close_model(&plain);
 }
 
+/* On the CPU, where it is told at once too. */
+static void what_settles_is_the_result_of_the_last_pass(void **state) {
+    (void)state;
+    struct fixture fixture = {0};
+    struct mlp_result told, settled = {0};
+    open_model(&fixture, &medium);
+    for (uint32_t count = 1; count <= MAX_BATCH; count += 13) {
+        struct loader_batch batch = samples(&fixture, 0, count);
+        mlp_evaluate(fixture.mlp, &batch, fixture.weights, NULL, &told);
+        assert_int_equal(mlp_settle(fixture.mlp, &settled, NULL), STATUS_OK);
+        assert_int_equal(settled.count, count);
+        assert_int_equal(settled.correct, told.correct);
+        assert_true(settled.loss == told.loss);
+    }
+    close_model(&fixture);
+}
+
 static void parameters_are_those_of_torch_linear(void **state) {
     (void)state;
     struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
@@ -470,6 +487,7 @@ int main(void) {
         cmocka_unit_test(accumulated_parts_equal_the_whole_batch),
         cmocka_unit_test(the_same_pass_gives_the_same_bits),
         cmocka_unit_test(weights_are_free_once_a_gradient_is_announced),
+        cmocka_unit_test(what_settles_is_the_result_of_the_last_pass),
         cmocka_unit_test(parameters_are_those_of_torch_linear),
         cmocka_unit_test(data_that_do_not_fit_the_model_are_named),
         cmocka_unit_test(two_hundred_steps_learn_fashion_mnist),

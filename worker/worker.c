@@ -74,6 +74,13 @@ static void close_all(struct worker *worker) {
     caller_close(&worker->caller);
 }
 
+/* Ranks tell whether a chief trains: then those of workers begin at 1. */
+static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
+    const struct worker_settings *settings = worker->settings;
+    return cluster_rank_place(&settings->neighbours,
+                              worker->rank > settings->index, trainers);
+}
+
 static enum status take_job(struct worker *worker,
                             const Capstan__Welcome *welcome,
                             struct failure *why) {
@@ -103,6 +110,7 @@ static enum status take_job(struct worker *worker,
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
                                        .loops = worker->settings->loops};
+    trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     return trainer_open(&worker->trainer, &trainer, why);
 }
 
@@ -165,6 +173,7 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
 
 static enum status open_allreduce(struct worker *worker, struct failure *why) {
     const struct worker_settings *settings = worker->settings;
+    uint32_t trainers;
     struct allreduce_settings allreduce = {
         .zmq = settings->zmq,
         .log = settings->log,
@@ -174,6 +183,7 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .chief = worker->chief,
         .rank = worker->rank,
         .num_ranks = worker->num_ranks,
+        .local_rank = local_rank(worker, &trainers),
         .host = settings->self ? settings->self->host : NULL,
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
