@@ -169,6 +169,30 @@ static void a_killed_worker_ends_all_and_is_named(void **state) {
     }
 }
 
+/* ps 0, which holds nothing in all-reduce, is stopped while the chief waits for
+ * its goodbye; the others are back long before. */
+static void who_is_back_early_waits_for_the_next_run(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_play play;
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
+                         " \"timeouts\": {\"peer\": 20, \"stop\": 20},"
+                         " \"steps_per_print\": 10,"
+                         " \"compare\": {\"steps\": 6000, \"repeats\": 1}}");
+    cluster_play_describe(&play, run, 0, 1, 2);
+    cluster_play_start_all(&play);
+    struct cluster_process *worker =
+        play.tasks[cluster_play_find(&play, "worker", 1)].process;
+    struct cluster_process *ps =
+        play.tasks[cluster_play_find(&play, "ps", 0)].process;
+    cluster_run_await(play.tasks[0].process, "examples/s",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(ps, SIGSTOP);
+    cluster_run_await(worker, "another follows", CLUSTER_RUN_DEADLINE);
+    cluster_play_pass(1.5); /* a join is sent twice a second */
+    cluster_run_signal(ps, SIGCONT);
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, PATIENCE);
+}
+
 static void a_killed_ps_ends_all_and_is_named(void **state) {
     struct cluster_play play;
     unsigned dead = kill_after(&play, *state, "ps", 0, 1);
@@ -261,6 +285,7 @@ int main(void) {
         TEST(without_ps_all_reduce_alone_is_measured),
         TEST(a_local_cluster_compares_as_well),
         TEST(a_killed_worker_ends_all_and_is_named),
+        TEST(who_is_back_early_waits_for_the_next_run),
         TEST(a_killed_ps_ends_all_and_is_named),
         TEST(without_their_chief_members_end),
         TEST(a_signal_to_the_chief_ends_all),
