@@ -48,6 +48,7 @@ struct role {
     struct evaluator_settings evaluator;
     struct bench_client_settings bench;
     char *result; /* the bench's, or NULL */
+    double again; /* the chief leads another run: back within so many seconds */
 };
 
 struct process {
@@ -55,6 +56,9 @@ struct process {
     const struct cluster *cluster;
     struct process_choices choices;
     struct cluster_neighbours neighbours;
+    struct process_lead *lead; /* the run is one of several, or NULL */
+    double back; /* seconds within which the chief leads the next; 0: this run
+                    is the first or the last */
     struct job *job;
     void *zmq;
     int done;
@@ -171,6 +175,8 @@ static void say_who(const struct process *process, const struct role *role) {
 }
 
 static double join_timeout(const struct process *process) {
+    if (process->back > 0)
+        return process->back;
     if (process->options->join_timeout > 0)
         return process->options->join_timeout;
     return process->job && cluster_is_chief(process->cluster)
@@ -219,6 +225,7 @@ static void add_ps(struct process *process) {
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
         .interrupts = role->interrupts,
+        .again = &role->again,
     };
 }
 
@@ -248,22 +255,35 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
         .interrupts = role->interrupts,
+        .again = &role->again,
     };
 }
 
-static bool chief_trains(const struct process *process) {
-    if (process->cluster->role != CLUSTER_CHIEF)
+static bool chief_trains(const struct options *options,
+                         const struct cluster *cluster, const struct job *job) {
+    if (cluster->role != CLUSTER_CHIEF)
         return false; /* worker 0 leads: it trains as a worker */
-    if (process->job->chief == JOB_CHIEF_UNSET)
-        return !process->options->coordinate;
-    return process->job->chief == JOB_CHIEF_TRAIN;
+    if (job->chief == JOB_CHIEF_UNSET)
+        return !options->coordinate;
+    return job->chief == JOB_CHIEF_TRAIN;
 }
 
-static uint32_t count_workers(const struct process *process) {
-    uint32_t listed = process->cluster->jobs[CLUSTER_WORKER].count;
-    if (process->cluster->local)
+static uint32_t count_workers(const struct cluster *cluster,
+                              const struct job *job) {
+    uint32_t listed = cluster->jobs[CLUSTER_WORKER].count;
+    if (cluster->local)
         return 1;
-    return process->job->workers ? process->job->workers : listed;
+    return job->workers ? job->workers : listed;
+}
+
+struct strategy_case process_members(const struct options *options,
+                                     const struct cluster *cluster,
+                                     const struct job *job) {
+    uint32_t trains = chief_trains(options, cluster, job);
+    return (struct strategy_case){.trainers =
+                                      count_workers(cluster, job) + trains,
+                                  .num_ps = cluster->jobs[CLUSTER_PS].count,
+                                  .alone = cluster->local};
 }
 
 static enum status load_job(struct process *process, const struct log *log,
@@ -296,28 +316,43 @@ static const char *own_job(struct process *process) {
     struct failure ignored;
     if (!process->options->job || load_job(process, NULL, &ignored))
         return NULL;
-    return process->job->text;
+    return process->job->compare.on ? NULL : process->job->text;
+}
+
+/* The chief's job: a bench's, that of a run of a series, or the file's. */
+static enum status take_job(struct process *process, const struct role *role,
+                            struct failure *why) {
+    if (process->options->verb == OPTIONS_BENCH)
+        return bench_job(&process->job, process->options, why);
+    if (!process->lead)
+        return load_job(process, &role->log, why);
+    process->job = process->lead->job;
+    process->lead->job = NULL;
+    return STATUS_OK;
 }
 
 static enum status compose_chief(struct process *process, struct failure *why) {
     const struct cluster *cluster = process->cluster;
     struct role *role = add_role(process, "chief", -1, run_chief);
-    say_who(process, role);
-    enum status status = process->options->verb == OPTIONS_BENCH
-                             ? bench_job(&process->job, process->options, why)
-                             : load_job(process, &role->log, why);
+    struct series *series = process->lead ? &process->lead->series : NULL;
+    if (!series || series->first)
+        say_who(process, role);
+    else
+        role->log.quiet = true;
+    enum status status = take_job(process, role, why);
     if (status)
         return status;
-    bool trains = chief_trains(process);
-    uint32_t workers = count_workers(process);
-    uint32_t num_ps = cluster->jobs[CLUSTER_PS].count;
-    struct strategy_case given = {workers + trains, num_ps, cluster->local};
+    const struct job *job = process->job;
+    struct strategy_case given =
+        process_members(process->options, cluster, job);
+    uint32_t num_ps = given.num_ps;
     struct strategy strategy;
-    status = strategy_choose(&strategy, process->job, &given, &role->log, why);
+    status = strategy_choose(&strategy, job, &given, &role->log, why);
     if (!status)
-        status = job_solve_batch(process->job, workers + trains, why);
+        status = job_solve_batch(process->job, given.trainers, why);
     if (status)
         return status;
+    bool trains = chief_trains(process->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
     bool alone = !num_ps && !strategy.allreduce; /* it keeps its weights */
     role->chief = (struct chief_settings){
@@ -331,12 +366,13 @@ static enum status compose_chief(struct process *process, struct failure *why) {
         .allreduce = strategy.allreduce,
         .backend = strategy.backend,
         .trains = trains,
-        .num_workers = workers,
+        .num_workers = count_workers(cluster, job),
         .num_ps = alone ? 1 : num_ps,
         .join_timeout = join_timeout(process),
         .link_gbits = process->options->link_gbits,
-        .json =
-            process->options->json && process->options->verb != OPTIONS_BENCH,
+        .json = process->options->json &&
+                process->options->verb != OPTIONS_BENCH && !series,
+        .series = series,
         .interrupts = role->interrupts,
     };
     if (alone)
@@ -406,7 +442,8 @@ static enum status compose(struct process *process, struct failure *why) {
         add_worker(process, false, false);
     process->roles[0].ps.own_job = process->roles[0].worker.own_job =
         own_job(process);
-    say_who(process, &process->roles[0]);
+    if (!process->back)
+        say_who(process, &process->roles[0]);
     return STATUS_OK;
 }
 
@@ -476,7 +513,7 @@ static enum status play(struct process *process, struct failure *why) {
         if (process->roles[i].status)
             log_warning(&process->roles[i].log, "%s",
                         process->roles[i].why.text);
-    if (status)
+    if (status && !process->lead)
         say_end(&process->roles[0].log, why);
     return status;
 }
@@ -504,17 +541,47 @@ static enum status play_all(struct process *process, struct failure *why) {
     return status;
 }
 
+/* What a run had opened, its ports with it, is closed when it returns. */
+static enum status play_run(struct process *process, struct failure *why) {
+    memset(process->roles, 0, sizeof process->roles);
+    process->num_roles = 0;
+    enum status status = open_process(process, why);
+    if (!status)
+        status = compose(process, why);
+    if (!status)
+        status = play_all(process, why);
+    for (unsigned i = 0; i < process->num_roles; i++) {
+        close(process->roles[i].interrupts);
+        close(process->roles[i].raise);
+    }
+    close(process->done);
+    job_free(&process->job);
+    return status;
+}
+
 enum status process_run(const struct options *options,
                         const struct process_choices *choices,
                         const struct cluster *cluster, struct failure *why) {
     struct process process = {
         .options = options, .cluster = cluster, .choices = *choices};
-    enum status status = open_process(&process, why);
-    if (!status)
-        status = compose(&process, why);
-    if (!status)
-        status = play_all(&process, why);
-    job_free(&process.job);
+    enum status status;
+    do {
+        status = play_run(&process, why);
+        process.back = process.roles[0].again;
+    } while (!status && process.back > 0);
+    return status;
+}
+
+enum status process_lead(const struct options *options,
+                         const struct process_choices *choices,
+                         const struct cluster *cluster,
+                         struct process_lead *lead, struct failure *why) {
+    struct process process = {.options = options,
+                              .cluster = cluster,
+                              .choices = *choices,
+                              .lead = lead};
+    enum status status = play_run(&process, why);
+    job_free(&lead->job);
     return status;
 }
 

@@ -173,4 +173,5 @@ void job_rules_check(struct job *job, const struct job_given *given,
     fill_events(job, given);
     tell_defaults(job, given);
     tell_zero(job, given);
+    job->compare.on = is_given(given, "compare");
 }
