@@ -239,8 +239,16 @@ static void measure(struct worker *worker) {
 
 static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
+    double *again = worker->settings->again;
     worker->stopped = true;
     member_bye(worker->member);
+    if (stop->again > 0) {
+        log_info(worker->settings->log, "the run is over: %s; another follows",
+                 stop->text);
+        if (again)
+            *again = stop->again;
+        return STATUS_OK;
+    }
     if (stop->status) {
         status_fail(why, (enum status)stop->status,
                     "the chief ended the run: %s", stop->text);

@@ -186,4 +186,5 @@ void job_rules_check(struct job *job, const struct job_given *given,
     tell_defaults(job, given);
     tell_zero(job, given);
     tell_precision(job, given);
+    job->compare.on = is_given(given, "compare");
 }
