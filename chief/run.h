@@ -5,6 +5,7 @@
 
 #include "chief/cut_round.h"
 #include "chief/events.h"
+#include "chief/fitting.h"
 #include "chief/parts.h"
 #include "chief/post.h"
 #include "chief/progress.h"
@@ -96,8 +97,9 @@ struct run {
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 
-    struct run_trainer *trainers; /* [num_ranks] */
-    struct run_ps *ps;            /* [num_ps], then rank 0 in all-reduce */
+    struct run_trainer *trainers;  /* [num_ranks] */
+    struct run_ps *ps;             /* [num_ps], then rank 0 in all-reduce */
+    struct fitting_limits *limits; /* [roster.count]: the holder's */
 
     struct layout *layout; /* as rank 0 declared it */
     uint64_t digest, train_samples, test_samples, batches_per_epoch;

@@ -214,6 +214,7 @@ static void begin_with(struct fixture *fixture, bool cancelled) {
                                        .incarnation = ME,
                                        .wire = fixture->job.wire,
                                        .step_timeout = 60};
+    assert_int_equal(trainer_allocate(fixture->trainer, &why), STATUS_OK);
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
                    &settings.offsets);
     if (client_open(&fixture->client, &settings, &why))

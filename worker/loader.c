@@ -1,5 +1,7 @@
 #include "worker/loader.h"
 
+#include "proto/conf/byte_size.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -80,10 +82,15 @@ static enum status allocate_slots(struct loader *loader, size_t micro_batch,
     }
     if (complete)
         return STATUS_OK;
-    return status_fail(why, STATUS_FAILED,
-                       "no memory for %zu batches of %zu samples read ahead; "
-                       "lower data.prefetch_factor",
-                       num_slots, micro_batch);
+    char bytes[16];
+    byte_size_text(num_slots * micro_batch * (features + 1) * sizeof(float),
+                   bytes, sizeof bytes);
+    return status_fail(
+        why, STATUS_FAILED,
+        "no memory for %zu batches of %zu samples read ahead, %s: lower "
+        "data.prefetch_factor, or halve train_micro_batch_size_per_gpu and "
+        "double gradient_accumulation_steps",
+        num_slots, micro_batch, bytes);
 }
 
 static void release(struct loader *loader) {

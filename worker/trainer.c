@@ -73,20 +73,24 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
     return status;
 }
 
+static enum status open_layout(struct trainer *trainer, struct failure *why) {
+    struct parameter parameters[2 * JOB_MAX_LAYERS];
+    uint32_t count = mlp_parameters(&trainer->settings.job->model, parameters);
+    return layout_build(&trainer->layout, parameters, count, why);
+}
+
+/* Memory for the model: had once the plan is here, as the chief may find that
+ * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&job->model, parameters);
-    uint32_t batch = job->micro_batch > EVALUATION_BATCH ? job->micro_batch
-                                                         : EVALUATION_BATCH;
-    enum status status = layout_build(&trainer->layout, parameters, count, why);
+    uint32_t batch = job->micro_batch;
+    if (trainer->test && batch < EVALUATION_BATCH)
+        batch = EVALUATION_BATCH;
     trainer->ops = ops_cpu();
-    if (!status)
-        status = ops_cpu_open(&trainer->device, job->threads, why);
-    if (!status)
-        status = mlp_open(&trainer->mlp, &job->model, trainer->ops,
-                          trainer->device, batch, why);
-    return status ? status : arena_open(&trainer->arena, trainer->layout, why);
+    enum status status = ops_cpu_open(&trainer->device, job->threads, why);
+    return status ? status
+                  : mlp_open(&trainer->mlp, &job->model, trainer->ops,
+                             trainer->device, batch, why);
 }
 
 static struct sampler_options sampling(const struct trainer *trainer) {
@@ -401,13 +405,16 @@ static void stay(struct trainer *trainer) {
 static enum status prepare(struct trainer *trainer, struct failure *why) {
     enum status status = load_data(trainer, why);
     if (!status)
-        status = open_model(trainer, why);
+        status = open_layout(trainer, why);
     return status ? status : declare(trainer, why);
 }
 
 static enum status run(struct trainer *trainer, struct failure *why) {
     enum status status = prepare(trainer, why);
-    if (status || !await_plan(trainer) || !first_weights(trainer))
+    if (status || !await_plan(trainer))
+        return status;
+    status = open_model(trainer, why);
+    if (status || !first_weights(trainer))
         return status;
     struct sampler_options options = sampling(trainer);
     uint32_t depth = trainer->settings.job->data.prefetch_factor;
@@ -503,6 +510,12 @@ void trainer_progress(struct trainer *trainer,
 
 const struct layout *trainer_layout(const struct trainer *trainer) {
     return trainer->layout;
+}
+
+enum status trainer_allocate(struct trainer *trainer, struct failure *why) {
+    return trainer->arena.weights
+               ? STATUS_OK
+               : arena_open(&trainer->arena, trainer->layout, why);
 }
 
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,

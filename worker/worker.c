@@ -125,6 +125,9 @@ static enum status open_client(struct worker *worker, const Capstan__View *view,
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
     };
+    enum status status = trainer_allocate(worker->trainer, why);
+    if (status)
+        return status;
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
     return client_open(&worker->client, &client, why);
@@ -178,6 +181,9 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
     };
+    enum status status = trainer_allocate(worker->trainer, why);
+    if (status)
+        return status;
     trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
                    &allreduce.offsets);
     return allreduce_open(&worker->allreduce, &allreduce, why);
