@@ -97,7 +97,8 @@ no-nccl:
 endif
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_lines gloo_address)
+    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_lines gloo_address \
+        gloo_thread)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 

@@ -24,7 +24,8 @@ enum { LOOKS = 12 /* at a process that has nothing to do */ };
 enum { INPUTS = 64, OUTPUTS = 10, SOME_ROUNDS = 4, MANY_ROUNDS = 500 };
 
 static const double mib = 1 << 20, credit = 64 << 20;
-static const double allowed_share = 1.15, idle_seconds = 3, idle_share = 0.01;
+static const double allowed_share = 1.15, idle_seconds = 3, idle_share = 0.01,
+                    unusual_share = 0.1;
 
 struct cluster {
     struct cluster_process *chief, *ps, *workers[WORKERS];
@@ -269,21 +270,26 @@ static void watch_idle(const struct cluster_process *process,
     close(descriptor);
 }
 
-/* Of one core, while nothing happens, the busiest of all looks left out: a
- * virtual machine that its host stops for a moment charges that to whoever is
- * running. What a process does again and again is in every look. */
+static int ascending(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of one core, while nothing happens. What a process does again and again is in
+ * most looks; in one or two of them a virtual machine may charge it for memory
+ * that its host has to bring back, tens of milliseconds at once. */
 static void expect_idle(const struct cluster_process *process,
                         const char *what) {
-    double spent[LOOKS], sum = 0, most = 0;
+    double spent[LOOKS], sum = 0;
     watch_idle(process, spent);
-    for (unsigned i = 0; i < LOOKS; i++) {
+    for (unsigned i = 0; i < LOOKS; i++)
         sum += spent[i];
-        most = spent[i] > most ? spent[i] : most;
-    }
-    double share = (sum - most) / (idle_seconds * (LOOKS - 1) / LOOKS);
-    print_message("%s: %.2f %% of a core, %.1f ms in the busiest %.2f s\n",
-                  what, 100 * share, 1e3 * most, idle_seconds / LOOKS);
-    assert_true(share < idle_share);
+    qsort(spent, LOOKS, sizeof *spent, ascending);
+    double usual = spent[LOOKS / 2] / (idle_seconds / LOOKS);
+    print_message("%s: %.2f %% of a core, %.2f %% with what is unusual\n", what,
+                  100 * usual, 100 * sum / idle_seconds);
+    assert_true(usual < idle_share);
+    assert_true(sum / idle_seconds < unusual_share);
 }
 
 static void a_ps_that_waits_for_its_chief_is_idle(void **state) {

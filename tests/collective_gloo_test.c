@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* What a group of this test is; ranks are processes. */
@@ -328,6 +329,63 @@ static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
     }
 }
 
+/* Connects to whatever this process listens to and resets that at once. */
+static void reset_listeners(void) {
+    static const struct linger reset = {1, 0};
+    for (int fd = 3; fd < 64; fd++) {
+        struct sockaddr_storage address;
+        socklen_t size = sizeof address, word = sizeof(int);
+        int listens = 0;
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &word) ||
+            !listens || getsockname(fd, (struct sockaddr *)&address, &size))
+            continue;
+        int stranger = socket(address.ss_family, SOCK_STREAM, 0);
+        connect(stranger, (struct sockaddr *)&address, size);
+        setsockopt(stranger, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(stranger);
+    }
+}
+
+static enum status reset_and_tell(void *context, const char *key,
+                                  const void *value, size_t size,
+                                  struct failure *why) {
+    struct collective_store *board = context;
+    if (!strncmp(key, "gloo.at.", 8))
+        reset_listeners();
+    return board->set(board->context, key, value, size, why);
+}
+
+static void meet_beside_strangers(struct rank_board *board, uint32_t rank,
+                                  const void *context) {
+    static struct collective_store beset;
+    beset = (struct collective_store){&board->store, reset_and_tell, hear};
+    struct rank_board *mine = malloc(sizeof *mine);
+    *mine = *board;
+    mine->store = beset;
+    struct collective *group = meet(mine, rank, context);
+    const struct play *play = context;
+    struct failure why = {0};
+    float one = 1;
+    enum status status = play->ops->all_reduce(group, &one, 1, &why);
+    play->ops->close(&group);
+    end_rank(mine, rank, status, why.text);
+}
+
+/* Gloo's thread throws at some of them, which must not end the process. */
+static void a_stranger_that_resets_its_connection_ends_no_process(
+    void **state) {
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        struct play play = {.ops = load(), .size = 2, .timeout = 2};
+        struct rank_board *board = rank_board_open();
+        for (uint32_t i = 0; i < 2; i++)
+            rank_board_start(board, i, meet_beside_strangers, &play);
+        for (uint32_t i = 0; i < 2; i++)
+            assert_in_range(rank_board_end(board, i), 0, 1);
+        rank_board_close(&board);
+    }
+}
+
 struct aborter {
     const struct play *play;
     struct rank_board *board;
@@ -439,6 +497,7 @@ int main(void) {
         cmocka_unit_test(a_stopped_rank_is_named_by_all_when_time_is_over),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
         cmocka_unit_test(a_rank_that_goes_while_ranks_meet_is_named),
+        cmocka_unit_test(a_stranger_that_resets_its_connection_ends_no_process),
         cmocka_unit_test(abort_ends_a_call_under_way_and_later_ones),
         cmocka_unit_test(an_address_that_others_do_not_reach_is_not_taken),
     };

@@ -2,6 +2,7 @@
  * Gloo reduces and scatters only whole copies, and adds only when a whole
  * segment has come. */
 #include "worker/gloo_group.h"
+#include "worker/gloo_thread.h"
 
 #include <gloo/config.h>
 
@@ -206,6 +207,7 @@ static enum status call(struct collective *all, void *data, size_t bytes,
     if (group->size == 1)
         return STATUS_OK;
     no_sigpipe guard;
+    gloo_thread_ours ours;
     try {
         gloo_group_begin(group, data, bytes);
         work_of(group);
@@ -260,8 +262,9 @@ static enum status check(struct failure *) {
 static void end(struct collective **all) {
     if (*all) {
         no_sigpipe guard;
-        gloo_group_close(&(*all)->group);
-        delete *all;
+        gloo_thread_ours ours;
+        if (gloo_group_close(&(*all)->group))
+            delete *all;
     }
     *all = nullptr;
 }
@@ -270,6 +273,8 @@ static enum status begin(struct collective **out,
                          const struct collective_settings *settings,
                          struct failure *why) {
     no_sigpipe guard;
+    gloo_thread_ours ours;
+    gloo_thread_guard();
     auto all = new (std::nothrow) collective();
     *out = nullptr;
     if (!all)

@@ -4,6 +4,7 @@ extern "C" {
 #include "proto/base/time.h"
 }
 #include "worker/gloo_address.h"
+#include "worker/gloo_thread.h"
 
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
@@ -36,6 +37,7 @@ struct wait_ended : std::exception {
 };
 
 static void watch(struct gloo_group *group) {
+    gloo_thread_ours ours;
     int64_t longest = time_from_seconds(group->timeout);
     std::unique_lock<std::mutex> lock(group->mutex);
     while (!group->closed) {
@@ -132,9 +134,16 @@ static uint32_t find_lost(struct gloo_group *group) {
     return lost;
 }
 
+/* It came over the wire: any other number than a rank's blames nobody. */
+static uint32_t blamed_by(const struct gloo_group *group,
+                          const gloo_word *word) {
+    return word->blamed < group->size ? word->blamed : GLOO_NOBODY;
+}
+
 static uint32_t told_lost(const struct gloo_group *group) {
     for (const gloo_word &word : group->words)
-        if (has_said(&word) && word.certain)
+        if (has_said(&word) && word.certain &&
+            blamed_by(group, &word) != GLOO_NOBODY)
             return word.blamed;
     return GLOO_NOBODY;
 }
@@ -146,9 +155,10 @@ static uint32_t find_silent(struct gloo_group *group, uint32_t culprit) {
         if (culprit == group->rank || culprit == GLOO_NOBODY ||
             !hear(group, culprit, until))
             break;
-        if (group->words[culprit].blamed == GLOO_NOBODY)
+        uint32_t next = blamed_by(group, &group->words[culprit]);
+        if (next == GLOO_NOBODY)
             break;
-        culprit = group->words[culprit].blamed;
+        culprit = next;
     }
     return culprit;
 }
@@ -273,6 +283,49 @@ static enum status hear_addresses(struct gloo_group *group, uint32_t peer,
     return STATUS_OK;
 }
 
+/* What a connection in the making has come to. */
+struct gloo_attempt {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool over;
+    std::exception_ptr error;
+};
+
+static void attempt_connection(struct gloo_group *group, uint32_t peer,
+                               const struct gloo_ends &ends,
+                               struct gloo_attempt *attempt) noexcept {
+    gloo_thread_ours ours;
+    std::exception_ptr error;
+    try {
+        gloo_lines_connect(&group->lines, peer, ends.line);
+        group->context->getPair((int)peer)->connect(ends.words);
+    } catch (...) {
+        error = std::current_exception();
+    }
+    std::lock_guard<std::mutex> lock(attempt->mutex);
+    attempt->error = error;
+    attempt->over = true;
+    attempt->ended.notify_all();
+}
+
+/* On a thread of its own: Gloo waits for its own threads without a limit, and
+ * one of them may have stopped. */
+static void connect_to(struct gloo_group *group, uint32_t peer,
+                       const struct gloo_ends &ends) {
+    auto attempt = std::make_shared<struct gloo_attempt>();
+    std::thread([=] {
+        attempt_connection(group, peer, ends, attempt.get());
+    }).detach();
+    std::unique_lock<std::mutex> lock(attempt->mutex);
+    group->stuck =
+        !attempt->ended.wait_for(lock, duration<double>(group->patience + 1),
+                                 [&] { return attempt->over; });
+    if (group->stuck)
+        throw wait_ended();
+    if (attempt->error)
+        std::rethrow_exception(attempt->error);
+}
+
 /* All have told where they are before any connects: from here on who does not
  * answer at once is gone, and Gloo's wait for it, which nothing can end, is
  * short. */
@@ -292,8 +345,7 @@ static enum status connect_all(struct gloo_group *group,
         if (i == group->rank)
             continue;
         group->waiting_for = i;
-        gloo_lines_connect(&group->lines, i, ends[i].line);
-        group->context->getPair((int)i)->connect(ends[i].words);
+        connect_to(group, i, ends[i]);
     }
     return STATUS_OK;
 }
@@ -324,15 +376,15 @@ enum status gloo_group_open(struct gloo_group *group,
     group->device = gloo::transport::tcp::CreateDevice(attr);
     group->context =
         group->device->createContext((int)group->rank, (int)group->size);
-    double patience = std::min(group->timeout, CONNECT_SECONDS);
+    group->patience = std::min(group->timeout, CONNECT_SECONDS);
     /* Gloo waits five times as long for a connection. */
-    group->context->setTimeout(milliseconds((int64_t)(patience * 200)));
+    group->context->setTimeout(milliseconds((int64_t)(group->patience * 200)));
     group->probe = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
     for (uint32_t i = 0; i < group->size; i++)
         group->last.push_back(
             group->context->createUnboundBuffer(nullptr, SIZE_MAX));
     gloo_lines_listen(&group->lines, host.c_str(), group->rank, group->size,
-                      patience);
+                      group->patience);
     status = tell_addresses(group, settings->store, why);
     if (!status)
         status = connect_all(group, settings->store, until, why);
@@ -355,7 +407,8 @@ static void say_goodbye(struct gloo_group *group) {
             break;
 }
 
-void gloo_group_close(struct gloo_group *group) noexcept {
+bool gloo_group_close(struct gloo_group *group) noexcept {
+    bool whole = !group->stuck && !gloo_thread_stopped();
     if (group->watchdog.joinable()) {
         {
             std::lock_guard<std::mutex> lock(group->mutex);
@@ -363,14 +416,19 @@ void gloo_group_close(struct gloo_group *group) noexcept {
         }
         group->closing.notify_all();
         group->watchdog.join();
-        if (!group->failed && !group->aborted.load())
+        if (whole && !group->failed && !group->aborted.load())
             say_goodbye(group);
+    }
+    if (!whole) {
+        gloo_lines_cut(&group->lines);
+        return false;
     }
     gloo_lines_close(&group->lines);
     group->probe.reset();
     group->last.clear();
     group->context.reset();
     group->device.reset();
+    return true;
 }
 
 void gloo_group_abort(struct gloo_group *group) noexcept {

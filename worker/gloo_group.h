@@ -40,7 +40,7 @@ struct gloo_group {
     using clock = std::chrono::steady_clock;
 
     uint32_t rank, size;
-    double timeout; /* seconds */
+    double timeout, patience; /* seconds a call, and a connection, may take */
 
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
@@ -54,6 +54,7 @@ struct gloo_group {
 
     uint32_t waiting_for; /* whom the present wait is for */
     bool failed;
+    bool stuck; /* a thread waits in Gloo for ever, and uses all of this */
 
     /* Cuts the lines at `deadline`; rests at most `timeout`. */
     std::thread watchdog;
@@ -70,8 +71,9 @@ enum status gloo_group_open(struct gloo_group *group,
                             const struct collective_settings *settings,
                             struct failure *why);
 
-/* Says goodbye where nothing has failed, and disconnects. */
-void gloo_group_close(struct gloo_group *group) noexcept;
+/* Says goodbye where nothing has failed, and disconnects. False: something of
+ * it is still in use and must not be freed. */
+bool gloo_group_close(struct gloo_group *group) noexcept;
 
 void gloo_group_abort(struct gloo_group *group) noexcept;
 

@@ -1,6 +1,8 @@
-/* Four hosts at 1 Gbit/s each way, a process on each: steps a second beside
- * what the network allows. Hosts are network namespaces, which need root. The
- * cases are interleaved; medians. Usage: net_bench [repeats] [steps] */
+/* Four hosts at 1 Gbit/s each way, or less, a process on each: steps a second
+ * beside what the network allows. Hosts are network namespaces, which need
+ * root. The cases are interleaved; medians. Usage: net_bench [repeats] [steps]
+ * [Mbit/s]: slower links show what the exchange alone loses, as the hosts share
+ * this machine's cores. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,7 +30,24 @@ struct net_case {
      * ring's own bound: PyTorch 2.15 DDP over Gloo. 0: not measured. */
     int tensorflow, ddp;
     double bound, rates[MOST];
+    double busy; /* share of this machine's processor time, the last run */
 };
+
+/* Ticks of all processors since the start, and those of them that idled. */
+static void read_ticks(double *all, double *idle) {
+    double ticks[8] = {0};
+    FILE *stat = fopen("/proc/stat", "r");
+    *all = *idle = 0;
+    if (stat && fscanf(stat, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &ticks[0],
+                       &ticks[1], &ticks[2], &ticks[3], &ticks[4], &ticks[5],
+                       &ticks[6], &ticks[7]) == 8) {
+        for (int i = 0; i < 8; i++)
+            *all += ticks[i];
+        *idle = ticks[3] + ticks[4];
+    }
+    if (stat)
+        fclose(stat);
+}
 
 static int ascending(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
@@ -37,7 +56,7 @@ static int ascending(const void *left, const void *right) {
 
 /* False, and why is said, when there was no run. */
 static bool run_once(const char *folder, struct net_case *one, int steps,
-                     double *rate) {
+                     int mbits, double *rate) {
     char path[512], command[2048], line[1024] = "";
     snprintf(path, sizeof path, "%s/job.json", folder);
     FILE *job = fopen(path, "w");
@@ -46,12 +65,16 @@ static bool run_once(const char *folder, struct net_case *one, int steps,
     fprintf(job, data, steps, one->strategy);
     fclose(job);
     snprintf(command, sizeof command,
-             "tests/net/cluster.sh %d %d 1gbit %s %s --json --link-gbits 1",
-             one->num_ps, one->num_workers, folder, path);
+             "tests/net/cluster.sh %d %d %dmbit %s %s --json --link-gbits %g",
+             one->num_ps, one->num_workers, mbits, folder, path, mbits / 1e3);
+    double before, idle_before, after, idle_after;
+    read_ticks(&before, &idle_before);
     FILE *output = popen(command, "r");
     bool said = output && fgets(line, sizeof line, output);
     if (output)
         pclose(output);
+    read_ticks(&after, &idle_after);
+    one->busy = 1 - (idle_after - idle_before) / (after - before);
     json_t *object = said ? json_loads(line, 0, NULL) : NULL;
     if (!object) {
         printf("four hosts: %s", said ? line : "no run\n");
@@ -71,17 +94,18 @@ static void print_share(int percent) {
         printf(" %12s", "-");
 }
 
-static void print_table(struct net_case *cases, int repeats) {
-    printf("%-28s %9s %9s %9s %9s %8s %12s %12s\n", "1 Gbit/s a host, steps/s",
-           "capstan", "min", "max", "bound", "share", "TensorFlow",
-           "DDP's ring");
+static void print_table(struct net_case *cases, int repeats, int mbits) {
+    char title[64];
+    snprintf(title, sizeof title, "%d Mbit/s a host, steps/s", mbits);
+    printf("%-28s %9s %9s %9s %9s %8s %8s %12s %12s\n", title, "capstan", "min",
+           "max", "bound", "share", "cores", "TensorFlow", "DDP's ring");
     for (int c = 0; c < CASES; c++) {
         struct net_case *one = &cases[c];
         qsort(one->rates, (size_t)repeats, sizeof *one->rates, ascending);
         double middle = one->rates[repeats / 2];
-        printf("%-28s %9.1f %9.1f %9.1f %9.1f %6.0f %%", one->name, middle,
-               one->rates[0], one->rates[repeats - 1], one->bound,
-               100 * middle / one->bound);
+        printf("%-28s %9.1f %9.1f %9.1f %9.1f %6.0f %% %6.0f %%", one->name,
+               middle, one->rates[0], one->rates[repeats - 1], one->bound,
+               100 * middle / one->bound, 100 * one->busy);
         print_share(one->tensorflow);
         print_share(one->ddp);
         printf("\n");
@@ -91,24 +115,27 @@ static void print_table(struct net_case *cases, int repeats) {
 int main(int argc, char **argv) {
     int repeats = argc > 1 ? atoi(argv[1]) : 3;
     int steps = argc > 2 ? atoi(argv[2]) : 200;
+    int mbits = argc > 3 ? atoi(argv[3]) : 1000;
     char folder[] = "/tmp/capstan-bench-XXXXXX", command[256];
     struct net_case cases[CASES] = {
-        {"2 ps, 2 workers, sync", SYNC, 2, 2, 26, 0, 0, {0}},
-        {"1 ps, 3 workers, sync", SYNC, 1, 3, 0, 0, 0, {0}},
-        {"3 ps, 1 worker, sync", SYNC, 3, 1, 0, 0, 0, {0}},
-        {"2 ps, 2 workers, async", ASYNC, 2, 2, 0, 0, 0, {0}},
-        {"1 ps, 3 workers, async", ASYNC, 1, 3, 0, 0, 0, {0}},
-        {"3 ps, 1 worker, async", ASYNC, 3, 1, 0, 0, 0, {0}},
-        {"4 ranks, all-reduce", RING, 0, 4, 0, 86, 0, {0}},
+        {"2 ps, 2 workers, sync", SYNC, 2, 2, 26, 0, 0, {0}, 0},
+        {"1 ps, 3 workers, sync", SYNC, 1, 3, 0, 0, 0, {0}, 0},
+        {"3 ps, 1 worker, sync", SYNC, 3, 1, 0, 0, 0, {0}, 0},
+        {"2 ps, 2 workers, async", ASYNC, 2, 2, 0, 0, 0, {0}, 0},
+        {"1 ps, 3 workers, async", ASYNC, 1, 3, 0, 0, 0, {0}, 0},
+        {"3 ps, 1 worker, async", ASYNC, 3, 1, 0, 0, 0, {0}, 0},
+        {"4 ranks, all-reduce", RING, 0, 4, 0, 86, 0, {0}, 0},
     };
-    if (repeats < 1 || repeats > MOST || steps < 1 || !mkdtemp(folder))
+    if (repeats < 1 || repeats > MOST || steps < 1 || mbits < 1 ||
+        !mkdtemp(folder))
         return 2;
     bool measured = true;
     for (int i = 0; i < repeats && measured; i++)
         for (int c = 0; c < CASES && measured; c++)
-            measured = run_once(folder, &cases[c], steps, &cases[c].rates[i]);
+            measured =
+                run_once(folder, &cases[c], steps, mbits, &cases[c].rates[i]);
     if (measured)
-        print_table(cases, repeats);
+        print_table(cases, repeats, mbits);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) ? 1 : 0;
 }

@@ -3,7 +3,7 @@
  * costs of a message, a byte and an update are measured alone and then scaled
  * by one number, so that the first case is met; the others are predicted. Run
  * from the root of the tree. Usage: scaling_bench [repeats] [seconds a run]
- * [batch] [host | net: only those cases, and the first] */
+ * [batch] [host | net: only those cases, and the first] [Mbit/s] */
 #include "model/forecast.h"
 #include "model/model.h"
 #include "model/probe.h"
@@ -20,12 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    CASES = 14,
-    MOST = 31,
-    MOST_PARAMETERS = 2 * JOB_MAX_LAYERS,
-    LINK_MBITS = 1000
-};
+enum { CASES = 14, MOST = 31, MOST_PARAMETERS = 2 * JOB_MAX_LAYERS };
 
 static const double LATENCY = 5e-5;
 
@@ -48,7 +43,7 @@ struct bench {
     struct layout *layout;
     double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
     struct model_costs costs;
-    int batch;
+    int batch, link_mbits;
     const char *only; /* "host", "net", or NULL */
 };
 
@@ -77,7 +72,7 @@ static void write_command(const struct bench *bench, const struct run_case *one,
     char start[512];
     if (one->net)
         snprintf(start, sizeof start, "tests/net/cluster.sh %d %d %dmbit %s",
-                 one->ps, one->workers, LINK_MBITS, bench->folder);
+                 one->ps, one->workers, bench->link_mbits, bench->folder);
     else
         snprintf(start, sizeof start,
                  "%s local --lane tcp --ps %d --workers %d",
@@ -113,13 +108,13 @@ static bool is_wanted(const struct bench *bench, const struct run_case *one) {
 
 static bool measure(const struct bench *bench, struct run_case *cases,
                     int repeats, double seconds) {
-    double guess = 400;
     for (int i = 0; i < repeats; i++)
         for (int c = 0; c < CASES; c++) {
             if (c && !is_wanted(bench, &cases[c]))
                 continue;
+            double guess = cases[c].net ? 0.1 * bench->link_mbits : 400;
             double expected = i ? cases[c].rates[0] : guess / cases[c].workers;
-            int steps = 100 + (int)(seconds * expected);
+            int steps = 20 + (int)(seconds * expected);
             if (!write_job(bench, steps))
                 return false;
             cases[c].rates[i] = run_once(bench, &cases[c]);
@@ -169,10 +164,10 @@ static double simulate(const struct bench *bench, const struct run_case *one,
                   .gradient_byte = scale * costs->gradient_byte},
         .staleness = one->asynchronous ? MODEL_ASYNCHRONOUS : 0,
         .place = one->net ? MODEL_APART : MODEL_ONE,
-        .link_rate = one->net ? forecast_rate(1e-3 * LINK_MBITS) : 0,
+        .link_rate = one->net ? forecast_rate(1e-3 * bench->link_mbits) : 0,
         .latency = one->net ? LATENCY : 0,
         .share_cores = true,
-        .group_bytes = window_group(one->net ? 1e-3 * LINK_MBITS : 0),
+        .group_bytes = window_group(one->net ? 1e-3 * bench->link_mbits : 0),
         .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
         .crowded = bench->crowded,
         .jitter = 0.05,
@@ -206,7 +201,7 @@ static void print_case(const struct run_case *one, double simulated,
                        int repeats, bool fitted) {
     printf("%-9s %d ps %d worker%s %-12s %8.1f %6.1f %6.1f %10.1f %+10.1f "
            "%%%s\n",
-           one->net ? "1 Gbit/s" : "one host", one->ps, one->workers,
+           one->net ? "links" : "one host", one->ps, one->workers,
            one->workers > 1 ? "s" : " ",
            one->asynchronous ? "asynchronous" : "synchronous", one->measured,
            one->rates[0], one->rates[repeats - 1], simulated,
@@ -218,8 +213,8 @@ static void print_table(const struct bench *bench, const struct run_case *cases,
     double scale = calibrate(bench, &cases[0]);
     printf(
         "scaling, steps/s                    measured    min    max  simulated  "
-        "difference  (costs x %.2f)\n",
-        scale);
+        "difference  (costs x %.2f; links of %d Mbit/s)\n",
+        scale, bench->link_mbits);
     for (int c = 0; c < CASES; c++) {
         const struct run_case *one = &cases[c];
         if (one->measured > 0)
@@ -246,7 +241,8 @@ int main(int argc, char **argv) {
     double seconds = argc > 2 ? atof(argv[2]) : 3;
     struct bench bench = {.folder = "/tmp/capstan-bench-XXXXXX",
                           .batch = argc > 3 ? atoi(argv[3]) : 32,
-                          .only = argc > 4 ? argv[4] : NULL};
+                          .only = argc > 4 ? argv[4] : NULL,
+                          .link_mbits = argc > 5 ? atoi(argv[5]) : 1000};
     struct run_case cases[CASES] = {
         {.ps = 1, .workers = 2}, /* the fitted one */
         {.ps = 1, .workers = 1},
