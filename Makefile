@@ -35,8 +35,8 @@ else ifneq ($(SAN),)
 endif
 
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
-SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c,\
-    $(wildcard $(ROOMS:=/*.c)))
+SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c \
+    worker/ops_cuda.c,$(wildcard $(ROOMS:=/*.c)))
 PROGRAM := main.c process.c verb_bench.c verb_compare.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
@@ -102,6 +102,18 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
+# For tests: the program beside a plugin whose GPU is the CPU
+# (tests/fake_device.h).
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so)
+$(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+
+$(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_device.o
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
+
 $(BUILD)/plugin/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -160,13 +172,13 @@ check: deps-test ## install what tests need, build and run every test
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
 
-build-tests: all $(TESTS)
+build-tests: all $(TESTS) $(FAKE)
 
 unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)
 
 COUNT ?= 10
-soak: all $(TESTS) ## every test, long repetitions COUNT (10) times check's
+soak: build-tests ## every test, long repetitions COUNT (10) times check's
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
 	    tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
 

@@ -5,6 +5,7 @@
 #include "chief/launch.h"
 #include "chief/strategy.h"
 #include "proto/base/log.h"
+#include "proto/base/plugin.h"
 #include "proto/conf/cluster_rank.h"
 #include "proto/conf/job.h"
 #include "ps/ps.h"
@@ -13,6 +14,7 @@
 #include "worker/worker.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
@@ -52,6 +54,7 @@ struct process {
     const struct options *options;
     const struct cluster *cluster;
     struct process_choices choices;
+    struct cluster_neighbours neighbours;
     struct job *job;
     void *zmq;
     int done;
@@ -145,12 +148,22 @@ static void warn_alone(const struct process *process, const struct role *role) {
     }
 }
 
+/* Which it is the job decides, which a trainer hears when it joins; a ps opens
+ * no other. */
+static bool may_take_gpu(const struct process *process) {
+    char path[PATH_MAX + 64];
+    plugin_path("cuda", path, sizeof path);
+    return process->cluster->role != CLUSTER_PS && !access(path, R_OK);
+}
+
 static void say_who(const struct process *process, const struct role *role) {
     char host[256] = "", rank[64];
     gethostname(host, sizeof host - 1);
     cluster_rank_text(process->cluster, rank, sizeof rank);
-    log_info(&role->log, "%shost %s, pid %d, device cpu (%s), %s%s", rank, host,
-             (int)getpid(), rule_variant_name(process->choices.loops),
+    log_info(&role->log, "%shost %s, pid %d, device %scpu (%s), %s%s", rank,
+             host, (int)getpid(),
+             may_take_gpu(process) ? "as the job says: cuda or " : "",
+             rule_variant_name(process->choices.loops),
              process->cluster->local ? "" : "cluster from ",
              process->cluster->local ? "no cluster: alone"
                                      : process->cluster->source);
@@ -229,6 +242,7 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .keeper_inside = inside_ps,
         .ps = &cluster->jobs[CLUSTER_PS],
         .loops = process->choices.loops,
+        .neighbours = process->neighbours,
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
         .interrupts = role->interrupts,
@@ -376,6 +390,10 @@ static void add_bench_client(struct process *process,
 
 static enum status compose(struct process *process, struct failure *why) {
     const struct cluster *cluster = process->cluster;
+    enum status status = cluster_rank_neighbours(
+        cluster, process_environment, NULL, &process->neighbours, why);
+    if (status)
+        return status;
     if (cluster_is_chief(cluster))
         return compose_chief(process, why);
     if (cluster->role == CLUSTER_EVALUATOR)

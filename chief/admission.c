@@ -130,6 +130,7 @@ static void keep_limits(struct run *run, const struct roster_slot *slot,
                         const Capstan__Join *join) {
     struct fitting_limits *told = &run->limits[slot - run->roster.slots];
     told->count = 0;
+    told->device = false;
     for (size_t i = 0; i < join->n_memory && i < FREE_MEMORY_LIMITS; i++) {
         struct free_memory_limit *limit = &told->limits[told->count++];
         limit->free = join->memory[i]->free;

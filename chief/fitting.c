@@ -22,14 +22,15 @@ struct sum {
     uint64_t need, free;
 };
 
-static struct footprint take(const struct fitting_member *member,
-                             const struct footprint_case *given) {
-    struct footprint footprint = {0};
-    if (member->trains)
-        footprint_trainer(&footprint, given);
-    else if (member->elements)
-        footprint_ps(&footprint, given, member->elements, member->remote);
-    return footprint;
+void fitting_add_device(struct fitting_limits *told, const char *key,
+                        const char *name, uint64_t free) {
+    if (told->device)
+        told->count--; /* it declares again */
+    struct free_memory_limit *limit = &told->limits[told->count++];
+    told->device = true;
+    limit->free = free;
+    snprintf(limit->key, sizeof limit->key, "%s", key);
+    snprintf(limit->name, sizeof limit->name, "%s", name);
 }
 
 static const struct free_memory_limit *find(const struct fitting_member *member,
@@ -38,6 +39,22 @@ static const struct free_memory_limit *find(const struct fitting_member *member,
         if (!strcmp(member->told->limits[i].key, key))
             return &member->told->limits[i];
     return NULL;
+}
+
+/* What MEMBER takes of what LIMIT, which it has told of, leaves. */
+static struct footprint take(const struct fitting_member *member,
+                             const struct free_memory_limit *limit,
+                             const struct footprint_case *given) {
+    const struct fitting_limits *told = member->told;
+    struct footprint footprint = {0};
+    enum footprint_place place = told->device ? FOOTPRINT_HOST : FOOTPRINT_ALL;
+    if (told->device && limit == &told->limits[told->count - 1])
+        place = FOOTPRINT_DEVICE;
+    if (member->trains)
+        footprint_trainer(&footprint, given, place);
+    else if (member->elements)
+        footprint_ps(&footprint, given, member->elements, member->remote);
+    return footprint;
 }
 
 /* Members tell as they join, one after the other, and what earlier ones have
@@ -52,7 +69,7 @@ static struct sum add_up(const struct fitting *fitting,
         const struct free_memory_limit *theirs = find(member, limit->key);
         if (!theirs)
             continue;
-        struct footprint footprint = take(member, given);
+        struct footprint footprint = take(member, theirs, given);
         sum.need += footprint_sum(&footprint);
         sum.free = theirs->free > sum.free ? theirs->free : sum.free;
     }
@@ -121,9 +138,12 @@ static void append_parts(struct text *text, const struct fitting *fitting,
     unsigned named = 0, more = 0;
     for (uint32_t m = 0; m < fitting->count; m++) {
         const struct fitting_member *member = &fitting->members[m];
-        struct footprint footprint = take(member, fitting->given);
+        const struct free_memory_limit *theirs = find(member, sum->limit->key);
+        struct footprint footprint = {0};
         char parts[160];
-        if (!find(member, sum->limit->key) || !footprint_sum(&footprint))
+        if (theirs)
+            footprint = take(member, theirs, fitting->given);
+        if (!footprint_sum(&footprint))
             continue;
         if (named == NAMED) {
             more++;
@@ -285,7 +305,7 @@ static const struct fitting_member *largest(const struct fitting *fitting,
     uint64_t most = 0;
     for (uint32_t m = 0; m < fitting->count; m++) {
         const struct fitting_member *member = &fitting->members[m];
-        struct footprint theirs = take(member, fitting->given);
+        struct footprint theirs = take(member, NULL, fitting->given);
         if (member->trains != trains || footprint_sum(&theirs) <= most)
             continue;
         most = footprint_sum(&theirs);

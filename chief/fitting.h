@@ -11,11 +11,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a member has told of its memory as it joined. */
+/* What a member has told of its memory as it joined, and of that of its device
+ * as it declared. */
 struct fitting_limits {
-    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS + 1];
     unsigned count;
+    bool device; /* the last is a device's, where the trainer computes */
 };
+
+/* Keeps the limit of a device: KEY, NAME and FREE bytes. */
+void fitting_add_device(struct fitting_limits *told, const char *key,
+                        const char *name, uint64_t free);
 
 /* All borrowed. */
 struct fitting_member {

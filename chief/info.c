@@ -1,5 +1,6 @@
 #include "chief/info.h"
 
+#include "proto/base/device_head.h"
 #include "proto/base/plugin.h"
 #include "proto/base/version.h"
 
@@ -65,6 +66,39 @@ static json_t *describe_plugin(const char *name, const char *symbol,
                      "plugin", path, "version", head->version);
 }
 
+static json_t *describe_device(const struct device_head *head, uint32_t index) {
+    struct device_description about;
+    struct failure why;
+    char name[64], capability[32];
+    snprintf(name, sizeof name, "%s %u", head->name, index);
+    if (head->describe(index, &about, &why))
+        return json_pack("{s:s, s:b, s:s}", "name", name, "available", 0,
+                         "reason", why.text);
+    snprintf(capability, sizeof capability, "%u.%u", about.major, about.minor);
+    json_t *device =
+        json_pack("{s:s, s:b, s:s, s:s, s:I, s:I}", "name", name, "available",
+                  about.usable, "processor", about.name, "compute_capability",
+                  capability, "memory_bytes", (json_int_t)about.total,
+                  "memory_free_bytes", (json_int_t)about.free);
+    if (!about.usable)
+        json_object_set_new(device, "reason", json_string(about.reason));
+    return device;
+}
+
+/* The CPU, the plugin, and each device behind it. */
+static json_t *describe_devices(const struct rule_loops *loops) {
+    json_t *devices =
+        json_pack("[o, o]", describe_cpu(loops),
+                  describe_plugin("cuda", DEVICE_SYMBOL, DEVICE_ABI));
+    const void *table;
+    if (plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, NULL))
+        return devices;
+    const struct device_head *head = table;
+    for (uint32_t i = 0; i < head->count(); i++)
+        json_array_append_new(devices, describe_device(head, i));
+    return devices;
+}
+
 static json_t *numbers(int major, int minor, int patch) {
     char text[64];
     snprintf(text, sizeof text, "%d.%d.%d", major, minor, patch);
@@ -101,17 +135,29 @@ static json_t *describe_libraries(void) {
 }
 
 static json_t *describe(const struct rule_loops *loops) {
-    return json_pack(
-        "{s:s, s:[o, o], s:[o, o], s:o}", "version", VERSION_TEXT, "devices",
-        describe_cpu(loops), describe_plugin("cuda", "capstan_device", 1),
-        "collectives", describe_plugin("gloo", "capstan_collective", 1),
-        describe_plugin("nccl", "capstan_collective", 1), "libraries",
-        describe_libraries());
+    return json_pack("{s:s, s:o, s:[o, o], s:o}", "version", VERSION_TEXT,
+                     "devices", describe_devices(loops), "collectives",
+                     describe_plugin("gloo", "capstan_collective", 1),
+                     describe_plugin("nccl", "capstan_collective", 1),
+                     "libraries", describe_libraries());
 }
 
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
+}
+
+static double gib_of(const json_t *object, const char *key) {
+    json_int_t bytes = json_integer_value(json_object_get(object, key));
+    return (double)bytes / (1 << 30);
+}
+
+static void print_device(const json_t *device, FILE *to) {
+    const char *reason = text_of(device, "reason");
+    fprintf(to, "%s, compute capability %s, %.1f of %.1f GiB free%s%s\n",
+            text_of(device, "processor"), text_of(device, "compute_capability"),
+            gib_of(device, "memory_free_bytes"), gib_of(device, "memory_bytes"),
+            *reason ? "; " : "", reason);
 }
 
 static void print_parts(const char *title, const json_t *parts, FILE *to) {
@@ -126,6 +172,8 @@ static void print_parts(const char *title, const json_t *parts, FILE *to) {
                     text_of(part, "processor"),
                     json_integer_value(json_object_get(part, "cores")),
                     text_of(part, "update_rules"));
+        else if (json_object_get(part, "compute_capability"))
+            print_device(part, to);
         else
             fprintf(to, "%s%s%s%s\n", text_of(part, "version"),
                     json_object_get(part, "plugin") ? ", " : "",

@@ -61,6 +61,10 @@ void planning_declare(struct run *run, struct roster_slot *slot,
     trainer->digest = declaration->digest;
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;
+    if (declaration->device)
+        fitting_add_device(&run->limits[slot - run->roster.slots],
+                           declaration->device->key, declaration->device->name,
+                           declaration->device->free);
     if (slot->rank == 0)
         keep_first(run, declaration);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)

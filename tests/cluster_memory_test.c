@@ -219,7 +219,7 @@ static void with_a_ps_members_hold_what_the_plan_says(void **state) {
     write_large_job(run, "SGD", 0);
     struct cluster cluster = start_others(run, start_ps(run));
     await_rounds(&cluster);
-    footprint_trainer(&trainer, &given);
+    footprint_trainer(&trainer, &given, FOOTPRINT_ALL);
     footprint_ps(&ps, &given, given.elements, 0);
     for (int i = 0; i < WORKERS; i++)
         expect_footprint(cluster.workers[i], "a worker", &trainer);
@@ -234,7 +234,7 @@ static void expect_of_ranks(struct cluster_run *run, uint32_t stage) {
     cluster_run_describe(run, 1, 0, WORKERS);
     struct cluster cluster = start_others(run, NULL);
     await_rounds(&cluster);
-    footprint_trainer(&trainer, &given);
+    footprint_trainer(&trainer, &given, FOOTPRINT_ALL);
     for (int i = 0; i < WORKERS; i++)
         expect_footprint(cluster.workers[i], "a rank", &trainer);
 }

@@ -44,6 +44,45 @@ static void the_local_rank_is_the_place_on_the_host(void **state) {
     assert_int_equal(local_rank("worker", 3, NULL), 1);
 }
 
+/* Of worker 2 of the same cluster, as "RANK of COUNT". */
+static void whether_the_chief_trains_moves_the_others(void **state) {
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+        {"TF_CONFIG", "{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": "
+                      "[\"b:1\", \"A:2\", \"a:3\", \"b:2\"]}, \"task\": "
+                      "{\"type\": \"worker\", \"index\": 2}}"}};
+    struct cluster_neighbours neighbours;
+    struct cluster *cluster;
+    uint32_t count;
+    (void)state;
+    assert_int_equal(
+        cluster_resolve(&cluster, NULL, cluster_form_lookup, environment, NULL),
+        STATUS_OK);
+    assert_int_equal(cluster_rank_neighbours(cluster, cluster_form_lookup,
+                                             environment, &neighbours, NULL),
+                     STATUS_OK);
+    cluster_free(&cluster);
+    assert_int_equal(cluster_rank_place(&neighbours, true, &count), 2);
+    assert_int_equal(count, 3);
+    assert_int_equal(cluster_rank_place(&neighbours, false, &count), 1);
+    assert_int_equal(count, 2);
+    neighbours.told = 7;
+    assert_int_equal(cluster_rank_place(&neighbours, false, &count), 7);
+}
+
+static void trainers_that_are_not_listed_are_not_counted(void **state) {
+    struct cluster_form_variable none[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster alone = {
+        .local = true, .role = CLUSTER_WORKER, .local_rank = CLUSTER_NOT_TOLD};
+    struct cluster_neighbours neighbours;
+    uint32_t count = 9;
+    (void)state;
+    assert_int_equal(cluster_rank_neighbours(&alone, cluster_form_lookup, none,
+                                             &neighbours, NULL),
+                     STATUS_OK);
+    assert_int_equal(cluster_rank_place(&neighbours, true, &count), 0);
+    assert_int_equal(count, 0);
+}
+
 static void who_is_no_trainer_has_local_rank_0(void **state) {
     (void)state;
     assert_int_equal(local_rank("ps", 1, NULL), 0);
@@ -152,6 +191,8 @@ static void the_rank_is_told_where_the_description_decides_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_local_rank_is_the_place_on_the_host),
+        cmocka_unit_test(whether_the_chief_trains_moves_the_others),
+        cmocka_unit_test(trainers_that_are_not_listed_are_not_counted),
         cmocka_unit_test(who_is_no_trainer_has_local_rank_0),
         cmocka_unit_test(a_local_rank_that_is_given_counts),
         cmocka_unit_test(a_local_rank_that_is_no_number_is_refused),

@@ -148,6 +148,27 @@ static void the_limit_that_is_passed_most_is_told(void **state) {
     expect_unsaid(fixture, "worker 0");
 }
 
+static void a_device_has_its_part_and_the_host_the_rest(void **state) {
+    struct fixture *fixture = *state;
+    struct fitting_limits *told = &fixture->told[0];
+    add(fixture, "worker 0", "a", 0, 133 * mib);
+    fitting_add_device(told, "device 7", "free on device cuda 0", 100 * mib);
+    fitting_add_device(told, "device 7", "free on device cuda 0", 202 * mib);
+    assert_int_equal(check(fixture), STATUS_OK);
+    assert_int_equal(told->count, 2);
+    told->limits[1].free = 150 * mib;
+    assert_int_equal(check(fixture), STATUS_CONFIG);
+    expect_said(fixture, "takes 202 MB on host a, where there is 150 MB (free "
+                         "on device cuda 0)");
+    expect_said(fixture, "worker 0 takes 202 MB: weights 64 MB, gradients 64 "
+                         "MB, activations 70 MB, batches 4.0 MB");
+    told->limits[1].free = 202 * mib;
+    told->limits[0].free = 100 * mib;
+    assert_int_equal(check(fixture), STATUS_CONFIG);
+    expect_said(fixture, "takes 133 MB on host a, where there is 100 MB");
+    expect_unsaid(fixture, "activations 7");
+}
+
 static void who_tells_of_nothing_is_not_refused(void **state) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 1);
@@ -219,6 +240,7 @@ int main(void) {
         TEST(both_figures_whose_they_are_and_the_parts_are_told),
         TEST(roles_on_one_host_add_up),
         TEST(the_limit_that_is_passed_most_is_told),
+        TEST(a_device_has_its_part_and_the_host_the_rest),
         TEST(who_tells_of_nothing_is_not_refused),
         TEST(remedies_are_those_that_help),
         TEST(in_all_reduce_the_state_can_be_elsewhere),

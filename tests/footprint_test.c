@@ -31,7 +31,7 @@ static void a_trainer_has_what_its_parts_have(void **state) {
     struct job job = small_job();
     struct footprint_case given = case_of(&job);
     struct footprint found;
-    footprint_trainer(&found, &given);
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
     assert_int_equal(found.bytes[FOOTPRINT_WEIGHTS], 6890 * 4);
     assert_int_equal(found.bytes[FOOTPRINT_GRADIENTS], 6890 * 4);
     assert_int_equal(found.bytes[FOOTPRINT_STATE], 0);
@@ -52,10 +52,10 @@ static void small_batches_have_room_for_evaluations(void **state) {
     struct footprint_case given = case_of(&job);
     struct footprint found;
     job.micro_batch = 10;
-    footprint_trainer(&found, &given);
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
     assert_int_equal(found.bytes[FOOTPRINT_ACTIVATIONS], 256 * 190 * 4);
     given.test_samples = 0;
-    footprint_trainer(&found, &given);
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
     assert_int_equal(found.bytes[FOOTPRINT_ACTIVATIONS], 10 * 190 * 4);
 }
 
@@ -66,7 +66,7 @@ static void fewer_kept_outputs_are_fewer_activations(void **state) {
     struct footprint found;
     job.model = (struct job_model){
         .num_layers = 9, .layers = {8, 5, 5, 5, 5, 5, 5, 5, 2}, .kept = 2};
-    footprint_trainer(&found, &given);
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
     assert_int_equal(found.bytes[FOOTPRINT_ACTIVATIONS],
                      1000 * (5 * 4 + 2 + 2 * 5) * 4);
 }
@@ -77,14 +77,34 @@ static void the_state_is_a_trainers_in_all_reduce(void **state) {
     struct footprint_case given = case_of(&job);
     struct footprint found;
     given.allreduce = true;
-    footprint_trainer(&found, &given);
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
     assert_int_equal(found.bytes[FOOTPRINT_STATE], 2 * 6890 * 4);
     job.zero.stage = 1;
-    footprint_trainer(&found, &given);
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
     assert_int_equal(found.bytes[FOOTPRINT_STATE], 2 * 1723 * 4);
     job.optimizer.type = OPTIMIZER_SGD;
-    footprint_trainer(&found, &given);
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
     assert_int_equal(found.bytes[FOOTPRINT_STATE], 0);
+}
+
+static void a_device_has_what_is_computed_with(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct footprint_case given = case_of(&job);
+    struct footprint all, host, device;
+    given.allreduce = true;
+    footprint_trainer(&all, &given, FOOTPRINT_ALL);
+    footprint_trainer(&host, &given, FOOTPRINT_HOST);
+    footprint_trainer(&device, &given, FOOTPRINT_DEVICE);
+    assert_int_equal(host.bytes[FOOTPRINT_ACTIVATIONS], 0);
+    assert_int_equal(host.bytes[FOOTPRINT_STATE], 2 * 6890 * 4);
+    assert_int_equal(device.bytes[FOOTPRINT_ACTIVATIONS],
+                     all.bytes[FOOTPRINT_ACTIVATIONS]);
+    assert_int_equal(device.bytes[FOOTPRINT_WEIGHTS], 6890 * 4);
+    assert_int_equal(device.bytes[FOOTPRINT_GRADIENTS], 6890 * 4);
+    assert_int_equal(device.bytes[FOOTPRINT_STATE], 0);
+    assert_int_equal(device.bytes[FOOTPRINT_BATCHES], 2 * 1256 * (100 * 4 + 4));
+    assert_int_equal(device.bytes[FOOTPRINT_DATA], 0);
 }
 
 static void a_ps_has_its_blocks_and_their_state(void **state) {
@@ -131,6 +151,7 @@ int main(void) {
         cmocka_unit_test(small_batches_have_room_for_evaluations),
         cmocka_unit_test(fewer_kept_outputs_are_fewer_activations),
         cmocka_unit_test(the_state_is_a_trainers_in_all_reduce),
+        cmocka_unit_test(a_device_has_what_is_computed_with),
         cmocka_unit_test(a_ps_has_its_blocks_and_their_state),
         cmocka_unit_test(with_clipping_a_ps_keeps_the_gradients_of_a_round),
         cmocka_unit_test(a_line_names_what_there_is),

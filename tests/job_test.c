@@ -73,6 +73,7 @@ static void the_least_job_has_the_documented_defaults(void **state) {
     assert_int_equal(job->strategy, JOB_STRATEGY_UNSET);
     assert_int_equal(job->chief, JOB_CHIEF_UNSET);
     assert_int_equal(job->workers, 0);
+    assert_int_equal(job->device, JOB_DEVICE_AUTO);
     assert_int_equal(job->threads, 1);
     assert_null(job->checkpoint.dir);
     assert_true(job->checkpoint.every_seconds == 600);
@@ -142,6 +143,7 @@ static const struct setting {
      NULL},
     {"wire=bf16", "wire=16", "wire=fp8"},
     {"chief=train", "chief=true", "chief=lead"},
+    {"device=cuda", "device=1", "device=rocm"},
     {"threads=4", "threads=x", "threads=0"},
     {"workers=8", "workers=x", "workers=1025"},
     {"checkpoint.dir=x", "checkpoint.dir=[]", NULL},

@@ -157,6 +157,8 @@ static void end(struct collective **out) {
 static enum status take_device(struct collective *group, uint32_t device,
                                struct failure *why) {
     uint32_t count = devices();
+    if (count == 1) /* each rank may be shown one of its own; else NCCL tells */
+        device = 0;
     if (device >= count)
         return status_fail(why, STATUS_FAILED,
                            "nccl: rank %u is number %u of its host, which has "

@@ -3,10 +3,9 @@
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
+#include "worker/arena.h"
 #include "worker/dataset.h"
-#include "worker/evaluation.h"
-#include "worker/mlp.h"
-#include "worker/ops.h"
+#include "worker/engine.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -43,20 +42,13 @@ struct evaluator {
     struct job *job;
     struct dataset *test;
     struct layout *layout;
-    struct ops_device *device;
-    struct mlp *mlp;
-    float **weights; /* a pointer a parameter */
+    struct arena arena; /* of weights */
+    struct engine engine;
 };
 
 static void drop_job(struct evaluator *evaluator) {
-    const struct ops *ops = ops_cpu();
-    for (uint32_t p = 0;
-         evaluator->weights && p < evaluator->layout->num_parameters; p++)
-        ops->release(evaluator->device, evaluator->weights[p]);
-    free(evaluator->weights);
-    evaluator->weights = NULL;
-    mlp_close(&evaluator->mlp);
-    ops_cpu_close(&evaluator->device);
+    engine_close(&evaluator->engine);
+    arena_close(&evaluator->arena);
     layout_free(&evaluator->layout);
     dataset_free(&evaluator->test);
     job_free(&evaluator->job);
@@ -80,31 +72,23 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
 static enum status open_model(struct evaluator *evaluator,
                               struct failure *why) {
     const struct job *job = evaluator->job;
-    const struct ops *ops = ops_cpu();
     struct parameter parameters[2 * JOB_MAX_LAYERS];
     uint32_t count = mlp_parameters(&job->model, parameters);
+    struct device_wish wish = {.kind = job->device,
+                               .threads = job->threads,
+                               .timeout = job->timeouts.step};
+    struct engine_use use = {.evaluates = true};
     enum status status =
         layout_build(&evaluator->layout, parameters, count, why);
     if (!status)
-        status = ops_cpu_open(&evaluator->device, job->threads, why);
+        status = arena_open(&evaluator->arena, evaluator->layout, why);
     if (!status)
-        status = mlp_open(&evaluator->mlp, &job->model, ops, evaluator->device,
-                          EVALUATION_BATCH, why);
-    if (status)
-        return status;
-    evaluator->weights = calloc(count, sizeof *evaluator->weights);
-    for (uint32_t p = 0; evaluator->weights && p < count; p++) {
-        size_t bytes =
-            evaluator->layout->parameters[p].elements * sizeof(float);
-        evaluator->weights[p] = ops->allocate(evaluator->device, bytes);
-        if (!evaluator->weights[p])
-            return status_fail(why, STATUS_RETRY,
-                               "no memory for %s of %zu bytes",
-                               evaluator->layout->parameters[p].name, bytes);
-    }
-    return evaluator->weights
-               ? STATUS_OK
-               : status_fail(why, STATUS_RETRY, "no memory for the model");
+        status = engine_find(&evaluator->engine, &wish,
+                             evaluator->settings->log, why);
+    if (!status)
+        status = engine_open(&evaluator->engine, job, evaluator->layout,
+                             &evaluator->arena, &use, why);
+    return status;
 }
 
 /* Model and data by the job of MANIFEST, kept while it is the same one. */
@@ -157,7 +141,7 @@ static enum status read_weights(struct evaluator *evaluator,
         const struct block *block = &manifest->layout->blocks[b];
         status = checkpoint_reader_block(
             reader, b, SHARD_WEIGHTS,
-            evaluator->weights[block->parameter] + block->offset, why);
+            evaluator->arena.weight_of[block->parameter] + block->offset, why);
     }
     checkpoint_reader_close(&reader);
     return status;
@@ -191,9 +175,8 @@ static enum status evaluate(struct evaluator *evaluator,
                             const struct manifest *manifest, const char *folder,
                             struct failure *why) {
     struct evaluation result;
-    enum status status =
-        evaluation_run(&result, evaluator->mlp, evaluator->test, 0,
-                       evaluator->test->count, evaluator->weights, why);
+    enum status status = engine_evaluate(&evaluator->engine, evaluator->test, 0,
+                                         evaluator->test->count, &result, why);
     if (!status)
         tell(evaluator, manifest, folder, &result);
     return status;

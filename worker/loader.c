@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+enum { ALIGNMENT = 64, PAGE = 4096 };
+
 struct slot {
     struct loader_batch batch; /* as its viewer sees it */
     float *inputs;             /* [micro_batch, features] */
@@ -19,6 +21,8 @@ struct loader {
     struct sampler *sampler;
     uint32_t *indices; /* [micro_batch], the reader's */
     struct slot *slots;
+    void *memory; /* of all slots */
+    size_t bytes;
     uint32_t depth;
     uint64_t first;
     pthread_t reader;
@@ -65,26 +69,34 @@ static void *read_ahead(void *argument) {
     return NULL;
 }
 
+/* Slots lie one behind the other, each at a multiple of 64 bytes: its inputs,
+ * then its labels. */
+static void place_slots(struct loader *loader, size_t values, size_t stride) {
+    for (size_t i = 0; i <= loader->depth; i++) {
+        struct slot *slot = &loader->slots[i];
+        slot->inputs = (float *)((char *)loader->memory + i * stride);
+        slot->labels = (uint32_t *)(slot->inputs + values);
+        slot->batch.inputs = slot->inputs;
+        slot->batch.labels = slot->labels;
+    }
+}
+
 static enum status allocate_slots(struct loader *loader, size_t micro_batch,
                                   struct failure *why) {
     size_t num_slots = (size_t)loader->depth + 1;
-    size_t features = loader->dataset->features;
+    size_t values = micro_batch * loader->dataset->features;
+    size_t stride = values * sizeof(float) + micro_batch * sizeof(uint32_t);
+    stride = (stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    loader->bytes = (num_slots * stride + PAGE - 1) / PAGE * PAGE;
     loader->indices = calloc(micro_batch, sizeof *loader->indices);
     loader->slots = calloc(num_slots, sizeof *loader->slots);
-    bool complete = loader->indices && loader->slots;
-    for (size_t i = 0; complete && i < num_slots; i++) {
-        struct slot *slot = &loader->slots[i];
-        slot->inputs = calloc(micro_batch * features, sizeof *slot->inputs);
-        slot->labels = calloc(micro_batch, sizeof *slot->labels);
-        slot->batch.inputs = slot->inputs;
-        slot->batch.labels = slot->labels;
-        complete = slot->inputs && slot->labels;
-    }
-    if (complete)
+    loader->memory = aligned_alloc(PAGE, loader->bytes);
+    if (loader->indices && loader->slots && loader->memory) {
+        place_slots(loader, values, stride);
         return STATUS_OK;
+    }
     char bytes[16];
-    byte_size_text(num_slots * micro_batch * (features + 1) * sizeof(float),
-                   bytes, sizeof bytes);
+    byte_size_text(loader->bytes, bytes, sizeof bytes);
     return status_fail(
         why, STATUS_FAILED,
         "no memory for %zu batches of %zu samples read ahead, %s: lower "
@@ -94,10 +106,7 @@ static enum status allocate_slots(struct loader *loader, size_t micro_batch,
 }
 
 static void release(struct loader *loader) {
-    for (size_t i = 0; loader->slots && i <= loader->depth; i++) {
-        free(loader->slots[i].inputs);
-        free(loader->slots[i].labels);
-    }
+    free(loader->memory);
     free(loader->slots);
     free(loader->indices);
     sampler_close(&loader->sampler);
@@ -145,6 +154,11 @@ void loader_close(struct loader **loader) {
     pthread_join((*loader)->reader, NULL);
     release(*loader);
     *loader = NULL;
+}
+
+void *loader_memory(const struct loader *loader, size_t *bytes) {
+    *bytes = loader->bytes;
+    return loader->memory;
 }
 
 const struct loader_batch *loader_next(struct loader *loader) {

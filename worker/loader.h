@@ -7,6 +7,7 @@
 #include "worker/dataset.h"
 #include "worker/sampler.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* inputs [count, features], labels [count]. */
@@ -25,6 +26,9 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
                         const struct sampler_options *options, uint64_t first,
                         uint32_t depth, struct failure *why) MUST_CHECK;
 void loader_close(struct loader **loader); /* stops and joins the thread */
+
+/* All the memory that batches lie in, of whole pages; view. */
+void *loader_memory(const struct loader *loader, size_t *bytes);
 
 /* Views the next batch until the next call; waits for the reader (which waits
  * for nobody). */

@@ -1,6 +1,5 @@
 #include "worker/mlp.h"
 
-#include "proto/conf/byte_size.h"
 #include "proto/math/recompute.h"
 
 #include <inttypes.h>
@@ -8,6 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { PAGE = 4096 };
+
+/* Of one pass. */
+struct tally {
+    double loss;
+    uint32_t correct;
+};
 
 /* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
  * 2l + 1, the bias. */
@@ -21,6 +28,12 @@ struct mlp {
     uint32_t present;     /* first output of the stretch that is in its rooms */
     float *upper, *lower; /* gradients of the outputs above and below the layer
                              at work: [max_batch, widest] */
+    struct tally *tally;
+    struct tally *told; /* the same, where the host reads it: a page of its own
+                           unless the device's memory is the host's */
+    struct ops_event *telling;
+    uint32_t count; /* samples of the last pass */
+    size_t bytes;   /* of activations, asked for */
 };
 
 static uint32_t weight_of(uint32_t layer) {
@@ -71,40 +84,48 @@ enum status mlp_check_data(const struct job_model *model,
 }
 
 static float *allocate_rows(struct mlp *mlp, uint32_t width) {
-    size_t elements = (size_t)mlp->max_batch * width;
-    return mlp->ops->allocate(mlp->device, elements * sizeof(float));
+    size_t bytes = (size_t)mlp->max_batch * width * sizeof(float);
+    mlp->bytes += bytes;
+    return mlp->ops->allocate(mlp->device, bytes);
+}
+
+static bool allocate_tally(struct mlp *mlp) {
+    const struct ops *ops = mlp->ops;
+    mlp->telling = ops->event_open(mlp->device);
+    mlp->tally = ops->allocate(mlp->device, sizeof *mlp->tally);
+    mlp->told = ops->later ? aligned_alloc(PAGE, PAGE) : mlp->tally;
+    if (!mlp->telling || !mlp->tally || !mlp->told)
+        return false;
+    if (ops->later)
+        ops->pin(mlp->device, mlp->told, PAGE); /* else it is slower */
+    return true;
+}
+
+static void release_tally(struct mlp *mlp) {
+    const struct ops *ops = mlp->ops;
+    if (mlp->telling)
+        ops->event_close(mlp->device, &mlp->telling);
+    if (ops->later && mlp->told) {
+        ops->unpin(mlp->device, mlp->told);
+        free(mlp->told);
+    }
+    ops->release(mlp->device, mlp->tally);
 }
 
 static bool allocate(struct mlp *mlp) {
     uint32_t widest = 0;
+    bool complete = true;
     for (uint32_t l = 0; l < mlp->layers; l++) {
         uint32_t width = mlp->model.layers[l + 1];
         widest = width > widest ? width : widest;
     }
     for (uint32_t r = 0; r < mlp->plan.rooms; r++) {
         mlp->rooms[r] = allocate_rows(mlp, mlp->plan.width[r]);
-        if (!mlp->rooms[r])
-            return false;
+        complete = complete && mlp->rooms[r];
     }
     mlp->upper = allocate_rows(mlp, widest);
     mlp->lower = allocate_rows(mlp, widest);
-    return mlp->upper && mlp->lower;
-}
-
-static enum status no_memory(struct failure *why, const struct job_model *model,
-                             const struct ops *ops, uint32_t max_batch) {
-    struct recompute plan;
-    char bytes[16];
-    recompute_plan(&plan, model);
-    byte_size_text(max_batch * recompute_floats(&plan) * sizeof(float), bytes,
-                   sizeof bytes);
-    return status_fail(
-        why, STATUS_FAILED,
-        "no memory on device %s for the activations of %u samples, %s and "
-        "their gradients: halve train_micro_batch_size_per_gpu and double "
-        "gradient_accumulation_steps, or keep the outputs of fewer layers "
-        "(activation_checkpointing.number_checkpoints)",
-        ops->name, max_batch, bytes);
+    return complete && mlp->upper && mlp->lower && allocate_tally(mlp);
 }
 
 enum status mlp_open(struct mlp **out, const struct job_model *model,
@@ -120,8 +141,12 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
     mlp->layers = model->num_layers - 1;
     recompute_plan(&mlp->plan, model);
     if (!allocate(mlp)) {
+        status_fail(why, STATUS_FAILED,
+                    "no memory on device %s for the activations of %u samples "
+                    "of %zu bytes",
+                    ops->name, max_batch, mlp->bytes);
         mlp_close(&mlp);
-        return no_memory(why, model, ops, max_batch);
+        return STATUS_FAILED;
     }
     *out = mlp;
     return STATUS_OK;
@@ -135,6 +160,7 @@ void mlp_close(struct mlp **mlp) {
         ops->release((*mlp)->device, (*mlp)->rooms[r]);
     ops->release((*mlp)->device, (*mlp)->upper);
     ops->release((*mlp)->device, (*mlp)->lower);
+    release_tally(*mlp);
     free(*mlp);
     *mlp = NULL;
 }
@@ -191,14 +217,29 @@ static void restore(struct mlp *mlp, uint32_t layer,
         compute(mlp, l, batch, weights);
 }
 
-/* DZ: receives the gradient of scale * (sum of the losses), or NULL. */
+/* DZ: receives the gradient of scale * (sum of the losses), or NULL. Its sum
+ * follows the computing on a stream of its own, so that the backward pass need
+ * not wait for it. */
 static void loss(struct mlp *mlp, const struct loader_batch *batch, float *dz,
-                 float scale, struct mlp_result *result) {
-    result->count = batch->count;
-    mlp->ops->loss(mlp->device, mlp->model.loss,
-                   output_of(mlp, mlp->layers - 1), batch->labels, dz,
-                   batch->count, mlp->model.layers[mlp->layers], scale,
-                   &result->loss, &result->correct);
+                 float scale) {
+    const struct ops *ops = mlp->ops;
+    mlp->count = batch->count;
+    ops->loss(mlp->device, mlp->model.loss, output_of(mlp, mlp->layers - 1),
+              batch->labels, dz, batch->count, mlp->model.layers[mlp->layers],
+              scale, &mlp->tally->loss, &mlp->tally->correct);
+    ops->record(mlp->device, OPS_COMPUTE, mlp->telling);
+    ops->follow(mlp->device, OPS_GRADIENTS, mlp->telling);
+    ops->download(mlp->device, OPS_GRADIENTS, mlp->told, mlp->tally,
+                  sizeof *mlp->told);
+    ops->record(mlp->device, OPS_GRADIENTS, mlp->telling);
+}
+
+/* As far as it is known without waiting. */
+static void tell(const struct mlp *mlp, struct mlp_result *result) {
+    *result = (struct mlp_result){0};
+    if (!mlp->ops->later)
+        *result = (struct mlp_result){mlp->told->loss, mlp->told->correct,
+                                      mlp->count};
 }
 
 /* From `upper`, the gradient of the layer's sums, to `lower`, that of the sums
@@ -242,8 +283,10 @@ void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   bool add, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
     forward(mlp, batch, weights, hooks);
-    loss(mlp, batch, mlp->upper, scale, result);
-    if (hooks && hooks->loss && !hooks->loss(hooks->context, result->loss))
+    loss(mlp, batch, mlp->upper, scale);
+    tell(mlp, result);
+    if (hooks && hooks->loss && !mlp->ops->later &&
+        !hooks->loss(hooks->context, result->loss))
         return;
     backward(mlp, batch, weights, gradients, add, hooks);
 }
@@ -252,5 +295,16 @@ void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
     forward(mlp, batch, weights, hooks);
-    loss(mlp, batch, NULL, 1, result);
+    loss(mlp, batch, NULL, 1);
+    tell(mlp, result);
+}
+
+enum status mlp_settle(struct mlp *mlp, struct mlp_result *result,
+                       struct failure *why) {
+    *result = (struct mlp_result){0};
+    enum status status = mlp->ops->await(mlp->device, mlp->telling, why);
+    if (!status)
+        *result = (struct mlp_result){mlp->told->loss, mlp->told->correct,
+                                      mlp->count};
+    return status;
 }

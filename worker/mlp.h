@@ -11,12 +11,13 @@
 
 /* What the model tells its trainer in a pass. `need` is called before the
  * first read of a parameter's weights, `loss` with the sum of the losses
- * before the backward pass (false: leave that out), `done` when a parameter's
- * gradient is complete and its weights will not be read again in this pass.
- * Between the two they are read as often as the pass likes: where activations
- * are computed anew, those of the layers below once more.
- * Parameters are needed in model order and done in the reverse, each once.
- * Each may be NULL. */
+ * before the backward pass (false: leave that out) where it is known by then,
+ * on a device without ops.later, `done` when a parameter's gradient is complete
+ * and its weights will not be read again in this pass: in order of the device's
+ * computing stream, where each call goes on. Between the two they are read as
+ * often as the pass likes: where activations are computed anew, those of the
+ * layers below once more. Parameters are needed in model order and done in the
+ * reverse, each once. Each may be NULL. */
 struct mlp_hooks {
     void *context;
     void (*need)(void *context, uint32_t parameter);
@@ -53,8 +54,10 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
 void mlp_close(struct mlp **mlp);
 
 /* Forward and backward over BATCH, of 1 to MAX_BATCH samples. WEIGHTS and
- * GRADIENTS are arrays of one pointer a parameter; HOOKS may be NULL. Gradients
- * are those of scale * (sum of the losses), added to what is there when ADD. */
+ * GRADIENTS are arrays of one pointer a parameter, of the device as the batch
+ * is; HOOKS may be NULL. Gradients are those of scale * (sum of the losses),
+ * added to what is there when ADD. On a device with ops.later RESULT is to be
+ * had from mlp_settle. */
 void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, float *const *gradients, float scale,
                   bool add, const struct mlp_hooks *hooks,
@@ -64,5 +67,10 @@ void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
 void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, const struct mlp_hooks *hooks,
                   struct mlp_result *result);
+
+/* Waits for the result of the last pass and fills RESULT with it; as ops.await
+ * fails, with RESULT as after a batch of no samples. */
+enum status mlp_settle(struct mlp *mlp, struct mlp_result *result,
+                       struct failure *why) MUST_CHECK;
 
 #endif

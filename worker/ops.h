@@ -1,9 +1,20 @@
-/* A device as a table of functions. Models are written once against it. All
- * pointers are memory of the device, from `allocate`; float32, row-major. Calls
- * run in order on the device; `synchronize` waits for them. */
+/* A device as a table of functions. Models are written once against it. The
+ * processor is one (ops_cpu); another is a plugin beside the program,
+ * capstan-NAME.so, that exports one such table as the symbol `capstan_device`.
+ *
+ * Pointers are memory of the device, from `allocate`, unless a contract says
+ * "host"; float32, row-major. What is called goes to one of the device's
+ * streams, computing always to OPS_COMPUTE: within a stream it is done in
+ * order, between streams only as `follow` says. On a device with `later` a call
+ * may return before its work is done: host memory it reads or writes stays as
+ * it is until an `await` behind it. Such calls return nothing: what went wrong
+ * shows in the next `await` or `synchronize`, and in each after it.
+ *
+ * A device may be used by one thread at a time. */
 #ifndef CAPSTAN_OPS_H
 #define CAPSTAN_OPS_H
 
+#include "proto/base/device_head.h"
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
 
@@ -11,19 +22,89 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPS_ABI 1u
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct ops_device; /* the backend's own */
+struct ops_event;  /* a moment in a stream; likewise */
 
+enum ops_stream {
+    OPS_COMPUTE,
+    OPS_WEIGHTS,   /* up to the device */
+    OPS_GRADIENTS, /* and down from it; losses too */
+    OPS_SAMPLES,
+    OPS_STREAMS
+};
+
+struct ops_settings {
+    uint32_t index;   /* of the device, below `count` */
+    uint32_t threads; /* of the host, where that computes */
+    double timeout;   /* seconds that any wait for the device may take */
+};
+
+/* Begins as a device_head (proto/base/device_head.h). */
 struct ops {
-    uint32_t abi;     /* OPS_ABI */
-    const char *name; /* "cpu" */
+    uint32_t abi;        /* DEVICE_ABI */
+    const char *name;    /* "cpu", "cuda" */
+    const char *version; /* of the library behind it */
+    enum status (*check)(struct failure *why);
+    uint32_t (*count)(void);
+    enum status (*describe)(uint32_t index, struct device_description *out,
+                            struct failure *why);
 
-    /* BYTES at 64-byte alignment, zeroed; NULL when there is no memory.
-     * `release` accepts NULL. */
+    /* Calls may return before their work is done, and memory of the device is
+     * not the host's. Else all is done when a call returns, upload and
+     * download of a pointer onto itself are nothing, and events cost nothing.
+     */
+    bool later;
+
+    /* STATUS_RETRY when it cannot be had, STATUS_CONFIG when this build has no
+     * code for it. */
+    enum status (*open)(struct ops_device **out,
+                        const struct ops_settings *settings,
+                        struct failure *why);
+
+    /* Waits for what is under way; frees *DEVICE (may be NULL) and clears
+     * it. */
+    void (*close)(struct ops_device **device);
+
+    /* BYTES at 64-byte alignment, undefined; NULL when there is no memory.
+     * `release` accepts NULL; nothing under way uses it any more. */
     void *(*allocate)(struct ops_device *device, size_t bytes);
     void (*release)(struct ops_device *device, void *memory);
-    void (*synchronize)(struct ops_device *device);
+
+    /* From now on BYTES of host MEMORY, which shares no page with other pinned
+     * memory, can be copied while the host goes on; false: they stay ordinary
+     * memory, from which copies are slower. `unpin`, before it is freed, leaves
+     * alone what is not pinned. */
+    bool (*pin)(struct ops_device *device, void *memory, size_t bytes);
+    void (*unpin)(struct ops_device *device, void *memory);
+
+    /* Copies from host memory, and to it. */
+    void (*upload)(struct ops_device *device, enum ops_stream stream, void *to,
+                   const void *from, size_t bytes);
+    void (*download)(struct ops_device *device, enum ops_stream stream,
+                     void *to, const void *from, size_t bytes);
+
+    /* An event that has come; NULL when there is no memory. */
+    struct ops_event *(*event_open)(struct ops_device *device);
+    void (*event_close)(struct ops_device *device, struct ops_event **event);
+
+    /* EVENT comes when all that STREAM has been given so far is done. */
+    void (*record)(struct ops_device *device, enum ops_stream stream,
+                   struct ops_event *event);
+
+    /* What STREAM is given from now on waits for EVENT as last recorded. */
+    void (*follow)(struct ops_device *device, enum ops_stream stream,
+                   struct ops_event *event);
+
+    /* The host waits until EVENT as last recorded has come, or all is done.
+     * STATUS_RETRY names a device that is lost, STATUS_FAILED one that had no
+     * memory for the work. */
+    enum status (*await)(struct ops_device *device, struct ops_event *event,
+                         struct failure *why);
+    enum status (*synchronize)(struct ops_device *device, struct failure *why);
 
     /* y[n, out] = x[n, in] w[out, in]^T + bias[out], then the activation. */
     void (*linear)(struct ops_device *device, const float *x, const float *w,
@@ -60,8 +141,8 @@ struct ops {
 };
 
 /* The CPU: oneDNN's sgemm on THREADS threads, vectorised loops on the calling
- * one. The same call gives the same bits, for the same THREADS. A device may be
- * used by one thread at a time. */
+ * one; memory of the device is memory of the host, zeroed. The same call gives
+ * the same bits, for the same THREADS. */
 const struct ops *ops_cpu(void);
 
 /* STATUS_RETRY when there is no memory. */
@@ -70,5 +151,9 @@ enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
 
 /* Frees *DEVICE (may be NULL) and clears it. */
 void ops_cpu_close(struct ops_device **device);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

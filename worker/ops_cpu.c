@@ -6,10 +6,15 @@
 #include <limits.h>
 #include <math.h>
 #include <omp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ALIGNMENT = 64 };
+
+_Static_assert(offsetof(struct ops, describe) ==
+                   offsetof(struct device_head, describe),
+               "a table begins as a device_head");
 
 struct ops_device {
     int threads;
@@ -31,8 +36,82 @@ static void cpu_release(struct ops_device *device, void *memory) {
     free(memory);
 }
 
-static void cpu_synchronize(struct ops_device *device) {
-    (void)device; /* every call is done when it returns */
+static enum status cpu_check(struct failure *why) {
+    (void)why;
+    return STATUS_OK;
+}
+
+static uint32_t cpu_count(void) {
+    return 1;
+}
+
+static enum status cpu_describe(uint32_t index, struct device_description *out,
+                                struct failure *why) {
+    (void)index;
+    (void)why;
+    *out = (struct device_description){.name = "cpu", .usable = true};
+    return STATUS_OK;
+}
+
+static enum status cpu_open(struct ops_device **out,
+                            const struct ops_settings *settings,
+                            struct failure *why) {
+    return ops_cpu_open(out, settings->threads, why);
+}
+
+/* Every call is done when it returns: there is nothing to wait for, and memory
+ * of the host needs no preparation. */
+static bool cpu_pin(struct ops_device *device, void *memory, size_t bytes) {
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    return true;
+}
+
+static void cpu_unpin(struct ops_device *device, void *memory) {
+    (void)device;
+    (void)memory;
+}
+
+static void cpu_copy(struct ops_device *device, enum ops_stream stream,
+                     void *to, const void *from, size_t bytes) {
+    (void)device;
+    (void)stream;
+    if (to != from)
+        memcpy(to, from, bytes);
+}
+
+/* One stands for all: whatever was recorded has come. */
+static struct ops_event *cpu_event_open(struct ops_device *device) {
+    return (struct ops_event *)device;
+}
+
+static void cpu_event_close(struct ops_device *device,
+                            struct ops_event **event) {
+    (void)device;
+    *event = NULL;
+}
+
+static void cpu_pass(struct ops_device *device, enum ops_stream stream,
+                     struct ops_event *event) {
+    (void)device;
+    (void)stream;
+    (void)event;
+}
+
+static enum status cpu_await(struct ops_device *device, struct ops_event *event,
+                             struct failure *why) {
+    (void)device;
+    (void)event;
+    (void)why;
+    return STATUS_OK;
+}
+
+static enum status cpu_synchronize(struct ops_device *device,
+                                   struct failure *why) {
+    (void)device;
+    (void)why;
+    return STATUS_OK;
 }
 
 /* c[m, n] = a b, or c + a b when ADD; a is [m, k], or [k, m] when 'T'; b is
@@ -179,10 +258,25 @@ static void cpu_loss(struct ops_device *device, enum job_loss kind,
 
 const struct ops *ops_cpu(void) {
     static const struct ops cpu = {
-        .abi = OPS_ABI,
+        .abi = DEVICE_ABI,
         .name = "cpu",
+        .version = "",
+        .check = cpu_check,
+        .count = cpu_count,
+        .describe = cpu_describe,
+        .open = cpu_open,
+        .close = ops_cpu_close,
         .allocate = cpu_allocate,
         .release = cpu_release,
+        .pin = cpu_pin,
+        .unpin = cpu_unpin,
+        .upload = cpu_copy,
+        .download = cpu_copy,
+        .event_open = cpu_event_open,
+        .event_close = cpu_event_close,
+        .record = cpu_pass,
+        .follow = cpu_pass,
+        .await = cpu_await,
         .synchronize = cpu_synchronize,
         .linear = cpu_linear,
         .linear_input_gradient = cpu_linear_input_gradient,

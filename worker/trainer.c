@@ -5,16 +5,15 @@
 #include "worker/arena.h"
 #include "worker/clipping.h"
 #include "worker/dataset.h"
-#include "worker/evaluation.h"
+#include "worker/engine.h"
 #include "worker/loader.h"
-#include "worker/mlp.h"
-#include "worker/ops.h"
 #include "worker/reports.h"
 #include "worker/sampler.h"
 #include "worker/window.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,9 +25,7 @@ struct trainer {
 
     /* The training thread's own. */
     struct dataset *train, *test;
-    const struct ops *ops;
-    struct ops_device *device;
-    struct mlp *mlp;
+    struct engine engine;
     struct loader *loader;
     struct layout *layout;
     struct arena arena;
@@ -39,8 +36,8 @@ struct trainer {
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
-    int64_t began, evaluating; /* ns */
-    double waited;             /* seconds, before it began */
+    int64_t began, evaluating, input; /* ns */
+    double waited;                    /* seconds, before it began */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -79,18 +76,27 @@ static enum status open_layout(struct trainer *trainer, struct failure *why) {
     return layout_build(&trainer->layout, parameters, count, why);
 }
 
+static enum status find_device(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    struct device_wish wish = {
+        .kind = job->device,
+        .threads = job->threads,
+        .local_rank = trainer->settings.local_rank,
+        .local_trainers = trainer->settings.local_trainers,
+        .cuda = trainer->settings.cuda,
+        .timeout = job->timeouts.step,
+    };
+    return engine_find(&trainer->engine, &wish, trainer->settings.log, why);
+}
+
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
-    uint32_t batch = job->micro_batch;
-    if (trainer->test && batch < EVALUATION_BATCH)
-        batch = EVALUATION_BATCH;
-    trainer->ops = ops_cpu();
-    enum status status = ops_cpu_open(&trainer->device, job->threads, why);
-    return status ? status
-                  : mlp_open(&trainer->mlp, &job->model, trainer->ops,
-                             trainer->device, batch, why);
+    struct engine_use use = {.micro_batch = job->micro_batch,
+                             .evaluates = trainer->test};
+    return engine_open(&trainer->engine, job, trainer->layout, &trainer->arena,
+                       &use, why);
 }
 
 static struct sampler_options sampling(const struct trainer *trainer) {
@@ -119,6 +125,9 @@ static enum status declare(struct trainer *trainer, struct failure *why) {
         .batches_per_epoch = sampler_batches_per_epoch(sampler),
     };
     sampler_close(&sampler);
+    const struct device *device = &trainer->engine.device;
+    declaration.has_device = device_free(device, &declaration.device_free);
+    snprintf(declaration.device, sizeof declaration.device, "%s", device->name);
     reports_put(&trainer->reports, &declaration);
     return STATUS_OK;
 }
@@ -191,7 +200,8 @@ static uint64_t position(const struct trainer *trainer, uint64_t clock) {
 
 static void need(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
-    (void)await_weights(trainer, parameter); /* the loop looks again */
+    if (await_weights(trainer, parameter)) /* else the loop looks again */
+        ferry_bring(&trainer->engine.ferry, parameter);
 }
 
 static bool take_loss(void *context, double loss) {
@@ -204,8 +214,7 @@ static bool take_loss(void *context, double loss) {
 
 /* Small gradients leave with the larger one that follows: a message and two
  * wake-ups cost more than they do, but on a wire that stands idle. */
-static void done(void *context, uint32_t parameter) {
-    struct trainer *trainer = context;
+static void announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unsaid++;
     trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
     if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0 &&
@@ -217,13 +226,25 @@ static void done(void *context, uint32_t parameter) {
     trainer->unsaid_elements = 0;
 }
 
+/* Does a gradient still have to come from the device? */
+static bool is_remote(const struct trainer *trainer) {
+    return trainer->engine.device.ops->later;
+}
+
+static void done(void *context, uint32_t parameter) {
+    struct trainer *trainer = context;
+    ferry_take(&trainer->engine.ferry, parameter);
+    if (!is_remote(trainer))
+        announce(trainer, parameter);
+}
+
 static void announce_all(struct trainer *trainer, bool empty) {
     partner_announce(trainer->partner, 0, trainer->layout->num_parameters,
                      trainer->clock, empty);
 }
 
 static void add_progress(struct trainer *trainer,
-                         const struct mlp_result *result, int64_t input) {
+                         const struct mlp_result *result) {
     struct trainer_progress *progress = &trainer->progress;
     double waited = partner_waited(trainer->partner) - trainer->waited;
     uint64_t global_step = partner_global_step(trainer->partner);
@@ -236,7 +257,7 @@ static void add_progress(struct trainer *trainer,
     }
     progress->clock = trainer->clock;
     progress->global_step = global_step;
-    progress->input_s += time_to_seconds(input);
+    progress->input_s = time_to_seconds(trainer->input);
     progress->wire_s = waited;
     progress->training_s =
         time_to_seconds(time_now() - trainer->began - trainer->evaluating);
@@ -245,43 +266,100 @@ static void add_progress(struct trainer *trainer,
     pthread_mutex_unlock(&trainer->mutex);
 }
 
+static bool clips(const struct trainer *trainer) {
+    return trainer->settings.job->gradient_clipping > 0 &&
+           !synchronous(trainer);
+}
+
+/* The next batch of the loader sets out; the view of the one before ends. */
+static enum status feed(struct trainer *trainer, struct failure *why) {
+    struct intake *intake = &trainer->engine.intake;
+    int64_t start = time_now();
+    enum status status = intake_await(intake, why);
+    if (!status)
+        intake_put(intake, loader_next(trainer->loader));
+    trainer->input += time_now() - start;
+    return status;
+}
+
+/* Forward and backward over one micro batch. Where the device goes on by
+ * itself, the next batch sets out meanwhile. */
+static enum status take_batch(struct trainer *trainer, uint32_t k,
+                              struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    struct engine *engine = &trainer->engine;
+    bool remote = is_remote(trainer);
+    bool last = k + 1 == job->accumulation && !trainer->poisoned;
+    struct mlp_hooks hooks = {trainer, need, take_loss,
+                              last && (remote || !clips(trainer)) ? done
+                                                                  : NULL};
+    struct mlp_result result;
+    enum status status = STATUS_OK;
+    if (!intake_ready(&engine->intake))
+        status = feed(trainer, why);
+    if (status)
+        return status;
+    const struct loader_batch *batch = intake_take(&engine->intake);
+    float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
+    mlp_gradient(engine->mlp, batch, engine->ferry.weights,
+                 engine->ferry.gradients, scale, k > 0, &hooks, &result);
+    intake_done(&engine->intake);
+    if (remote) {
+        status = feed(trainer, why);
+        if (!status)
+            status = mlp_settle(engine->mlp, &result, why);
+        if (!status)
+            (void)take_loss(trainer, result.loss); /* looked at below */
+    }
+    if (!status && !trainer->forsaken)
+        add_progress(trainer, &result);
+    return status;
+}
+
+/* Gradients that come from the device are announced as they are here. */
+static enum status take_gradients(struct trainer *trainer,
+                                  struct failure *why) {
+    enum status status = STATUS_OK;
+    if (!is_remote(trainer) || trainer->poisoned)
+        return STATUS_OK;
+    for (uint32_t p = trainer->layout->num_parameters; !status && p-- > 0;) {
+        status = ferry_await(&trainer->engine.ferry, p, why);
+        if (!status && !clips(trainer))
+            announce(trainer, p);
+    }
+    return status;
+}
+
 /* One step: the mean of the accumulated micro batches' mean gradients. */
 static enum status take_step(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
-    bool clips = job->gradient_clipping > 0 && !synchronous(trainer);
+    enum status status = STATUS_OK;
     trainer->poisoned = false;
     trainer->step_loss = 0;
-    for (uint32_t k = 0; k < job->accumulation; k++) {
-        bool last = k + 1 == job->accumulation;
-        struct mlp_hooks hooks = {trainer, need, take_loss,
-                                  last && !clips && !trainer->poisoned ? done
-                                                                       : NULL};
-        struct mlp_result result;
-        int64_t start = time_now();
-        const struct loader_batch *batch = loader_next(trainer->loader);
-        int64_t input = time_now() - start;
-        float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
-        mlp_gradient(trainer->mlp, batch, trainer->arena.weight_of,
-                     trainer->arena.gradient_of, scale, k > 0, &hooks, &result);
+    ferry_renew(&trainer->engine.ferry);
+    for (uint32_t k = 0; !status && k < job->accumulation; k++) {
+        status = take_batch(trainer, k, why);
         if (trainer->forsaken)
             return STATUS_OK;
-        add_progress(trainer, &result, input);
     }
-    if (is_cancelled(trainer))
-        return STATUS_OK;
+    if (status || is_cancelled(trainer))
+        return status;
     if (trainer->poisoned && !job->nan_skip)
         return status_fail(why, STATUS_FAILED,
                            "the loss is %g at step %llu: try a smaller rate, "
                            "or gradient_clipping, or \"on_nan\": \"skip\"",
                            fabs(trainer->step_loss),
                            (unsigned long long)trainer->clock);
+    status = take_gradients(trainer, why);
+    if (status)
+        return status;
     if (trainer->poisoned) {
         log_warning(trainer->settings.log,
                     "step %llu is skipped: its loss is "
                     "not finite",
                     (unsigned long long)trainer->clock);
         announce_all(trainer, true);
-    } else if (clips) {
+    } else if (clips(trainer)) {
         clipping_apply(trainer->layout, trainer->arena.gradient_of,
                        job->gradient_clipping, trainer->settings.loops);
         announce_all(trainer, false);
@@ -290,8 +368,9 @@ static enum status take_step(struct trainer *trainer, struct failure *why) {
 }
 
 /* A part of the test set, on the weights as they stand. */
-static void evaluate(struct trainer *trainer,
-                     const struct trainer_order *order) {
+static enum status evaluate(struct trainer *trainer,
+                            const struct trainer_order *order,
+                            struct failure *why) {
     struct trainer_report result = {.event = TRAINER_EVALUATED,
                                     .id = order->id,
                                     .step = order->step,
@@ -301,38 +380,44 @@ static void evaluate(struct trainer *trainer,
     uint64_t end = total * (order->part + 1) / order->parts;
     int64_t start = time_now();
     struct evaluation part = {0};
-    struct failure why;
-    if (trainer->test &&
-        evaluation_run(&part, trainer->mlp, trainer->test, first, end,
-                       trainer->arena.weight_of, &why))
-        log_warning(trainer->settings.log, "%s", why.text);
+    enum status status = STATUS_OK;
+    if (trainer->test)
+        status = engine_evaluate(&trainer->engine, trainer->test, first, end,
+                                 &part, why);
+    if (status)
+        return status;
     result.loss_sum = part.loss_sum;
     result.correct = part.correct;
     result.count = part.count;
     trainer_progress(trainer, &result.progress);
     reports_put(&trainer->reports, &result);
     trainer->evaluating += time_now() - start;
+    return STATUS_OK;
 }
 
 /* After a planned round: the weights here are that round's. */
-static void evaluate_own(struct trainer *trainer) {
+static enum status evaluate_own(struct trainer *trainer, struct failure *why) {
     struct trainer_order order = {.step = trainer->clock,
                                   .part = trainer->settings.rank,
                                   .parts = trainer->settings.num_ranks};
-    evaluate(trainer, &order);
+    return evaluate(trainer, &order, why);
 }
 
 /* A snapshot is read over the present weights, which are read again after. */
-static bool evaluate_snapshot(struct trainer *trainer,
-                              const struct trainer_order *order) {
+static enum status evaluate_snapshot(struct trainer *trainer,
+                                     const struct trainer_order *order,
+                                     struct failure *why) {
     if (!wait_all(trainer))
-        return false;
+        return STATUS_OK;
     partner_pull(trainer->partner, trainer->clock, order->id);
     if (!wait_all(trainer))
-        return false;
-    evaluate(trainer, order);
+        return STATUS_OK;
+    enum status status = evaluate(trainer, order, why);
+    if (status)
+        return status;
     partner_pull(trainer->partner, trainer->clock, 0);
-    return wait_all(trainer);
+    wait_all(trainer);
+    return STATUS_OK;
 }
 
 static bool take_order(struct trainer *trainer, struct trainer_order *order) {
@@ -376,10 +461,9 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         if (!status && synchronous(trainer) &&
             rounds_evaluates(&trainer->plan->rounds, trainer->clock) &&
             wait_all(trainer))
-            evaluate_own(trainer);
-        if (!status && take_order(trainer, &order) &&
-            !evaluate_snapshot(trainer, &order))
-            break;
+            status = evaluate_own(trainer, why);
+        if (!status && take_order(trainer, &order))
+            status = evaluate_snapshot(trainer, &order, why);
     }
     if (!status)
         wait_all(trainer);
@@ -387,8 +471,9 @@ static enum status train(struct trainer *trainer, struct failure *why) {
 }
 
 /* Out of the loop: evaluations are still taken part in. */
-static void stay(struct trainer *trainer) {
-    for (;;) {
+static enum status stay(struct trainer *trainer, struct failure *why) {
+    enum status status = STATUS_OK;
+    while (!status) {
         struct trainer_order order;
         pthread_mutex_lock(&trainer->mutex);
         while (!trainer->ordered && !trainer->cancelled)
@@ -396,17 +481,45 @@ static void stay(struct trainer *trainer) {
         bool cancelled = trainer->cancelled;
         pthread_mutex_unlock(&trainer->mutex);
         if (cancelled)
-            return;
+            return STATUS_OK;
         if (take_order(trainer, &order))
-            evaluate_snapshot(trainer, &order);
+            status = evaluate_snapshot(trainer, &order, why);
     }
+    return status;
 }
 
 static enum status prepare(struct trainer *trainer, struct failure *why) {
     enum status status = load_data(trainer, why);
     if (!status)
         status = open_layout(trainer, why);
+    if (!status)
+        status = find_device(trainer, why);
     return status ? status : declare(trainer, why);
+}
+
+static enum status open_loader(struct trainer *trainer, struct failure *why) {
+    struct sampler_options options = sampling(trainer);
+    uint32_t depth = trainer->settings.job->data.prefetch_factor;
+    enum status status =
+        loader_open(&trainer->loader, trainer->train, &options,
+                    position(trainer, trainer->from), depth ? depth : 2, why);
+    if (status)
+        return status;
+    size_t bytes;
+    void *memory = loader_memory(trainer->loader, &bytes);
+    device_pin(&trainer->engine.device, memory, bytes);
+    return STATUS_OK;
+}
+
+/* Batches may be on their way to the device. */
+static void close_loader(struct trainer *trainer) {
+    size_t bytes;
+    if (!trainer->loader)
+        return;
+    engine_rest(&trainer->engine);
+    device_unpin(&trainer->engine.device,
+                 loader_memory(trainer->loader, &bytes));
+    loader_close(&trainer->loader);
 }
 
 static enum status run(struct trainer *trainer, struct failure *why) {
@@ -416,11 +529,7 @@ static enum status run(struct trainer *trainer, struct failure *why) {
     status = open_model(trainer, why);
     if (status || !first_weights(trainer))
         return status;
-    struct sampler_options options = sampling(trainer);
-    uint32_t depth = trainer->settings.job->data.prefetch_factor;
-    status =
-        loader_open(&trainer->loader, trainer->train, &options,
-                    position(trainer, trainer->from), depth ? depth : 2, why);
+    status = open_loader(trainer, why);
     if (!status)
         status = train(trainer, why);
     if (status)
@@ -429,8 +538,7 @@ static enum status run(struct trainer *trainer, struct failure *why) {
                                   .clock = trainer->clock};
     if (!trainer->forsaken)
         reports_put(&trainer->reports, &left);
-    stay(trainer);
-    return STATUS_OK;
+    return stay(trainer, why);
 }
 
 static void *run_thread(void *argument) {
@@ -480,9 +588,8 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_unlock(&trainer->mutex);
     reports_cancel(&trainer->reports);
     pthread_join(trainer->thread, NULL);
-    loader_close(&trainer->loader);
-    mlp_close(&trainer->mlp);
-    ops_cpu_close(&trainer->device);
+    close_loader(trainer);
+    engine_close(&trainer->engine);
     dataset_free(&trainer->train);
     dataset_free(&trainer->test);
     layout_free(&trainer->layout);

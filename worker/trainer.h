@@ -11,6 +11,7 @@
 #include "proto/math/plan.h"
 #include "proto/math/rule.h"
 #include "proto/wire/buffer.h"
+#include "worker/ops.h"
 #include "worker/partner.h"
 
 #include <stdbool.h>
@@ -21,7 +22,9 @@ struct trainer_settings {
     const struct log *log;
     const struct job *job;
     uint32_t rank, num_ranks;
-    const struct rule_loops *loops; /* NULL: the best of this processor */
+    uint32_t local_rank, local_trainers; /* as in device.h */
+    const struct ops *cuda;              /* likewise, or NULL */
+    const struct rule_loops *loops;      /* NULL: the best of this processor */
 };
 
 struct trainer_progress {
@@ -46,6 +49,9 @@ struct trainer_report {
     uint64_t correct, count;
     struct trainer_progress progress; /* EVALUATED: at that step */
     uint64_t clock;                   /* LEFT */
+    bool has_device; /* DECLARES: it has memory of its own, with so much free */
+    uint64_t device_free;
+    char device[192]; /* its name */
     struct failure why;
 };
 

@@ -74,6 +74,13 @@ static void close_all(struct worker *worker) {
     caller_close(&worker->caller);
 }
 
+/* Ranks tell whether a chief trains: then those of workers begin at 1. */
+static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
+    const struct worker_settings *settings = worker->settings;
+    return cluster_rank_place(&settings->neighbours,
+                              worker->rank > settings->index, trainers);
+}
+
 static enum status take_job(struct worker *worker,
                             const Capstan__Welcome *welcome,
                             struct failure *why) {
@@ -103,6 +110,7 @@ static enum status take_job(struct worker *worker,
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
                                        .loops = worker->settings->loops};
+    trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     return trainer_open(&worker->trainer, &trainer, why);
 }
 
@@ -168,6 +176,7 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
 
 static enum status open_allreduce(struct worker *worker, struct failure *why) {
     const struct worker_settings *settings = worker->settings;
+    uint32_t trainers;
     struct allreduce_settings allreduce = {
         .zmq = settings->zmq,
         .log = settings->log,
@@ -177,6 +186,7 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .chief = worker->chief,
         .rank = worker->rank,
         .num_ranks = worker->num_ranks,
+        .local_rank = local_rank(worker, &trainers),
         .host = settings->self ? settings->self->host : NULL,
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
@@ -284,8 +294,20 @@ static enum status obey_all(struct worker *worker, struct failure *why) {
     return status;
 }
 
+/* Nothing says which of two processes' devices are the same one, so each has
+ * its own for itself: what several take of one is not added up. */
+static void name_device(const struct worker *worker,
+                        const struct trainer_report *report, char key[64],
+                        char name[256]) {
+    snprintf(key, 64, "device of %016llx",
+             (unsigned long long)member_incarnation(worker->member));
+    snprintf(name, 256, "free on device %s", report->device);
+}
+
 static void tell_declaration(struct worker *worker,
                              const struct trainer_report *report) {
+    Capstan__MemoryLimit device = CAPSTAN__MEMORY_LIMIT__INIT;
+    char key[64], name[256];
     const struct layout *layout = trainer_layout(worker->trainer);
     Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -294,6 +316,13 @@ static void tell_declaration(struct worker *worker,
     declaration.train_samples = report->train_samples;
     declaration.test_samples = report->test_samples;
     declaration.batches_per_epoch = report->batches_per_epoch;
+    if (report->has_device) {
+        name_device(worker, report, key, name);
+        device.key = key;
+        device.name = name;
+        device.free = report->device_free;
+        declaration.device = &device;
+    }
     if (worker->rank == 0) {
         parameters = plan_parameters(layout);
         declaration.n_parameters = parameters ? layout->num_parameters : 0;

@@ -5,6 +5,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
+#include "proto/conf/cluster_rank.h"
 #include "proto/math/rule.h"
 
 #include <stdbool.h>
@@ -24,8 +25,9 @@ struct worker_settings {
     const char *key;           /* likewise, or NULL */
     const struct cluster_job *ps; /* to ask for an unknown chief */
     const char *own_job; /* text of a job given here, or NULL: not used */
-    const struct rule_loops *loops; /* NULL: the best of this processor */
-    double join_timeout;            /* seconds */
+    const struct rule_loops *loops;       /* NULL: the best of this processor */
+    struct cluster_neighbours neighbours; /* choose a device */
+    double join_timeout;                  /* seconds */
     bool lanes;     /* shared memory between processes on one host */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };

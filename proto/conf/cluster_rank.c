@@ -25,27 +25,60 @@ static enum status read_number(cluster_getenv *lookup, void *context,
     return STATUS_OK;
 }
 
-static uint32_t place_on_host(const struct cluster *cluster) {
+/* Workers among the first COUNT on HOST. */
+static uint32_t workers_on(const struct cluster *cluster, const char *host,
+                           uint32_t count) {
+    const struct cluster_task *workers = cluster->jobs[CLUSTER_WORKER].tasks;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++)
+        found += strcasecmp(workers[i].host, host) == 0;
+    return found;
+}
+
+/* Of a trainer that is listed. */
+static void look_around(const struct cluster *cluster,
+                        struct cluster_neighbours *out) {
     const struct cluster_task *self = cluster_self(cluster);
     const struct cluster_task *chief = cluster_find(cluster, CLUSTER_CHIEF, 0);
-    if (!self || !self->host[0] || cluster->role != CLUSTER_WORKER)
-        return 0;
-    uint32_t place = chief && strcasecmp(chief->host, self->host) == 0;
-    const struct cluster_task *worker = cluster->jobs[CLUSTER_WORKER].tasks;
-    for (; worker < self; worker++)
-        place += strcasecmp(worker->host, self->host) == 0;
-    return place;
+    const struct cluster_job *workers = &cluster->jobs[CLUSTER_WORKER];
+    bool leads = cluster->role == CLUSTER_CHIEF;
+    if (!self || !self->host[0] || (!leads && cluster->role != CLUSTER_WORKER))
+        return;
+    uint32_t before = leads ? 0 : (uint32_t)(self - workers->tasks);
+    out->before = workers_on(cluster, self->host, before);
+    out->here = workers_on(cluster, self->host, workers->count) + leads;
+    out->chief = !leads && chief && strcasecmp(chief->host, self->host) == 0;
+}
+
+enum status cluster_rank_neighbours(const struct cluster *cluster,
+                                    cluster_getenv *lookup, void *context,
+                                    struct cluster_neighbours *out,
+                                    struct failure *why) {
+    *out = (struct cluster_neighbours){0};
+    enum status status =
+        read_number(lookup, context, "LOCAL_RANK", &out->told, why);
+    if (out->told < 0)
+        out->told = cluster->local_rank;
+    look_around(cluster, out);
+    return status;
+}
+
+uint32_t cluster_rank_place(const struct cluster_neighbours *neighbours,
+                            bool chief_trains, uint32_t *count) {
+    bool one_more = neighbours->chief && chief_trains;
+    *count = neighbours->here ? neighbours->here + one_more : 0;
+    return neighbours->told >= 0 ? (uint32_t)neighbours->told
+                                 : neighbours->before + one_more;
 }
 
 enum status cluster_rank_local(const struct cluster *cluster,
                                cluster_getenv *lookup, void *context,
                                uint32_t *rank, struct failure *why) {
-    int64_t value;
+    struct cluster_neighbours neighbours;
+    uint32_t count;
     enum status status =
-        read_number(lookup, context, "LOCAL_RANK", &value, why);
-    if (value < 0)
-        value = cluster->local_rank;
-    *rank = value >= 0 ? (uint32_t)value : place_on_host(cluster);
+        cluster_rank_neighbours(cluster, lookup, context, &neighbours, why);
+    *rank = cluster_rank_place(&neighbours, true, &count);
     return status;
 }
 

@@ -20,6 +20,7 @@ enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 /* How gradients and weights travel; sums, masters and files are float32. */
 enum job_wire { JOB_FLOAT32, JOB_BF16 };
+enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_chief { JOB_CHIEF_UNSET, JOB_CHIEF_TRAIN, JOB_CHIEF_COORDINATE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
 
@@ -87,9 +88,10 @@ struct job {
     uint64_t staleness;       /* JOB_STALENESS_INF: asynchronous */
     enum job_wire wire;
     enum job_chief chief;
-    uint32_t threads;    /* compute threads a trainer */
-    uint32_t ps_threads; /* that work on a ps's blocks; 0: by its host */
-    uint32_t workers;    /* 0: as the cluster lists */
+    enum job_device device; /* that trainers compute on */
+    uint32_t threads;       /* compute threads a trainer */
+    uint32_t ps_threads;    /* that work on a ps's blocks; 0: by its host */
+    uint32_t workers;       /* 0: as the cluster lists */
     struct job_checkpoint checkpoint;
     bool tensorboard;
     char *tensorboard_path, *tensorboard_name; /* output_path, job_name */

@@ -49,9 +49,25 @@ static uint64_t state(const struct footprint_case *given, uint64_t elements) {
     return rule_slots(&given->job->optimizer) * elements * sizeof(float);
 }
 
+/* Two batches of each kind, one on its way. */
+static void fill_device(struct footprint *out,
+                        const struct footprint_case *given) {
+    uint64_t inputs = given->job->model.layers[0];
+    uint64_t samples = given->job->micro_batch;
+    if (given->test_samples)
+        samples += FOOTPRINT_EVALUATION;
+    *out = (struct footprint){{
+        [FOOTPRINT_WEIGHTS] = given->elements * sizeof(float),
+        [FOOTPRINT_GRADIENTS] = given->elements * sizeof(float),
+        [FOOTPRINT_ACTIVATIONS] = activations(given),
+        [FOOTPRINT_BATCHES] =
+            2 * samples * (inputs * sizeof(float) + sizeof(uint32_t)),
+    }};
+}
+
 /* In all-reduce the state is here: all of it, or in ZeRO's stages its share. */
-void footprint_trainer(struct footprint *out,
-                       const struct footprint_case *given) {
+static void fill_host(struct footprint *out,
+                      const struct footprint_case *given) {
     uint64_t share = given->elements;
     if (given->job->zero.stage)
         share = (share + given->trainers - 1) / given->trainers;
@@ -59,10 +75,20 @@ void footprint_trainer(struct footprint *out,
         [FOOTPRINT_WEIGHTS] = given->elements * sizeof(float),
         [FOOTPRINT_GRADIENTS] = given->elements * sizeof(float),
         [FOOTPRINT_STATE] = given->allreduce ? state(given, share) : 0,
-        [FOOTPRINT_ACTIVATIONS] = activations(given),
         [FOOTPRINT_BATCHES] = batches(given),
         [FOOTPRINT_DATA] = data(given),
     }};
+}
+
+void footprint_trainer(struct footprint *out,
+                       const struct footprint_case *given,
+                       enum footprint_place place) {
+    if (place == FOOTPRINT_DEVICE)
+        fill_device(out, given);
+    else
+        fill_host(out, given);
+    if (place == FOOTPRINT_ALL)
+        out->bytes[FOOTPRINT_ACTIVATIONS] = activations(given);
 }
 
 void footprint_ps(struct footprint *out, const struct footprint_case *given,

@@ -35,9 +35,14 @@ struct footprint_case {
     uint64_t train_samples, test_samples;
 };
 
-/* A trainer's. */
+/* What a trainer computes on: its host's memory, or a device's of its own. */
+enum footprint_place { FOOTPRINT_ALL, FOOTPRINT_HOST, FOOTPRINT_DEVICE };
+
+/* A trainer's: ALL, where it has no device, else what lies in its HOST's memory
+ * or on its DEVICE. */
 void footprint_trainer(struct footprint *out,
-                       const struct footprint_case *given);
+                       const struct footprint_case *given,
+                       enum footprint_place place);
 
 /* That of a ps which holds ELEMENTS; REMOTE trainers reach it over the network.
  * Gradients are those of a round with clipping, which wait for its norm: over

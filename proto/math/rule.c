@@ -31,7 +31,7 @@ static enum rule_form rmsprop_form(const struct optimizer *rule) {
     return momentum ? RULE_RMSPROP_MOMENTUM : RULE_RMSPROP;
 }
 
-static enum rule_form form_of(const struct optimizer *rule) {
+enum rule_form rule_form_of(const struct optimizer *rule) {
     switch (rule->type) {
     case OPTIMIZER_SGD:
         return rule->momentum != 0 ? RULE_SGD_MOMENTUM : RULE_SGD;
@@ -56,7 +56,7 @@ unsigned rule_slots(const struct optimizer *rule) {
 }
 
 const char *rule_slot_name(const struct optimizer *rule, unsigned slot) {
-    return slot < RULE_MAX_SLOTS ? slot_names[form_of(rule)][slot] : NULL;
+    return slot < RULE_MAX_SLOTS ? slot_names[rule_form_of(rule)][slot] : NULL;
 }
 
 float rule_slot_start(const struct optimizer *rule, unsigned slot) {
@@ -166,8 +166,8 @@ static void ftrl_constants(struct rule_constants *c,
     c->power = (float)-rule->learning_rate_power;
 }
 
-static struct rule_constants constants_of(const struct optimizer *rule,
-                                          const struct rule_update *update) {
+struct rule_constants rule_constants_of(const struct optimizer *rule,
+                                        const struct rule_update *update) {
     struct rule_constants c = {
         .scale = rule->maximize ? -update->scale : update->scale,
         .weight_decay = (float)rule->weight_decay,
@@ -237,8 +237,8 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
         copy_all(rule, update);
         return;
     }
-    struct rule_constants constants = constants_of(rule, update);
-    rule_sweep *sweep = loops->sweep[form_of(rule)];
+    struct rule_constants constants = rule_constants_of(rule, update);
+    rule_sweep *sweep = loops->sweep[rule_form_of(rule)];
     size_t stride = is_sum(update) ? update->elements : TILE;
     _Alignas(64) float tile[TILE];
     for (size_t first = 0; first < update->elements; first += stride) {

@@ -16,6 +16,24 @@
 #define RULE_ELEMENT static inline
 #endif
 
+enum { RULE_MAX_SLOTS = 3, RULE_PIECE = 16384 };
+
+/* A rule with the options that decide which slots it has. */
+enum rule_form {
+    RULE_SGD,
+    RULE_SGD_MOMENTUM,
+    RULE_ADAGRAD,
+    RULE_RMSPROP,
+    RULE_RMSPROP_MOMENTUM,
+    RULE_RMSPROP_CENTERED,
+    RULE_RMSPROP_CENTERED_MOMENTUM,
+    RULE_ADAM,
+    RULE_ADAM_AMSGRAD,
+    RULE_FTRL,
+    RULE_FTRL_POWER,
+    RULE_FORMS
+};
+
 /* What is the same for all elements of one update, computed in double. */
 struct rule_constants {
     float scale;        /* of the sum; negative to maximise */

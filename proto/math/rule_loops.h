@@ -8,22 +8,6 @@
 
 #include <stddef.h>
 
-/* A rule with the options that decide which slots it has. */
-enum rule_form {
-    RULE_SGD,
-    RULE_SGD_MOMENTUM,
-    RULE_ADAGRAD,
-    RULE_RMSPROP,
-    RULE_RMSPROP_MOMENTUM,
-    RULE_RMSPROP_CENTERED,
-    RULE_RMSPROP_CENTERED_MOMENTUM,
-    RULE_ADAM,
-    RULE_ADAM_AMSGRAD,
-    RULE_FTRL,
-    RULE_FTRL_POWER,
-    RULE_FORMS
-};
-
 /* Doubles that sums of squares are kept in: element i goes to lane i mod
  * RULE_LANES. */
 enum { RULE_LANES = 16 };

@@ -1,0 +1,247 @@
+/* Real processes that compute on a GPU: a fake one (tests/fake_device.h), which
+ * lies as a plugin beside a copy of the program. */
+#include "tests/cluster_play.h"
+#include "tests/cluster_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_CONFIG = 2, EXIT_RETRY = 138, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
+
+/* Fourteen blocks, momentum, an evaluation each epoch. */
+static const char job[] =
+    "{\"model\": {\"layers\": [64, 512, 256, 10]}, \"steps\": 40,"
+    " \"gradient_accumulation_steps\": 2, \"optimizer\": {\"type\": \"SGD\","
+    " \"params\": {\"lr\": 0.02, \"momentum\": 0.9}}}";
+
+/* `capstan local` with two workers on GPUS ("devices=2", NULL: the CPU); its
+ * checkpoints go to FOLDER/DIR. */
+static struct cluster_process *start(struct cluster_run *run, const char *dir,
+                                     const char *num_ps, const char *gpus,
+                                     const char *strategy) {
+    char folder[128], variable[128];
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
+    snprintf(variable, sizeof variable, "CAPSTAN_FAKE_DEVICE=%s",
+             gpus ? gpus : "");
+    const char *const environment[] = {variable, NULL};
+    const char *const arguments[] = {
+        "local",     "--ps",   num_ps,
+        "--workers", "2",      "--set",
+        folder,      "--set",  gpus ? "device=cuda" : "device=cpu",
+        "--set",     strategy, "job.json",
+        NULL};
+    return cluster_run_start(run, dir, arguments, environment);
+}
+
+static void a_cluster_of_gpus_ends_in_the_bits_of_the_cpu(void **state) {
+    static const char *const gpus[] = {"devices=2,order=0", "devices=2,order=1",
+                                       "devices=2,order=2",
+                                       "devices=2,order=3,seed=9"};
+    static const char ps[] = "strategy.type=ps";
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    cluster_run_expect(start(run, "cpu", "1", NULL, ps), 0, DEADLINE);
+    for (int i = 0; i < 4; i++) {
+        char dir[16];
+        snprintf(dir, sizeof dir, "gpu%d", i);
+        struct cluster_process *local = start(run, dir, "1", gpus[i], ps);
+        cluster_run_expect(local, 0, DEADLINE);
+        assert_true(cluster_play_said(local, "device cuda 0 of 2: Fake GPU"));
+        assert_true(cluster_play_said(local, "device cuda 1 of 2: Fake GPU"));
+        assert_false(cluster_play_said(local, "they share them"));
+        cluster_play_same(run, "cpu", dir);
+    }
+}
+
+static void so_do_gpus_in_all_reduce(void **state) {
+    static const char allreduce[] = "strategy.type=allreduce";
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    cluster_run_expect(start(run, "cpu", "0", NULL, allreduce), 0, DEADLINE);
+    cluster_run_expect(start(run, "gpu", "0", "devices=2,order=3", allreduce),
+                       0, DEADLINE);
+    cluster_play_same(run, "cpu", "gpu");
+}
+
+/* Weights and batches are read once more during the backward pass. */
+static void so_do_gpus_that_compute_activations_anew(void **state) {
+    static const char *const kept[] = {"0", "1", "2"};
+    static const char *const gpus[] = {NULL, "devices=2,order=0",
+                                       "devices=2,order=3,seed=5"};
+    struct cluster_run *run = *state;
+    for (int i = 0; i < 3; i++) {
+        char deep[512], dir[16];
+        snprintf(deep, sizeof deep,
+                 "{\"model\": {\"layers\": [64, 96, 130, 70, 200, 64, 10]},"
+                 " \"steps\": 30, \"gradient_accumulation_steps\": 2,"
+                 " \"activation_checkpointing\":"
+                 " {\"number_checkpoints\": %s}}",
+                 kept[i]);
+        snprintf(dir, sizeof dir, "kept%s", kept[i]);
+        cluster_run_job(run, deep);
+        cluster_run_expect(start(run, dir, "1", gpus[i], "strategy.type=ps"), 0,
+                           DEADLINE);
+        cluster_play_same(run, "kept0", dir);
+    }
+}
+
+static void more_workers_than_devices_share_them(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    cluster_run_expect(start(run, "cpu", "1", NULL, "strategy.type=ps"), 0,
+                       DEADLINE);
+    struct cluster_process *local =
+        start(run, "gpu", "1", "devices=1,order=1", "strategy.type=ps");
+    cluster_run_expect(local, 0, DEADLINE);
+    assert_true(cluster_play_said(local, "more trainers than devices here"));
+    cluster_play_same(run, "cpu", "gpu");
+}
+
+static bool has_opened(const struct cluster_process *process,
+                       const char *name) {
+    char path[64], line[PATH_MAX + 128];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", cluster_run_pid(process));
+    FILE *maps = fopen(path, "r");
+    assert_non_null(maps);
+    while (!found && fgets(line, sizeof line, maps))
+        found = strstr(line, name) != NULL;
+    fclose(maps);
+    return found;
+}
+
+static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
+    static const char text[] = "device cuda 1 (Fake GPU) is lost";
+    static const char *const leads[] = {"job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"steps\": 100000, \"device\": \"cuda\"}");
+    cluster_run_describe(run, 0, 1, 2);
+    setenv("CAPSTAN_FAKE_DEVICE", "devices=2,lose=3000,loser=1", 1);
+    struct cluster_process *leader = cluster_run_task(run, "worker", 0, leads);
+    struct cluster_process *loser = cluster_run_task(run, "worker", 1, NULL);
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_await(loser, "device cuda 1 of 2", CLUSTER_RUN_DEADLINE);
+    assert_true(has_opened(loser, "capstan-cuda.so"));
+    assert_false(has_opened(ps, "capstan-cuda.so"));
+    cluster_run_expect(loser, EXIT_RETRY, DEADLINE);
+    cluster_run_expect(leader, EXIT_RETRY, DEADLINE);
+    cluster_run_expect(ps, EXIT_RETRY, DEADLINE);
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    assert_true(cluster_play_said(loser, text));
+    assert_true(cluster_play_said(leader, text));
+    assert_true(cluster_play_said(ps, text));
+}
+
+static void a_gpu_that_is_wished_and_not_there_is_exit_2(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local =
+        start(run, "none", "1", "devices=0", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "device: \"cuda\": there is no GPU"));
+    local = start(run, "older", "1", "devices=2,older", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "is older than this build"));
+}
+
+static void auto_goes_on_without_a_gpu_and_says_why(void **state) {
+    struct cluster_run *run = *state;
+    const char *const arguments[] = {"local", "--workers", "1", "job.json",
+                                     NULL};
+    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=0", NULL};
+    cluster_run_job(run, NULL);
+    struct cluster_process *local =
+        cluster_run_start(run, "auto", arguments, environment);
+    cluster_run_expect(local, 0, DEADLINE);
+    assert_true(cluster_play_said(local, "device cpu; cuda: there is no GPU"));
+}
+
+static void a_gpu_that_is_too_small_is_exit_2_at_the_plan(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local = start(
+        run, "small", "1", "devices=2,memory=1048576", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "memory: the job takes 3.2 MB on "));
+    assert_true(cluster_play_said(local, "where there is 1 MB (free on device "
+                                         "cuda "));
+}
+
+/* Seven eighths of what it takes are there: it is tried. */
+static void a_gpu_without_memory_names_the_keys(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local =
+        start(run, "full", "1", "devices=2,memory=3000000", "strategy.type=ps");
+    cluster_run_expect(local, 1, DEADLINE);
+    assert_true(cluster_play_said(local, "no memory on device cuda"));
+    assert_true(cluster_play_said(local, "What needs less: "
+                                         "train_micro_batch_size_per_gpu 5 "
+                                         "with gradient_accumulation_steps 4"));
+}
+
+static void info_lists_each_device(void **state) {
+    struct cluster_run *run = *state;
+    const char *const arguments[] = {"info", "--json", NULL};
+    setenv("CAPSTAN_FAKE_DEVICE", "devices=2", 1);
+    json_t *info = cluster_run_json(cluster_play_tool(run, 0, arguments));
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    json_t *devices = json_object_get(info, "devices");
+    assert_int_equal(json_array_size(devices), 4);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *device = json_array_get(devices, 2 + i);
+        assert_string_equal(json_string_value(json_object_get(device, "name")),
+                            i ? "cuda 1" : "cuda 0");
+        assert_true(json_is_true(json_object_get(device, "available")));
+        assert_string_equal(
+            json_string_value(json_object_get(device, "compute_capability")),
+            "9.0");
+        assert_int_equal(
+            json_integer_value(json_object_get(device, "memory_bytes")),
+            64 << 20);
+    }
+    json_decref(info);
+}
+
+/* The copy of the program stands beside the one under test, in fake/. */
+static void take_fake_program(void) {
+    const char *program = getenv("CAPSTAN");
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", program ? program : "build/capstan");
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    size_t used = strlen(path);
+    snprintf(path + used, sizeof path - used, "/fake/capstan");
+    char *whole = realpath(path, NULL);
+    if (whole)
+        setenv("CAPSTAN", whole, 1);
+    free(whole);
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_cluster_of_gpus_ends_in_the_bits_of_the_cpu),
+        TEST(so_do_gpus_in_all_reduce),
+        TEST(so_do_gpus_that_compute_activations_anew),
+        TEST(more_workers_than_devices_share_them),
+        TEST(a_lost_device_ends_the_run_and_all_hear_of_it),
+        TEST(a_gpu_that_is_wished_and_not_there_is_exit_2),
+        TEST(auto_goes_on_without_a_gpu_and_says_why),
+        TEST(a_gpu_that_is_too_small_is_exit_2_at_the_plan),
+        TEST(a_gpu_without_memory_names_the_keys),
+        TEST(info_lists_each_device),
+    };
+    take_fake_program();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

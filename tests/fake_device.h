@@ -1,0 +1,50 @@
+/* A device on the CPU for tests, with what makes a GPU hard: memory of its own
+ * that the host cannot touch, streams that go on by themselves, copies that
+ * read and write late, failures. What is computed has ops_cpu's bits, so that a
+ * wait that is missing somewhere shows as other numbers. Misuse ends the
+ * process with a line that says what it was. Also built as the plugin
+ * build/fake/capstan-cuda.so, where CAPSTAN_FAKE_DEVICE says how it is:
+ * "devices=2,order=1,lose=100". */
+#ifndef CAPSTAN_FAKE_DEVICE_H
+#define CAPSTAN_FAKE_DEVICE_H
+
+#include "worker/ops.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* When what is called is done: as late as the contract allows, which is when
+ * somebody waits for it; or copies at once and computing late; or computing at
+ * once and what it does not need late; or anything between, by the seed. */
+enum fake_device_order {
+    FAKE_DEVICE_LATE,
+    FAKE_DEVICE_COPIES_FIRST,
+    FAKE_DEVICE_COMPUTES_FIRST,
+    FAKE_DEVICE_RANDOM,
+    FAKE_DEVICE_ORDERS
+};
+
+struct fake_device_plan {
+    enum fake_device_order order;
+    uint64_t seed;    /* of FAKE_DEVICE_RANDOM */
+    uint32_t devices; /* there are so many */
+    uint64_t memory;  /* bytes of each; 0: 64 MiB */
+    uint64_t lose;    /* the loser is lost at this call (from 1); 0: never */
+    uint32_t loser;   /* device */
+    uint64_t refuse;  /* the allocation without memory (from 1); 0: none */
+    bool older;       /* than the build */
+    bool unpinnable;  /* no memory can be pinned */
+};
+
+/* Of devices that are opened from now on. */
+void fake_device_arrange(const struct fake_device_plan *plan);
+
+/* Its table: the symbol `capstan_device`. */
+const struct ops *fake_device_ops(void);
+
+/* Calls made to DEVICE that go to a stream, and bytes that were copied. */
+uint64_t fake_device_calls(const struct ops_device *device);
+uint64_t fake_device_uploaded(const struct ops_device *device);
+uint64_t fake_device_downloaded(const struct ops_device *device);
+
+#endif

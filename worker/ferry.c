@@ -1,0 +1,159 @@
+#include "worker/ferry.h"
+
+#include <stdlib.h>
+
+enum { ALIGN_FLOATS = 64 };
+
+static uint64_t room_of(const struct ferry *ferry, uint32_t parameter) {
+    uint64_t elements = ferry->layout->parameters[parameter].elements;
+    return (elements + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+static size_t bytes_of(const struct ferry *ferry, uint32_t parameter) {
+    return ferry->layout->parameters[parameter].elements * sizeof(float);
+}
+
+/* Deals the device's memory out. */
+static void place(struct ferry *ferry, bool gradients) {
+    float *next = ferry->memory;
+    for (uint32_t p = 0; p < ferry->layout->num_parameters; p++) {
+        ferry->weights[p] = next;
+        next += room_of(ferry, p);
+    }
+    for (uint32_t p = 0; gradients && p < ferry->layout->num_parameters; p++) {
+        ferry->gradients[p] = next;
+        next += room_of(ferry, p);
+    }
+}
+
+static bool open_events(struct ferry *ferry) {
+    const struct device *device = ferry->device;
+    ferry->computed = device->ops->event_open(device->handle);
+    bool complete = ferry->computed;
+    for (uint32_t p = 0; p < ferry->layout->num_parameters; p++) {
+        ferry->brought[p] = device->ops->event_open(device->handle);
+        ferry->taken[p] = device->ops->event_open(device->handle);
+        complete = complete && ferry->brought[p] && ferry->taken[p];
+    }
+    return complete;
+}
+
+static bool allocate_lists(struct ferry *ferry) {
+    uint32_t count = ferry->layout->num_parameters;
+    ferry->weights = calloc(count, sizeof *ferry->weights);
+    ferry->gradients = calloc(count, sizeof *ferry->gradients);
+    ferry->current = calloc(count, sizeof *ferry->current);
+    ferry->brought = calloc(count, sizeof *ferry->brought);
+    ferry->taken = calloc(count, sizeof *ferry->taken);
+    return ferry->weights && ferry->gradients && ferry->current &&
+           ferry->brought && ferry->taken;
+}
+
+static enum status allocate(struct ferry *ferry, bool gradients,
+                            struct failure *why) {
+    const struct device *device = ferry->device;
+    uint64_t floats = 0;
+    for (uint32_t p = 0; p < ferry->layout->num_parameters; p++)
+        floats += room_of(ferry, p) * (gradients ? 2 : 1);
+    size_t bytes = floats * sizeof(float);
+    if (allocate_lists(ferry))
+        ferry->memory = device->ops->allocate(device->handle, bytes);
+    if (!ferry->memory || !open_events(ferry))
+        return status_fail(why, STATUS_FAILED,
+                           "no memory on device %s for weights%s of %zu bytes",
+                           device->name, gradients ? " and gradients" : "",
+                           bytes);
+    place(ferry, gradients);
+    return STATUS_OK;
+}
+
+static void pin(const struct ferry *ferry) {
+    struct arena *arena = ferry->arena;
+    device_pin(ferry->device, buffer_data(arena->weights),
+               buffer_bytes(arena->weights));
+    device_pin(ferry->device, buffer_data(arena->gradients),
+               buffer_bytes(arena->gradients));
+}
+
+enum status ferry_open(struct ferry *ferry, const struct device *device,
+                       const struct layout *layout, struct arena *arena,
+                       bool gradients, struct failure *why) {
+    *ferry = (struct ferry){.device = device,
+                            .layout = layout,
+                            .arena = arena,
+                            .weights = arena->weight_of,
+                            .gradients = arena->gradient_of};
+    if (!device->ops->later)
+        return STATUS_OK;
+    enum status status = allocate(ferry, gradients, why);
+    if (status)
+        ferry_close(ferry);
+    else
+        pin(ferry);
+    return status;
+}
+
+static void close_events(struct ferry *ferry) {
+    const struct device *device = ferry->device;
+    struct ops_event **lists[] = {ferry->brought, ferry->taken};
+    for (int i = 0; i < 2; i++)
+        for (uint32_t p = 0; lists[i] && p < ferry->layout->num_parameters; p++)
+            if (lists[i][p])
+                device->ops->event_close(device->handle, &lists[i][p]);
+    if (ferry->computed)
+        device->ops->event_close(device->handle, &ferry->computed);
+}
+
+void ferry_close(struct ferry *ferry) {
+    const struct device *device = ferry->device;
+    if (device && device->ops->later) {
+        close_events(ferry);
+        device_unpin(device, buffer_data(ferry->arena->weights));
+        device_unpin(device, buffer_data(ferry->arena->gradients));
+        device->ops->release(device->handle, ferry->memory);
+        free(ferry->weights);
+        free(ferry->gradients);
+        free(ferry->current);
+        free(ferry->brought);
+        free(ferry->taken);
+    }
+    *ferry = (struct ferry){0};
+}
+
+void ferry_renew(struct ferry *ferry) {
+    for (uint32_t p = 0; ferry->memory && p < ferry->layout->num_parameters;
+         p++)
+        ferry->current[p] = false;
+}
+
+void ferry_bring(struct ferry *ferry, uint32_t parameter) {
+    const struct ops *ops = ferry->device->ops;
+    struct ops_device *handle = ferry->device->handle;
+    if (!ferry->memory || ferry->current[parameter])
+        return;
+    ops->upload(handle, OPS_WEIGHTS, ferry->weights[parameter],
+                ferry->arena->weight_of[parameter], bytes_of(ferry, parameter));
+    ops->record(handle, OPS_WEIGHTS, ferry->brought[parameter]);
+    ops->follow(handle, OPS_COMPUTE, ferry->brought[parameter]);
+    ferry->current[parameter] = true;
+}
+
+void ferry_take(struct ferry *ferry, uint32_t parameter) {
+    const struct ops *ops = ferry->device->ops;
+    struct ops_device *handle = ferry->device->handle;
+    if (!ferry->memory)
+        return;
+    ops->record(handle, OPS_COMPUTE, ferry->computed);
+    ops->follow(handle, OPS_GRADIENTS, ferry->computed);
+    ops->download(handle, OPS_GRADIENTS, ferry->arena->gradient_of[parameter],
+                  ferry->gradients[parameter], bytes_of(ferry, parameter));
+    ops->record(handle, OPS_GRADIENTS, ferry->taken[parameter]);
+}
+
+enum status ferry_await(struct ferry *ferry, uint32_t parameter,
+                        struct failure *why) {
+    if (!ferry->memory)
+        return STATUS_OK;
+    return ferry->device->ops->await(ferry->device->handle,
+                                     ferry->taken[parameter], why);
+}

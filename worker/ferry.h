@@ -1,0 +1,51 @@
+/* Weights on their way to the device that computes with them, and gradients on
+ * their way back, parameter by parameter, each kind on a stream of its own
+ * beside the computing. Where the device's memory is the host's, the host's
+ * arrays are computed with and nothing is copied. */
+#ifndef CAPSTAN_FERRY_H
+#define CAPSTAN_FERRY_H
+
+#include "proto/base/status.h"
+#include "proto/math/layout.h"
+#include "worker/arena.h"
+#include "worker/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ferry {
+    const struct device *device;
+    const struct layout *layout;
+    struct arena *arena;
+    float **weights, **gradients; /* of the device, a pointer a parameter */
+    float *memory;                /* both, or NULL: the arena's are used */
+    bool *current;                /* a parameter's weights are there */
+    struct ops_event **brought, **taken; /* a parameter */
+    struct ops_event *computed;
+};
+
+/* Borrows all. Without GRADIENTS there is no place for them. STATUS_FAILED
+ * tells how much memory the device does not have. */
+enum status ferry_open(struct ferry *ferry, const struct device *device,
+                       const struct layout *layout, struct arena *arena,
+                       bool gradients, struct failure *why) MUST_CHECK;
+
+/* Nothing is on its way; FERRY may be all zero. */
+void ferry_close(struct ferry *ferry);
+
+/* The weights in the arena are others than those brought before. */
+void ferry_renew(struct ferry *ferry);
+
+/* What is computed from now on has PARAMETER's weights of the arena, which stay
+ * as they are until it is computed. */
+void ferry_bring(struct ferry *ferry, uint32_t parameter);
+
+/* PARAMETER's gradient is complete by what has been computed so far: it sets
+ * out for the arena. */
+void ferry_take(struct ferry *ferry, uint32_t parameter);
+
+/* Waits until it is there; as ops.await. */
+enum status ferry_await(struct ferry *ferry, uint32_t parameter,
+                        struct failure *why) MUST_CHECK;
+
+#endif
