@@ -1,3 +1,8 @@
+/* Who comes goes through joining (welcome, with the job), its declaration, the
+ * plan, and a view that lists it with the clock of its first contribution. A
+ * view is told to the ps, which say in their beats that they know it, and then
+ * to the trainers whom it newly lists: nobody pushes to a ps that would refuse
+ * it. Who goes is taken out of the next view, or ends the run. */
 #include "chief/admission.h"
 
 #include "chief/views.h"

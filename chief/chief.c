@@ -154,6 +154,8 @@ static void take_ps_beat(struct run *run, const struct roster_slot *slot,
 static void take_sums(struct run *run, const struct roster_slot *slot,
                       const Capstan__SquareSums *sums) {
     size_t next = 0;
+    if (!run->square_sums) /* there is no plan yet */
+        return;
     for (uint32_t b = 0; b < run->layout->num_blocks; b++)
         if (run->ps_of_block[b] == slot->index && next < sums->n_sums)
             run->square_sums[b] = sums->sums[next++];

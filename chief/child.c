@@ -1,5 +1,6 @@
 #include "chief/child.h"
 
+#include "chief/children.h"
 #include "proto/base/time.h"
 
 #include <errno.h>
@@ -9,12 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_OUTPUT = 1 << 20, MOST_ERRORS = 1 << 14, EXIT_NOT_STARTED = 127 };
+enum { MOST_OUTPUT = 1 << 20, MOST_ERRORS = 1 << 14 };
 
 /* What a pipe has brought; beyond the most the oldest half goes. */
 struct heard {
@@ -96,24 +96,15 @@ static bool listen_to(struct heard *heard, size_t most, int *other_end) {
     return true;
 }
 
-/* In the child: its own group keeps the terminal's Ctrl-C from it, it dies with
- * us. */
+/* In the child; children_detach says why it leaves as it does. */
 static void become(const struct child_signals *signals,
                    const struct child_options *options, int output, int errors,
                    pid_t parent) {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(EXIT_NOT_STARTED);
-    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (nothing >= 0)
-        dup2(nothing, STDIN_FILENO);
+    children_detach(parent, &signals->child_before, &signals->before);
     dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
-    sigaction(SIGCHLD, &signals->child_before, NULL);
-    sigprocmask(SIG_SETMASK, &signals->before, NULL);
     execvp(options->program, options->arguments);
-    _exit(EXIT_NOT_STARTED);
+    _exit(CHILDREN_NOT_STARTED);
 }
 
 static enum status start(struct child *child,
@@ -200,10 +191,9 @@ enum status child_run(struct child_signals *signals,
         child.deadline = time_now() + time_from_seconds(options->limit);
         wait_for(&child, signals, options, &result->late);
         waitpid(child.pid, &ended, 0);
-        result->code =
-            WIFSIGNALED(ended) ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
+        result->code = children_exit_code(ended);
         close(child.end);
-        if (result->code == EXIT_NOT_STARTED && !child.output.used)
+        if (result->code == CHILDREN_NOT_STARTED && !child.output.used)
             status = status_fail(why, STATUS_CONFIG,
                                  "%s could not be started: is it installed?",
                                  options->program);

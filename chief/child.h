@@ -30,8 +30,9 @@ struct child_options {
 struct child_result {
     int code;     /* its exit code, or 128 + n of signal n */
     bool late;    /* the limit was over */
-    char *output; /* all of its standard output; the caller's */
-    char *errors; /* the last of its standard error; the caller's */
+    char *output; /* its standard output, of more than 1 MiB the end; never
+                     NULL, the caller's */
+    char *errors; /* likewise its standard error, of more than 16 KiB */
 };
 
 /* Runs the program to its end, in a process group of its own and with nothing

@@ -44,22 +44,20 @@ void children_close(struct children *children) {
     sigprocmask(SIG_SETMASK, &children->mask_before, NULL);
 }
 
-/* In the child. A group of its own keeps the terminal's Ctrl-C from it. */
-static void detach(const struct children *children,
-                   const struct child_start *start, pid_t launcher) {
+/* The group of its own keeps the terminal's Ctrl-C from it. */
+void children_detach(pid_t parent, const struct sigaction *child,
+                     const sigset_t *mask) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) /* it died before the line above */
+    if (getppid() != parent) /* it died before the line above */
         _exit(CHILDREN_NOT_STARTED);
     int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0)
         dup2(nothing, STDIN_FILENO);
     if (nothing > STDERR_FILENO)
         close(nothing);
-    if (!start->speaks)
-        dup2(STDERR_FILENO, STDOUT_FILENO);
-    sigaction(SIGCHLD, &children->child_before, NULL);
-    sigprocmask(SIG_SETMASK, &children->mask_before, NULL);
+    sigaction(SIGCHLD, child, NULL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
 }
 
 enum status children_start(const struct children *children,
@@ -68,7 +66,10 @@ enum status children_start(const struct children *children,
     pid_t launcher = getpid();
     *pid = fork();
     if (*pid == 0) {
-        detach(children, start, launcher);
+        children_detach(launcher, &children->child_before,
+                        &children->mask_before);
+        if (!start->speaks)
+            dup2(STDERR_FILENO, STDOUT_FILENO);
         start->prepare(start->context);
         execvp(start->program, start->arguments);
         if (start->log)

@@ -28,6 +28,14 @@ enum status children_open(struct children *children, const int *more,
 /* Forgets signals that came too late and gives the rest back. */
 void children_close(struct children *children);
 
+/* In a child just forked: a process group of its own, nothing on standard
+ * input, signals as they were before (SIGCHLD's action CHILD, MASK), and an end
+ * with PARENT. A forked child that cannot become its program is a copy of the
+ * parent, whose stack and buffered output are not its own: it leaves with
+ * _exit(CHILDREN_NOT_STARTED), here too when PARENT has ended already. */
+void children_detach(pid_t parent, const struct sigaction *child,
+                     const sigset_t *mask);
+
 struct child_start {
     const char *name;        /* "ps 1", for texts */
     const char *program;     /* a path, or a word to be found in PATH */

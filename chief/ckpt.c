@@ -276,9 +276,10 @@ static enum status write_tensors(const struct ckpt_options *options,
     if (!status)
         status =
             checkpoint_reader_open(&tensors->reader, folder, manifest, why);
+    struct tensor_source source = {tensors->list, tensors->count, fetch,
+                                   tensors};
     if (!status)
-        status = tensor_file_write(options->out, format, tensors->list,
-                                   tensors->count, fetch, tensors, why);
+        status = tensor_file_write(options->out, format, &source, why);
     checkpoint_reader_close(&tensors->reader);
     return status;
 }

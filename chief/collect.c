@@ -52,12 +52,13 @@ static enum status fetch(void *context, uint32_t index, float *floats,
 static enum status write_file(const struct collect *collect,
                               struct transfer *transfer, struct failure *why) {
     const struct layout *layout = collect->transfer.layout;
-    struct source source = {transfer, collect->snapshot};
+    struct source wanted = {transfer, collect->snapshot};
+    struct tensor_source source = {layout->parameters, layout->num_parameters,
+                                   fetch, &wanted};
     enum tensor_format format;
     enum status status = tensor_format_of(collect->path, &format, why);
     if (!status)
-        status = tensor_file_write(collect->path, format, layout->parameters,
-                                   layout->num_parameters, fetch, &source, why);
+        status = tensor_file_write(collect->path, format, &source, why);
     return status;
 }
 

@@ -1,3 +1,10 @@
+/* From a reason to a checkpoint, an evaluation or an export. A cut is asked for
+ * (cuts_ask): synchronous, each holder says how far it is and closes no further
+ * than one round more (cuts_marked), so the round after the highest is still
+ * ahead of all of them, and all are told it. Otherwise it is the moment each
+ * hears of it. Held by all, it is read and written; written by all, it gets its
+ * manifest (saves.c). Rounds that stand in the plan are never asked for: the
+ * first word of them is that a part is written. */
 #include "chief/cuts.h"
 
 #include "chief/admission.h"

@@ -225,8 +225,12 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
     message->parameters = plan_parameters(run->layout);
     message->block_ps.data = (uint8_t *)block_ps;
     message->ps = array;
-    array[0] = places;
-    if (!message->parameters || !block_ps || !places || !array)
+    if (!array) {
+        free(places);
+        return false;
+    }
+    array[0] = places; /* free_plan frees it there */
+    if (!message->parameters || !block_ps || !places)
         return false;
     message->n_parameters = run->layout->num_parameters;
     message->block_ps.len = run->allreduce ? 0 : blocks * sizeof *block_ps;

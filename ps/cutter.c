@@ -1,3 +1,9 @@
+/* A cut has an id: of a round that stands in the plan its number, of one that
+ * the chief asks for a number from 2^63 on. Snapshots begin with the first of
+ * their blocks that the exchange says is there, and are complete with the
+ * last. A planned one is written at once and told when its file stands; an
+ * asked one is told as held first, and written if and when the chief orders
+ * it, as with staleness it is known by then at which step it is. */
 #include "ps/cutter.h"
 
 #include "proto/base/free_memory.h"

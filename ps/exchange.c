@@ -1,3 +1,19 @@
+/* How a block goes from one version to the next. A contribution is judged by
+ * its clock alone: one that the ledger has is a copy and only answered, the
+ * next one counts, any other is refused.
+ *
+ * Synchronous, a clock is the number of a round, and round v + 1 of a block at
+ * version v closes when every live trainer of the view is in its row of the
+ * ledger; with clipping it is summed then, and closes when the norm is known.
+ * Blocks close on their own: nobody waits for a whole round. With staleness
+ * each contribution is an update at once.
+ *
+ * Who may not read yet is kept as the newest request of its rank for the block;
+ * there is no timer. Each event is followed by a look at what it may let go:
+ * that block after a push, all of them after a view, a norm or the end of a
+ * cut. Actions are queued in the order in which they have to be carried out, so
+ * a snapshot stands between two updates. What was asked of the caller counts
+ * here as done. */
 #include "ps/exchange.h"
 
 #include <stdlib.h>

@@ -1,3 +1,7 @@
+/* Nothing is counted here: clocks are the ledger's. A row may still have an
+ * entry of who held the rank before; it counts for nobody. Who has not
+ * contributed yet stands one below its first clock: so a joiner holds up the
+ * round it begins with, and none before it. */
 #include "ps/gate.h"
 
 #include <stdlib.h>

@@ -1,3 +1,8 @@
+/* One entry is enough, however many copies of a contribution come and in
+ * whatever order: of one incarnation the clocks that are taken rise by one at a
+ * time (exchange_push), so what is not above the entry was taken. Another
+ * incarnation has another entry in its place; a late copy of the one before is
+ * kept away by the view. */
 #include "ps/ledger.h"
 
 #include <stdlib.h>

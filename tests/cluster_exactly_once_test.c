@@ -163,9 +163,9 @@ static void prepare_sums(const struct cluster_run *run, const char *staleness,
     write_idx(run, "train-images", 3, sizes, 255);
     write_idx(run, "train-labels", 1, sizes, 0);
     cluster_run_path(run, "start.safetensors", path);
-    assert_int_equal(
-        tensor_file_write(path, TENSOR_SAFETENSORS, sums, 2, fill, NULL, &why),
-        STATUS_OK);
+    const struct tensor_source source = {sums, 2, fill, NULL};
+    assert_int_equal(tensor_file_write(path, TENSOR_SAFETENSORS, &source, &why),
+                     STATUS_OK);
     snprintf(changes, sizeof changes,
              "{\"model\": {\"layers\": [%d, %d], \"loss\":"
              " \"sigmoid_cross_entropy\"}, \"init\": \"start.safetensors\","

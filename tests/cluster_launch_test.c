@@ -96,30 +96,40 @@ static void expect_gone(const char *lines, const char *word) {
     assert_true(count > 0);
 }
 
-/* Rank 1 fails once rank 0 and what that has started are there. */
-static void a_failure_ends_the_others_and_is_the_exit_code(void **state) {
-    const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
-    struct cluster_process *process =
-        launch(*state, flags,
-               "mkfifo gate 2> /dev/null; if [ $RANK = 1 ]; then read x < gate;"
-               " exit 7; fi; sleep 1000 & echo pid $!; echo pid $$; "
-               "echo > gate; wait");
+/* Rank 1 fails with 7 once rank 0, which does SCRIPT, writes to the file gate:
+ * the processes that it has told as "pid N" are gone. LAST ends the flags, or
+ * is NULL. */
+static struct cluster_process *fail_beside(struct cluster_run *run,
+                                           const char *script,
+                                           const char *last) {
+    const char *const flags[] = {"--nproc_per_node=2", "--use_env", last, NULL};
+    char both[512];
+    snprintf(both, sizeof both,
+             "mkfifo gate 2> /dev/null; if [ $RANK = 1 ]; then read x < gate;"
+             " exit 7; fi; %s",
+             script);
+    struct cluster_process *process = launch(run, flags, both);
     cluster_run_expect(process, 7, CLUSTER_RUN_DEADLINE);
     expect_gone(cluster_run_output(process), "pid ");
+    return process;
+}
+
+static void a_failure_ends_the_others_and_is_the_exit_code(void **state) {
+    struct cluster_process *process =
+        fail_beside(*state,
+                    "sleep 1000 & echo pid $!; echo pid $$; "
+                    "echo > gate; wait",
+                    NULL);
     assert_non_null(
         strstr(cluster_run_errors(process), "rank 1 ended with exit code 7"));
 }
 
 static void who_ignores_sigterm_is_killed_after_the_grace(void **state) {
-    const char *const flags[] = {"--nproc_per_node=2", "--use_env",
-                                 "--grace=0.2", NULL};
     struct cluster_process *process =
-        launch(*state, flags,
-               "mkfifo gate 2> /dev/null; if [ $RANK = 1 ]; then read x < gate;"
-               " exit 7; fi; trap '' TERM; echo pid $$; echo > gate;"
-               " sleep 1000; sleep 1000");
-    cluster_run_expect(process, 7, CLUSTER_RUN_DEADLINE);
-    expect_gone(cluster_run_output(process), "pid ");
+        fail_beside(*state,
+                    "trap '' TERM; echo pid $$; echo > gate;"
+                    " sleep 1000; sleep 1000",
+                    "--grace=0.2");
     assert_non_null(
         strstr(cluster_run_errors(process), "did not end within 0.2 s"));
 }

@@ -147,6 +147,15 @@ struct cluster_process *cluster_play_local(struct cluster_run *run,
     return cluster_run_start(run, "local", arguments, NULL);
 }
 
+struct cluster_process *cluster_play_run(struct cluster_run *run,
+                                         unsigned num_ps, unsigned num_workers,
+                                         int code, const char *const *changes) {
+    struct cluster_process *local =
+        cluster_play_local(run, num_ps, num_workers, changes);
+    cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
+    return local;
+}
+
 struct cluster_process *cluster_play_tool(struct cluster_run *run, int code,
                                           const char *const *arguments) {
     struct cluster_process *tool =
@@ -217,4 +226,11 @@ void cluster_play_same(struct cluster_run *run, const char *a, const char *b) {
 bool cluster_play_said(const struct cluster_process *process,
                        const char *text) {
     return strstr(cluster_run_errors(process), text) != NULL;
+}
+
+void cluster_play_expect_said(const struct cluster_process *process,
+                              const char *text) {
+    if (!cluster_play_said(process, text))
+        fail_msg("nothing about \"%s\" in:\n%s", text,
+                 cluster_run_errors(process));
 }

@@ -69,6 +69,16 @@ struct cluster_process *cluster_play_local(struct cluster_run *run,
                                            unsigned num_workers,
                                            const char *const *changes);
 
+/* The same to its end with CODE. */
+struct cluster_process *cluster_play_run(struct cluster_run *run,
+                                         unsigned num_ps, unsigned num_workers,
+                                         int code, const char *const *changes);
+
+/* The same with its changes as arguments. */
+#define CLUSTER_PLAY_RUN(run, num_ps, num_workers, code, ...)                  \
+    cluster_play_run(run, num_ps, num_workers, code,                           \
+                     (const char *[]){__VA_ARGS__, NULL})
+
 /* Runs `capstan ARGUMENTS...` to its end: its process, which ended with
  * CODE. */
 struct cluster_process *cluster_play_tool(struct cluster_run *run, int code,
@@ -85,5 +95,9 @@ void cluster_play_same(struct cluster_run *run, const char *a, const char *b);
 
 /* Whether PROCESS, which has ended, said TEXT on standard error. */
 bool cluster_play_said(const struct cluster_process *process, const char *text);
+
+/* Fails unless it did. */
+void cluster_play_expect_said(const struct cluster_process *process,
+                              const char *text);
 
 #endif

@@ -11,13 +11,6 @@
 
 enum { CONFIG = 2, ADDRESS = 64 };
 
-static void expect_said(const struct cluster_process *process,
-                        const char *text) {
-    if (!cluster_play_said(process, text))
-        fail_msg("nothing about \"%s\" in:\n%s", text,
-                 cluster_run_errors(process));
-}
-
 /* Of 600 samples in batches of 10 and 3 epochs. */
 static void expect_steps(const struct cluster_process *leader, int steps) {
     json_t *end = cluster_run_json(leader);
@@ -32,7 +25,7 @@ static void play_whole(struct cluster_run *run, unsigned num_chiefs,
     cluster_play_describe(&play, run, num_chiefs, 1, 2);
     cluster_play_start_all(&play);
     cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
-    expect_said(play.tasks[0].process, said);
+    cluster_play_expect_said(play.tasks[0].process, said);
     expect_steps(play.tasks[0].process, steps);
 }
 
@@ -107,7 +100,7 @@ static void play_parts(struct cluster_run *run, const struct part *parts,
             start(run, parts[count].name, parts[count].variable, count == 0);
     for (size_t i = 0; i < count; i++)
         cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
-    expect_said(processes[0], said);
+    cluster_play_expect_said(processes[0], said);
     expect_steps(processes[0], steps);
 }
 
@@ -229,7 +222,7 @@ static void expect_refused(struct cluster_run *run, unsigned num_chiefs,
     cluster_play_describe(&play, run, num_chiefs, num_ps, num_workers);
     struct cluster_process *leader = cluster_play_start(&play, 0);
     cluster_run_expect(leader, CONFIG, CLUSTER_RUN_DEADLINE);
-    expect_said(leader, text);
+    cluster_play_expect_said(leader, text);
     assert_string_equal(cluster_run_output(leader), "");
 }
 

@@ -473,6 +473,13 @@ void cluster_run_expect(struct cluster_process *process, int code,
                  code, last_words(process));
 }
 
+void cluster_run_interrupt(struct cluster_process *process, const char *text) {
+    cluster_run_await(process, text, CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(process, SIGINT);
+    cluster_run_expect(process, 130, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(process), "");
+}
+
 const char *cluster_run_output(const struct cluster_process *process) {
     return process->streams[OUT].text;
 }

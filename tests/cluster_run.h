@@ -80,6 +80,10 @@ int cluster_run_exit(struct cluster_process *process, double seconds);
 void cluster_run_expect(struct cluster_process *process, int code,
                         double seconds);
 
+/* Ctrl-C once PROCESS has said TEXT: it ends with 130, and nothing is on its
+ * standard output. */
+void cluster_run_interrupt(struct cluster_process *process, const char *text);
+
 /* After the end: all that was written, views. */
 const char *cluster_run_output(const struct cluster_process *process);
 const char *cluster_run_errors(const struct cluster_process *process);

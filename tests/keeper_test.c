@@ -7,13 +7,17 @@
 
 #include <cmocka.h>
 
+#include "chief/transfer.h"
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "tests/checkpoint_fixture.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { RUN = 5, RANK0 = 6, CHIEF = 7, TOTAL = 100, MOST = 8 };
 #define ASKED ((UINT64_C(1) << 63) + 1)
@@ -80,6 +84,9 @@ struct fixture {
     char inside[32]; /* another name each time: closing takes a moment */
     const struct reducer_keeper *calls;
     float *tensors[3];
+    uint64_t due; /* round that save_due hands over */
+    bool sets;    /* what transfer does, and how that ended */
+    enum status moved;
 };
 
 /* The model of checkpoint_fixture: two state slots, as Adam has. */
@@ -125,10 +132,9 @@ static int leave(void **state) {
     return 0;
 }
 
-static void open_keeper(struct fixture *fixture) {
+static void open_unattached(struct fixture *fixture) {
     snprintf(fixture->inside, sizeof fixture->inside, "keeper-%u",
              fixture->opened++);
-    const struct keeper_rounds rounds = {NULL, round_of, save, save_now};
     struct failure why;
     struct keeper_settings settings = {
         .zmq = fixture->zmq,
@@ -145,19 +151,32 @@ static void open_keeper(struct fixture *fixture) {
     };
     assert_int_equal(keeper_open(&fixture->keeper, &settings, &why), STATUS_OK);
     fixture->calls = keeper_calls(fixture->keeper);
+}
+
+static void attach(struct fixture *fixture) {
+    const struct keeper_rounds rounds = {NULL, round_of, save, save_now};
     keeper_attach(fixture->keeper, &rounds);
+}
+
+static void open_keeper(struct fixture *fixture) {
+    open_unattached(fixture);
+    attach(fixture);
+}
+
+static void save_block(struct fixture *fixture, uint64_t round, uint32_t b) {
+    const float *tensors[3] = {fixture->tensors[0], fixture->tensors[1],
+                               fixture->tensors[2]};
+    struct failure why;
+    assert_int_equal(
+        fixture->calls->save(fixture->calls->context, round, b, tensors, &why),
+        STATUS_OK);
 }
 
 /* As the reducer does after a round to be saved. */
 static void hand_over(struct fixture *fixture, uint64_t round) {
-    const float *tensors[3] = {fixture->tensors[0], fixture->tensors[1],
-                               fixture->tensors[2]};
-    struct failure why;
     seen.round = round;
     for (uint32_t b = 0; b < fixture->plan.layout->num_blocks; b++)
-        assert_int_equal(fixture->calls->save(fixture->calls->context, round, b,
-                                              tensors, &why),
-                         STATUS_OK);
+        save_block(fixture, round, b);
 }
 
 static void await_told(struct fixture *fixture, unsigned count) {
@@ -235,35 +254,224 @@ static void an_asked_round_is_the_next_that_has_not_begun(void **state) {
     assert_true(seen.written[2]);
 }
 
-struct waiting {
-    struct fixture *fixture;
-    pthread_mutex_t mutex;
-    bool through;
-};
+static void what_is_under_way_is_the_highest_there_may_be(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    fixture->calls->pause(fixture->calls->context, 21);
+    ask(fixture);
+    assert_int_equal(seen.number[0], 22);
+    obey_cut(fixture, ASKED, 23, true);
+    fixture->calls->pause(fixture->calls->context, TOTAL);
+    ask(fixture); /* no round follows */
+    assert_int_equal(seen.number[1], TOTAL);
+}
+
+static void a_planned_round_before_the_asked_one_has_its_own_id(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    ask(fixture);
+    obey_cut(fixture, ASKED, 22, true);
+    hand_over(fixture, 21);
+    await_told(fixture, 2);
+    assert_int_equal(seen.id[1], 21);
+    assert_true(seen.written[1]);
+}
+
+static void a_round_that_is_only_read_is_not_saved(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    ask(fixture);
+    obey_cut(fixture, ASKED, 22, false);
+    assert_int_equal(seen.save_round, 0);
+}
+
+static void without_a_directory_nothing_is_saved(void **state) {
+    struct fixture *fixture = *state;
+    fixture->plan.checkpoint_dir = NULL;
+    open_keeper(fixture);
+    assert_true(seen.shares);
+    hand_over(fixture, 30);
+    zmq_pollitem_t items[KEEPER_POLL_ITEMS];
+    keeper_poll_items(fixture->keeper, items);
+    assert_int_equal(zmq_poll(items, KEEPER_POLL_ITEMS, 50), 0);
+}
 
 static void *enter_round(void *argument) {
-    struct waiting *waiting = argument;
-    const struct reducer_keeper *calls = waiting->fixture->calls;
-    calls->pause(calls->context, 21);
-    pthread_mutex_lock(&waiting->mutex);
-    waiting->through = true;
-    pthread_mutex_unlock(&waiting->mutex);
+    const struct fixture *fixture = argument;
+    fixture->calls->pause(fixture->calls->context, 21);
     return NULL;
+}
+
+/* WORK on THREAD does not come back in a while. */
+static void expect_held_back(struct fixture *fixture, pthread_t *thread,
+                             void *(*work)(void *)) {
+    struct timespec until;
+    assert_int_equal(pthread_create(thread, NULL, work, fixture), 0);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50 * TIME_MS;
+    until.tv_sec += until.tv_nsec / TIME_S;
+    until.tv_nsec %= TIME_S;
+    assert_int_equal(pthread_timedjoin_np(*thread, NULL, &until), ETIMEDOUT);
+}
+
+/* Within the deadline. */
+static void expect_through(pthread_t thread) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LIMIT / TIME_S;
+    assert_int_equal(pthread_timedjoin_np(thread, NULL, &until), 0);
 }
 
 static void until_it_is_told_the_next_round_waits(void **state) {
     struct fixture *fixture = *state;
-    struct waiting waiting = {fixture, PTHREAD_MUTEX_INITIALIZER, false};
     pthread_t thread;
     open_keeper(fixture);
     ask(fixture);
-    pthread_create(&thread, NULL, enter_round, &waiting);
-    pthread_mutex_lock(&waiting.mutex);
-    assert_false(waiting.through);
-    pthread_mutex_unlock(&waiting.mutex);
+    expect_held_back(fixture, &thread, enter_round);
     obey_cut(fixture, ASKED, 22, true);
-    pthread_join(thread, NULL);
-    assert_true(waiting.through);
+    expect_through(thread);
+}
+
+static void a_round_that_waits_ends_with_the_run(void **state) {
+    struct fixture *fixture = *state;
+    pthread_t thread;
+    open_keeper(fixture);
+    ask(fixture);
+    expect_held_back(fixture, &thread, enter_round);
+    keeper_cancel(fixture->keeper);
+    expect_through(thread);
+}
+
+/* The file of round 30 lacks its last blocks when round 31 is due. */
+static void what_is_due_while_another_is_written_is_left_out_and_told(
+    void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    save_block(fixture, 30, 0);
+    hand_over(fixture, 31);
+    await_told(fixture, 1);
+    assert_int_equal(seen.id[0], 31);
+    assert_true(seen.failed[0]);
+}
+
+static void *save_due(void *argument) {
+    struct fixture *fixture = argument;
+    save_block(fixture, fixture->due, 0);
+    return NULL;
+}
+
+/* The run's last, and one that was asked for: they wait for the disk. */
+static void some_are_never_left_out(void **state) {
+    struct fixture *fixture = *state;
+    for (int asked = 0; asked < 2; asked++) {
+        pthread_t thread;
+        open_keeper(fixture);
+        save_block(fixture, 30, 0);
+        fixture->due = asked ? 31 : TOTAL;
+        if (asked)
+            obey_cut(fixture, ASKED, 31, true);
+        expect_held_back(fixture, &thread, save_due);
+        keeper_cancel(fixture->keeper);
+        expect_through(thread);
+        keeper_close(&fixture->keeper);
+    }
+}
+
+/* On the chief's side: a parameter of snapshot ASKED is read, or set. */
+static void *transfer(void *argument) {
+    static uint32_t ps_of_block[64];
+    static float floats[1 << 20];
+    struct fixture *fixture = argument;
+    struct transfer_place place = {.incarnation = RANK0};
+    struct transfer_settings settings = {
+        .zmq = fixture->zmq,
+        .run = RUN,
+        .incarnation = CHIEF,
+        .layout = fixture->plan.layout,
+        .ps_of_block = ps_of_block,
+        .ps = &place,
+        .num_ps = 1,
+        .inside = fixture->inside,
+        .step_timeout = 20,
+        .cancel = -1,
+    };
+    struct transfer *chief;
+    struct failure why;
+    fixture->moved = transfer_open(&chief, &settings, &why);
+    if (!fixture->moved)
+        fixture->moved = fixture->sets
+                             ? transfer_assign(chief, 0, floats, &why)
+                             : transfer_read(chief, 0, ASKED, floats, &why);
+    transfer_close(&chief);
+    return NULL;
+}
+
+static enum status move(struct fixture *fixture, bool sets) {
+    pthread_t thread;
+    fixture->sets = sets;
+    assert_int_equal(pthread_create(&thread, NULL, transfer, fixture), 0);
+    while (pthread_tryjoin_np(thread, NULL)) {
+        zmq_pollitem_t items[KEEPER_POLL_ITEMS];
+        keeper_poll_items(fixture->keeper, items);
+        zmq_poll(items, KEEPER_POLL_ITEMS, 20);
+        keeper_step(fixture->keeper);
+    }
+    return fixture->moved;
+}
+
+static void weights_are_read_from_the_cut_to_its_end(void **state) {
+    struct fixture *fixture = *state;
+    Capstan__CutEnd end = CAPSTAN__CUT_END__INIT;
+    Capstan__Control order = CAPSTAN__CONTROL__INIT;
+    open_keeper(fixture);
+    assert_int_equal(move(fixture, false), STATUS_FAILED);
+    obey_cut(fixture, ASKED, 0, false);
+    assert_int_equal(move(fixture, false), STATUS_OK);
+    end.id = ASKED;
+    order.body_case = CAPSTAN__CONTROL__BODY_CUT_END;
+    order.cut_end = &end;
+    keeper_obey(fixture->keeper, &order);
+    assert_int_equal(move(fixture, false), STATUS_FAILED);
+}
+
+static void weights_are_set_and_nothing_is_cut_before_the_rounds(void **state) {
+    struct fixture *fixture = *state;
+    open_unattached(fixture);
+    ask(fixture);
+    obey_cut(fixture, ASKED, 0, true);
+    assert_int_equal(seen.told, 0);
+    assert_int_equal(move(fixture, true), STATUS_OK);
+    attach(fixture);
+    assert_int_equal(move(fixture, true), STATUS_FAILED);
+}
+
+static void keep_newer(struct fixture *fixture) {
+    uint64_t newer = 40;
+    Capstan__Keep keep = CAPSTAN__KEEP__INIT;
+    Capstan__Control order = CAPSTAN__CONTROL__INIT;
+    keep.steps = &newer;
+    keep.n_steps = 1;
+    order.body_case = CAPSTAN__CONTROL__BODY_KEEP;
+    order.keep = &keep;
+    keeper_obey(fixture->keeper, &order);
+}
+
+/* In its own folder; in the one that the chief sees that is the chief's. */
+static void what_the_chief_does_not_keep_is_removed(void **state) {
+    struct fixture *fixture = *state;
+    char folder[PATH_MAX], path[PATH_MAX];
+    checkpoint_fixture_write(fixture->folder, 20, 1);
+    checkpoint_folder(fixture->folder, 20, folder, sizeof folder);
+    checkpoint_mark(fixture->folder, RUN, path, sizeof path);
+    fclose(fopen(path, "w"));
+    open_keeper(fixture);
+    keep_newer(fixture);
+    assert_int_equal(access(folder, F_OK), 0);
+    keeper_close(&fixture->keeper);
+    unlink(path);
+    open_keeper(fixture);
+    keep_newer(fixture);
+    assert_int_equal(access(folder, F_OK), -1);
 }
 
 /* The chief says so by the planned round's id. */
@@ -360,6 +568,26 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             an_asked_round_is_the_next_that_has_not_begun, enter, leave),
         cmocka_unit_test_setup_teardown(until_it_is_told_the_next_round_waits,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(a_round_that_waits_ends_with_the_run,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(
+            what_is_under_way_is_the_highest_there_may_be, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            a_planned_round_before_the_asked_one_has_its_own_id, enter, leave),
+        cmocka_unit_test_setup_teardown(a_round_that_is_only_read_is_not_saved,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(without_a_directory_nothing_is_saved,
+                                        enter, leave),
+        cmocka_unit_test_setup_teardown(some_are_never_left_out, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            weights_are_read_from_the_cut_to_its_end, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            weights_are_set_and_nothing_is_cut_before_the_rounds, enter, leave),
+        cmocka_unit_test_setup_teardown(
+            what_is_due_while_another_is_written_is_left_out_and_told, enter,
+            leave),
+        cmocka_unit_test_setup_teardown(what_the_chief_does_not_keep_is_removed,
                                         enter, leave),
         cmocka_unit_test_setup_teardown(
             an_asked_round_that_stands_in_the_plan_only_goes_on, enter, leave),

@@ -9,6 +9,8 @@
 
 #include "chief/transfer.h"
 #include "proto/base/time.h"
+#include "proto/wire/link.h"
+#include "proto/wire/message.h"
 #include "worker/link_probe.h"
 
 #include <pthread.h>
@@ -169,6 +171,63 @@ static void later_they_stay_as_they_are(void **state) {
     assert_true(fixture->weights[8] == 8);
 }
 
+/* Sends HEADER in the chief's name with BYTES of payload: what the answer
+ * says. */
+static const char *answer_to(struct fixture *fixture,
+                             Capstan__DataHeader *header, size_t bytes) {
+    static struct message_arena arena;
+    static unsigned char space[MESSAGE_MAX_HEADER];
+    const struct link_settings settings = {.max_frame = MESSAGE_MAX_PAYLOAD};
+    struct link *link;
+    struct link_payload payload;
+    struct link_frame frame;
+    struct failure why;
+    Capstan__DataHeader *answer;
+    assert_int_equal(
+        link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &why),
+        STATUS_OK);
+    assert_int_equal(link_connect_inside(link, "keeper", &why), STATUS_OK);
+    header->run = RUN;
+    header->incarnation = CHIEF;
+    header->seq = 77;
+    size_t size = message_write_data(header, space);
+    assert_true(link_reserve(link, 0, &payload, bytes));
+    memset(link_reserved(&payload), 0, bytes);
+    assert_true(link_commit(link, 0, space, size, &payload));
+    zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLIN, 0};
+    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    assert_true(link_view(link, &frame));
+    assert_int_equal(message_read_data(&answer, &arena, frame.header.data,
+                                       frame.header.size, &why),
+                     STATUS_OK);
+    link_release(&frame);
+    link_close(&link);
+    assert_int_equal(answer->kind, CAPSTAN__DATA_HEADER__KIND__REFUSED);
+    assert_int_equal(answer->seq, 77);
+    return answer->text;
+}
+
+static void what_is_not_of_the_plan_is_refused_and_not_set(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t blocks[2] = {0, 1}, beyond = fixture->layout->num_blocks;
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    start(fixture);
+    header.kind = CAPSTAN__DATA_HEADER__KIND__ASSIGN;
+    header.blocks = blocks;
+    header.n_blocks = 1;
+    assert_non_null(strstr(answer_to(fixture, &header, 4), "another size"));
+    header.n_blocks = 2;
+    assert_non_null(strstr(answer_to(fixture, &header, 4), "not in the plan"));
+    header.n_blocks = 1;
+    header.blocks = &beyond;
+    assert_non_null(strstr(answer_to(fixture, &header, 4), "not in the plan"));
+    header.blocks = blocks;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
+    assert_non_null(strstr(answer_to(fixture, &header, 4), "business of a ps"));
+    for (int i = 0; i < ELEMENTS; i++)
+        assert_true(fixture->weights[i] == (float)i);
+}
+
 /* Another run's chief, or anybody. */
 static void nobody_but_the_chief_is_answered(void **state) {
     struct fixture *fixture = *state;
@@ -227,6 +286,8 @@ int main(void) {
             the_chief_sets_weights_before_the_first_round, enter, leave),
         cmocka_unit_test_setup_teardown(later_they_stay_as_they_are, enter,
                                         leave),
+        cmocka_unit_test_setup_teardown(
+            what_is_not_of_the_plan_is_refused_and_not_set, enter, leave),
         cmocka_unit_test_setup_teardown(probes_go_back_until_the_first_round,
                                         enter, leave),
         cmocka_unit_test_setup_teardown(later_no_probe_goes_back, enter, leave),

@@ -61,35 +61,31 @@ static void shows(struct measured *measured, double seconds, double loss) {
     assert_true(fabs(measured->run.shown_rate - 2) <= 1e-12);
 }
 
+/* After the beat of STEPS and LOSS_SUM it shows LOSS at SECONDS. */
+static void beats_and_shows(struct measured *measured, uint64_t steps,
+                            double loss_sum, double seconds, double loss) {
+    beat(measured, steps, loss_sum);
+    shows(measured, seconds, loss);
+}
+
 static void the_loss_shown_reaches_to_the_newest_beat(void **state) {
-    struct measured *measured = *state;
-    beat(measured, 100, 200);
-    shows(measured, 10, 2);
-    beat(measured, 200, 250);
-    shows(measured, 10.5, 1.25);
-    beat(measured, 300, 280);
-    shows(measured, 10.9, 280.0 / 300);
+    beats_and_shows(*state, 100, 200, 10, 2);
+    beats_and_shows(*state, 200, 250, 10.5, 1.25);
+    beats_and_shows(*state, 300, 280, 10.9, 280.0 / 300);
 }
 
 static void what_was_shown_a_second_ago_counts_no_more(void **state) {
-    struct measured *measured = *state;
-    beat(measured, 100, 200);
-    shows(measured, 10, 2);
-    beat(measured, 200, 250);
-    shows(measured, 11, 0.5);
-    beat(measured, 300, 280);
-    shows(measured, 11.5, 0.4);
-    shows(measured, 12, 0.3);
+    beats_and_shows(*state, 100, 200, 10, 2);
+    beats_and_shows(*state, 200, 250, 11, 0.5);
+    beats_and_shows(*state, 300, 280, 11.5, 0.4);
+    shows(*state, 12, 0.3);
 }
 
 static void without_a_new_sample_the_last_loss_stays(void **state) {
-    struct measured *measured = *state;
-    beat(measured, 100, 200);
-    shows(measured, 10, 2);
-    shows(measured, 11, 2);
-    shows(measured, 12, 2);
-    beat(measured, 200, 250);
-    shows(measured, 12.1, 0.5);
+    beats_and_shows(*state, 100, 200, 10, 2);
+    shows(*state, 11, 2);
+    shows(*state, 12, 2);
+    beats_and_shows(*state, 200, 250, 12.1, 0.5);
 }
 
 /* What the summary prints on standard output. */

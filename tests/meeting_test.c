@@ -84,6 +84,24 @@ static void what_one_rank_tells_all_ranks_get(void **state) {
     }
 }
 
+/* All that were said before the other thread looks go at once, and once. */
+static void words_are_told_together(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    char text[64];
+    assert_int_equal(set(fixture->ranks[0], "a", "first", &why), STATUS_OK);
+    assert_int_equal(set(fixture->ranks[0], "b", "second", &why), STATUS_OK);
+    assert_int_equal(set(fixture->ranks[0], "c", "third", &why), STATUS_OK);
+    meeting_step(fixture->ranks[0]);
+    meeting_step(fixture->ranks[0]);
+    assert_int_equal(get(fixture->ranks[1], "a", 1, text, &why), STATUS_OK);
+    assert_string_equal(text, "first");
+    assert_int_equal(get(fixture->ranks[1], "b", 1, text, &why), STATUS_OK);
+    assert_string_equal(text, "second");
+    assert_int_equal(get(fixture->ranks[1], "c", 1, text, &why), STATUS_OK);
+    assert_string_equal(text, "third");
+}
+
 static void the_first_word_under_a_key_stays(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
@@ -137,6 +155,7 @@ static void cancelling_ends_the_wait(void **state) {
     pthread_create(&thread, NULL, cancel, fixture->ranks[0]);
     assert_int_equal(get(fixture->ranks[0], "never", 60, text, &why),
                      STATUS_RETRY);
+    assert_string_equal(why.text, "the run has ended");
     pthread_join(thread, NULL);
 }
 
@@ -163,6 +182,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_one_rank_tells_all_ranks_get,
                                         enter, leave),
+        cmocka_unit_test_setup_teardown(words_are_told_together, enter, leave),
         cmocka_unit_test_setup_teardown(the_first_word_under_a_key_stays, enter,
                                         leave),
         cmocka_unit_test_setup_teardown(

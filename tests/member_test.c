@@ -99,6 +99,7 @@ static void welcome(struct wire_fixture *fixture, uint32_t peer) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.run = RUN;
     control.seq = 1;
+    message.trainers = 4;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &message;
     tell(fixture, peer, &control);

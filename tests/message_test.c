@@ -132,6 +132,61 @@ static void nothing_at_all_is_no_message(void **state) {
                      STATUS_FAILED);
 }
 
+static enum status read_told(Capstan__Control *control, struct failure *why) {
+    Capstan__Control *back = NULL;
+    size_t size = capstan__control__pack(control, space);
+    enum status status = message_read_control(&back, space, size, why);
+    message_free_control(&back);
+    return status;
+}
+
+/* What is told becomes an exit code, of which the system keeps 8 bits. */
+static void a_status_that_no_process_ends_with_is_refused(void **state) {
+    static const uint32_t sound[] = {0, 1, 2, 130, 138, 143},
+                          wrong[] = {3, 256, UINT32_MAX};
+    Capstan__Left left = CAPSTAN__LEFT__INIT;
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control controls[3];
+    struct failure why;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        capstan__control__init(&controls[i]);
+        controls[i].version = MESSAGE_VERSION;
+    }
+    controls[0].body_case = CAPSTAN__CONTROL__BODY_LEFT;
+    controls[0].left = &left;
+    controls[1].body_case = CAPSTAN__CONTROL__BODY_STOP;
+    controls[1].stop = &stop;
+    controls[2].body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    controls[2].refusal = &refusal;
+    for (int i = 0; i < 3; i++) {
+        for (unsigned n = 0; n < sizeof sound / sizeof *sound; n++) {
+            left.status = stop.status = refusal.status = sound[n];
+            assert_int_equal(read_told(&controls[i], &why), STATUS_OK);
+        }
+        for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+            left.status = stop.status = refusal.status = wrong[n];
+            assert_int_equal(read_told(&controls[i], &why), STATUS_FAILED);
+            assert_non_null(strstr(why.text, "status"));
+        }
+    }
+}
+
+/* Who takes part divides by their number. */
+static void a_welcome_to_no_trainers_is_refused(void **state) {
+    Capstan__Welcome welcome = CAPSTAN__WELCOME__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    struct failure why;
+    (void)state;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
+    control.welcome = &welcome;
+    assert_int_equal(read_told(&control, &why), STATUS_FAILED);
+    welcome.trainers = 1;
+    assert_int_equal(read_told(&control, &why), STATUS_OK);
+}
+
 static void another_version_is_told_what_to_do(void **state) {
     (void)state;
     Capstan__Control control = CAPSTAN__CONTROL__INIT, *back = NULL;
@@ -253,6 +308,8 @@ int main(void) {
         cmocka_unit_test(a_data_header_comes_back_as_it_was),
         cmocka_unit_test(fields_out_of_range_are_named),
         cmocka_unit_test(nothing_at_all_is_no_message),
+        cmocka_unit_test(a_status_that_no_process_ends_with_is_refused),
+        cmocka_unit_test(a_welcome_to_no_trainers_is_refused),
         cmocka_unit_test(another_version_is_told_what_to_do),
         cmocka_unit_test(mutated_headers_are_refused_or_in_range),
         cmocka_unit_test(mutated_control_messages_do_no_harm),

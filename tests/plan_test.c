@@ -28,6 +28,7 @@ static int setup(void **state) {
     struct failure why;
     fixture = (struct fixture){.job.accumulation = 3};
     fixture.job.checkpoint.every_steps = 50;
+    fixture.job.checkpoint.every_epochs = 4;
     if (layout_build(&fixture.layout, parameters, 2, &why))
         return -1;
     assert_int_equal(fixture.layout->num_blocks, BLOCKS);
@@ -49,6 +50,7 @@ static int setup(void **state) {
     message->n_ps = 2;
     message->ps = fixture.place_of;
     message->start_step = 10;
+    message->start_batch = 33;
     message->total_steps = 100;
     message->epoch_batches = 7;
     message->trainers = 2;
@@ -68,16 +70,25 @@ static void a_plan_comes_over_as_it_was(void **state) {
     struct plan *plan;
     struct failure why;
     fixture->message.checkpoint_dir = "/run/checkpoint";
+    fixture->message.pull_first = true;
     assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
                      STATUS_OK);
     assert_int_equal(layout_digest(plan->layout),
                      layout_digest(fixture->layout));
     assert_string_equal(plan->ps[1].address, "[::1]:7");
     assert_int_equal(plan->ps[1].incarnation, 6);
+    assert_int_equal(plan->num_ps, 2);
+    assert_int_equal(plan->num_ranks, 2);
     assert_int_equal(plan->rounds.start, 10);
+    assert_int_equal(plan->rounds.start_batch, 33);
+    assert_int_equal(plan->rounds.total, 100);
     assert_int_equal(plan->rounds.accumulation, 3);
+    assert_int_equal(plan->rounds.epoch_batches, 7);
     assert_int_equal(plan->rounds.every_steps, 50);
+    assert_int_equal(plan->rounds.every_epochs, 4);
     assert_true(plan->rounds.checkpoints);
+    assert_true(plan->pull_first);
+    assert_false(plan->allreduce);
     assert_string_equal(plan->checkpoint_dir, "/run/checkpoint");
     assert_null(plan->restore_folder);
     uint32_t ids[BLOCKS];
@@ -87,6 +98,22 @@ static void a_plan_comes_over_as_it_was(void **state) {
     assert_int_equal(plan_blocks(plan, 2, ids), 0);
     plan_close(&plan);
     assert_null(plan);
+}
+
+static void what_it_starts_from_comes_over_too(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    fixture->message.restore_folder = "/run/step-10";
+    fixture->message.restore_manifest = "{}";
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_string_equal(plan->restore_folder, "/run/step-10");
+    assert_string_equal(plan->restore_manifest, "{}");
+    assert_null(plan->checkpoint_dir);
+    assert_false(plan->rounds.checkpoints);
+    assert_false(plan->pull_first);
+    plan_close(&plan);
 }
 
 /* Those that the cluster lists hold nothing, and there may be none. */
@@ -134,6 +161,8 @@ static void fields_out_of_range_are_named(void **state) {
     *message = sound;
     message->n_ps = 0;
     refused(fixture, STATUS_FAILED, "0 ps");
+    message->n_ps = UINT16_MAX + 1;
+    refused(fixture, STATUS_FAILED, "65536 ps");
     message->n_ps = 1;
     refused(fixture, STATUS_FAILED, "block 1 on ps 1 of 1");
     *message = sound;
@@ -184,6 +213,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(what_it_starts_from_comes_over_too,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(in_all_reduce_no_block_lies_on_a_ps,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(fields_out_of_range_are_named, setup,

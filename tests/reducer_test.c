@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Notes sums that began while parameters were still to be announced. */
 static void note_early(void *context, uint32_t rank, const char *call,
@@ -206,6 +207,35 @@ static void closing_ends_a_reducer_that_waits_for_gradients(void **state) {
     assert_null(play.rank[0].reducer);
 }
 
+static void without_a_descriptor_it_is_not_opened(void **state) {
+    struct reducer_play play;
+    struct arena arena;
+    struct reducer *reducer;
+    struct rlimit before, none;
+    struct failure why;
+    (void)state;
+    reducer_play_open_usual(&play, 1);
+    assert_int_equal(arena_open(&arena, play.layout, &why), STATUS_OK);
+    struct reducer_settings settings = {.job = &play.job,
+                                        .layout = play.layout,
+                                        .rounds = &play.course,
+                                        .group = {.size = 1},
+                                        .weights = arena.weights,
+                                        .gradients = arena.gradients,
+                                        .offsets = arena.offsets};
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = before;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+    enum status status = reducer_open(&reducer, &settings, &why);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(status, STATUS_RETRY);
+    assert_null(reducer);
+    assert_non_null(strstr(why.text, "Too many open files"));
+    arena_close(&arena);
+    reducer_play_close(&play);
+}
+
 /* Notes what was asked for between the third round and the last but one. */
 static void look(struct reducer_play *play, uint64_t round) {
     if (round == 3)
@@ -258,6 +288,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),
         cmocka_unit_test(cancelling_ends_every_wait),
         cmocka_unit_test(closing_ends_a_reducer_that_waits_for_gradients),
+        cmocka_unit_test(without_a_descriptor_it_is_not_opened),
         cmocka_unit_test(a_round_asks_for_no_memory),
         cmocka_unit_test(what_was_sent_and_how_long_it_took_is_told),
     };

@@ -26,6 +26,23 @@ static void ranks_train_as_one_process_with_the_whole_batch(void **state) {
         }
 }
 
+/* The same as training at a rate three times as high. */
+static void the_rate_is_scaled_by_the_ranks_where_the_job_says_so(
+    void **state) {
+    static const uint32_t elements[] = {300};
+    struct reducer_play scaled, plain;
+    (void)state;
+    reducer_play_open(&scaled, 3, elements, 1, &reducer_fixture_sgd, 0.125);
+    reducer_play_open(&plain, 3, elements, 1, &reducer_fixture_sgd, 0.375);
+    scaled.job.scale_lr = true;
+    reducer_play_run(&scaled);
+    reducer_play_run(&plain);
+    assert_memory_equal(reducer_play_weights(&scaled, 1),
+                        reducer_play_weights(&plain, 1), 300 * sizeof(float));
+    reducer_play_close(&scaled);
+    reducer_play_close(&plain);
+}
+
 static void every_rule_gives_the_same_bits_in_every_stage(void **state) {
     static const uint32_t small[] = {1025, 7, 255};
     (void)state;
@@ -179,6 +196,7 @@ static void the_sum_is_divided_by_those_that_are_not_empty(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one_process_with_the_whole_batch),
+        cmocka_unit_test(the_rate_is_scaled_by_the_ranks_where_the_job_says_so),
         cmocka_unit_test(every_rule_gives_the_same_bits_in_every_stage),
         cmocka_unit_test(buckets_of_any_size_give_the_same_bits),
         cmocka_unit_test(the_smaller_of_both_bucket_sizes_counts),

@@ -12,6 +12,7 @@
 #include "tests/checkpoint_fixture.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static float value_of(uint64_t step, uint32_t b, unsigned t, uint32_t i) {
 }
 
 /* The bytes are the test's again as soon as they are handed over. */
-static void hand_over(struct fixture *fixture, uint64_t step) {
+static bool hand_over(struct fixture *fixture, uint64_t step) {
     float *second = calloc(fixture->layout->block_elements, sizeof *second);
     const float *tensors[TENSORS] = {fixture->floats, second};
     bool waited = false;
@@ -83,12 +84,15 @@ static void hand_over(struct fixture *fixture, uint64_t step) {
         saver_add(fixture->saver, tensors, &waited);
     }
     free(second);
+    return waited;
 }
 
+/* What stands in the file is not being written any more, told or not. */
 static struct saver_result await(struct fixture *fixture) {
     struct saver_result result;
     struct pollfd item = {saver_descriptor(fixture->saver), POLLIN, 0};
     assert_int_equal(poll(&item, 1, LIMIT_MS), 1);
+    assert_false(saver_busy(fixture->saver));
     assert_true(saver_done(fixture->saver, &result));
     return result;
 }
@@ -140,22 +144,25 @@ static void what_a_round_leaves_stands_in_the_file(void **state) {
     for (uint64_t step = 3; step < 6; step++) {
         assert_true(saver_begin(fixture->saver, step, step));
         assert_true(saver_busy(fixture->saver));
-        hand_over(fixture, step);
+        assert_false(hand_over(fixture, step));
         struct saver_result result = await(fixture);
         assert_int_equal(result.id, step);
         check_file(fixture, step, &result);
-        assert_false(saver_busy(fixture->saver));
     }
 }
 
 /* Copies of one block at a time. */
 static void at_the_limit_of_copies_the_rounds_wait_for_the_disk(void **state) {
     struct fixture *fixture = *state;
+    bool waited = false;
     open_saver(fixture, 1);
-    assert_true(saver_begin(fixture->saver, 9, 9));
-    hand_over(fixture, 9);
-    struct saver_result result = await(fixture);
-    check_file(fixture, 9, &result);
+    for (uint64_t step = 9; step < 14; step++) {
+        assert_true(saver_begin(fixture->saver, step, step));
+        waited |= hand_over(fixture, step);
+        struct saver_result result = await(fixture);
+        check_file(fixture, step, &result);
+    }
+    assert_true(waited);
 }
 
 static void what_cannot_be_written_is_told_and_holds_nobody_up(void **state) {
@@ -192,6 +199,24 @@ static void half_a_file_is_removed_at_the_end(void **state) {
     assert_int_not_equal(system(command), 0);
 }
 
+static void *begin_another(void *argument) {
+    struct fixture *fixture = argument;
+    return saver_begin(fixture->saver, 3, 3) ? fixture : NULL;
+}
+
+/* The first file lacks blocks, so the second waits for its end. */
+static void cancelling_ends_the_wait_for_an_earlier_file(void **state) {
+    struct fixture *fixture = *state;
+    pthread_t thread;
+    void *begun = fixture;
+    open_saver(fixture, UINT64_MAX);
+    assert_true(saver_begin(fixture->saver, 2, 2));
+    assert_int_equal(pthread_create(&thread, NULL, begin_another, fixture), 0);
+    saver_cancel(fixture->saver);
+    pthread_join(thread, &begun);
+    assert_null(begun);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_a_round_leaves_stands_in_the_file,
@@ -202,6 +227,8 @@ int main(void) {
             what_cannot_be_written_is_told_and_holds_nobody_up, enter, leave),
         cmocka_unit_test_setup_teardown(half_a_file_is_removed_at_the_end,
                                         enter, leave),
+        cmocka_unit_test_setup_teardown(
+            cancelling_ends_the_wait_for_an_earlier_file, enter, leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

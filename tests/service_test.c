@@ -130,19 +130,27 @@ static void push_for_receipt(struct service_fixture *fixture, uint32_t rank,
                          count * sizeof(float));
 }
 
-static void expect_receipt(struct service_fixture *fixture, uint32_t rank,
-                           uint64_t clock) {
+/* The next answer is a receipt of COUNT blocks, the last of them of CLOCK. */
+static Capstan__DataHeader *expect_taken(struct service_fixture *fixture,
+                                         uint32_t rank, uint64_t clock,
+                                         size_t count) {
     struct link_frame frame;
     Capstan__DataHeader *header =
         service_fixture_answer(fixture, fixture->trainers[rank], &frame);
     assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__TAKEN);
     assert_int_equal(header->clock, clock);
     assert_int_equal(header->rank, rank);
-    assert_int_equal(header->n_blocks, 3);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(header->blocks[i], all[place_of(header, (size_t)i)]);
+    assert_int_equal(header->n_blocks, count);
     assert_int_equal(frame.payload.size, 0);
     link_release(&frame);
+    return header;
+}
+
+static void expect_receipt(struct service_fixture *fixture, uint32_t rank,
+                           uint64_t clock) {
+    Capstan__DataHeader *header = expect_taken(fixture, rank, clock, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(header->blocks[i], all[place_of(header, i)]);
 }
 
 static void a_push_for_a_receipt_gets_no_weights(void **state) {
@@ -175,7 +183,6 @@ static void handle_one(struct service_fixture *fixture) {
 
 static void receipts_of_several_requests_go_together(void **state) {
     struct service_fixture *fixture = *state;
-    struct link_frame frame;
     fixture->job.staleness = JOB_STALENESS_INF;
     service_fixture_open(fixture, 1);
     push_for_receipt(fixture, 0, 1);
@@ -184,14 +191,9 @@ static void receipts_of_several_requests_go_together(void **state) {
     handle_one(fixture);
     wire_fixture_silent(fixture->trainers[0]);
     service_flush(fixture->service);
-    Capstan__DataHeader *header =
-        service_fixture_answer(fixture, fixture->trainers[0], &frame);
-    assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__TAKEN);
-    assert_int_equal(header->clock, 2);
-    assert_int_equal(header->n_blocks, 6);
-    for (int i = 0; i < 6; i++)
+    Capstan__DataHeader *header = expect_taken(fixture, 0, 2, 6);
+    for (size_t i = 0; i < 6; i++)
         assert_int_equal(header->blocks[i], all[i % 3]);
-    link_release(&frame);
 }
 
 static void receipts_do_not_wait_behind_weights(void **state) {

@@ -59,10 +59,17 @@ static enum status fetch(void *context, uint32_t t, float *floats,
     return STATUS_OK;
 }
 
+/* Fetching tensor *FAILS fails, unless FAILS is NULL. */
+static enum status try_write(const struct place *place,
+                             enum tensor_format format, uint32_t *fails,
+                             struct failure *why) {
+    const struct tensor_source source = {tensors, NUM_TENSORS, fetch, fails};
+    return tensor_file_write(place->path, format, &source, why);
+}
+
 static void write_file(const struct place *place, enum tensor_format format) {
     struct failure why;
-    if (tensor_file_write(place->path, format, tensors, NUM_TENSORS, fetch,
-                          NULL, &why))
+    if (try_write(place, format, NULL, &why))
         fail_msg("%s", why.text);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
@@ -132,8 +139,7 @@ static void a_failed_fetch_leaves_what_was_there(void **state) {
         stat(place->path, &before);
         for (uint32_t t = 0; t < NUM_TENSORS; t++) {
             assert_int_equal(
-                tensor_file_write(place->path, (enum tensor_format)format,
-                                  tensors, NUM_TENSORS, fetch, &t, &why),
+                try_write(place, (enum tensor_format)format, &t, &why),
                 STATUS_RETRY);
             assert_string_equal(why.text, "ps 1 is gone");
         }
@@ -147,9 +153,7 @@ static void a_file_that_cannot_be_made_is_named(void **state) {
     struct place *place = *state;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
-    assert_int_equal(tensor_file_write(place->path, TENSOR_NPZ, tensors,
-                                       NUM_TENSORS, fetch, NULL, &why),
-                     STATUS_FAILED);
+    assert_int_equal(try_write(place, TENSOR_NPZ, NULL, &why), STATUS_FAILED);
     assert_non_null(strstr(why.text, place->path));
 }
 

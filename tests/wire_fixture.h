@@ -27,6 +27,17 @@ int wire_fixture_setup(void **state);
 int wire_fixture_setup_lane(void **state);
 int wire_fixture_teardown(void **state);
 
+/* Test F, for cmocka's list: over TCP, and over shared memory. */
+#define WIRE_FIXTURE_TEST(f)                                                   \
+    cmocka_unit_test_setup_teardown(f, wire_fixture_setup,                     \
+                                    wire_fixture_teardown)
+#define WIRE_FIXTURE_LANE_TEST(f)                                              \
+    {                                                                          \
+        .name = #f "_over_shared_memory", .test_func = f,                      \
+        .setup_func = wire_fixture_setup_lane,                                 \
+        .teardown_func = wire_fixture_teardown                                 \
+    }
+
 /* One more client, connected to the server. */
 struct link *wire_fixture_client(struct wire_fixture *fixture);
 

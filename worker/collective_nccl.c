@@ -24,8 +24,9 @@ struct collective {
     atomic_bool aborted;
 };
 
-static enum status cuda_failed(cudaError_t error, const char *what,
-                               struct failure *why) {
+static enum status cuda_failed(struct collective *group, cudaError_t error,
+                               const char *what, struct failure *why) {
+    group->failed = true;
     return status_fail(why, STATUS_FAILED, "nccl: %s: %s", what,
                        cudaGetErrorString(error));
 }
@@ -95,8 +96,10 @@ static enum status finish(struct collective *group, int64_t until,
     cudaError_t error;
     while ((error = cudaStreamQuery(group->stream)) == cudaErrorNotReady) {
         ncclResult_t result = ncclSuccess;
-        if (ncclCommGetAsyncError(group->comm, &result) ||
-            (result && result != ncclInProgress))
+        ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
+        if (asked)
+            result = asked;
+        if (result && result != ncclInProgress)
             return nccl_failed(group, result, what, why);
         enum status status = look_again(group, until, what, why);
         if (status)
@@ -104,8 +107,7 @@ static enum status finish(struct collective *group, int64_t until,
     }
     if (!error)
         return STATUS_OK;
-    group->failed = true;
-    return cuda_failed(error, what, why);
+    return cuda_failed(group, error, what, why);
 }
 
 /* Rank 0 makes the name of the group, the others hear it. */
@@ -169,7 +171,7 @@ static enum status take_device(struct collective *group, uint32_t device,
     if (!error)
         error =
             cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking);
-    return error ? cuda_failed(error, "device", why) : STATUS_OK;
+    return error ? cuda_failed(group, error, "device", why) : STATUS_OK;
 }
 
 static enum status begin(struct collective **out,
@@ -223,7 +225,7 @@ static enum status make_room(struct collective *group, size_t bytes,
     if (!error)
         error = cudaMalloc((void **)&group->on_device, bytes);
     if (error)
-        return cuda_failed(error, "memory for a bucket", why);
+        return cuda_failed(group, error, "memory for a bucket", why);
     group->room = bytes;
     return STATUS_OK;
 }
@@ -251,14 +253,14 @@ static enum status staged(struct collective *group, char *data, size_t bytes,
     cudaError_t error = cudaMemcpyAsync(group->on_device, group->pinned, bytes,
                                         cudaMemcpyHostToDevice, group->stream);
     if (error)
-        return cuda_failed(error, what, why);
+        return cuda_failed(group, error, what, why);
     status = run(group, group->on_device, bytes, root, work, what, why);
     if (status)
         return status;
     error = cudaMemcpy(group->pinned, group->on_device, bytes,
                        cudaMemcpyDeviceToHost);
     if (error)
-        return cuda_failed(error, what, why);
+        return cuda_failed(group, error, what, why);
     memcpy(data, group->pinned, bytes);
     return STATUS_OK;
 }
@@ -273,7 +275,7 @@ static enum status call(struct collective *group, void *data, size_t bytes,
         return STATUS_OK;
     cudaError_t error = cudaSetDevice(group->device);
     if (error)
-        return cuda_failed(error, what, why);
+        return cuda_failed(group, error, what, why);
     return (is_on_device(data) ? run : staged)(group, data, bytes, root, work,
                                                what, why);
 }

@@ -1,3 +1,14 @@
+/* Two threads meet here: the reducer's loads, saves and pauses (keeper_calls),
+ * the communication thread takes the chief's orders and tells what came of
+ * them.
+ *
+ * A planned round is saved without a word before, under its own number as id.
+ * One that the chief asks for is agreed on first: from the question on no round
+ * is entered that is above the highest which may be under way, which is the
+ * answer; the chief names one from there on; the reducer is told it and goes
+ * on. Handed over, it is told as held, and as written when the saver has its
+ * file. When nobody trains any more there is no round to agree on: what there
+ * is is held at once, and all ranks hand it over when it is to be written. */
 #include "worker/keeper.h"
 
 #include "proto/base/free_memory.h"

@@ -1,3 +1,7 @@
+/* A word goes from the reducer's thread to `said`, from there with the
+ * communication thread to the chief, which sends it to all ranks, the one that
+ * said it among them, and so to `heard`, where it stays: ranks may ask for it
+ * late, and more than once. */
 #include "worker/meeting.h"
 
 #include "proto/base/time.h"

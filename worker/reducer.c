@@ -1,3 +1,16 @@
+/* Two threads and two marks. The compute thread raises `announced` as gradients
+ * are complete; the reducer's waits for what a bucket needs of it, sums the
+ * bucket, applies the rule and raises `updated`, which the compute thread waits
+ * for before it reads weights. So the last layer's weights are new while the
+ * first layer's gradients are still computed, and neither thread touches what
+ * the other has. With clipping the norm needs all sums: then all buckets are
+ * summed before the first is updated.
+ *
+ * Between two rounds the thread saves what is to be saved and lets the keeper
+ * hold it back. It ends when it is cancelled, when something fails (kept for
+ * reducer_failed), or when nothing more is announced: then it saves once more.
+ * Other ranks follow in step, as each collective is called by all in one
+ * order. */
 #include "worker/reducer.h"
 
 #include "proto/base/time.h"
@@ -5,6 +18,7 @@
 #include "worker/mark.h"
 #include "worker/reduction.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -162,11 +176,13 @@ static enum status prepare(struct reducer *reducer, struct failure *why) {
 }
 
 static enum status start(struct reducer *reducer, struct failure *why) {
-    reducer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     mark_open(&reducer->announced);
     mark_open(&reducer->updated);
     pthread_mutex_init(&reducer->mutex, NULL);
-    int error = pthread_create(&reducer->thread, NULL, run, reducer);
+    reducer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int error = reducer->descriptor < 0
+                    ? errno
+                    : pthread_create(&reducer->thread, NULL, run, reducer);
     if (!error)
         return STATUS_OK;
     return status_errno(why, STATUS_RETRY, error,
@@ -177,7 +193,8 @@ static void release(struct reducer *reducer) {
     mark_close(&reducer->announced);
     mark_close(&reducer->updated);
     pthread_mutex_destroy(&reducer->mutex);
-    close(reducer->descriptor);
+    if (reducer->descriptor >= 0)
+        close(reducer->descriptor);
     keeping_close(&reducer->keeping);
     reduction_close(&reducer->reduction);
     buffer_release(&reducer->settings.weights);

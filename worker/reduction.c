@@ -1,3 +1,7 @@
+/* The word of a round: how many ranks bring gradients, and whether rank 0 asks
+ * for it to be saved. Each rank writes its own in front of the first bucket's
+ * gradients, and the sum over ranks is what all read. So no message more is
+ * needed for what all have to agree on before they apply anything. */
 #include "worker/reduction.h"
 
 #include "proto/base/time.h"

@@ -16,7 +16,9 @@ static void *serve_zmq(void *router) {
     return NULL;
 }
 
-/* In the child: ports into TELL, then answers until it is killed. */
+/* In the child: ports into TELL, then answers until it is killed. It is a copy
+ * of the parent and leaves with _exit: the parent, told nothing, reads the end
+ * of the pipe. */
 static void serve(int tell, pid_t parent) {
     struct reference reference = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,3 +1,8 @@
+/* Block after block of one file goes from thread to thread: the caller copies
+ * the next one to copies[added], the saver's thread writes copies[taken] and
+ * frees it. `copied` bytes are held in between; at the limit the caller waits
+ * for the disk. A file that has failed takes its blocks all the same, so that
+ * nobody waits for it, and fails when it is told. */
 #include "worker/saver.h"
 
 #include "proto/base/time.h"
@@ -14,7 +19,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* FILLING until the thread has taken its last block; OVER until it was told. */
+/* FILLING until the file stands or has failed; OVER until that was told. */
 enum stage { IDLE, FILLING, OVER };
 
 struct saver {
@@ -166,11 +171,11 @@ enum status saver_open(struct saver **out,
     saver->settings = *settings;
     pthread_mutex_init(&saver->mutex, NULL);
     pthread_cond_init(&saver->changed, NULL);
-    saver->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     saver->copies = calloc(settings->layout->num_blocks, sizeof *saver->copies);
+    saver->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = !saver->copies ? ENOMEM
                 : saver->descriptor < 0
-                    ? EMFILE
+                    ? errno
                     : pthread_create(&saver->thread, NULL, run_thread, saver);
     saver->started = !error;
     if (error) {

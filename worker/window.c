@@ -1,3 +1,13 @@
+/* A block is idle, then wanted and waiting, then under way, and idle again when
+ * an answer of its clock has come. What a ps lacks waits again, in its old
+ * place, as places are numbers: the oldest block goes first, always. Credit is
+ * counted a ps, of pushes with bytes alone, and comes back with the answer; a
+ * block larger than all of it goes alone.
+ *
+ * Two times are kept a ps. `asked`, of the last request or answer: when that is
+ * ask_after ago, it is asked what it has of the pushes under way, and reads are
+ * sent again. `heard`, of the last answer, from which its silence counts; or
+ * `unreachable`, since when no request could leave. */
 #include "worker/window.h"
 
 #include "proto/wire/message.h"

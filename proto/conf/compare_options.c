@@ -1,5 +1,6 @@
 #include "proto/conf/compare_options.h"
 
+#include "proto/conf/amount.h"
 #include "proto/conf/decimal.h"
 
 #include <stdio.h>
@@ -20,65 +21,28 @@ void compare_options_open(struct compare_options *compare) {
                                         .target = 0.875};
 }
 
-/* A flag with a number, of which there are two kinds. */
-struct amount {
-    const char *flag;
-    size_t at; /* in struct compare_options */
-    double least, most;
-};
+#define FLAG(name, member, least, most)                                        \
+    AMOUNT(struct compare_options, name, member, least, most)
 
-#define AMOUNT(flag, member, least, most)                                      \
-    { flag, offsetof(struct compare_options, member), least, most }
-
+/* Flags with a number. */
 static const struct amount reals[COMPARE_OPTIONS_KEYS] = {
-    [COMPARE_OPTIONS_LIMIT] = AMOUNT("limit", limit, 1, 1e6),
-    [COMPARE_OPTIONS_LINK] = AMOUNT("link-gbits", link_gbits, 1e-3, 1e5),
-    [COMPARE_OPTIONS_LATENCY] = AMOUNT("latency-us", latency_us, 0, 1e6),
-    [COMPARE_OPTIONS_COMPUTE] = AMOUNT("compute-ms", compute_ms, 0, 1e7),
-    [COMPARE_OPTIONS_INPUT] = AMOUNT("input-ms", input_ms, 0, 1e7),
-    [COMPARE_OPTIONS_UPDATE] =
-        AMOUNT("update-gbytes", update_gbytes, 1e-3, 1e5),
-    [COMPARE_OPTIONS_OVERLAP] = AMOUNT("overlap", overlap, 0, 1),
-    [COMPARE_OPTIONS_TARGET] = AMOUNT("target", target, 0.01, 0.999),
-    [COMPARE_OPTIONS_INNER] = AMOUNT("inner-gbits", inner_gbits, 1e-3, 1e6),
+    [COMPARE_OPTIONS_LIMIT] = FLAG("limit", limit, 1, 1e6),
+    [COMPARE_OPTIONS_LINK] = FLAG("link-gbits", link_gbits, 1e-3, 1e5),
+    [COMPARE_OPTIONS_LATENCY] = FLAG("latency-us", latency_us, 0, 1e6),
+    [COMPARE_OPTIONS_COMPUTE] = FLAG("compute-ms", compute_ms, 0, 1e7),
+    [COMPARE_OPTIONS_INPUT] = FLAG("input-ms", input_ms, 0, 1e7),
+    [COMPARE_OPTIONS_UPDATE] = FLAG("update-gbytes", update_gbytes, 1e-3, 1e5),
+    [COMPARE_OPTIONS_OVERLAP] = FLAG("overlap", overlap, 0, 1),
+    [COMPARE_OPTIONS_TARGET] = FLAG("target", target, 0.01, 0.999),
+    [COMPARE_OPTIONS_INNER] = FLAG("inner-gbits", inner_gbits, 1e-3, 1e6),
 };
 
 static const struct amount counts[COMPARE_OPTIONS_KEYS] = {
-    [COMPARE_OPTIONS_STEPS] = AMOUNT("steps", steps, 1, 1e12),
+    [COMPARE_OPTIONS_STEPS] = FLAG("steps", steps, 1, 1e12),
     [COMPARE_OPTIONS_REPEATS] =
-        AMOUNT("repeats", repeats, 1, COMPARE_OPTIONS_MAX_REPEATS),
-    [COMPARE_OPTIONS_PER_HOST] = AMOUNT("gpus-per-host", per_host, 1, 64),
+        FLAG("repeats", repeats, 1, COMPARE_OPTIONS_MAX_REPEATS),
+    [COMPARE_OPTIONS_PER_HOST] = FLAG("gpus-per-host", per_host, 1, 64),
 };
-
-static bool set_real(struct compare_options *compare,
-                     const struct amount *amount, const char *text,
-                     char *problem, size_t size) {
-    char *end;
-    double value = strtod(text, &end);
-    if (*end || end == text || !(value >= amount->least) ||
-        value > amount->most) {
-        snprintf(problem, size, "--%s takes a number from %g to %g, not '%s'",
-                 amount->flag, amount->least, amount->most, text);
-        return false;
-    }
-    memcpy((char *)compare + amount->at, &value, sizeof value);
-    return true;
-}
-
-static bool set_count(struct compare_options *compare,
-                      const struct amount *amount, const char *text,
-                      char *problem, size_t size) {
-    uint64_t value;
-    if (!decimal_parse(text, &value) || (double)value < amount->least ||
-        (double)value > amount->most) {
-        snprintf(problem, size,
-                 "--%s takes a whole number from %.0f to %.0f, not '%s'",
-                 amount->flag, amount->least, amount->most, text);
-        return false;
-    }
-    memcpy((char *)compare + amount->at, &value, sizeof value);
-    return true;
-}
 
 /* "25.6M": thousands are thousands here, as of parameters everywhere. */
 static bool set_parameters(double *parameters, const char *text, char *problem,
@@ -193,9 +157,9 @@ bool compare_options_set(struct compare_options *compare,
                               key != COMPARE_OPTIONS_LINK &&
                               key != COMPARE_OPTIONS_LATENCY;
     if (reals[key].flag)
-        return set_real(compare, &reals[key], text, problem, size);
+        return amount_set_real(&reals[key], compare, text, problem, size);
     if (counts[key].flag)
-        return set_count(compare, &counts[key], text, problem, size);
+        return amount_set_count(&counts[key], compare, text, problem, size);
     return set_text(compare, key, text, problem, size);
 }
 

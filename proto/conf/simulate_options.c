@@ -1,11 +1,9 @@
 #include "proto/conf/simulate_options.h"
 
+#include "proto/conf/amount.h"
 #include "proto/conf/byte_size.h"
-#include "proto/conf/decimal.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define LARGEST_VECTOR (UINT64_C(16) << 30)
@@ -21,60 +19,24 @@ void simulate_options_open(struct simulate_options *simulate) {
                                           .seed = 1};
 }
 
-/* A flag with a number, of which there are two kinds. */
-struct amount {
-    const char *flag;
-    size_t at; /* in struct simulate_options */
-    double least, most;
-};
+#define FLAG(name, member, least, most)                                        \
+    AMOUNT(struct simulate_options, name, member, least, most)
 
-#define REAL(flag, member, least, most)                                        \
-    { flag, offsetof(struct simulate_options, member), least, most }
-
+/* Flags with a number. */
 static const struct amount reals[SIMULATE_OPTIONS_KEYS] = {
-    [SIMULATE_OPTIONS_LINK_GBITS] = REAL("link-gbits", link_gbits, 1e-3, 1e4),
-    [SIMULATE_OPTIONS_LATENCY] = REAL("latency-us", latency_us, 0, 1e6),
-    [SIMULATE_OPTIONS_COMPUTE] = REAL("compute", compute, 0, 1e4),
-    [SIMULATE_OPTIONS_JITTER] = REAL("jitter", jitter, 0, 1),
-    [SIMULATE_OPTIONS_OVERHEAD] = REAL("overhead", overhead, 0, 1e3),
+    [SIMULATE_OPTIONS_LINK_GBITS] = FLAG("link-gbits", link_gbits, 1e-3, 1e4),
+    [SIMULATE_OPTIONS_LATENCY] = FLAG("latency-us", latency_us, 0, 1e6),
+    [SIMULATE_OPTIONS_COMPUTE] = FLAG("compute", compute, 0, 1e4),
+    [SIMULATE_OPTIONS_JITTER] = FLAG("jitter", jitter, 0, 1),
+    [SIMULATE_OPTIONS_OVERHEAD] = FLAG("overhead", overhead, 0, 1e3),
 };
 
 static const struct amount counts[SIMULATE_OPTIONS_KEYS] = {
-    [SIMULATE_OPTIONS_CORES] = REAL("cores", cores, 1, 4096),
-    [SIMULATE_OPTIONS_BATCH] = REAL("batch", batch, 1, 1 << 20),
-    [SIMULATE_OPTIONS_ROUNDS] = REAL("rounds", rounds, 1, 1e6),
-    [SIMULATE_OPTIONS_SEED] = REAL("seed", seed, 0, 1e15),
+    [SIMULATE_OPTIONS_CORES] = FLAG("cores", cores, 1, 4096),
+    [SIMULATE_OPTIONS_BATCH] = FLAG("batch", batch, 1, 1 << 20),
+    [SIMULATE_OPTIONS_ROUNDS] = FLAG("rounds", rounds, 1, 1e6),
+    [SIMULATE_OPTIONS_SEED] = FLAG("seed", seed, 0, 1e15),
 };
-
-static bool set_real(struct simulate_options *simulate,
-                     const struct amount *amount, const char *text,
-                     char *problem, size_t size) {
-    char *end;
-    double value = strtod(text, &end);
-    if (*end || end == text || !(value >= amount->least) ||
-        value > amount->most) {
-        snprintf(problem, size, "--%s takes a number from %g to %g, not '%s'",
-                 amount->flag, amount->least, amount->most, text);
-        return false;
-    }
-    memcpy((char *)simulate + amount->at, &value, sizeof value);
-    return true;
-}
-
-static bool set_count(struct simulate_options *simulate,
-                      const struct amount *amount, const char *text,
-                      char *problem, size_t size) {
-    uint64_t value;
-    if (!decimal_parse(text, &value) || (double)value < amount->least ||
-        (double)value > amount->most) {
-        snprintf(problem, size,
-                 "--%s takes a whole number from %.0f to %.0f, not '%s'",
-                 amount->flag, amount->least, amount->most, text);
-        return false;
-    }
-    memcpy((char *)simulate + amount->at, &value, sizeof value);
-    return true;
-}
 
 static bool set_bytes(uint64_t *bytes, uint64_t most, const char *flag,
                       const char *text, char *problem, size_t size) {
@@ -111,9 +73,9 @@ bool simulate_options_set(struct simulate_options *simulate,
                           char *problem, size_t size) {
     simulate->given = true;
     if (reals[key].flag)
-        return set_real(simulate, &reals[key], text, problem, size);
+        return amount_set_real(&reals[key], simulate, text, problem, size);
     if (counts[key].flag)
-        return set_count(simulate, &counts[key], text, problem, size);
+        return amount_set_count(&counts[key], simulate, text, problem, size);
     if (key == SIMULATE_OPTIONS_BYTES)
         return set_bytes(&simulate->bytes, LARGEST_VECTOR, "bytes", text,
                          problem, size);

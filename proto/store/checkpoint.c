@@ -1,3 +1,13 @@
+/* What lies in a checkpoint directory:
+ *
+ *   step-000001500/ps-0-of-2-RUN.mdb   one file a holder of blocks
+ *   step-000001500/manifest.json       the last to come, the first to go
+ *   .run-RUN                           while the chief of that run lives
+ *   aside-RUN/step-...                 of runs before a start anew
+ *
+ * A crash leaves a folder without a manifest, which no reader takes for a
+ * checkpoint; it goes when a newer step is complete. Folders and files whose
+ * names are not written here stay as they are. */
 #include "proto/store/checkpoint.h"
 
 #include "proto/store/durable_file.h"

@@ -101,8 +101,7 @@ static bool open_archive(struct archive *archive, struct sink *sink) {
 }
 
 enum status npz_write(struct durable_file *file,
-                      const struct parameter *tensors, uint32_t count,
-                      tensor_fetch *fetch, void *context, float *floats,
+                      const struct tensor_source *source, float *floats,
                       struct failure *why) {
     struct sink sink = {.file = file, .why = why};
     struct archive *archive = archive_write_new();
@@ -112,10 +111,11 @@ enum status npz_write(struct durable_file *file,
     enum status status = STATUS_OK;
     if (!open_archive(archive, &sink))
         status = failed(archive, &sink, why);
-    for (uint32_t t = 0; t < count && !status; t++) {
-        status = fetch(context, t, floats, why);
+    for (uint32_t t = 0; t < source->count && !status; t++) {
+        status = source->fetch(source->context, t, floats, why);
         if (!status)
-            status = write_array(archive, &sink, &tensors[t], floats, why);
+            status =
+                write_array(archive, &sink, &source->tensors[t], floats, why);
     }
     if (!status && archive_write_close(archive))
         status = failed(archive, &sink, why);

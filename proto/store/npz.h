@@ -8,8 +8,7 @@
 
 /* Appends the archive to FILE. FLOATS is room for the largest tensor. */
 enum status npz_write(struct durable_file *file,
-                      const struct parameter *tensors, uint32_t count,
-                      tensor_fetch *fetch, void *context, float *floats,
+                      const struct tensor_source *source, float *floats,
                       struct failure *why) MUST_CHECK;
 
 #endif

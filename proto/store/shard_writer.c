@@ -1,3 +1,8 @@
+/* LMDB as a format that is written once: no locks and no syncs of its own, the
+ * map as large as the values need at most, a commit every 32 MiB so that few
+ * dirty pages are in memory, keys appended where they ascend. One sync at the
+ * end, then the hash of the whole file, then its name: who finds the name finds
+ * all of it. */
 #include "proto/store/shard_writer.h"
 
 #include "proto/store/disk.h"

@@ -77,12 +77,10 @@ static char *make_header(const struct parameter *tensors, uint32_t count,
 }
 
 static enum status safetensors_write(struct durable_file *file,
-                                     const struct parameter *tensors,
-                                     uint32_t count, tensor_fetch *fetch,
-                                     void *context, float *floats,
-                                     struct failure *why) {
+                                     const struct tensor_source *source,
+                                     float *floats, struct failure *why) {
     size_t length;
-    char *header = make_header(tensors, count, &length);
+    char *header = make_header(source->tensors, source->count, &length);
     if (!header)
         return status_errno(why, STATUS_FAILED, ENOMEM, "%s", file->path);
     unsigned char prefix[LENGTH_BYTES];
@@ -92,47 +90,44 @@ static enum status safetensors_write(struct durable_file *file,
     if (!status)
         status = durable_file_write(file, header, length, why);
     free(header);
-    for (uint32_t t = 0; t < count && !status; t++) {
-        status = fetch(context, t, floats, why);
+    for (uint32_t t = 0; t < source->count && !status; t++) {
+        status = source->fetch(source->context, t, floats, why);
         if (!status)
             status = durable_file_write(
-                file, floats, tensors[t].elements * sizeof *floats, why);
+                file, floats, source->tensors[t].elements * sizeof *floats,
+                why);
     }
     return status;
 }
 
 static enum status write_all(struct durable_file *file,
                              enum tensor_format format,
-                             const struct parameter *tensors, uint32_t count,
-                             tensor_fetch *fetch, void *context,
+                             const struct tensor_source *source,
                              struct failure *why) {
     uint64_t largest = 1;
-    for (uint32_t t = 0; t < count; t++)
-        if (tensors[t].elements > largest)
-            largest = tensors[t].elements;
+    for (uint32_t t = 0; t < source->count; t++)
+        if (source->tensors[t].elements > largest)
+            largest = source->tensors[t].elements;
     float *floats = malloc(largest * sizeof *floats);
     if (!floats)
         return status_errno(why, STATUS_FAILED, ENOMEM,
                             "%s: a tensor of %" PRIu64 " elements", file->path,
                             largest);
-    enum status status =
-        format == TENSOR_NPZ
-            ? npz_write(file, tensors, count, fetch, context, floats, why)
-            : safetensors_write(file, tensors, count, fetch, context, floats,
-                                why);
+    enum status status = format == TENSOR_NPZ
+                             ? npz_write(file, source, floats, why)
+                             : safetensors_write(file, source, floats, why);
     free(floats);
     return status;
 }
 
 enum status tensor_file_write(const char *path, enum tensor_format format,
-                              const struct parameter *tensors, uint32_t count,
-                              tensor_fetch *fetch, void *context,
+                              const struct tensor_source *source,
                               struct failure *why) {
     struct durable_file file;
     char folder[PATH_MAX];
     uint64_t bytes = 0;
-    for (uint32_t t = 0; t < count; t++)
-        bytes += tensors[t].elements * sizeof(float);
+    for (uint32_t t = 0; t < source->count; t++)
+        bytes += source->tensors[t].elements * sizeof(float);
     enum status status = disk_folder_of(path, folder, sizeof folder, why);
     if (!status)
         status = disk_has_room(folder, path, bytes, why);
@@ -140,7 +135,7 @@ enum status tensor_file_write(const char *path, enum tensor_format format,
         status = durable_file_create(&file, path, bytes, why);
     if (status)
         return status;
-    status = write_all(&file, format, tensors, count, fetch, context, why);
+    status = write_all(&file, format, source, why);
     if (!status)
         return durable_file_publish(&file, why);
     durable_file_abandon(&file);

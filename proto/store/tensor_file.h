@@ -20,11 +20,18 @@ enum status tensor_format_of(const char *path, enum tensor_format *format,
 typedef enum status tensor_fetch(void *context, uint32_t index, float *floats,
                                  struct failure *why);
 
-/* Writes COUNT tensors (names, dims) to PATH: a temporary file, fsync, rename.
- * At most one tensor is in memory at a time. */
+/* Where a file's tensors come from. All borrowed. */
+struct tensor_source {
+    const struct parameter *tensors; /* [count]: names, dims, elements */
+    uint32_t count;
+    tensor_fetch *fetch;
+    void *context;
+};
+
+/* Writes SOURCE's tensors to PATH: a temporary file, fsync, rename. At most one
+ * tensor is in memory at a time. */
 enum status tensor_file_write(const char *path, enum tensor_format format,
-                              const struct parameter *tensors, uint32_t count,
-                              tensor_fetch *fetch, void *context,
+                              const struct tensor_source *source,
                               struct failure *why) MUST_CHECK;
 
 /* Reads float32 tensors of a safetensors file. Every field of its header is

@@ -1,3 +1,12 @@
+/* A payload goes in one of three ways. Where it lies in memory that can be
+ * shown, the other side gets the memory's descriptor once, and from then on a
+ * number and an offset: the buffer is held until the reader has let the message
+ * go. Where it was reserved, it lies in the ring already. Else it is copied
+ * there. What finds no room waits in a queue, in order, and the reader is asked
+ * to ring when there is some.
+ *
+ * A bell is a system call, so it rings for who sleeps, and for what a turn has
+ * sent together: at the end of the turn (lane_sleep), or after 256 KiB. */
 #include "proto/wire/lane.h"
 
 #include "proto/base/time.h"

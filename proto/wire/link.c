@@ -9,17 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IDENTITY = 5, SKIPPED_A_TURN = 256 };
+enum { SKIPPED_A_TURN = 256 };
 enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
 enum { LOOKS = 32 };        /* at the rings before one at the clock */
 static const int64_t LINGER = 50 * TIME_US, TCP_LINGER = 200 * TIME_US;
-#define NUMBERS (UINT32_C(1) << 30)
-
-_Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
-
-static zmq_msg_t *message_in(struct link_room *room) {
-    return (zmq_msg_t *)room->bytes;
-}
 
 static struct link_bytes view_of(zmq_msg_t *message) {
     size_t size = zmq_msg_size(message);
@@ -246,7 +239,7 @@ static uint32_t peer_number(struct link *link, const char *name) {
     if (!link->has_peers)
         link->first_peer = counted;
     link->has_peers = true;
-    return (counted - link->first_peer + NUMBERS) % LANES_FIRST;
+    return (counted - link->first_peer + LINK_NUMBERS) % LANES_FIRST;
 }
 
 /* ROUTER names connections by a zero byte and a counter. A stranger may name
@@ -256,7 +249,7 @@ static bool receive_peer(struct link *link, uint32_t *peer) {
     zmq_msg_t identity;
     for (int i = 0; i < SKIPPED_A_TURN && receive_part(link, &identity); i++) {
         const char *name = zmq_msg_data(&identity);
-        bool usable = zmq_msg_size(&identity) == IDENTITY && !name[0] &&
+        bool usable = zmq_msg_size(&identity) == LINK_IDENTITY && !name[0] &&
                       zmq_msg_more(&identity);
         if (usable)
             *peer = peer_number(link, name);
@@ -286,8 +279,8 @@ static bool view_lane(struct link *link, struct link_frame *frame) {
 }
 
 static bool view_tcp(struct link *link, struct link_frame *frame) {
-    zmq_msg_t *header = message_in(&frame->header_room);
-    zmq_msg_t *payload = message_in(&frame->payload_room);
+    zmq_msg_t *header = link_message(&frame->header_room);
+    zmq_msg_t *payload = link_message(&frame->payload_room);
     for (;;) {
         frame->peer = 0;
         if (link->kind == LINK_SERVER && !receive_peer(link, &frame->peer))
@@ -383,8 +376,8 @@ void link_release(struct link_frame *frame) {
         lane_done(frame->lane);
         return;
     }
-    zmq_msg_close(message_in(&frame->header_room));
-    zmq_msg_close(message_in(&frame->payload_room));
+    zmq_msg_close(link_message(&frame->header_room));
+    zmq_msg_close(link_message(&frame->payload_room));
 }
 
 /* What lies in a ring is copied: its room is let go in order. */
@@ -404,13 +397,13 @@ static bool keep_from_lane(struct link_frame *frame, struct link_held *held) {
 }
 
 bool link_keep(struct link_frame *frame, struct link_held *held) {
-    zmq_msg_t *message = message_in(&held->room);
+    zmq_msg_t *message = link_message(&held->room);
     zmq_msg_init(message);
     held->memory = NULL;
     held->copy = NULL;
     if (frame->lane)
         return keep_from_lane(frame, held);
-    zmq_msg_move(message, message_in(&frame->payload_room));
+    zmq_msg_move(message, link_message(&frame->payload_room));
     held->payload = view_of(message);
     frame->payload = (struct link_bytes){0};
     return true;
@@ -420,115 +413,5 @@ void link_let_go(struct link_held *held) {
     memory_release(&held->memory);
     free(held->copy);
     held->copy = NULL;
-    zmq_msg_close(message_in(&held->room));
-}
-
-void link_no_payload(struct link_payload *payload) {
-    payload->data = NULL;
-    payload->bytes = 0;
-    payload->buffer = NULL;
-    zmq_msg_init(message_in(&payload->room));
-}
-
-bool link_reserve(struct link *link, uint32_t peer,
-                  struct link_payload *payload, size_t bytes) {
-    zmq_msg_t *message = message_in(&payload->room);
-    struct lane *lane = link_lane_of(link, peer);
-    link_no_payload(payload);
-    if (lane) {
-        payload->bytes = bytes;
-        payload->data = lane_reserve(lane, bytes);
-        return payload->data;
-    }
-    if (zmq_msg_init_size(message, bytes))
-        return false;
-    payload->data = zmq_msg_data(message);
-    payload->bytes = bytes;
-    return true;
-}
-
-void *link_reserved(struct link_payload *payload) {
-    return payload->data;
-}
-
-void link_borrow(struct link_payload *payload, struct buffer *buffer,
-                 size_t offset, size_t bytes) {
-    link_no_payload(payload);
-    payload->data = (char *)buffer_data(buffer) + offset;
-    payload->bytes = bytes;
-    payload->buffer = buffer_hold(buffer);
-}
-
-bool link_shows(const struct link *link, uint32_t peer,
-                const struct buffer *buffer) {
-    return link_lane_of(link, peer) && buffer_memory(buffer);
-}
-
-void link_drop(struct link_payload *payload) {
-    buffer_release(&payload->buffer);
-    zmq_msg_close(message_in(&payload->room));
-}
-
-static void let_go(void *data, void *hint) {
-    struct buffer *buffer = hint;
-    (void)data;
-    buffer_release(&buffer);
-}
-
-static bool send_peer(struct link *link, uint32_t peer) {
-    char identity[IDENTITY] = {0};
-    uint32_t counted = peer - NUMBERS + link->first_peer;
-    memcpy(identity + 1, &counted, sizeof counted);
-    return zmq_send(link->socket, identity, sizeof identity,
-                    ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
-}
-
-/* A borrowed payload becomes a message that holds its buffer until it has
- * left. False: no memory. */
-static bool make_message(struct link_payload *payload) {
-    struct buffer *buffer = payload->buffer;
-    if (!buffer)
-        return true;
-    if (zmq_msg_init_data(message_in(&payload->room), payload->data,
-                          payload->bytes, let_go, buffer))
-        return false;
-    payload->buffer = NULL; /* the message's now */
-    return true;
-}
-
-static bool commit_lane(struct lane *lane, const void *header, size_t bytes,
-                        struct link_payload *payload) {
-    if (!payload)
-        return lane_send(lane, header, bytes, NULL);
-    struct lane_payload sent = {payload->data, payload->bytes, payload->buffer};
-    bool left = lane_send(lane, header, bytes, &sent);
-    link_drop(payload);
-    return left;
-}
-
-static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
-                       size_t bytes, struct link_payload *payload) {
-    int more = payload && payload->bytes ? ZMQ_SNDMORE : 0;
-    bool made = !payload || make_message(payload);
-    bool sent = made && (link->kind == LINK_CLIENT || send_peer(link, peer)) &&
-                zmq_send(link->socket, header, bytes, more | ZMQ_DONTWAIT) >= 0;
-    if (sent && more &&
-        zmq_msg_send(message_in(&payload->room), link->socket, ZMQ_DONTWAIT) >=
-            0)
-        return true;
-    if (payload)
-        link_drop(payload);
-    return sent;
-}
-
-bool link_commit(struct link *link, uint32_t peer, const void *header,
-                 size_t bytes, struct link_payload *payload) {
-    struct lane *lane = link_lane_of(link, peer);
-    if (lane)
-        return commit_lane(lane, header, bytes, payload);
-    if (link->way == LINK_BY_TCP && peer < LANES_FIRST)
-        return commit_tcp(link, peer, header, bytes, payload);
-    if (payload)
-        link_drop(payload);
-    return false;
+    zmq_msg_close(link_message(&held->room));
 }

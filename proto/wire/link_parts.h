@@ -6,9 +6,22 @@
 #include "proto/wire/lanes.h"
 #include "proto/wire/link.h"
 
+#include <zmq.h>
+
 enum { LINK_BANNED = 64, LINK_DESCRIPTORS = 65536 };
 enum { LINK_NOTED = 64 };
 enum { LINK_SAYINGS = 8, LINK_SAYING = 128 };
+
+/* ROUTER names a connection by a zero byte and a counter; numbers count from
+ * the middle of what is not a lane's. */
+enum { LINK_IDENTITY = 5 };
+#define LINK_NUMBERS (UINT32_C(1) << 30)
+
+_Static_assert(sizeof(zmq_msg_t) <= sizeof(struct link_room), "a message fits");
+
+static inline zmq_msg_t *link_message(struct link_room *room) {
+    return (zmq_msg_t *)room->bytes;
+}
 
 /* How a client's messages go; a server's always by both. */
 enum link_way { LINK_BY_TCP, LINK_MEETING, LINK_BY_LANE };

@@ -1,5 +1,6 @@
 #include "proto/wire/message.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -14,6 +15,47 @@ uint64_t message_random(void) {
     return number;
 }
 
+static bool is_status(uint32_t number) {
+    static const enum status all[] = {STATUS_OK,     STATUS_FAILED,
+                                      STATUS_CONFIG, STATUS_INTERRUPTED,
+                                      STATUS_RETRY,  STATUS_TERMINATED};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (number == all[i])
+            return true;
+    return false;
+}
+
+/* A status that is told becomes the exit code of who hears it. */
+static uint32_t status_told(const Capstan__Control *control) {
+    switch (control->body_case) {
+    case CAPSTAN__CONTROL__BODY_LEFT:
+        return control->left->status;
+    case CAPSTAN__CONTROL__BODY_STOP:
+        return control->stop->status;
+    case CAPSTAN__CONTROL__BODY_REFUSAL:
+        return control->refusal->status;
+    default:
+        return STATUS_OK;
+    }
+}
+
+static enum status check_control(const Capstan__Control *control,
+                                 struct failure *why) {
+    if (control->version != MESSAGE_VERSION)
+        return status_fail(
+            why, STATUS_FAILED,
+            "a message of protocol version %u (this is %d): run the "
+            "same release of capstan everywhere",
+            control->version, MESSAGE_VERSION);
+    if (!is_status(status_told(control)))
+        return status_fail(why, STATUS_FAILED, "an unknown status %u",
+                           status_told(control));
+    if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
+        !control->welcome->trainers)
+        return status_fail(why, STATUS_FAILED, "a run without trainers");
+    return STATUS_OK;
+}
+
 enum status message_read_control(Capstan__Control **out, const void *bytes,
                                  size_t size, struct failure *why) {
     Capstan__Control *control =
@@ -21,16 +63,12 @@ enum status message_read_control(Capstan__Control **out, const void *bytes,
     if (!control)
         return status_fail(why, STATUS_FAILED,
                            "%zu bytes that are no control message", size);
-    uint32_t version = control->version;
-    if (version == MESSAGE_VERSION) {
+    enum status status = check_control(control, why);
+    if (status)
+        capstan__control__free_unpacked(control, NULL);
+    else
         *out = control;
-        return STATUS_OK;
-    }
-    capstan__control__free_unpacked(control, NULL);
-    return status_fail(why, STATUS_FAILED,
-                       "a message of protocol version %u (this is %d): run the "
-                       "same release of capstan everywhere",
-                       version, MESSAGE_VERSION);
+    return status;
 }
 
 enum status message_check_view(const Capstan__View *view, uint32_t ranks,

@@ -26,7 +26,9 @@ enum {
 uint64_t message_random(void);
 
 /* Unpacks BYTES of CONTROL; STATUS_FAILED for what is not one of this
- * protocol version. The caller frees it by message_free_control. */
+ * protocol version, tells a status that no process ends with (status.h), or
+ * welcomes to a run without trainers. The caller frees it by
+ * message_free_control. */
 enum status message_read_control(Capstan__Control **out, const void *bytes,
                                  size_t size, struct failure *why) MUST_CHECK;
 

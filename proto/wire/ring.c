@@ -1,3 +1,14 @@
+/* A position counts the bytes ever written; its place is the position modulo
+ * the capacity. Head and tail are positions, each written by one side alone;
+ * the other's is read with acquire after what it stands for was written with
+ * release. A record, its payload and its header lie in one piece, so one that
+ * does not fit before the end is begun anew at the start, behind a record that
+ * says so.
+ *
+ * Who is about to wait sets its flag (asleep, starved), then looks once more;
+ * who has moved on looks at the flag after that. Fences between the two make
+ * sure that one of them sees the other, so no bell is lost, and none is rung
+ * for who is awake. */
 #include "proto/wire/ring.h"
 
 #include <string.h>

@@ -1,0 +1,165 @@
+#include "proto/wire/link.h"
+
+#include "proto/base/time.h"
+#include "tests/wire_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void read_all(int stranger, unsigned char *bytes, size_t size) {
+    struct timeval limit = {20, 0};
+    setsockopt(stranger, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    assert_int_equal(recv(stranger, bytes, size, MSG_WAITALL), size);
+}
+
+/* The greeting of ZMTP 3.0 and a NULL handshake, then BYTES. */
+static int speak(uint16_t port, const void *bytes, size_t size) {
+    static const unsigned char greeting[64] = {
+        0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+    static const unsigned char ready[] = {
+        4,   41,  5,   'R', 'E', 'A', 'D', 'Y', 11,  'S', 'o',
+        'c', 'k', 'e', 't', '-', 'T', 'y', 'p', 'e', 0,   0,
+        0,   6,   'D', 'E', 'A', 'L', 'E', 'R', 8,   'I', 'd',
+        'e', 'n', 't', 'i', 't', 'y', 0,   0,   0,   0};
+    int stranger = wire_fixture_stranger(port);
+    assert_int_equal(write(stranger, greeting, sizeof greeting),
+                     sizeof greeting);
+    assert_int_equal(write(stranger, ready, sizeof ready), sizeof ready);
+    unsigned char theirs[256];
+    read_all(stranger, theirs, sizeof greeting);
+    read_all(stranger, theirs, 2);
+    read_all(stranger, theirs + 2, theirs[1]);
+    assert_int_equal(write(stranger, bytes, size), size);
+    return stranger;
+}
+
+/* Reads until the other side hangs up. */
+static void await_end(int stranger) {
+    char bytes[512];
+    struct timeval limit = {20, 0};
+    setsockopt(stranger, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ssize_t got;
+    while ((got = read(stranger, bytes, sizeof bytes)) > 0)
+        ;
+    assert_true(got == 0 || errno == ECONNRESET);
+    close(stranger);
+}
+
+static void four_gib_by_its_header_cost_the_connection(void **state) {
+    struct wire_fixture *fixture = *state;
+    static const unsigned char four_gib[] = {2, 0, 0, 0, 1, 0, 0, 0, 0, 'x'};
+    wire_fixture_connect(fixture);
+    int stranger = speak(fixture->port, "\0\5small", 7);
+    wire_fixture_expect(fixture->server, "small");
+    close(stranger);
+    await_end(speak(fixture->port, four_gib, sizeof four_gib));
+    wire_fixture_send(fixture->client, 0, "unharmed", NULL);
+    wire_fixture_expect(fixture->server, "unharmed");
+}
+
+static void a_web_request_is_one_word_about_a_stranger(void **state) {
+    struct wire_fixture *fixture = *state;
+    static const char request[] = "GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: "
+                                  "curl/7.88.1\r\nAccept: */*\r\n\r\n";
+    char text[128];
+    wire_fixture_connect(fixture);
+    int stranger = wire_fixture_stranger(fixture->port);
+    assert_int_equal(write(stranger, request, strlen(request)),
+                     strlen(request));
+    shutdown(stranger, SHUT_WR);
+    wire_fixture_stranger_noticed(fixture->server, text, sizeof text);
+    assert_false(link_stranger(fixture->server, text, sizeof text));
+    close(stranger);
+    wire_fixture_send(fixture->client, 0, "unharmed", NULL);
+    wire_fixture_expect(fixture->server, "unharmed");
+}
+
+/* ZMTP 1.0, which takes nearly every byte for its own: an empty name and a
+ * message of five bytes, each after its length and a zero. */
+static void a_message_of_the_oldest_protocol_is_not_taken(void **state) {
+    struct wire_fixture *fixture = *state;
+    static const unsigned char old[] = "\x01\x00\x06\x00hello";
+    char text[128];
+    int stranger = wire_fixture_stranger(fixture->port);
+    assert_int_equal(write(stranger, old, sizeof old - 1), sizeof old - 1);
+    wire_fixture_stranger_noticed(fixture->server, text, sizeof text);
+    assert_string_equal(text, "said nothing we understand");
+    await_end(stranger);
+}
+
+static void who_connects_and_is_silent_is_noticed_and_dropped(void **state) {
+    struct wire_fixture *fixture = *state;
+    char text[128];
+    int stranger = wire_fixture_stranger(fixture->port);
+    wire_fixture_stranger_noticed(fixture->server, text, sizeof text);
+    assert_string_equal(text, "said nothing we understand");
+    await_end(stranger);
+    assert_false(link_stranger(fixture->server, text, sizeof text));
+}
+
+static void a_client_watches_for_no_strangers(void **state) {
+    struct wire_fixture *fixture = *state;
+    char text[16];
+    assert_false(link_stranger(fixture->client, text, sizeof text));
+}
+
+static void the_same_is_said_of_peers_once(void **state) {
+    struct wire_fixture *fixture = *state;
+    assert_true(link_may_say(fixture->server, "one thing"));
+    assert_false(link_may_say(fixture->server, "one thing"));
+    assert_true(link_may_say(fixture->server, "another"));
+    assert_true(link_may_say(fixture->client, "one thing"));
+}
+
+static void peers_cannot_fill_a_log_with_different_things(void **state) {
+    struct wire_fixture *fixture = *state;
+    char text[32];
+    unsigned said = 0;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(text, sizeof text, "%d bytes", i);
+        said += link_may_say(fixture->server, text);
+    }
+    assert_int_equal(said, 8);
+}
+
+static void a_client_that_reads_nothing_is_left(void **state) {
+    struct wire_fixture *fixture = *state;
+    uint32_t peer = wire_fixture_connect(fixture);
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    struct link_frame frame;
+    char text[128];
+    wire_fixture_send(fixture->server, peer, "unread", NULL);
+    while (!link_stranger(fixture->server, text, sizeof text)) {
+        wire_fixture_silent(fixture->server);
+        assert_true(time_now() < deadline);
+    }
+    assert_non_null(strstr(text, "has read nothing for 3 s"));
+    assert_false(link_commit(fixture->server, peer, "x", 1, NULL));
+    assert_true(link_view(fixture->client, &frame));
+    link_release(&frame);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WIRE_FIXTURE_TEST(four_gib_by_its_header_cost_the_connection),
+        WIRE_FIXTURE_TEST(a_web_request_is_one_word_about_a_stranger),
+        WIRE_FIXTURE_TEST(a_message_of_the_oldest_protocol_is_not_taken),
+        WIRE_FIXTURE_TEST(who_connects_and_is_silent_is_noticed_and_dropped),
+        WIRE_FIXTURE_TEST(a_client_watches_for_no_strangers),
+        WIRE_FIXTURE_TEST(the_same_is_said_of_peers_once),
+        WIRE_FIXTURE_TEST(peers_cannot_fill_a_log_with_different_things),
+        WIRE_FIXTURE_LANE_TEST(four_gib_by_its_header_cost_the_connection),
+        WIRE_FIXTURE_LANE_TEST(a_web_request_is_one_word_about_a_stranger),
+        WIRE_FIXTURE_LANE_TEST(a_client_that_reads_nothing_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
