@@ -322,13 +322,14 @@ void fitting_text(const struct fitting_member *members, uint32_t count,
     struct footprint footprint;
     struct sum sum;
     char parts[160], need[16], free[16];
+    const char *before = ":";
     append(&said, "memory");
     for (int trains = 1; trains >= 0; trains--) {
         if (!largest(&fitting, trains, &footprint))
             continue;
         footprint_text(&footprint, parts, sizeof parts);
-        append(&said, "%s %s %s", trains ? ":" : ";",
-               trains ? "a trainer" : "a ps", parts);
+        append(&said, "%s %s %s", before, trains ? "a trainer" : "a ps", parts);
+        before = ";";
     }
     if (!find_fullest(&fitting, &sum))
         return;

@@ -61,6 +61,7 @@ void planning_declare(struct run *run, struct roster_slot *slot,
     trainer->digest = declaration->digest;
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;
+    trainer->passes = declaration->passes;
     if (declaration->device)
         fitting_add_device(&run->limits[slot - run->roster.slots],
                            declaration->device->key, declaration->device->name,
@@ -177,15 +178,15 @@ static void list_members(const struct run *run, struct fitting_member *members,
                          char (*names)[64]) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        bool trains = slot->rank != ROSTER_NO_RANK;
+        bool ranked = slot->rank != ROSTER_NO_RANK;
         roster_name(slot, names[i], sizeof names[i]);
         members[i] = (struct fitting_member){
             .name = names[i],
             .host = slot->host,
             .told = &run->limits[i],
-            .trains = trains,
-            .elements = trains ? 0 : held_by(run, slot->index),
-            .remote = trains ? 0 : trainers_beyond(run, slot->host),
+            .trains = ranked && !run->trainers[slot->rank].passes,
+            .elements = ranked ? 0 : held_by(run, slot->index),
+            .remote = ranked ? 0 : trainers_beyond(run, slot->host),
         };
     }
 }

@@ -42,7 +42,8 @@ struct run_point {
 struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* as it declared */
-    bool planned;                                 /* has been sent the plan */
+    bool passes;      /* holds no parameters, as it declared */
+    bool planned;     /* has been sent the plan */
     bool viewed;      /* has been sent a view that lists it */
     bool left;        /* out of the loop */
     uint64_t from;    /* clock of its first contribution; 0: not set */

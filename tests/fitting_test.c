@@ -229,6 +229,9 @@ static void a_line_has_the_sums(void **state) {
     assert_non_null(strstr(text, "memory: a trainer 203 MB: weights 64 MB"));
     assert_non_null(strstr(text, "; a ps 128 MB: weights 64 MB, state 64 MB"));
     assert_non_null(strstr(text, "; 203 MB in all on host a, of 1000 MB"));
+    fitting_text(fixture->members + 1, 1, &fixture->given, text, sizeof text);
+    assert_string_equal(text, "memory: a ps 128 MB: weights 64 MB, state 64 "
+                              "MB; 128 MB in all on host b, of 800 MB");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
