@@ -273,7 +273,9 @@ static void tell_plan(struct run *run, struct roster_slot *slot) {
     message.backend = run->backend;
     if (run->job->checkpoint.dir)
         message.checkpoint_dir = run->job->checkpoint.dir;
+    Capstan__LossScaler scaler = plan_scaler_message(&run->restored.scaler);
     if (run->has_restored) {
+        message.scaler = &scaler;
         message.restore_folder = run->restore_folder;
         message.restore_manifest = manifest_text(&run->restored);
         written &= message.restore_manifest != NULL;

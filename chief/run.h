@@ -74,6 +74,7 @@ struct run_cut {
     struct shard_info *files; /* [num_holders] */
     int64_t began;
     double seconds;
+    struct loss_scaler scaler; /* of the weights that were written */
 };
 
 struct run_evaluation {

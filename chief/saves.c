@@ -171,6 +171,7 @@ static enum status write_manifest(struct run *run, struct run_cut *cut,
         .num_files = run->num_holders,
         .files = cut->files,
         .block_file = run->ps_of_block,
+        .scaler = cut->scaler,
     };
     if (!name_slots(run, &manifest))
         return status_fail(why, STATUS_RETRY, "no memory for a manifest");

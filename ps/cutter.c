@@ -94,13 +94,16 @@ static void tell_failed(struct cutter *cutter, uint64_t id, const char *text) {
     tell_done(cutter, &done);
 }
 
+static bool holds_first(const struct cutter *cutter) {
+    return cutter->settings.plan->block_ps[0] == cutter->settings.index;
+}
+
 /* The snapshot is held: with STEP, that of its first block, if the plan's first
  * is mine. */
 static void tell_held(struct cutter *cutter, uint64_t id, uint64_t step) {
     Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    const struct plan *plan = cutter->settings.plan;
     done.id = id;
-    done.has_step = plan->block_ps[0] == cutter->settings.index;
+    done.has_step = holds_first(cutter);
     if (done.has_step)
         done.step = step;
     tell_done(cutter, &done);
@@ -270,6 +273,9 @@ static void tell_written(struct cutter *cutter,
     done.hash_high = result->info.hash[1];
     done.holder = cutter->shares_folder ? "" : cutter->host;
     done.seconds = result->seconds;
+    Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
+    if (holds_first(cutter))
+        done.scaler = &scaler;
     tell_done(cutter, &done);
 }
 

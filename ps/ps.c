@@ -139,6 +139,7 @@ static enum status open_service(struct ps *ps, struct failure *why) {
         .num_blocks = ps->num_blocks,
         .num_ranks = plan->num_ranks,
         .rounds = plan->rounds,
+        .scaler = plan->scaler,
         .snapshot = cutter_snapshot,
         .summed = cutter_summed,
         .context = ps->cutter,

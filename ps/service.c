@@ -43,10 +43,21 @@ static struct exchange *open_exchange(struct service *service) {
         .staleness = s->job->staleness,
         .start = s->rounds.start,
         .clip = synchronous && s->job->gradient_clipping > 0,
+        .fp16 = s->job->fp16,
+        .scaler = loss_scaler_resumed(&s->job->fp16, &s->scaler),
         .planned = synchronous ? planned : NULL,
         .context = service,
     };
     return exchange_open(&exchange);
+}
+
+/* What the plan's first block is at, told with its weights. */
+static void tell(struct service *service, uint64_t version,
+                 const struct loss_scaler *scaler) {
+    bool scales = service->settings.job->fp16.enabled;
+    answers_step(service->answers, version);
+    answers_scaler(service->answers, scales ? scaler->scale : 0,
+                   scaler->skipped);
 }
 
 static enum status open_answers(struct service *service, struct failure *why) {
@@ -64,8 +75,12 @@ static enum status open_answers(struct service *service, struct failure *why) {
     service->answers = answers_open(&answers);
     if (!service->answers)
         return status_fail(why, STATUS_RETRY, "no memory for answers");
-    if (service->holding.local[0] != HOLDING_NOT_MINE)
-        answers_step(service->answers, s->rounds.start);
+    uint32_t first = service->holding.local[0];
+    if (first == HOLDING_NOT_MINE)
+        return STATUS_OK;
+    struct loss_scaler scaler =
+        exchange_scaler(service->exchange, first, s->rounds.start);
+    tell(service, s->rounds.start, &scaler);
     return STATUS_OK;
 }
 
@@ -166,10 +181,12 @@ static void note_receipt(struct service *service, uint32_t b,
         *last = 0;
 }
 
-/* What lies there for TASK's block: the mean of it counts. */
+/* What lies there for TASK's block: the mean of it counts, or nothing. */
 static void collect(struct service *service, struct task *task) {
-    unsigned count =
-        parcels_gather(service->parcels, task->action.block, task->gradients);
+    unsigned count = task->action.voided
+                         ? 0
+                         : parcels_gather(service->parcels, task->action.block,
+                                          task->gradients);
     task->round = (struct shard_round){
         .gradients = task->gradients,
         .num_gradients = count,
@@ -206,10 +223,10 @@ static enum status begin(struct service *service,
         task->receipt = wants_receipt(service, action);
     } else {
         collect(service, task);
-        task->round.step = action->version;
+        task->round.step = action->step;
     }
     if (action->kind == EXCHANGE_UPDATE) {
-        task->round.rate = schedule_rate(&service->schedule, action->version);
+        task->round.rate = schedule_rate(&service->schedule, action->step);
         task->round.scale *= clipping_factor(service);
         /* Those of the block's next round may come while it is under way. */
         task->num_parcels =
@@ -246,7 +263,7 @@ static enum status take_back(struct service *service, struct task *task,
     } else if (action->kind == EXCHANGE_UPDATE) {
         service->update_ns += task->ns;
         if (action->block == service->holding.local[0])
-            answers_step(service->answers, action->version);
+            tell(service, action->version, &action->scaler);
     } else if (action->kind == EXCHANGE_SUM) {
         take_sum(service, task);
     } else {
@@ -342,6 +359,14 @@ static size_t bytes_of(const struct service *service, uint32_t b) {
                           shard_block(service->shard, b)->elements);
 }
 
+static enum exchange_verdict count(struct exchange *exchange, uint32_t b,
+                                   const Capstan__DataHeader *header) {
+    if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__VOID)
+        return exchange_void(exchange, b, header->rank, header->clock,
+                             header->seq, header->loss_scale);
+    return exchange_push(exchange, b, header->rank, header->clock, header->seq);
+}
+
 static const char *push(struct service *service, struct link_frame *frame,
                         const Capstan__DataHeader *header) {
     struct parcel *parcel = parcels_take(service->parcels, frame);
@@ -353,8 +378,7 @@ static const char *push(struct service *service, struct link_frame *frame,
     for (size_t i = 0; i < header->n_blocks && !problem; i++) {
         uint32_t b = header->blocks[i];
         note_receipt(service, b, header);
-        enum exchange_verdict verdict = exchange_push(
-            service->exchange, b, header->rank, header->clock, header->seq);
+        enum exchange_verdict verdict = count(service->exchange, b, header);
         if (verdict == EXCHANGE_TAKEN)
             parcels_contribute(service->parcels, b, header->rank, parcel,
                                payload->size ? floats : NULL);

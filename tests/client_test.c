@@ -126,7 +126,9 @@ static void *train(void *argument) {
         for (uint32_t p = SERVICE_BLOCKS; p-- > 0;) {
             for (int i = 0; i < 16; i++)
                 gradients[fixture->offsets[p] + (uint64_t)i] = 1;
-            client_announce(fixture->client, p, 1, clock, fixture->empty);
+            client_announce(fixture->client, p, 1, clock,
+                            fixture->empty ? CONTRIBUTION_EMPTY
+                                           : CONTRIBUTION_WHOLE);
         }
         here = wait_all(fixture);
         check_weights(fixture, fixture->empty ? 0 : -(float)clock);
@@ -278,7 +280,7 @@ static void what_is_announced_together_leaves_together(void **state) {
     open_client(fixture, 0);
     for (int i = 0; i < 64; i++)
         gradients[i] = (float)i;
-    client_announce(fixture->client, 1, 2, 1, false);
+    client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_WHOLE);
     view_request(fixture, &frame);
     assert_int_equal(message_read_data(&header, &fixture->service->arena,
                                        frame.header.data, frame.header.size,
@@ -410,7 +412,7 @@ static void *push_once(void *argument) {
     for (int i = 0; i < 64; i++)
         gradients[i] = 1 + (float)i * 0x1p-12f;
     for (uint32_t p = 0; p < SERVICE_BLOCKS; p++)
-        client_announce(fixture->client, p, 1, 1, false);
+        client_announce(fixture->client, p, 1, 1, CONTRIBUTION_WHOLE);
     fixture->right = wait_all(fixture);
     for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
         uint64_t at =
@@ -505,7 +507,7 @@ static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
     strcpy(fixture->place.address, "127.0.0.1:1");
     service_fixture_open(fixture->service, 1);
     open_client(fixture, 0);
-    client_announce(fixture->client, 0, 1, 1, false);
+    client_announce(fixture->client, 0, 1, 1, CONTRIBUTION_WHOLE);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
     assert_true(client_deadline(fixture->client) < time_now() + TIME_S);
     assert_int_equal(
@@ -516,7 +518,7 @@ static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
 
 static void *wait_in_vain(void *argument) {
     struct fixture *fixture = argument;
-    client_announce(fixture->client, 2, 1, 1, false);
+    client_announce(fixture->client, 2, 1, 1, CONTRIBUTION_WHOLE);
     fixture->right = !client_wait(fixture->client, 2);
     atomic_store(&fixture->done, true);
     return NULL;

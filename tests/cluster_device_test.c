@@ -105,6 +105,32 @@ static void more_workers_than_devices_share_them(void **state) {
     cluster_play_same(run, "cpu", "gpu");
 }
 
+/* The first steps overflow: gradients are all here before any leaves. */
+static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
+    static const char *const strategies[][2] = {
+        {"1", "strategy.type=ps"}, {"0", "strategy.type=allreduce"}};
+    char scaled[512];
+    struct cluster_run *run = *state;
+    snprintf(scaled, sizeof scaled,
+             "%.*s, \"fp16\": {\"enabled\": true, \"hysteresis\": 1,"
+             " \"initial_scale_power\": 28, \"loss_scale_window\": 9}}",
+             (int)strlen(job) - 1, job);
+    for (int i = 0; i < 2; i++) {
+        char cpu[16], gpu[16];
+        snprintf(cpu, sizeof cpu, "cpu%d", i);
+        snprintf(gpu, sizeof gpu, "gpu%d", i);
+        cluster_run_job(run, scaled);
+        const char *num_ps = strategies[i][0], *strategy = strategies[i][1];
+        cluster_run_expect(start(run, cpu, num_ps, NULL, strategy), 0,
+                           DEADLINE);
+        struct cluster_process *local =
+            start(run, gpu, num_ps, "devices=2,order=3", strategy);
+        cluster_run_expect(local, 0, DEADLINE);
+        assert_true(cluster_play_said(local, "step 1 is skipped"));
+        cluster_play_same(run, cpu, gpu);
+    }
+}
+
 static bool has_opened(const struct cluster_process *process,
                        const char *name) {
     char path[64], line[PATH_MAX + 128];
@@ -235,6 +261,7 @@ int main(void) {
         TEST(so_do_gpus_in_all_reduce),
         TEST(so_do_gpus_that_compute_activations_anew),
         TEST(more_workers_than_devices_share_them),
+        TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
         TEST(a_lost_device_ends_the_run_and_all_hear_of_it),
         TEST(a_gpu_that_is_wished_and_not_there_is_exit_2),
         TEST(auto_goes_on_without_a_gpu_and_says_why),

@@ -81,7 +81,7 @@ static void a_configuration_loads_as_it_is_by_the_flag(void **state) {
     assert_int_equal(job->zero.reduce_bucket, 500000000);
     assert_true(job->zero.overlap);
     assert_null(strstr(job->text, "offload_optimizer"));
-    assert_null(strstr(job->text, "fp16"));
+    assert_int_equal(job->model.precision, JOB_PRECISE);
 }
 
 static void a_configuration_loads_as_it_is_inside_the_job(void **state) {
@@ -147,12 +147,25 @@ static void stage_2_is_satisfied_by_design_where_ps_may_be(void **state) {
     }
 }
 
-static void half_precision_is_refused_with_the_reason(void **state) {
+static void the_same_loads_with_fp16_enabled(void **state) {
     struct job_fixture *fixture = *state;
     const char *const half[] = {"fp16.enabled=true", NULL};
-    assert_int_equal(job_fixture_load(fixture, model_and_data, offloaded, half),
-                     STATUS_CONFIG);
-    assert_non_null(strstr(fixture->why.text, "trains in float32"));
+    expect_ok(fixture,
+              job_fixture_load(fixture, model_and_data, offloaded, half));
+    expect_offloaded(fixture->job);
+    const struct job_fp16 *fp16 = &fixture->job->fp16;
+    assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
+    assert_true(fp16->enabled && fp16->loss_scale == 0);
+    assert_int_equal(fp16->initial_scale_power, 16);
+    assert_int_equal(fp16->loss_scale_window, 1000);
+    assert_int_equal(fp16->hysteresis, 2);
+    assert_true(fp16->min_loss_scale == 1 && !fp16->consecutive_hysteresis);
+}
+
+static void the_old_name_of_bf16_is_taken(void **state) {
+    struct job_fixture *fixture = *state;
+    expect_ok(fixture, job_fixture_set(fixture, "bfloat16.enabled=true"));
+    assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
 }
 
 static void zero_is_off_and_overlaps_by_default(void **state) {
@@ -249,8 +262,10 @@ static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
         {"zero_optimization.stage=false", "allowed: 0, 1, 2"},
         {"zero_optimization.offload_optimizer.device=nvme", "lives in the"},
         {"zero_optimization=true", "allowed: an object"},
-        {"fp16.enabled=true", "trains in float32"},
-        {"bf16.enabled=auto", "trains in float32"},
+        {"fp16.fp16_master_weights_and_grads=true", "stay float32"},
+        {"bf16.bf16_optimizer_states=true", "stay float32"},
+        {"amp.enabled=true", "fp16.enabled or bf16.enabled"},
+        {"bf16.enabled=auto", "found \"auto\""},
         {"fp16=true", "fp16: found true (a boolean); allowed: an object"},
         {"fp16.enable=true", "nearest: fp16.enabled"},
         {"communication_data_type=fp16", "are float32"},
@@ -352,7 +367,8 @@ int main(void) {
         DEEPSPEED_TEST(stage_2_with_the_state_on_the_cpu_loads_for_all_reduce),
         DEEPSPEED_TEST(number_checkpoints_says_how_many_outputs_are_kept),
         DEEPSPEED_TEST(stage_2_is_satisfied_by_design_where_ps_may_be),
-        DEEPSPEED_TEST(half_precision_is_refused_with_the_reason),
+        DEEPSPEED_TEST(the_same_loads_with_fp16_enabled),
+        DEEPSPEED_TEST(the_old_name_of_bf16_is_taken),
         DEEPSPEED_TEST(zero_is_off_and_overlaps_by_default),
         DEEPSPEED_TEST(what_is_satisfied_by_design_is_said_once),
         DEEPSPEED_TEST(its_defaults_count_with_the_flag_alone),

@@ -461,6 +461,11 @@ static void follow(struct ops_device *device, enum ops_stream stream,
                            .position = event->position});
 }
 
+static void set_precision(struct ops_device *device,
+                          enum job_precision precision) {
+    ops_cpu()->set_precision(device->cpu, precision);
+}
+
 static void linear(struct ops_device *device, const float *x, const float *w,
                    const float *bias, float *y, uint32_t n, uint32_t in,
                    uint32_t out, enum job_activation activation) {
@@ -585,6 +590,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .follow = follow,
     .await = await,
     .synchronize = synchronize,
+    .set_precision = set_precision,
     .linear = linear,
     .linear_input_gradient = input_gradient,
     .linear_weight_gradient = weight_gradient,

@@ -87,6 +87,24 @@ static void the_state_is_a_trainers_in_all_reduce(void **state) {
     assert_int_equal(found.bytes[FOOTPRINT_STATE], 0);
 }
 
+/* The left operand is at most 1000 rows of 100, the right one the first layer's
+ * weights or inputs, here as much. */
+static void rounded_operands_are_copies_on_a_cpu(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct footprint_case given = case_of(&job);
+    struct footprint found;
+    job.model.precision = JOB_HALF_BF16;
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[FOOTPRINT_ROUNDED], 2 * 1000 * 100 * 4);
+    job.micro_batch = 3;
+    given.test_samples = 0;
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[FOOTPRINT_ROUNDED], (3 * 100 + 100 * 50) * 4);
+    footprint_trainer(&found, &given, FOOTPRINT_HOST);
+    assert_int_equal(found.bytes[FOOTPRINT_ROUNDED], 0);
+}
+
 static void a_device_has_what_is_computed_with(void **state) {
     (void)state;
     struct job job = small_job();
@@ -151,6 +169,7 @@ int main(void) {
         cmocka_unit_test(small_batches_have_room_for_evaluations),
         cmocka_unit_test(fewer_kept_outputs_are_fewer_activations),
         cmocka_unit_test(the_state_is_a_trainers_in_all_reduce),
+        cmocka_unit_test(rounded_operands_are_copies_on_a_cpu),
         cmocka_unit_test(a_device_has_what_is_computed_with),
         cmocka_unit_test(a_ps_has_its_blocks_and_their_state),
         cmocka_unit_test(with_clipping_a_ps_keeps_the_gradients_of_a_round),

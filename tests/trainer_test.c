@@ -212,13 +212,15 @@ static void open_service(struct fixture *fixture) {
 static void begin_with(struct fixture *fixture, bool cancelled) {
     struct failure why;
     open_service(fixture);
-    struct client_settings settings = {.zmq = fixture->wire->zmq,
-                                       .log = &fixture->wire->log,
-                                       .plan = &fixture->plan,
-                                       .run = RUN,
-                                       .incarnation = ME,
-                                       .wire = fixture->job.wire,
-                                       .step_timeout = 60};
+    struct client_settings settings = {
+        .zmq = fixture->wire->zmq,
+        .log = &fixture->wire->log,
+        .plan = &fixture->plan,
+        .run = RUN,
+        .incarnation = ME,
+        .wire = fixture->job.wire,
+        .step_timeout = 60,
+        .scaler = loss_scaler_first(&fixture->job.fp16)};
     assert_int_equal(trainer_allocate(fixture->trainer, &why), STATUS_OK);
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
                    &settings.offsets);
@@ -419,6 +421,106 @@ static void steps_of_such_a_loss_may_be_skipped(void **state) {
     assert_int_equal(report.clock, STEPS);
     const char *said = wire_fixture_said(fixture->wire);
     assert_non_null(strstr(said, "step 2 is skipped"));
+}
+
+static struct job_fp16 fp16_from(uint32_t power) {
+    return (struct job_fp16){.enabled = true,
+                             .initial_scale_power = power,
+                             .loss_scale_window = 1000,
+                             .hysteresis = 1,
+                             .min_loss_scale = 1};
+}
+
+static struct trainer_report train_all(struct fixture *fixture) {
+    open_trainer(fixture);
+    expect_declaration(fixture);
+    begin(fixture);
+    struct trainer_report report;
+    do
+        report = await_report(fixture);
+    while (report.event == TRAINER_EVALUATED);
+    return report;
+}
+
+/* Weights of a run in PRECISION, concatenated. */
+static void train_in(struct fixture *fixture, enum job_precision precision,
+                     double scale, float weights[64]) {
+    size_t used = 0;
+    fixture->job.model.precision = precision;
+    fixture->job.fp16 = fp16_from(0);
+    fixture->job.fp16.enabled = precision == JOB_HALF_FP16;
+    fixture->job.fp16.loss_scale = scale;
+    assert_int_equal(train_all(fixture).event, TRAINER_LEFT);
+    struct shard *shard = service_shard(fixture->service);
+    for (uint32_t b = 0; b < shard_blocks(shard); b++) {
+        size_t bytes = shard_block_bytes(shard, b);
+        memcpy(weights + used, buffer_data(shard_tensor(shard, b, 0)), bytes);
+        used += bytes / sizeof *weights;
+    }
+    trainer_close(&fixture->trainer);
+    client_close(&fixture->client);
+    service_close(&fixture->service);
+}
+
+/* Halves have the weights within their precision, and not its bits; a loss
+ * scale that is a power of two changes none. */
+static void halves_train_as_float32_does(void **state) {
+    struct fixture *fixture = *state;
+    float precise[64] = {0}, half[64] = {0}, scaled[64] = {0};
+    train_in(fixture, JOB_PRECISE, 0, precise);
+    static const enum job_precision each[] = {JOB_HALF_BF16, JOB_HALF_FP16};
+    for (int p = 0; p < 2; p++) {
+        train_in(fixture, each[p], 1, half);
+        assert_memory_not_equal(half, precise, sizeof half);
+        for (int i = 0; i < 64; i++)
+            assert_true(fabsf(half[i] - precise[i]) < (p ? 0.002f : 0.02f));
+    }
+    train_in(fixture, JOB_HALF_FP16, 0x1p6, scaled);
+    assert_memory_equal(half, scaled, sizeof half);
+}
+
+static void steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
+    struct fixture *fixture = *state;
+    struct trainer_progress progress;
+    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.fp16 = fp16_from(20);
+    wire_fixture_listen(fixture->wire);
+    assert_int_equal(train_all(fixture).event, TRAINER_LEFT);
+    trainer_progress(fixture->trainer, &progress);
+    assert_int_equal(progress.clock, STEPS);
+    assert_in_range(progress.skipped, 1, STEPS - 1);
+    assert_true(progress.loss_scale == exp2(20 - (double)progress.skipped));
+    assert_true(way_of_weights(fixture) > 0);
+    const char *said = wire_fixture_said(fixture->wire);
+    assert_non_null(strstr(said, "loss scale 1.04858e+06 from step 1 on"));
+    assert_non_null(strstr(said, "step 1 is skipped: its gradients overflow at "
+                                 "loss scale 1.04858e+06"));
+    assert_non_null(strstr(said, "loss scale 524288 from step 2 on; skipped so "
+                                 "far: 1"));
+}
+
+static void steps_that_overflow_change_no_weight(void **state) {
+    struct fixture *fixture = *state;
+    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.fp16 = fp16_from(0);
+    fixture->job.fp16.loss_scale = 0x1p40;
+    assert_int_equal(train_all(fixture).event, TRAINER_LEFT);
+    struct trainer_progress progress;
+    trainer_progress(fixture->trainer, &progress);
+    assert_int_equal(progress.skipped, STEPS);
+    assert_true(way_of_weights(fixture) == 0);
+}
+
+static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
+    struct fixture *fixture = *state;
+    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.fp16 = fp16_from(40);
+    fixture->job.fp16.min_loss_scale = 0x1p39;
+    struct trainer_report report = train_all(fixture);
+    assert_int_equal(report.event, TRAINER_FAILED);
+    assert_int_equal(report.why.status, STATUS_FAILED);
+    assert_non_null(strstr(report.why.text, "fp16.min_loss_scale"));
+    assert_non_null(strstr(report.why.text, "step 3"));
 }
 
 static void it_leaves_after_the_step_when_asked(void **state) {
@@ -646,6 +748,10 @@ int main(void) {
         TRAINER_TEST(with_staleness_it_clips_its_own_gradient),
         TRAINER_TEST(a_loss_that_is_not_finite_ends_the_run),
         TRAINER_TEST(steps_of_such_a_loss_may_be_skipped),
+        TRAINER_TEST(halves_train_as_float32_does),
+        TRAINER_TEST(steps_that_overflow_are_skipped_until_the_scale_fits),
+        TRAINER_TEST(steps_that_overflow_change_no_weight),
+        TRAINER_TEST(an_overflow_at_the_least_scale_ends_the_run),
         TRAINER_TEST(it_leaves_after_the_step_when_asked),
         TRAINER_TEST(without_more_weights_it_takes_no_step),
         TRAINER_TEST(data_that_cannot_be_read_is_reported),

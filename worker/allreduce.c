@@ -103,6 +103,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .loops = settings->loops,
         .keeper = allreduce->keeper ? keeper_calls(allreduce->keeper) : NULL,
         .loads = settings->plan->pull_first,
+        .scaler = settings->plan->scaler,
     };
     enum status status =
         collectives_find(&reducer.ops, settings->plan->backend, why);

@@ -52,20 +52,11 @@ struct client {
     uint32_t first_wish, num_wishes;
     uint32_t *missing; /* blocks awaited, a parameter */
     uint64_t global_step;
+    struct loss_scaler scaler;
+    double void_scale; /* of the last void push */
     bool cancelled;
     int64_t waited;
 };
-
-static void split_address(struct peer *peer, const char *address) {
-    const char *colon = strrchr(address, ':');
-    size_t size = colon ? (size_t)(colon - address) : 0;
-    if (!colon || size >= sizeof peer->host)
-        return;
-    peer->port = (uint16_t)strtoul(colon + 1, NULL, 10);
-    bool bracket = address[0] == '[';
-    snprintf(peer->host, sizeof peer->host, "%.*s", (int)size - 2 * bracket,
-             address + bracket);
-}
 
 static enum status open_peers(struct client *client, struct failure *why) {
     const struct client_settings *s = &client->settings;
@@ -81,7 +72,8 @@ static enum status open_peers(struct client *client, struct failure *why) {
             link_prefer_lane(peer->link, s->run, s->plan->ps[p].incarnation);
         if (!status)
             link_pace(peer->link, s->link_gbits, s->plan->num_ps);
-        split_address(peer, s->plan->ps[p].address);
+        resolve_split(s->plan->ps[p].address, peer->host, sizeof peer->host,
+                      &peer->port);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
         peer->looked_up = -LOOK_UP_EVERY;
@@ -127,6 +119,7 @@ enum status client_open(struct client **out,
         return status_fail(why, STATUS_RETRY, "no memory for the exchange");
     client->settings = *settings;
     client->step_limit = time_from_seconds(settings->step_timeout);
+    client->scaler = settings->scaler;
     buffer_hold(settings->weights);
     buffer_hold(settings->gradients);
     pthread_mutex_init(&client->mutex, NULL);
@@ -186,10 +179,16 @@ void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
 }
 
 void client_announce(struct client *client, uint32_t first, uint32_t count,
-                     uint64_t clock, bool empty) {
-    enum window_kind kind = empty ? WINDOW_PUSH_EMPTY : WINDOW_PUSH;
+                     uint64_t clock, enum contribution what) {
+    static const enum window_kind kinds[] = {
+        [CONTRIBUTION_WHOLE] = WINDOW_PUSH,
+        [CONTRIBUTION_EMPTY] = WINDOW_PUSH_EMPTY,
+        [CONTRIBUTION_VOID] = WINDOW_PUSH_VOID,
+    };
     pthread_mutex_lock(&client->mutex);
-    wish(client, (struct wish){clock, 0, first, count, kind});
+    if (what == CONTRIBUTION_VOID)
+        client->void_scale = client->scaler.scale;
+    wish(client, (struct wish){clock, 0, first, count, kinds[what]});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -212,6 +211,13 @@ uint64_t client_global_step(struct client *client) {
     uint64_t step = client->global_step;
     pthread_mutex_unlock(&client->mutex);
     return step;
+}
+
+struct loss_scaler client_scaler(struct client *client) {
+    pthread_mutex_lock(&client->mutex);
+    struct loss_scaler scaler = client->scaler;
+    pthread_mutex_unlock(&client->mutex);
+    return scaler;
 }
 
 bool client_over_network(const struct client *client) {
@@ -356,11 +362,29 @@ static bool fill_payload(struct client *client,
     return true;
 }
 
+static Capstan__DataHeader__Encoding encoding_of(
+    const struct client *client, const struct window_request *request,
+    uint64_t snapshot) {
+    if (request->kind == WINDOW_PUSH_EMPTY)
+        return CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
+    if (request->kind == WINDOW_PUSH_VOID)
+        return CAPSTAN__DATA_HEADER__ENCODING__VOID;
+    return encoding_name(wire_of(client, snapshot));
+}
+
+static double void_scale_of(struct client *client) {
+    pthread_mutex_lock(&client->mutex);
+    double scale = client->void_scale;
+    pthread_mutex_unlock(&client->mutex);
+    return scale;
+}
+
 static bool send_request(struct client *client,
                          struct window_request *request) {
     static const Capstan__DataHeader__Kind kinds[] = {
         [WINDOW_PUSH] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PUSH_EMPTY] = CAPSTAN__DATA_HEADER__KIND__PUSH,
+        [WINDOW_PUSH_VOID] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PULL] = CAPSTAN__DATA_HEADER__KIND__PULL,
         [WINDOW_ASK] = CAPSTAN__DATA_HEADER__KIND__ASK,
     };
@@ -376,9 +400,9 @@ static bool send_request(struct client *client,
     header.blocks = request->blocks;
     if (request->kind == WINDOW_PULL)
         header.snapshot = client->snapshot;
-    header.encoding = request->kind == WINDOW_PUSH_EMPTY
-                          ? CAPSTAN__DATA_HEADER__ENCODING__EMPTY
-                          : encoding_name(wire_of(client, header.snapshot));
+    header.encoding = encoding_of(client, request, header.snapshot);
+    if (request->kind == WINDOW_PUSH_VOID)
+        header.loss_scale = void_scale_of(client);
     if (!fill_payload(client, request, &payload))
         return false;
     size_t bytes = message_write_data(&header, client->header);
@@ -406,6 +430,9 @@ static void take_weights(struct client *client,
                           elements_of(client, b),
                           weights + offset_of(client, b));
             pthread_mutex_lock(&client->mutex);
+            if (b == 0 && !header->snapshot)
+                client->scaler = (struct loss_scaler){
+                    .scale = header->loss_scale, .skipped = header->skipped};
             if (!--client->missing[p])
                 pthread_cond_signal(&client->arrived);
             pthread_mutex_unlock(&client->mutex);

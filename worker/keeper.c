@@ -41,8 +41,9 @@ struct keeper {
     /* The reducer's thread alone. */
     struct checkpoint_reader *reader;
     struct manifest manifest;
-    uint64_t saving; /* id of the round that is handed over */
-    bool left_out;   /* it is not to be saved */
+    uint64_t saving;           /* id of the round that is handed over */
+    struct loss_scaler scaler; /* goes with it */
+    bool left_out;             /* it is not to be saved */
     bool said_full;
 
     pthread_mutex_t mutex;
@@ -134,7 +135,8 @@ static void begin_save(struct keeper *keeper, uint64_t round) {
     keeper->said_full = false;
     keeper->left_out = !asked && !last && saver_busy(keeper->saver);
     if (!keeper->left_out)
-        keeper->left_out = !saver_begin(keeper->saver, keeper->saving, round);
+        keeper->left_out =
+            !saver_begin(keeper->saver, keeper->saving, round, &keeper->scaler);
     if (!keeper->left_out || asked || last)
         return;
     log_warning(keeper->settings.log,
@@ -155,6 +157,11 @@ static void end_save(struct keeper *keeper) {
     }
     pthread_mutex_unlock(&keeper->mutex);
     wake(keeper);
+}
+
+static void note(void *context, const struct loss_scaler *scaler) {
+    struct keeper *keeper = context;
+    keeper->scaler = *scaler;
 }
 
 static enum status save(void *context, uint64_t round, uint32_t b,
@@ -235,7 +242,13 @@ enum status keeper_open(struct keeper **out,
     if (!keeper)
         return status_fail(why, STATUS_RETRY, "no memory for checkpoints");
     keeper->settings = *settings;
-    keeper->calls = (struct reducer_keeper){keeper, load, save, pause_rounds};
+    keeper->calls = (struct reducer_keeper){
+        .context = keeper,
+        .load = load,
+        .note = note,
+        .save = save,
+        .pause = pause_rounds,
+    };
     keeper->entered = settings->plan->rounds.start + 1;
     keeper->limit = UINT64_MAX;
     gethostname(keeper->host, sizeof keeper->host - 1);
@@ -407,6 +420,8 @@ static void tell_written(struct keeper *keeper,
     done.hash_high = result->info.hash[1];
     done.holder = keeper->shares_folder ? "" : keeper->host;
     done.seconds = result->seconds;
+    Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
+    done.scaler = &scaler;
     tell_done(keeper, &done);
 }
 

@@ -140,6 +140,7 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
     mlp->max_batch = max_batch;
     mlp->layers = model->num_layers - 1;
     recompute_plan(&mlp->plan, model);
+    ops->set_precision(device, model->precision);
     if (!allocate(mlp)) {
         status_fail(why, STATUS_FAILED,
                     "no memory on device %s for the activations of %u samples "

@@ -45,7 +45,8 @@ enum status mlp_check_data(const struct job_model *model,
 
 /* Allocates activations for batches up to MAX_BATCH, those of model.kept hidden
  * layers and of the longest stretch between them: the rest is computed anew in
- * the backward pass, to the same bits. Borrows OPS, DEVICE. */
+ * the backward pass, to the same bits. Borrows OPS, DEVICE, which takes the
+ * model's precision. */
 enum status mlp_open(struct mlp **out, const struct job_model *model,
                      const struct ops *ops, struct ops_device *device,
                      uint32_t max_batch, struct failure *why) MUST_CHECK;

@@ -9,6 +9,7 @@
 #include "worker/loader.h"
 #include "worker/reports.h"
 #include "worker/sampler.h"
+#include "worker/unscaling.h"
 #include "worker/window.h"
 
 #include <math.h>
@@ -36,6 +37,7 @@ struct trainer {
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
+    struct loss_scaler scaler;        /* of this step */
     int64_t began, evaluating, input; /* ns */
     double waited;                    /* seconds, before it began */
 
@@ -221,7 +223,7 @@ static void announce(struct trainer *trainer, uint32_t parameter) {
         !partner_over_network(trainer->partner))
         return;
     partner_announce(trainer->partner, parameter, trainer->unsaid,
-                     trainer->clock, false);
+                     trainer->clock, CONTRIBUTION_WHOLE);
     trainer->unsaid = 0;
     trainer->unsaid_elements = 0;
 }
@@ -238,9 +240,44 @@ static void done(void *context, uint32_t parameter) {
         announce(trainer, parameter);
 }
 
-static void announce_all(struct trainer *trainer, bool empty) {
+static void announce_all(struct trainer *trainer, enum contribution what) {
     partner_announce(trainer->partner, 0, trainer->layout->num_parameters,
-                     trainer->clock, empty);
+                     trainer->clock, what);
+}
+
+/* Gradients are looked at as a whole before any of them leaves. */
+static bool checks_overflow(const struct trainer *trainer) {
+    const struct job *job = trainer->settings.job;
+    return job->fp16.enabled || (job->bf16.enabled && job->bf16.check_overflow);
+}
+
+static void report_scale(struct trainer *trainer) {
+    pthread_mutex_lock(&trainer->mutex);
+    if (trainer->settings.job->fp16.enabled)
+        trainer->progress.loss_scale = trainer->scaler.scale;
+    trainer->progress.skipped = trainer->scaler.skipped;
+    pthread_mutex_unlock(&trainer->mutex);
+}
+
+/* The run's scale for the next step is here with the last parameter. */
+static bool read_scale(struct trainer *trainer) {
+    if (!checks_overflow(trainer))
+        return true;
+    if (!await_weights(trainer, trainer->layout->num_parameters - 1))
+        return false;
+    trainer->scaler = partner_scaler(trainer->partner);
+    report_scale(trainer);
+    return true;
+}
+
+/* One trainer says it for all. */
+static void say_scale(const struct trainer *trainer, double before) {
+    if (trainer->settings.rank == 0 && trainer->settings.job->fp16.enabled &&
+        trainer->scaler.scale != before)
+        log_info(trainer->settings.log,
+                 "loss scale %g from step %llu on; skipped so far: %llu",
+                 trainer->scaler.scale, (unsigned long long)trainer->clock,
+                 (unsigned long long)trainer->scaler.skipped);
 }
 
 static void add_progress(struct trainer *trainer,
@@ -271,6 +308,11 @@ static bool clips(const struct trainer *trainer) {
            !synchronous(trainer);
 }
 
+/* Does a gradient leave as soon as it is complete? */
+static bool leaves_early(const struct trainer *trainer) {
+    return !clips(trainer) && !checks_overflow(trainer);
+}
+
 /* The next batch of the loader sets out; the view of the one before ends. */
 static enum status feed(struct trainer *trainer, struct failure *why) {
     struct intake *intake = &trainer->engine.intake;
@@ -282,6 +324,15 @@ static enum status feed(struct trainer *trainer, struct failure *why) {
     return status;
 }
 
+/* By this the loss of BATCH is multiplied: the step's gradient is the mean of
+ * the accumulated micro batches' mean gradients, times the loss scale. */
+static float scale_of(const struct trainer *trainer,
+                      const struct loader_batch *batch) {
+    const struct job *job = trainer->settings.job;
+    float mean = 1.0f / ((float)batch->count * (float)job->accumulation);
+    return job->fp16.enabled ? mean * (float)trainer->scaler.scale : mean;
+}
+
 /* Forward and backward over one micro batch. Where the device goes on by
  * itself, the next batch sets out meanwhile. */
 static enum status take_batch(struct trainer *trainer, uint32_t k,
@@ -291,8 +342,8 @@ static enum status take_batch(struct trainer *trainer, uint32_t k,
     bool remote = is_remote(trainer);
     bool last = k + 1 == job->accumulation && !trainer->poisoned;
     struct mlp_hooks hooks = {trainer, need, take_loss,
-                              last && (remote || !clips(trainer)) ? done
-                                                                  : NULL};
+                              last && (remote || leaves_early(trainer)) ? done
+                                                                        : NULL};
     struct mlp_result result;
     enum status status = STATUS_OK;
     if (!intake_ready(&engine->intake))
@@ -300,9 +351,9 @@ static enum status take_batch(struct trainer *trainer, uint32_t k,
     if (status)
         return status;
     const struct loader_batch *batch = intake_take(&engine->intake);
-    float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
     mlp_gradient(engine->mlp, batch, engine->ferry.weights,
-                 engine->ferry.gradients, scale, k > 0, &hooks, &result);
+                 engine->ferry.gradients, scale_of(trainer, batch), k > 0,
+                 &hooks, &result);
     intake_done(&engine->intake);
     if (remote) {
         status = feed(trainer, why);
@@ -320,51 +371,100 @@ static enum status take_batch(struct trainer *trainer, uint32_t k,
 static enum status take_gradients(struct trainer *trainer,
                                   struct failure *why) {
     enum status status = STATUS_OK;
-    if (!is_remote(trainer) || trainer->poisoned)
+    if (!is_remote(trainer))
         return STATUS_OK;
     for (uint32_t p = trainer->layout->num_parameters; !status && p-- > 0;) {
         status = ferry_await(&trainer->engine.ferry, p, why);
-        if (!status && !clips(trainer))
+        if (!status && leaves_early(trainer))
             announce(trainer, p);
     }
     return status;
 }
 
-/* One step: the mean of the accumulated micro batches' mean gradients. */
-static enum status take_step(struct trainer *trainer, struct failure *why) {
+static void skip_overflow(struct trainer *trainer) {
+    char at[64] = "";
+    if (trainer->settings.job->fp16.enabled)
+        snprintf(at, sizeof at, " at loss scale %g", trainer->scaler.scale);
+    log_warning(trainer->settings.log,
+                "step %llu is skipped: its gradients overflow%s",
+                (unsigned long long)trainer->clock, at);
+    announce_all(trainer, CONTRIBUTION_VOID);
+}
+
+/* The step's loss is not finite. With a dynamic scale that is an overflow as
+ * any other, as DeepSpeed has it: the scale falls, to an end if it has to. */
+static enum status leave_out(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
-    enum status status = STATUS_OK;
-    trainer->poisoned = false;
-    trainer->step_loss = 0;
-    ferry_renew(&trainer->engine.ferry);
-    for (uint32_t k = 0; !status && k < job->accumulation; k++) {
-        status = take_batch(trainer, k, why);
-        if (trainer->forsaken)
-            return STATUS_OK;
+    if (job->fp16.enabled && job->fp16.loss_scale == 0) {
+        skip_overflow(trainer);
+        return STATUS_OK;
     }
-    if (status || is_cancelled(trainer))
-        return status;
-    if (trainer->poisoned && !job->nan_skip)
+    if (!job->nan_skip)
         return status_fail(why, STATUS_FAILED,
                            "the loss is %g at step %llu: try a smaller rate, "
                            "or gradient_clipping, or \"on_nan\": \"skip\"",
                            fabs(trainer->step_loss),
                            (unsigned long long)trainer->clock);
-    status = take_gradients(trainer, why);
-    if (status)
-        return status;
-    if (trainer->poisoned) {
-        log_warning(trainer->settings.log,
-                    "step %llu is skipped: its loss is "
-                    "not finite",
-                    (unsigned long long)trainer->clock);
-        announce_all(trainer, true);
-    } else if (clips(trainer)) {
-        clipping_apply(trainer->layout, trainer->arena.gradient_of,
-                       job->gradient_clipping, trainer->settings.loops);
-        announce_all(trainer, false);
-    }
+    log_warning(trainer->settings.log,
+                "step %llu is skipped: its loss is not finite",
+                (unsigned long long)trainer->clock);
+    announce_all(trainer, CONTRIBUTION_EMPTY);
     return STATUS_OK;
+}
+
+/* Gradients that did not leave while they were computed do now. */
+static void finish_gradients(struct trainer *trainer) {
+    const struct job *job = trainer->settings.job;
+    float *const *gradients = trainer->arena.gradient_of;
+    if (checks_overflow(trainer) &&
+        !unscaling_apply(trainer->layout, gradients,
+                         job->fp16.enabled ? trainer->scaler.scale : 1)) {
+        skip_overflow(trainer);
+        return;
+    }
+    if (clips(trainer))
+        clipping_apply(trainer->layout, gradients, job->gradient_clipping,
+                       trainer->settings.loops);
+    announce_all(trainer, CONTRIBUTION_WHOLE);
+}
+
+/* The step's loss scale; there may be none any more. */
+static enum status begin_step(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    double before = trainer->scaler.scale;
+    trainer->poisoned = false;
+    trainer->step_loss = 0;
+    ferry_renew(&trainer->engine.ferry);
+    if (!read_scale(trainer))
+        return STATUS_OK;
+    say_scale(trainer, before);
+    if (!job->fp16.enabled || trainer->scaler.scale > 0)
+        return STATUS_OK;
+    return status_fail(why, STATUS_FAILED,
+                       "gradients overflow at the least loss scale "
+                       "(fp16.min_loss_scale, %g) before step %llu: "
+                       "bf16.enabled instead has float32's range, a smaller "
+                       "rate may do too",
+                       job->fp16.min_loss_scale,
+                       (unsigned long long)trainer->clock);
+}
+
+static enum status take_step(struct trainer *trainer, struct failure *why) {
+    enum status status = begin_step(trainer, why);
+    for (uint32_t k = 0; !status && k < trainer->settings.job->accumulation;
+         k++) {
+        if (trainer->forsaken)
+            return STATUS_OK;
+        status = take_batch(trainer, k, why);
+    }
+    if (status || trainer->forsaken || is_cancelled(trainer))
+        return status;
+    if (trainer->poisoned)
+        return leave_out(trainer, why);
+    status = take_gradients(trainer, why);
+    if (!status && !leaves_early(trainer))
+        finish_gradients(trainer);
+    return status;
 }
 
 /* A part of the test set, on the weights as they stand. */
@@ -465,8 +565,8 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         if (!status && take_order(trainer, &order))
             status = evaluate_snapshot(trainer, &order, why);
     }
-    if (!status)
-        wait_all(trainer);
+    if (!status && wait_all(trainer))
+        (void)read_scale(trainer);
     return status;
 }
 

@@ -31,6 +31,8 @@ struct trainer_progress {
     uint64_t clock, samples, correct, global_step;
     double loss_sum, last_loss;
     double input_s, compute_s, wire_s, training_s;
+    double loss_scale; /* fp16: of the present step */
+    uint64_t skipped;  /* steps whose gradients overflowed, of the whole run */
 };
 
 enum trainer_event {

@@ -132,6 +132,7 @@ static enum status open_client(struct worker *worker, const Capstan__View *view,
         .credit = whole ? UINT64_MAX : 0, /* a norm needs all blocks */
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
+        .scaler = loss_scaler_resumed(&job->fp16, &worker->plan->scaler),
     };
     enum status status = trainer_allocate(worker->trainer, why);
     if (status)
@@ -391,6 +392,8 @@ static void fill_beat(struct worker *worker) {
     beat->compute_s = progress.compute_s;
     beat->wire_s = progress.wire_s;
     beat->training_s = progress.training_s;
+    beat->loss_scale = progress.loss_scale;
+    beat->skipped = progress.skipped;
     beat->update_s = times.update_s;
 }
 

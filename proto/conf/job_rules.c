@@ -68,6 +68,15 @@ static void check_scale_lr(const struct job *job, const struct log *log,
                          "safer");
 }
 
+static void choose_precision(struct job *job, struct problems *problems) {
+    if (job->fp16.enabled && job->bf16.enabled)
+        problems_add(problems, "fp16.enabled",
+                     "found true beside bf16.enabled; allowed: one of the two");
+    job->model.precision = job->fp16.enabled   ? JOB_HALF_FP16
+                           : job->bf16.enabled ? JOB_HALF_BF16
+                                               : JOB_PRECISE;
+}
+
 static void check_strategy(const struct job *job, struct problems *problems) {
     if (job->strategy == JOB_ALLREDUCE && job->staleness)
         problems_add(problems, "strategy.staleness",
@@ -169,6 +178,7 @@ void job_rules_check(struct job *job, const struct job_given *given,
     check_schedule(job, given->log);
     check_scale_lr(job, given->log, problems);
     check_strategy(job, problems);
+    choose_precision(job, problems);
     fill_checkpoint(job, given);
     fill_events(job, given);
     tell_defaults(job, given);

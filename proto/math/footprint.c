@@ -11,19 +11,40 @@ static uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
+/* At once, trained on or evaluated. */
+static uint64_t samples_of(const struct footprint_case *given) {
+    uint32_t samples = given->job->micro_batch;
+    return given->test_samples ? larger(samples, FOOTPRINT_EVALUATION)
+                               : samples;
+}
+
 /* Rows of all rooms, and of the gradients above and below a layer. */
 static uint64_t activations(const struct footprint_case *given) {
     const struct job_model *model = &given->job->model;
     struct recompute plan;
     uint32_t widest = 0;
-    uint64_t samples = given->job->micro_batch;
-    if (given->test_samples && samples < FOOTPRINT_EVALUATION)
-        samples = FOOTPRINT_EVALUATION;
     for (uint32_t l = 1; l < model->num_layers; l++)
         widest = larger(widest, model->layers[l]);
     recompute_plan(&plan, model);
-    return samples * (recompute_floats(&plan) + 2 * (uint64_t)widest) *
-           sizeof(float);
+    return samples_of(given) *
+           (recompute_floats(&plan) + 2 * (uint64_t)widest) * sizeof(float);
+}
+
+/* The largest left operand, rows as wide as the widest layer, and the largest
+ * right one, a layer's weights or its inputs. */
+static uint64_t rounded(const struct footprint_case *given) {
+    const struct job_model *model = &given->job->model;
+    uint64_t samples = samples_of(given), right = 0;
+    uint32_t widest = model->layers[0];
+    if (model->precision == JOB_PRECISE)
+        return 0;
+    for (uint32_t l = 1; l < model->num_layers; l++) {
+        uint64_t in = model->layers[l - 1], out = model->layers[l];
+        uint64_t most = in * (out > samples ? out : samples);
+        widest = larger(widest, model->layers[l]);
+        right = most > right ? most : right;
+    }
+    return (samples * widest + right) * sizeof(float);
 }
 
 /* The one at work and those ahead of it, and in file order one to evaluate. */
@@ -87,8 +108,10 @@ void footprint_trainer(struct footprint *out,
         fill_device(out, given);
     else
         fill_host(out, given);
-    if (place == FOOTPRINT_ALL)
-        out->bytes[FOOTPRINT_ACTIVATIONS] = activations(given);
+    if (place != FOOTPRINT_ALL)
+        return;
+    out->bytes[FOOTPRINT_ACTIVATIONS] = activations(given);
+    out->bytes[FOOTPRINT_ROUNDED] = rounded(given);
 }
 
 void footprint_ps(struct footprint *out, const struct footprint_case *given,
@@ -113,7 +136,8 @@ uint64_t footprint_sum(const struct footprint *footprint) {
 void footprint_text(const struct footprint *footprint, char *text,
                     size_t size) {
     static const char *const names[] = {"weights",     "gradients", "state",
-                                        "activations", "batches",   "data"};
+                                        "activations", "rounded",   "batches",
+                                        "data"};
     char bytes[16];
     byte_size_text(footprint_sum(footprint), bytes, sizeof bytes);
     size_t length = (size_t)snprintf(text, size, "%s", bytes);

@@ -18,6 +18,7 @@ enum footprint_kind {
     FOOTPRINT_GRADIENTS,
     FOOTPRINT_STATE,       /* of the optimiser */
     FOOTPRINT_ACTIVATIONS, /* and their gradients */
+    FOOTPRINT_ROUNDED,     /* operands of a product, by bf16 or fp16 on a CPU */
     FOOTPRINT_BATCHES,     /* read ahead */
     FOOTPRINT_DATA,        /* the data sets, and their order */
     FOOTPRINT_KINDS,
