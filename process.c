@@ -214,6 +214,7 @@ static void add_ps(struct process *process) {
         .chief = cluster_chief(cluster),
         .chief_ports = cluster->chief_ports,
         .key = cluster->key,
+        .size = cluster_size_told(cluster),
         .loops = process->choices.loops,
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
@@ -237,6 +238,7 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .chief = inside ? NULL : cluster_chief(cluster),
         .chief_ports = cluster->chief_ports,
         .key = cluster->key,
+        .size = cluster_size_told(cluster),
         .chief_inside = inside ? inside_chief : NULL,
         .ps_inside = ps_inside ? inside_ps : NULL,
         .keeper_inside = inside_ps,
@@ -439,6 +441,20 @@ static void await_roles(struct process *process) {
     close(descriptor);
 }
 
+/* Beside a chief whose lines are seen here too, who only heard of the end says
+ * no more than that it ends. */
+static void say_end(const struct log *log, struct failure *why) {
+    if (!why->heard || !getenv(LAUNCH_TOGETHER)) {
+        log_failure(log, why);
+        return;
+    }
+    bool signal =
+        why->status == STATUS_INTERRUPTED || why->status == STATUS_TERMINATED;
+    log_info(log, "ends %s (exit code %d)",
+             signal ? "by a signal" : "with the run", why->status);
+    why->text[0] = 0;
+}
+
 static enum status play(struct process *process, struct failure *why) {
     enum status status = STATUS_OK;
     unsigned started = 0;
@@ -461,7 +477,7 @@ static enum status play(struct process *process, struct failure *why) {
             log_warning(&process->roles[i].log, "%s",
                         process->roles[i].why.text);
     if (status)
-        log_failure(&process->roles[0].log, why);
+        say_end(&process->roles[0].log, why);
     return status;
 }
 

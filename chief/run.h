@@ -120,6 +120,7 @@ struct run {
     uint64_t view;
     bool view_sent; /* to the trainers it newly lists */
 
+    struct claim *claim;  /* on checkpoint.dir, or NULL */
     struct run_cut *cuts; /* [num_cuts] */
     uint32_t num_cuts;
     uint64_t cuts_asked;

@@ -8,6 +8,7 @@
 
 #include "proto/base/free_memory.h"
 #include "proto/store/checkpoint.h"
+#include "proto/store/claim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,15 +32,21 @@ struct cutter {
     bool said_full;
     char host[256];
     bool shares_folder;
+    struct claim *claim; /* on a folder of this host's own, or NULL */
 };
 
-static bool find_run_file(const struct cutter *cutter) {
-    char path[PATH_BYTES];
-    if (!cutter->settings.plan->checkpoint_dir)
-        return true;
-    checkpoint_mark(cutter->settings.plan->checkpoint_dir,
-                    member_run(cutter->settings.member), path, sizeof path);
-    return access(path, F_OK) == 0;
+/* Without a directory nobody looks for anything. */
+static enum status find_folder(struct cutter *cutter, struct failure *why) {
+    const struct cutter_settings *settings = &cutter->settings;
+    const char *dir = settings->plan->checkpoint_dir;
+    char who[32];
+    cutter->shares_folder = true;
+    if (!dir)
+        return STATUS_OK;
+    snprintf(who, sizeof who, "ps %u", settings->index);
+    return claim_take_beside(&cutter->claim, &cutter->shares_folder, dir,
+                             member_run(settings->member), who, settings->log,
+                             why);
 }
 
 enum status cutter_open(struct cutter **out,
@@ -52,9 +59,11 @@ enum status cutter_open(struct cutter **out,
     if (!cutter->settings.copy_bytes)
         cutter->settings.copy_bytes = free_memory_half();
     gethostname(cutter->host, sizeof cutter->host - 1);
-    cutter->shares_folder = find_run_file(cutter);
+    enum status status = find_folder(cutter, why);
+    if (status)
+        cutter_close(&cutter);
     *out = cutter;
-    return STATUS_OK;
+    return status;
 }
 
 enum status cutter_attach(struct cutter *cutter, struct service *service,
@@ -72,6 +81,7 @@ void cutter_close(struct cutter **where) {
     if (!*where)
         return;
     snapshots_close(&(*where)->snapshots);
+    claim_release(&(*where)->claim);
     free(*where);
     *where = NULL;
 }

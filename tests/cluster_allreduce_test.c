@@ -139,7 +139,7 @@ static void a_resumed_run_ends_in_the_same_bits(void **state) {
         RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s], "epochs=null",
             "steps=40", "checkpoint.resume=never");
         expect_said(RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
-                    "checkpoint/step-000000040, epoch 1");
+                    "checkpoint/step-000000040, epoch 2");
         cluster_play_same(*state, "checkpoint", "undisturbed");
     }
 }
@@ -151,10 +151,10 @@ static void a_run_goes_from_one_mode_to_the_other(void **state) {
         "export.path=alone.safetensors");
     RUN(*state, 2, 2, 0, ADAM, "epochs=1");
     expect_said(RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
-                "checkpoint/step-000000030, epoch 1");
+                "checkpoint/step-000000030, epoch 2");
     expect_said(
         RUN(*state, 1, 2, 0, ADAM, "epochs=3", "export.path=both.safetensors"),
-        "checkpoint/step-000000060, epoch 2");
+        "checkpoint/step-000000060, epoch 3");
     expect_close(*state, "alone.safetensors", "both.safetensors");
 }
 
@@ -309,6 +309,24 @@ static void checkpoints_come_by_seconds(void **state) {
     assert_true(cluster_play_checkpoints(run, "checkpoint", steps, MOST) >= 3);
 }
 
+/* The program alone in a folder, without the plugins beside it. */
+static void one_trainer_needs_no_plugin(void **state) {
+    static const char *const arguments[] = {"run", "--set", ALLREDUCE,
+                                            "job.json", NULL};
+    struct cluster_run *run = *state;
+    const char *given = getenv("CAPSTAN");
+    char path[PATH_MAX], command[2 * PATH_MAX];
+    cluster_run_path(run, "bare", path);
+    snprintf(command, sizeof command, "cp %s %s",
+             given ? given : "build/capstan", path);
+    assert_int_equal(system(command), 0);
+    cluster_run_job(run, NULL);
+    struct cluster_process *alone =
+        cluster_run_program(run, "alone", path, arguments, NULL);
+    cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
+    expect_said(alone, "all-reduce: 1 trainer, which has nobody to meet");
+}
+
 static void settings_that_need_ps_are_an_error(void **state) {
     cluster_run_job(*state, NULL);
     expect_said(RUN(*state, 0, 2, CONFIG, "strategy={\"staleness\":\"inf\"}"),
@@ -336,6 +354,7 @@ int main(void) {
         TEST(a_killed_chief_ends_all_with_138),
         TEST(a_signal_saves_and_ends_all),
         TEST(checkpoints_come_by_seconds),
+        TEST(one_trainer_needs_no_plugin),
         TEST(settings_that_need_ps_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,7 +160,7 @@ static const double off_by = 0.15;
 static struct job large_job(enum optimizer_type rule, uint32_t stage) {
     return (struct job){
         .model = {.num_layers = 4, .layers = {INPUTS, SIDE, SIDE, OUTPUTS}},
-        .data = {.prefetch_factor = 2, .shuffle = true},
+        .data = {.num_workers = 1, .prefetch_factor = 2, .shuffle = true},
         .micro_batch = 1,
         .optimizer = {.type = rule, .momentum = 0.9},
         .zero = {.stage = stage},

@@ -135,7 +135,7 @@ static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
     RUN(*state, 2, 2, 0, "epochs=2");
     struct cluster_process *local =
         RUN(*state, 2, 2, 0, "checkpoint.resume=30");
-    expect_said(local, "checkpoint/step-000000030, epoch 1");
+    expect_said(local, "checkpoint/step-000000030, epoch 2");
     cluster_play_same(*state, "checkpoint", "undisturbed");
 }
 
@@ -159,9 +159,9 @@ static void another_number_of_ps_goes_on_to_the_same_bits(void **state) {
     RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
     RUN(*state, 2, 2, 0, "epochs=null", "steps=40");
     expect_said(RUN(*state, 3, 2, 0, "epochs=null", "steps=70"),
-                "checkpoint/step-000000040, epoch 1");
+                "checkpoint/step-000000040, epoch 2");
     expect_said(RUN(*state, 1, 2, 0, "epochs=3"),
-                "checkpoint/step-000000070, epoch 2");
+                "checkpoint/step-000000070, epoch 3");
     cluster_play_same(*state, "checkpoint", "undisturbed");
 }
 
@@ -232,7 +232,7 @@ static void a_damaged_checkpoint_is_passed_over_and_named(void **state) {
     damage(*state, 60);
     struct cluster_process *local = RUN(*state, 2, 2, 0, "epochs=3");
     expect_said(local, "warning: checkpoint of step 60 passed over");
-    expect_said(local, "checkpoint/step-000000030, epoch 1");
+    expect_said(local, "checkpoint/step-000000030, epoch 2");
     damage(*state, 30);
     cluster_play_tool(*state, FAILED,
                       (const char *[]){"ckpt", "verify", "checkpoint", NULL});
@@ -278,7 +278,7 @@ static void no_steps_leave_a_checkpoint_of_step_0_to_go_on_from(void **state) {
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
     assert_int_equal(steps[0], 0);
     expect_said(RUN(*state, 2, 2, 0, "epochs=3"),
-                "checkpoint/step-000000000, epoch 0");
+                "checkpoint/step-000000000, epoch 1");
     cluster_play_same(*state, "checkpoint", "undisturbed");
 }
 

@@ -27,7 +27,7 @@ static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     fixture->job = (struct job){
         .model = {.num_layers = 34},
-        .data = {.prefetch_factor = 1},
+        .data = {.num_workers = 1, .prefetch_factor = 1},
         .micro_batch = 1024,
         .accumulation = 1,
         .optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.9},

@@ -11,7 +11,7 @@
 static struct job small_job(void) {
     return (struct job){
         .model = {.num_layers = 4, .layers = {100, 50, 30, 10}},
-        .data = {.prefetch_factor = 2, .shuffle = true},
+        .data = {.num_workers = 1, .prefetch_factor = 2, .shuffle = true},
         .micro_batch = 1000,
         .accumulation = 1,
         .optimizer = {.type = OPTIMIZER_ADAM},

@@ -330,7 +330,7 @@ static void each_schedule_has_its_own_keys(void **state) {
                "scheduler.params.warmup_min_lr: not a key of none");
     expect_set(fixture,
                "scheduler={\"type\":\"WarmupLR\",\"params\":"
-               "{\"warmup_num_steps\":\"auto\"}}",
+               "{\"warmup_type\":\"auto\"}}",
                "write the value itself");
 }
 

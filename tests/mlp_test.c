@@ -526,7 +526,8 @@ static double test_accuracy(struct fixture *fixture) {
                      STATUS_OK);
     struct sampler_options options = {
         .num_samples = test->count, .num_ranks = 1, .micro_batch = MAX_BATCH};
-    assert_int_equal(loader_open(&loader, test, &options, 0, 2, NULL),
+    assert_int_equal(loader_open(&loader, test, &options, 0,
+                                 (struct loader_ahead){1, 2}, NULL),
                      STATUS_OK);
     uint32_t correct = 0, count = 0;
     while (count < test->count) {
@@ -568,7 +569,8 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
                                       .micro_batch = MAX_BATCH,
                                       .seed = 1,
                                       .shuffle = true};
-    assert_int_equal(loader_open(&loader, train, &options, 0, 4, &why),
+    assert_int_equal(loader_open(&loader, train, &options, 0,
+                                 (struct loader_ahead){1, 4}, &why),
                      STATUS_OK);
     double first = 0, last = 0;
     for (int step = 0; step < 200; step++) {

@@ -195,6 +195,24 @@ static void skipped_steps_are_none_to_the_rule(void **state) {
     expect_weights(fixture, 0, 3, twice, 1);
 }
 
+/* The first step that Adam applies is as long as the rate, if it is its
+ * first. */
+static void skipped_steps_are_none_to_adam(void **state) {
+    struct service_fixture *fixture = *state;
+    scale_losses(fixture);
+    fixture->job.optimizer = (struct optimizer){
+        .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    service_fixture_open(fixture, 1);
+    push_void(fixture, 0, 1, 256);
+    service_fixture_push(fixture, 0, 2, all, 1, 3);
+    service_fixture_serve(fixture, 2);
+    expect_scale(fixture, 0, 128, 1);
+    expect_scale(fixture, 0, 128, 1);
+    float weight = service_fixture_weight(fixture, 0, 0);
+    if (!(fabsf(weight + 1) < 1e-5f))
+        fail_msg("%.9g", (double)weight);
+}
+
 static void a_void_clipped_round_is_summed_to_nothing(void **state) {
     struct service_fixture *fixture = *state;
     struct failure why;
@@ -887,6 +905,7 @@ int main(void) {
         SERVICE_TEST(a_round_with_a_void_push_changes_nothing),
         SERVICE_TEST(answers_tell_the_scale_of_the_next_step),
         SERVICE_TEST(skipped_steps_are_none_to_the_rule),
+        SERVICE_TEST(skipped_steps_are_none_to_adam),
         SERVICE_TEST(a_void_clipped_round_is_summed_to_nothing),
         SERVICE_TEST(a_copy_does_not_replace_what_is_held),
         SERVICE_TEST(a_push_is_applied_whatever_its_alignment),

@@ -10,6 +10,7 @@ extern "C" {
 #include <gloo/transport/pair.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -86,7 +87,7 @@ static bool has_said(const gloo_word *word) {
 
 /* Tells all others; a goodbye blames nobody. */
 static void tell(struct gloo_group *group, uint32_t blamed, bool certain) {
-    group->own_word = {1, blamed, certain};
+    group->own_word = {1, blamed, certain, group->late.load()};
     for (uint32_t i = 0; i < group->size; i++) {
         if (i == group->rank)
             continue;
@@ -99,16 +100,45 @@ static void tell(struct gloo_group *group, uint32_t blamed, bool certain) {
     }
 }
 
+/* Ends a wait for BUFFER at UNTIL. Gloo's own limit would end all connections
+ * beside this one, and nobody would be told anything any more. */
+class alarm_clock {
+  public:
+    alarm_clock(gloo::transport::UnboundBuffer *buffer,
+                gloo_group::clock::time_point until)
+        : ringer([=] {
+              std::unique_lock<std::mutex> lock(mutex);
+              if (!changed.wait_until(lock, until, [=] { return off; }))
+                  buffer->abortWaitRecv();
+          }) {
+    }
+    ~alarm_clock() {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            off = true;
+        }
+        changed.notify_all();
+        ringer.join();
+    }
+
+  private:
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool off = false;
+    std::thread ringer; /* the last: it uses the others */
+};
+
 /* Waits for the last word of RANK until UNTIL; false: it says nothing. */
 static bool hear(struct gloo_group *group, uint32_t rank,
                  gloo_group::clock::time_point until) {
-    auto rest = duration_cast<milliseconds>(until - gloo_group::clock::now());
+    gloo::transport::UnboundBuffer *buffer = group->last[rank].get();
     if (has_said(&group->words[rank]))
         return true;
     try {
-        group->last[rank]->waitRecv(nullptr, std::max(milliseconds(1), rest));
+        alarm_clock alarm(buffer, until);
+        buffer->waitRecv(nullptr, std::chrono::hours(24));
     } catch (const std::exception &) {
-        /* it is silent */
+        /* it is gone */
     }
     return has_said(&group->words[rank]);
 }
@@ -148,19 +178,28 @@ static uint32_t told_lost(const struct gloo_group *group) {
     return GLOO_NOBODY;
 }
 
+/* Who is at fault without a word of his own, and who says so. */
+struct verdict {
+    uint32_t culprit, witness;
+    bool late; /* the witness's time was over, else its line had ended */
+};
+
 /* Along the chain of who waits for whom, who has nothing to say himself. */
-static uint32_t find_silent(struct gloo_group *group, uint32_t culprit) {
+static struct verdict find_silent(struct gloo_group *group) {
     auto until = gloo_group::clock::now() + GRACE;
+    struct verdict found = {group->waiting_for, group->rank,
+                            group->late.load()};
     for (uint32_t hops = 0; hops < group->size; hops++) {
-        if (culprit == group->rank || culprit == GLOO_NOBODY ||
-            !hear(group, culprit, until))
+        if (found.culprit == group->rank || found.culprit == GLOO_NOBODY ||
+            !hear(group, found.culprit, until))
             break;
-        uint32_t next = blamed_by(group, &group->words[culprit]);
+        const gloo_word *word = &group->words[found.culprit];
+        uint32_t next = blamed_by(group, word);
         if (next == GLOO_NOBODY)
             break;
-        culprit = next;
+        found = {next, found.culprit, word->late != 0};
     }
-    return culprit;
+    return found;
 }
 
 /* Gloo begins its texts with "[file:line] ". */
@@ -172,6 +211,48 @@ static std::string plain_text(const std::exception &error) {
     return text;
 }
 
+/* Two that blame each other both live, so it is what lies between them. */
+static enum status tell_mutual(const struct gloo_group *group,
+                               const struct verdict *found,
+                               const std::string &cause, struct failure *why) {
+    if (found->late)
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u and this rank have waited for each other "
+                           "for %.3g s",
+                           found->witness, group->timeout);
+    return status_fail(why, STATUS_RETRY,
+                       "rank %u has lost its connection to this rank: %s",
+                       found->witness, cause.c_str());
+}
+
+/* Time that is over and a connection that is lost are told apart: what they
+ * ask for is not the same. */
+static enum status tell_silent(const struct gloo_group *group,
+                               const struct verdict *found,
+                               const std::string &cause, struct failure *why) {
+    char witness[48] = "";
+    uint32_t culprit = found->culprit;
+    if (culprit == GLOO_NOBODY)
+        return status_fail(why, STATUS_RETRY, "collective: %s", cause.c_str());
+    if (culprit == group->rank)
+        return tell_mutual(group, found, cause, why);
+    if (found->witness != group->rank)
+        snprintf(witness, sizeof witness, ", as rank %u says", found->witness);
+    if (has_said(&group->words[culprit]) &&
+        blamed_by(group, &group->words[culprit]) == GLOO_NOBODY)
+        return status_fail(why, STATUS_RETRY, "rank %u has left the others",
+                           culprit);
+    if (found->late)
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u did not come to the collective within %.3g "
+                           "s%s",
+                           culprit, group->timeout, witness);
+    return status_fail(why, STATUS_RETRY, "rank %u was lost%s%s", culprit,
+                       *witness ? witness : ": ",
+                       *witness ? "" : cause.c_str());
+}
+
+/* CAUSE is what Gloo says, which after a cut of one's own is that cut. */
 static enum status fail_with(struct gloo_group *group, const std::string &cause,
                              struct failure *why) {
     if (group->failed)
@@ -189,19 +270,19 @@ static enum status fail_with(struct gloo_group *group, const std::string &cause,
     bool certain = lost != GLOO_NOBODY;
     tell(group, certain ? lost : group->waiting_for, certain);
     gloo_lines_cut(&group->lines);
+    if (certain && group->late.load())
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u was lost: its connections have ended",
+                           lost);
     if (certain)
         return status_fail(why, STATUS_RETRY, "rank %u was lost: %s", lost,
                            cause.c_str());
-    uint32_t silent = find_silent(group, group->waiting_for);
+    struct verdict found = find_silent(group);
     lost = told_lost(group);
     if (lost != GLOO_NOBODY)
         return status_fail(why, STATUS_RETRY,
                            "rank %u was lost, as another rank says", lost);
-    if (silent == GLOO_NOBODY || silent == group->rank)
-        return status_fail(why, STATUS_RETRY, "collective: %s", cause.c_str());
-    return status_fail(why, STATUS_RETRY,
-                       "rank %u did not come to the collective within %.3g s",
-                       silent, group->timeout);
+    return tell_silent(group, &found, cause, why);
 }
 
 /* Before all are connected there is nobody to ask. */
@@ -211,7 +292,9 @@ static enum status fail_to_connect(struct gloo_group *group,
     if (group->waiting_for == GLOO_NOBODY)
         return status_fail(why, STATUS_RETRY, "rank %u cannot be reached: %s",
                            group->rank, cause.c_str());
-    return status_fail(why, STATUS_RETRY, "rank %u did not come: %s",
+    return status_fail(why, STATUS_RETRY,
+                       "rank %u has told where it is, and cannot be reached "
+                       "there: %s",
                        group->waiting_for, cause.c_str());
 }
 

@@ -14,6 +14,7 @@
 #include "proto/base/free_memory.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
+#include "proto/store/claim.h"
 #include "worker/lender.h"
 #include "worker/saver.h"
 
@@ -27,7 +28,6 @@
 /* Planned rounds have the round as their id; the chief numbers the others from
  * here on. */
 #define CUT_ASKED (UINT64_C(1) << 63)
-enum { PATH_BYTES = 4096 };
 
 struct keeper {
     struct keeper_settings settings;
@@ -37,6 +37,7 @@ struct keeper {
     struct lender *lender;
     char host[256];
     bool shares_folder;
+    struct claim *claim; /* on a folder of this host's own, or NULL */
 
     /* The reducer's thread alone. */
     struct checkpoint_reader *reader;
@@ -62,13 +63,14 @@ static void tell(struct keeper *keeper, Capstan__Control *control) {
     keeper->settings.tell(keeper->settings.context, control);
 }
 
-static bool find_mark(const struct keeper *keeper) {
-    char path[PATH_BYTES];
-    const char *dir = keeper->settings.plan->checkpoint_dir;
-    if (!dir)
-        return true;
-    checkpoint_mark(dir, keeper->settings.run, path, sizeof path);
-    return access(path, F_OK) == 0;
+/* Without a directory nobody looks for anything. */
+static enum status find_folder(struct keeper *keeper, struct failure *why) {
+    const struct keeper_settings *settings = &keeper->settings;
+    const char *dir = settings->plan->checkpoint_dir;
+    keeper->shares_folder = true;
+    return dir ? claim_take_beside(&keeper->claim, &keeper->shares_folder, dir,
+                                   settings->run, "rank 0", settings->log, why)
+               : STATUS_OK;
 }
 
 /* The reducer's thread. */
@@ -255,11 +257,12 @@ enum status keeper_open(struct keeper **out,
     pthread_mutex_init(&keeper->mutex, NULL);
     pthread_cond_init(&keeper->changed, NULL);
     keeper->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    keeper->shares_folder = find_mark(keeper);
     enum status status =
         keeper->descriptor < 0
             ? status_errno(why, STATUS_RETRY, errno, "cannot open an eventfd")
-            : open_parts(keeper, why);
+            : find_folder(keeper, why);
+    if (!status)
+        status = open_parts(keeper, why);
     if (status) {
         keeper_close(&keeper);
         return status;
@@ -286,6 +289,7 @@ void keeper_close(struct keeper **where) {
     lender_close(&keeper->lender);
     checkpoint_reader_close(&keeper->reader);
     manifest_clear(&keeper->manifest);
+    claim_release(&keeper->claim);
     if (keeper->descriptor >= 0)
         close(keeper->descriptor);
     pthread_mutex_destroy(&keeper->mutex);

@@ -599,10 +599,11 @@ static enum status prepare(struct trainer *trainer, struct failure *why) {
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
     struct sampler_options options = sampling(trainer);
-    uint32_t depth = trainer->settings.job->data.prefetch_factor;
+    const struct job_data *data = &trainer->settings.job->data;
+    struct loader_ahead ahead = {data->num_workers, data->prefetch_factor};
     enum status status =
         loader_open(&trainer->loader, trainer->train, &options,
-                    position(trainer, trainer->from), depth ? depth : 2, why);
+                    position(trainer, trainer->from), ahead, why);
     if (status)
         return status;
     size_t bytes;

@@ -56,6 +56,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
+        .size = settings->size,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&worker->member, &member, why);
@@ -246,9 +247,11 @@ static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
     worker->stopped = true;
     member_bye(worker->member);
-    if (stop->status)
-        return status_fail(why, (enum status)stop->status,
-                           "the chief ended the run: %s", stop->text);
+    if (stop->status) {
+        status_fail(why, (enum status)stop->status,
+                    "the chief ended the run: %s", stop->text);
+        return status_heard(why);
+    }
     log_info(worker->settings->log, "the run is over: %s", stop->text);
     return STATUS_OK;
 }
@@ -536,8 +539,10 @@ enum status worker_run(const struct worker_settings *settings,
         tell_left(worker, false, 0, why);
         member_bye(worker->member);
     }
-    if (worker->interrupted && (!status || worker->stopped))
-        status = status_fail(why, worker->interrupted, "ended by a signal");
+    if (worker->interrupted && (!status || worker->stopped)) {
+        status_fail(why, worker->interrupted, "ended by a signal");
+        status = status_heard(why);
+    }
     close_all(worker);
     free(worker);
     return status;

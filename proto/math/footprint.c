@@ -51,8 +51,9 @@ static uint64_t rounded(const struct footprint_case *given) {
 static uint64_t batches(const struct footprint_case *given) {
     const struct job *job = given->job;
     uint64_t inputs = job->model.layers[0];
-    uint64_t samples =
-        ((uint64_t)job->data.prefetch_factor + 1) * job->micro_batch;
+    uint64_t ahead =
+        (uint64_t)job->data.num_workers * job->data.prefetch_factor;
+    uint64_t samples = (ahead + 1) * job->micro_batch;
     if (given->test_samples)
         samples += FOOTPRINT_EVALUATION;
     return samples * (inputs * sizeof(float) + sizeof(uint32_t));

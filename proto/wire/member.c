@@ -226,6 +226,11 @@ static bool send_join(struct member *member, int64_t now) {
     join.device = (char *)member->settings.device;
     if (member->settings.key)
         join.key = (char *)member->settings.key;
+    if (member->settings.size.source) {
+        join.source = (char *)member->settings.size.source;
+        join.workers = member->settings.size.workers;
+        join.ps = member->settings.size.ps;
+    }
     read_limits(member, now);
     add_limits(member, &join, limits, array);
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -385,7 +390,8 @@ enum status member_receive(struct member *member, int64_t now,
         return STATUS_OK;
     const Capstan__Refusal *refusal = (*order)->refusal;
     *order = NULL;
-    return status_fail(why, (enum status)refusal->status, "%s", refusal->text);
+    status_fail(why, (enum status)refusal->status, "%s", refusal->text);
+    return refusal->ended ? status_heard(why) : why->status;
 }
 
 void member_tell(struct member *member, Capstan__Control *body) {
