@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMED = 3 /* members that are named with their parts */ };
+enum { TOLD = 3 /* of those that take differently */ };
 
 struct fitting {
     const struct fitting_member *members;
@@ -132,29 +132,37 @@ static void append(struct text *text, const char *format, ...) {
     text->length += length > 0 ? (size_t)length : 0;
 }
 
-/* Who shares the limit, each with what it takes. */
+/* What member M takes of the limit; nothing when it does not share it. */
+static struct footprint take_of(const struct fitting *fitting, uint32_t m,
+                                const struct sum *sum) {
+    const struct fitting_member *member = &fitting->members[m];
+    const struct free_memory_limit *theirs = find(member, sum->limit->key);
+    return theirs ? take(member, theirs, fitting->given)
+                  : (struct footprint){0};
+}
+
+/* Who takes what; neighbours that take the same are told together. */
 static void append_parts(struct text *text, const struct fitting *fitting,
                          const struct sum *sum) {
-    unsigned named = 0, more = 0;
-    for (uint32_t m = 0; m < fitting->count; m++) {
-        const struct fitting_member *member = &fitting->members[m];
-        const struct free_memory_limit *theirs = find(member, sum->limit->key);
-        struct footprint footprint = {0};
+    uint32_t told = 0, alike;
+    for (uint32_t m = 0; m < fitting->count; m += alike) {
+        struct footprint footprint = take_of(fitting, m, sum);
+        const char *name = fitting->members[m].name;
         char parts[160];
-        if (theirs)
-            footprint = take(member, theirs, fitting->given);
-        if (!footprint_sum(&footprint))
-            continue;
-        if (named == NAMED) {
-            more++;
-            continue;
+        for (alike = 1; m + alike < fitting->count; alike++) {
+            struct footprint next = take_of(fitting, m + alike, sum);
+            if (memcmp(&next, &footprint, sizeof next) != 0)
+                break;
         }
+        if (!footprint_sum(&footprint) || told++ == TOLD)
+            continue;
         footprint_text(&footprint, parts, sizeof parts);
-        append(text, "%s%s takes %s", named++ ? "; " : " ", member->name,
-               parts);
+        if (alike == 1)
+            append(text, "%s %s takes %s", told > 1 ? ";" : "", name, parts);
+        else
+            append(text, "%s %s and %u more take %s each", told > 1 ? ";" : "",
+                   name, alike - 1, parts);
     }
-    if (more)
-        append(text, "; %u more as much as these", more);
 }
 
 /* CHANGED instead of what is given: named, with what is taken then, if that is
@@ -178,8 +186,8 @@ static void try_batch(struct text *text, const struct fitting *fitting,
     changed.job = &job;
     if (helps(fitting, sum, &changed, bytes))
         append(text,
-               "\n  train_micro_batch_size_per_gpu %u with "
-               "gradient_accumulation_steps %u, the same batch: %s",
+               " train_micro_batch_size_per_gpu %u with "
+               "gradient_accumulation_steps %u, the same batch (%s);",
                job.micro_batch, job.accumulation, bytes);
 }
 
@@ -208,7 +216,7 @@ static void try_recompute(struct text *text, const struct fitting *fitting,
     job.model.kept = best_kept(&job.model);
     changed.job = &job;
     if (job.model.kept && helps(fitting, sum, &changed, bytes))
-        append(text, "\n  activation_checkpointing.number_checkpoints %u: %s",
+        append(text, " activation_checkpointing.number_checkpoints %u (%s);",
                job.model.kept, bytes);
 }
 
@@ -220,7 +228,7 @@ static void try_zero(struct text *text, const struct fitting *fitting,
     job.zero.stage = 2;
     changed.job = &job;
     if (helps(fitting, sum, &changed, bytes))
-        append(text, "\n  zero_optimization.stage 2: %s", bytes);
+        append(text, " zero_optimization.stage 2 (%s);", bytes);
 }
 
 /* In all-reduce, ps on hosts of their own would hold the state. */
@@ -233,7 +241,7 @@ static void try_ps(struct text *text, const struct fitting *fitting,
     changed.allreduce = false;
     if (helps(fitting, sum, &changed, bytes))
         append(text,
-               "\n  strategy.type \"ps\", with ps on hosts of their own: %s",
+               " strategy.type \"ps\", with ps on hosts of their own (%s);",
                bytes);
 }
 
@@ -248,26 +256,28 @@ static void try_hosts(struct text *text, const struct fitting *fitting,
         ps += !member->trains && member->elements;
     }
     if (ps)
-        append(text, "\n  more ps, on other hosts: each holds its part of the "
-                     "weights and of the state");
+        append(text, " more ps, on other hosts;");
     if (trainers > 1)
-        append(text, "\n  fewer of the %u trainers on this host", trainers);
+        append(text, " fewer of the %u trainers on this host;", trainers);
 }
 
 static void append_remedies(struct text *text, const struct fitting *fitting,
                             const struct sum *sum) {
     struct text before = *text;
-    append(text, "\nless is taken with");
+    append(text, ". What needs less:");
     size_t head = text->length;
     try_batch(text, fitting, sum);
     try_recompute(text, fitting, sum);
     try_zero(text, fitting, sum);
     try_ps(text, fitting, sum);
     try_hosts(text, fitting, sum);
-    if (text->length > head)
+    if (text->length > head) {
+        text->length--;
+        append(text, "."); /* for the last semicolon */
         return;
+    }
     *text = before;
-    append(text, "\nit takes a host with more memory, or a smaller model");
+    append(text, ". It takes a host with more memory, or a smaller model.");
 }
 
 static const char *host_of(const struct fitting *fitting,

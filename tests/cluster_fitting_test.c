@@ -70,7 +70,7 @@ static void a_model_larger_than_any_machine_is_refused_at_once(void **state) {
     cluster_run_expect(large, EXIT_CONFIG, AT_ONCE);
     expect_said(large, "memory: the job takes ");
     expect_said(large, "(free memory)");
-    expect_said(large, "worker 0 takes ");
+    expect_said(large, "worker 0 and 1 more take ");
     expect_said(large, "ps 0 takes 1024 GB: weights 1024 GB");
     assert_int_equal(changed(run, "checkpoint/step-000000030"), before);
     print_message("the largest process had %ld MiB\n", largest_child() >> 10);
