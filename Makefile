@@ -36,7 +36,7 @@ endif
 
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
 SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c \
-    worker/ops_cuda.c,$(wildcard $(ROOMS:=/*.c)))
+    $(wildcard worker/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
 PROGRAM := main.c process.c roles.c verb_bench.c verb_compare.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
@@ -52,7 +52,7 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help gpu-kernels generated deps deps-test deps-lint plugins no-nccl build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -112,6 +112,22 @@ NVCC_FLAGS := -std=c++17 -O3 -I. -fmad=false -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Werror
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
 plugins: $(CUDA_OBJECTS)
+endif
+
+# The device itself. cuBLAS it opens when there is a GPU.
+ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
+plugins: $(BUILD)/capstan-cuda.so
+CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/worker/%.o,ops_cuda ops_cuda_blas)
+$(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
+    -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
+$(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
+	    -o $@ $^ $(CUDA_LINK) -lcudart
+else
+plugins: no-cuda
+no-cuda:
+	@echo "cuda $(BUILD)/capstan-cuda.so is left out: $(if $(CUDA),there is no $(CUDA)/include/cublas_v2.h,there is no nvcc)"
 endif
 
 $(BUILD)/cuda/%.o: %.cu
@@ -197,6 +213,9 @@ $(BUILD)/gpu/%.o: tests/%.cc
 
 gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
+
+gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
+	@tests/run.sh $(GPU_TESTS) $(BUILD)/tests/ops_test -- $(BUILD)/tests/cluster_device_test
 
 $(BUILD)/on_cpu/%.o: %.cu
 	@mkdir -p $(@D)

@@ -2,12 +2,12 @@
 
 #include <stdio.h>
 
-/* Trainers compute on the CPU: no rank has a device of its own. */
+/* Whether each rank has a device of its own the chief does not know. */
 static void choose_backend(struct strategy *out, const struct job *job,
                            const char **reason) {
     out->backend = job->backend == JOB_NCCL ? "nccl" : "gloo";
     *reason = job->backend == JOB_BACKEND_AUTO
-                  ? " (auto: trainers compute on the CPU)"
+                  ? " (auto: nccl is to be asked for)"
                   : "";
 }
 

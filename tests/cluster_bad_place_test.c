@@ -207,9 +207,9 @@ static void missing_data_ends_all(void **state) {
 
 /* Here the trainers will be, too. */
 static void missing_data_starts_no_local_cluster(void **state) {
-    static const char *const local[] = {"local", "--workers",         "2",
-                                        "--set", "data.dir=/no/such", "job.json",
-                                        NULL};
+    static const char *const local[] = {
+        "local",    "--workers", "2", "--set", "data.dir=/no/such",
+        "job.json", NULL};
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *process =

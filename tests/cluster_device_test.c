@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,19 +204,59 @@ static void info_lists_each_device(void **state) {
     json_decref(info);
 }
 
-/* The copy of the program stands beside the one under test, in fake/. */
+/* The program under test with its own plugin, and the copy in fake/. */
+static char real_program[PATH_MAX];
+
 static void take_fake_program(void) {
     const char *program = getenv("CAPSTAN");
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", program ? program : "build/capstan");
-    char *slash = strrchr(path, '/');
-    *slash = 0;
-    size_t used = strlen(path);
-    snprintf(path + used, sizeof path - used, "/fake/capstan");
-    char *whole = realpath(path, NULL);
-    if (whole)
-        setenv("CAPSTAN", whole, 1);
-    free(whole);
+    char path[PATH_MAX + 16];
+    if (!realpath(program ? program : "build/capstan", real_program))
+        return;
+    char *slash = strrchr(real_program, '/');
+    snprintf(path, sizeof path, "%.*s/fake/capstan",
+             (int)(slash - real_program), real_program);
+    setenv("CAPSTAN", path, 1);
+}
+
+static bool has_real_gpu(struct cluster_run *run) {
+    const char *const arguments[] = {"info", "--json", NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, "info", real_program, arguments, NULL);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    json_t *info = cluster_run_json(process);
+    json_t *plugin = json_array_get(json_object_get(info, "devices"), 1);
+    bool there = json_is_true(json_object_get(plugin, "available"));
+    json_decref(info);
+    return there;
+}
+
+/* The mean loss of the training by the real program on DEVICE. */
+static double real_loss(struct cluster_run *run, const char *device) {
+    char set[64], folder[64];
+    snprintf(set, sizeof set, "device=%s", device);
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", device);
+    const char *const arguments[] = {"local",    "--json", "--workers", "1",
+                                     "--set",    set,      "--set",     folder,
+                                     "job.json", NULL};
+    struct cluster_process *local =
+        cluster_run_program(run, device, real_program, arguments, NULL);
+    cluster_run_expect(local, 0, DEADLINE);
+    json_t *summary = cluster_run_json(local);
+    double loss = json_real_value(json_object_get(summary, "train_loss"));
+    json_decref(summary);
+    return loss;
+}
+
+static void a_real_gpu_learns_what_the_cpu_learns(void **state) {
+    struct cluster_run *run = *state;
+    if (!has_real_gpu(run)) {
+        print_message("skipped: capstan info tells of no GPU\n");
+        skip();
+    }
+    cluster_run_job(run, job);
+    double cpu = real_loss(run, "cpu"), gpu = real_loss(run, "cuda");
+    if (!(fabs(gpu - cpu) <= 1e-3 * cpu))
+        fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
 }
 
 #define TEST(f)                                                                \
@@ -232,6 +273,7 @@ int main(void) {
         TEST(auto_goes_on_without_a_gpu_and_says_why),
         TEST(a_gpu_without_memory_names_the_keys),
         TEST(info_lists_each_device),
+        TEST(a_real_gpu_learns_what_the_cpu_learns),
     };
     take_fake_program();
     return cmocka_run_group_tests(tests, NULL, NULL);

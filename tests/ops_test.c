@@ -2,6 +2,8 @@
 
 #include "proto/math/bf16.h"
 #include "proto/math/fp16.h"
+#include "tests/fake_device.h"
+#include "tests/near_device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,17 +24,23 @@ struct fixture {
     struct ops_device *device;
 };
 
+/* The device of a group of tests: NULL is the CPU, another is taken near. */
+static const struct ops *far;
+
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    fixture->ops = ops_cpu();
-    assert_int_equal(ops_cpu_open(&fixture->device, 1, NULL), STATUS_OK);
+    struct failure why;
+    fixture->ops = far ? near_device_ops() : ops_cpu();
+    if (far ? near_device_open(&fixture->device, far, &why)
+            : ops_cpu_open(&fixture->device, 1, &why))
+        fail_msg("%s", why.text);
     *state = fixture;
     return 0;
 }
 
 static int teardown(void **state) {
     struct fixture *fixture = *state;
-    ops_cpu_close(&fixture->device);
+    fixture->ops->close(&fixture->device);
     assert_null(fixture->device);
     free(fixture);
     return 0;
@@ -520,8 +528,9 @@ static void precision_is_that_of_its_format(void **state) {
     release(fixture, y);
 }
 
-int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static int test_every_device(const char *name) {
     const struct CMUnitTest tests[] = {
         TEST(linear_agrees_with_double_precision),
         TEST(input_gradient_agrees_with_double_precision),
@@ -534,9 +543,33 @@ int main(void) {
         TEST(the_same_call_gives_the_same_bits),
         TEST(operands_of_products_are_rounded_and_sums_are_not),
         TEST(precision_is_that_of_its_format),
+    };
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+static int test_the_cpu(void) {
+    const struct CMUnitTest tests[] = {
         TEST(one_thread_means_the_calling_one),
         TEST(a_device_without_threads_is_refused),
         TEST(memory_is_aligned_and_zero),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("the CPU alone", tests, NULL, NULL);
+}
+
+/* The GPU of this machine, where it has one. */
+static int test_a_gpu(void) {
+    struct failure why;
+    far = near_device_plugin(&why);
+    if (far)
+        return test_every_device("a GPU");
+    print_message("without a GPU: %s\n", why.text);
+    return 0;
+}
+
+int main(void) {
+    int failed = test_every_device("the CPU") + test_the_cpu();
+    far = fake_device_ops();
+    fake_device_arrange(&(struct fake_device_plan){.devices = 1});
+    failed += test_every_device("a fake GPU");
+    return failed + test_a_gpu();
 }

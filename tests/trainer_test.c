@@ -599,6 +599,7 @@ static struct fixture *renew(void **state, const struct fake_device_plan *gpu) {
     setup(state);
     struct fixture *fixture = *state;
     fixture->wire->log.quiet = true;
+    fixture->job.data.shuffle = true; /* no two batches are alike */
     fixture->job.device = gpu ? JOB_DEVICE_CUDA : JOB_DEVICE_CPU;
     if (gpu)
         fake_device_arrange(gpu);
@@ -650,9 +651,21 @@ static void skip_steps(struct job *job) {
     job->nan_skip = true;
 }
 
+/* Its first steps overflow. */
+static void take_fp16(struct job *job) {
+    job->fp16 = fp16_from(20);
+    job->model.precision = JOB_HALF_FP16;
+}
+
+static void take_bf16(struct job *job) {
+    job->bf16.enabled = job->bf16.check_overflow = true;
+    job->model.precision = JOB_HALF_BF16;
+}
+
 static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
-    void (*const changes[])(struct job *) = {change_nothing, accumulate,
-                                             clip_what_is_stale, skip_steps};
+    void (*const changes[])(struct job *) = {change_nothing,     accumulate,
+                                             clip_what_is_stale, skip_steps,
+                                             take_fp16,          take_bf16};
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
         struct outcome cpu = run_whole(state, changes[c], NULL);
         for (int order = 0; order < FAKE_DEVICE_ORDERS; order++)
