@@ -487,7 +487,8 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
         status_fail(why, ps->interrupted, "ended by a signal");
         status = status_heard(why);
-    } else if (status && !ps->stopped && ps->member) {
+    } else if (status && !ps->stopped && ps->member &&
+               member_joined(ps->member)) {
         tell_left(ps, status, why->text);
         member_bye(ps->member);
     }

@@ -267,6 +267,7 @@ static void one_precision_at_a_time(void **state) {
                   "fp16.enabled: found true beside bf16.enabled");
     expect_ok(fixture, job_fixture_set(fixture, "fp16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
+    assert_non_null(strstr(fixture->log, "products are rounded to fp16;"));
     expect_ok(fixture, job_fixture_set(fixture, "bf16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
     expect_ok(fixture, job_fixture_set(fixture, "fp16.loss_scale=8"));

@@ -518,7 +518,8 @@ enum status worker_run(const struct worker_settings *settings,
     if (worker->leaving && worker->member) {
         tell_left(worker, true, 0, NULL);
         member_bye(worker->member);
-    } else if (status && !worker->stopped && worker->member) {
+    } else if (status && !worker->stopped && worker->member &&
+               member_joined(worker->member)) {
         tell_left(worker, false, 0, why);
         member_bye(worker->member);
     }
