@@ -45,6 +45,10 @@ void device_close(struct device *device);
 void device_pin(const struct device *device, void *memory, size_t bytes);
 void device_unpin(const struct device *device, void *memory);
 
+/* Bytes that are free on a device with memory of its own; false: it has none,
+ * or does not tell. */
+bool device_free(const struct device *device, uint64_t *bytes);
+
 /* Adds to WHY, which tells of memory that DEVICE does not have, what is free
  * there and which keys of JOB need less. Returns its status. */
 enum status device_advise(const struct device *device, const struct job *job,

@@ -21,14 +21,15 @@ FP16_ELEMENT uint32_t fp16_normal(uint32_t size) {
     return rounded < 0x7c00u ? rounded : 0x7c00u;
 }
 
-/* SIZE below 2^-14: how many times 2^-24 it is. */
+/* SIZE below 2^-14: how many times 2^-24 it is. What is less than half of that
+ * shifts out whole. */
 FP16_ELEMENT uint32_t fp16_denormal(uint32_t size) {
     uint32_t fraction = (size & 0x7fffffu) | 0x800000u;
     uint32_t exponent = size >> 23;
     uint32_t shift = exponent < 101 ? 25 : 126 - exponent; /* 14 to 25 */
     uint32_t less_than_half = (1u << (shift - 1)) - 1;
     uint32_t odd = fraction >> shift & 1;
-    return exponent < 101 ? 0 : (fraction + less_than_half + odd) >> shift;
+    return (fraction + less_than_half + odd) >> shift;
 }
 
 /* The nearest fp16, of two equally near ones the even; infinity from 65520 on.
