@@ -148,7 +148,8 @@ $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
-$(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_device.o
+$(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
+    $(patsubst %,$(BUILD)/plugin/tests/%.o,fake_device fake_streams)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^

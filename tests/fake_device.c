@@ -12,38 +12,6 @@
 enum { PAGE = 4096, ALIGNMENT = 64, MOST_DEVICES = 16, MOST_PIECES = 256 };
 static const uint64_t USUAL_MEMORY = 64 << 20;
 
-enum kind {
-    COPY,
-    FOLLOW,
-    PRECISION,
-    LINEAR,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    COLUMN_SUMS,
-    ACTIVATION_GRADIENT,
-    LOSS,
-};
-
-/* One call. FOLLOW: until DONE of stream AFTER reaches POSITION. */
-struct command {
-    enum kind kind;
-    enum ops_stream after;
-    uint64_t position;
-    const void *a, *b, *c;
-    void *to, *second, *third;
-    size_t bytes;
-    uint32_t n, in, out;
-    int word;
-    float scale;
-    bool add;
-};
-
-/* Commands number `done` to `given` - 1 wait in a ring. */
-struct stream {
-    struct command *ring;
-    uint64_t room, given, done;
-};
-
 struct piece {
     char *memory;
     size_t bytes;
@@ -53,13 +21,12 @@ struct piece {
 struct ops_device {
     struct fake_device_plan plan;
     uint32_t index;
-    struct ops_device *cpu;
     char *memory;
     uint64_t top; /* bytes dealt out so far */
     struct piece pieces[MOST_PIECES], pinned[MOST_PIECES];
     unsigned num_pieces, num_pinned, num_events;
-    struct stream streams[OPS_STREAMS];
-    uint64_t calls, allocations, random, uploaded, downloaded;
+    struct fake_streams streams;
+    uint64_t calls, allocations, uploaded, downloaded;
     struct ops_settings settings;
     bool lost, hangs;
 };
@@ -144,13 +111,14 @@ static enum status open_device(struct ops_device **out,
     device->plan = *plan();
     device->index = settings->index;
     device->settings = *settings;
-    device->random = device->plan.seed + 1;
+    device->streams.order = device->plan.order;
+    device->streams.random = device->plan.seed + 1;
     device->memory = mmap(NULL, device->plan.memory, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (device->memory == MAP_FAILED)
         misused("no address space");
     *out = device;
-    return ops_cpu_open(&device->cpu, settings->threads, why);
+    return ops_cpu_open(&device->streams.cpu, settings->threads, why);
 }
 
 /* The host may touch the device's memory only while the device works. */
@@ -158,109 +126,6 @@ static void protect(const struct ops_device *device, int rights) {
     uint64_t used = (device->top + PAGE - 1) / PAGE * PAGE;
     if (used && mprotect(device->memory, used, rights))
         misused("memory cannot be protected");
-}
-
-static void compute(const struct ops_device *device, const struct command *c) {
-    const struct ops *cpu = ops_cpu();
-    switch (c->kind) {
-    case COPY:
-        memcpy(c->to, c->a, c->bytes);
-        return;
-    case FOLLOW:
-        return;
-    case PRECISION:
-        cpu->set_precision(device->cpu, (enum job_precision)c->word);
-        return;
-    case LINEAR:
-        cpu->linear(device->cpu, c->a, c->b, c->c, c->to, c->n, c->in, c->out,
-                    (enum job_activation)c->word);
-        return;
-    case INPUT_GRADIENT:
-        cpu->linear_input_gradient(device->cpu, c->a, c->b, c->to, c->n, c->in,
-                                   c->out);
-        return;
-    case WEIGHT_GRADIENT:
-        cpu->linear_weight_gradient(device->cpu, c->a, c->b, c->to, c->n, c->in,
-                                    c->out, c->add);
-        return;
-    case COLUMN_SUMS:
-        cpu->column_sums(device->cpu, c->a, c->to, c->n, c->out, c->add);
-        return;
-    case ACTIVATION_GRADIENT:
-        cpu->activation_gradient(device->cpu, (enum job_activation)c->word,
-                                 c->a, c->to, c->n, c->out);
-        return;
-    case LOSS:
-        cpu->loss(device->cpu, (enum job_loss)c->word, c->a, c->b, c->to, c->n,
-                  c->out, c->scale, c->second, c->third);
-        return;
-    }
-}
-
-/* Does the next command of STREAM wait for another stream? */
-static bool is_held(const struct ops_device *device,
-                    const struct stream *stream) {
-    const struct command *next = &stream->ring[stream->done % stream->room];
-    return next->kind == FOLLOW &&
-           device->streams[next->after].done < next->position;
-}
-
-/* STREAM goes on to POSITION, and others as far as it waits for them. */
-static void run_to(struct ops_device *device, struct stream *stream,
-                   uint64_t position) {
-    while (stream->done < position) {
-        struct command next = stream->ring[stream->done % stream->room];
-        if (next.kind == FOLLOW)
-            run_to(device, &device->streams[next.after], next.position);
-        else
-            compute(device, &next);
-        stream->done++;
-    }
-}
-
-/* STREAM goes on as far as it waits for no other. */
-static bool run_freely(struct ops_device *device, struct stream *stream) {
-    uint64_t before = stream->done;
-    while (stream->done < stream->given && !is_held(device, stream))
-        run_to(device, stream, stream->done + 1);
-    return stream->done > before;
-}
-
-static void run_copies(struct ops_device *device) {
-    bool moved;
-    do {
-        moved = false;
-        for (int s = 0; s < OPS_STREAMS; s++)
-            if (s != OPS_COMPUTE)
-                moved |= run_freely(device, &device->streams[s]);
-    } while (moved);
-}
-
-static void run_some(struct ops_device *device) {
-    device->random = device->random * 6364136223846793005u + 1;
-    struct stream *stream =
-        &device->streams[(device->random >> 33) % OPS_STREAMS];
-    uint64_t steps = (device->random >> 40) % 4;
-    uint64_t most = stream->given - stream->done;
-    run_to(device, stream, stream->done + (steps < most ? steps : most));
-}
-
-/* What happens by itself. */
-static void go_on(struct ops_device *device) {
-    struct stream *computing = &device->streams[OPS_COMPUTE];
-    switch (device->plan.order) {
-    case FAKE_DEVICE_COPIES_FIRST:
-        run_copies(device);
-        return;
-    case FAKE_DEVICE_COMPUTES_FIRST:
-        run_to(device, computing, computing->given);
-        return;
-    case FAKE_DEVICE_RANDOM:
-        run_some(device);
-        return;
-    default:
-        return;
-    }
 }
 
 static bool is_device(const struct ops_device *device, const void *memory) {
@@ -273,23 +138,8 @@ static void expect_device(const struct ops_device *device, const void *memory) {
         misused("a call on memory that is not the device's");
 }
 
-static void put(struct stream *stream, const struct command *command) {
-    if (stream->given - stream->done == stream->room) {
-        uint64_t room = stream->room ? 2 * stream->room : 64;
-        struct command *ring = calloc(room, sizeof *ring);
-        if (!ring)
-            misused("no memory");
-        for (uint64_t i = stream->done; i < stream->given; i++)
-            ring[i % room] = stream->ring[i % stream->room];
-        free(stream->ring);
-        stream->ring = ring;
-        stream->room = room;
-    }
-    stream->ring[stream->given++ % stream->room] = *command;
-}
-
 static void give(struct ops_device *device, enum ops_stream stream,
-                 const struct command *command) {
+                 const struct fake_call *command) {
     device->calls++;
     if (device->calls == device->plan.lose &&
         device->index == device->plan.loser)
@@ -298,11 +148,11 @@ static void give(struct ops_device *device, enum ops_stream stream,
         device->hangs = true;
     if (device->lost || device->hangs)
         return;
-    put(&device->streams[stream], command);
+    fake_streams_give(&device->streams, stream, command);
     if (device->plan.order == FAKE_DEVICE_LATE)
         return;
     protect(device, PROT_READ | PROT_WRITE);
-    go_on(device);
+    fake_streams_go_on(&device->streams);
     protect(device, PROT_NONE);
 }
 
@@ -315,9 +165,10 @@ static enum status run_all(struct ops_device *device,
     protect(device, PROT_READ | PROT_WRITE);
     for (unsigned s = 0; s < OPS_STREAMS; s++)
         if (!event || event->stream == s)
-            run_to(device, &device->streams[s],
-                   event ? event->position : device->streams[s].given);
-    go_on(device);
+            fake_streams_run(&device->streams, s,
+                             event ? event->position
+                                   : device->streams.all[s].given);
+    fake_streams_go_on(&device->streams);
     protect(device, PROT_NONE);
     return STATUS_OK;
 }
@@ -362,10 +213,9 @@ static void close_device(struct ops_device **where) {
             misused("memory was not released");
     if (device->num_pinned || device->num_events)
         misused("pinned memory or events are left");
-    for (int s = 0; s < OPS_STREAMS; s++)
-        free(device->streams[s].ring);
+    fake_streams_close(&device->streams);
     munmap(device->memory, device->plan.memory);
-    ops_cpu_close(&device->cpu);
+    ops_cpu_close(&device->streams.cpu);
     free(device);
 }
 
@@ -403,33 +253,13 @@ static void *allocate(struct ops_device *device, size_t bytes) {
     return piece->memory;
 }
 
-static bool reaches(const void *pointer, const void *memory, size_t bytes) {
-    const char *byte = pointer, *first = memory;
-    return byte >= first && byte < first + bytes;
-}
-
-/* Does a call that is not yet done read or write MEMORY? */
-static bool is_under_way(const struct ops_device *device, const void *memory,
-                         size_t bytes) {
-    for (int s = 0; s < OPS_STREAMS; s++) {
-        const struct stream *stream = &device->streams[s];
-        for (uint64_t i = stream->done; i < stream->given; i++) {
-            const struct command *c = &stream->ring[i % stream->room];
-            const void *const all[] = {c->a, c->b, c->c, c->to, c->second};
-            for (int j = 0; j < 5; j++)
-                if (reaches(all[j], memory, bytes))
-                    return true;
-        }
-    }
-    return false;
-}
-
 static void release(struct ops_device *device, void *memory) {
     for (unsigned i = 0; memory && i < device->num_pieces; i++) {
         struct piece *piece = &device->pieces[i];
         if (piece->memory != memory || !piece->used)
             continue;
-        if (!device->lost && is_under_way(device, memory, piece->bytes))
+        if (!device->lost &&
+            fake_streams_use(&device->streams, memory, piece->bytes))
             misused("memory was released that is being computed with");
         piece->used = false;
         atomic_fetch_sub(&in_use[device->index], piece->bytes);
@@ -466,7 +296,7 @@ static void unpin(struct ops_device *device, void *memory) {
         if (device->pinned[i].memory != memory)
             continue;
         if (!device->lost &&
-            is_under_way(device, memory, device->pinned[i].bytes))
+            fake_streams_use(&device->streams, memory, device->pinned[i].bytes))
             misused("memory was unpinned that is being copied");
         device->pinned[i] = device->pinned[--device->num_pinned];
         return;
@@ -480,7 +310,8 @@ static void upload(struct ops_device *device, enum ops_stream stream, void *to,
         misused("an upload of the device's own memory");
     device->uploaded += bytes;
     give(device, stream,
-         &(struct command){.kind = COPY, .to = to, .a = from, .bytes = bytes});
+         &(struct fake_call){
+             .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
 static void download(struct ops_device *device, enum ops_stream stream,
@@ -490,7 +321,8 @@ static void download(struct ops_device *device, enum ops_stream stream,
         misused("a download to the device's own memory");
     device->downloaded += bytes;
     give(device, stream,
-         &(struct command){.kind = COPY, .to = to, .a = from, .bytes = bytes});
+         &(struct fake_call){
+             .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
 static struct ops_event *event_open(struct ops_device *device) {
@@ -507,21 +339,21 @@ static void event_close(struct ops_device *device, struct ops_event **event) {
 
 static void record(struct ops_device *device, enum ops_stream stream,
                    struct ops_event *event) {
-    *event = (struct ops_event){stream, device->streams[stream].given};
+    *event = (struct ops_event){stream, device->streams.all[stream].given};
 }
 
 static void follow(struct ops_device *device, enum ops_stream stream,
                    struct ops_event *event) {
     give(device, stream,
-         &(struct command){.kind = FOLLOW,
-                           .after = event->stream,
-                           .position = event->position});
+         &(struct fake_call){.kind = FAKE_FOLLOW,
+                             .after = event->stream,
+                             .position = event->position});
 }
 
 static void set_precision(struct ops_device *device,
                           enum job_precision precision) {
     give(device, OPS_COMPUTE,
-         &(struct command){.kind = PRECISION, .word = (int)precision});
+         &(struct fake_call){.kind = FAKE_PRECISION, .word = (int)precision});
 }
 
 static void linear(struct ops_device *device, const float *x, const float *w,
@@ -532,15 +364,15 @@ static void linear(struct ops_device *device, const float *x, const float *w,
     expect_device(device, bias);
     expect_device(device, y);
     give(device, OPS_COMPUTE,
-         &(struct command){.kind = LINEAR,
-                           .a = x,
-                           .b = w,
-                           .c = bias,
-                           .to = y,
-                           .n = n,
-                           .in = in,
-                           .out = out,
-                           .word = (int)activation});
+         &(struct fake_call){.kind = FAKE_LINEAR,
+                             .a = x,
+                             .b = w,
+                             .c = bias,
+                             .to = y,
+                             .n = n,
+                             .in = in,
+                             .out = out,
+                             .word = (int)activation});
 }
 
 static void input_gradient(struct ops_device *device, const float *dy,
@@ -550,13 +382,13 @@ static void input_gradient(struct ops_device *device, const float *dy,
     expect_device(device, w);
     expect_device(device, dx);
     give(device, OPS_COMPUTE,
-         &(struct command){.kind = INPUT_GRADIENT,
-                           .a = dy,
-                           .b = w,
-                           .to = dx,
-                           .n = n,
-                           .in = in,
-                           .out = out});
+         &(struct fake_call){.kind = FAKE_INPUT_GRADIENT,
+                             .a = dy,
+                             .b = w,
+                             .to = dx,
+                             .n = n,
+                             .in = in,
+                             .out = out});
 }
 
 static void weight_gradient(struct ops_device *device, const float *dy,
@@ -566,14 +398,14 @@ static void weight_gradient(struct ops_device *device, const float *dy,
     expect_device(device, x);
     expect_device(device, dw);
     give(device, OPS_COMPUTE,
-         &(struct command){.kind = WEIGHT_GRADIENT,
-                           .a = dy,
-                           .b = x,
-                           .to = dw,
-                           .n = n,
-                           .in = in,
-                           .out = out,
-                           .add = add});
+         &(struct fake_call){.kind = FAKE_WEIGHT_GRADIENT,
+                             .a = dy,
+                             .b = x,
+                             .to = dw,
+                             .n = n,
+                             .in = in,
+                             .out = out,
+                             .add = add});
 }
 
 static void column_sums(struct ops_device *device, const float *dy, float *db,
@@ -581,12 +413,12 @@ static void column_sums(struct ops_device *device, const float *dy, float *db,
     expect_device(device, dy);
     expect_device(device, db);
     give(device, OPS_COMPUTE,
-         &(struct command){.kind = COLUMN_SUMS,
-                           .a = dy,
-                           .to = db,
-                           .n = n,
-                           .out = out,
-                           .add = add});
+         &(struct fake_call){.kind = FAKE_COLUMN_SUMS,
+                             .a = dy,
+                             .to = db,
+                             .n = n,
+                             .out = out,
+                             .add = add});
 }
 
 static void activation_gradient(struct ops_device *device,
@@ -595,12 +427,12 @@ static void activation_gradient(struct ops_device *device,
     expect_device(device, y);
     expect_device(device, dy);
     give(device, OPS_COMPUTE,
-         &(struct command){.kind = ACTIVATION_GRADIENT,
-                           .a = y,
-                           .to = dy,
-                           .n = n,
-                           .out = out,
-                           .word = (int)activation});
+         &(struct fake_call){.kind = FAKE_ACTIVATION_GRADIENT,
+                             .a = y,
+                             .to = dy,
+                             .n = n,
+                             .out = out,
+                             .word = (int)activation});
 }
 
 static void loss(struct ops_device *device, enum job_loss kind, const float *z,
@@ -612,16 +444,16 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
     expect_device(device, sum);
     expect_device(device, correct);
     give(device, OPS_COMPUTE,
-         &(struct command){.kind = LOSS,
-                           .a = z,
-                           .b = labels,
-                           .to = dz,
-                           .second = sum,
-                           .third = correct,
-                           .n = n,
-                           .out = out,
-                           .word = (int)kind,
-                           .scale = scale});
+         &(struct fake_call){.kind = FAKE_LOSS,
+                             .a = z,
+                             .b = labels,
+                             .to = dz,
+                             .second = sum,
+                             .third = correct,
+                             .n = n,
+                             .out = out,
+                             .word = (int)kind,
+                             .scale = scale});
 }
 
 extern const struct ops capstan_device;

@@ -8,21 +8,11 @@
 #ifndef CAPSTAN_FAKE_DEVICE_H
 #define CAPSTAN_FAKE_DEVICE_H
 
+#include "tests/fake_streams.h"
 #include "worker/ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* When what is called is done: as late as the contract allows, which is when
- * somebody waits for it; or copies at once and computing late; or computing at
- * once and what it does not need late; or anything between, by the seed. */
-enum fake_device_order {
-    FAKE_DEVICE_LATE,
-    FAKE_DEVICE_COPIES_FIRST,
-    FAKE_DEVICE_COMPUTES_FIRST,
-    FAKE_DEVICE_RANDOM,
-    FAKE_DEVICE_ORDERS
-};
 
 struct fake_device_plan {
     enum fake_device_order order;

@@ -669,13 +669,12 @@ static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
                                              take_fp16,          take_bf16};
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
         struct outcome cpu = run_whole(state, changes[c], NULL);
-        for (int order = 0; order < FAKE_DEVICE_ORDERS; order++)
-            for (uint64_t seed = 0; seed < 3; seed++) {
-                struct fake_device_plan gpu = {
-                    .order = order, .seed = seed, .devices = 1};
-                struct outcome found = run_whole(state, changes[c], &gpu);
-                assert_memory_equal(&found, &cpu, sizeof cpu);
-            }
+        for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
+            struct fake_device_plan gpu = {
+                .order = order, .seed = c, .devices = 1};
+            struct outcome found = run_whole(state, changes[c], &gpu);
+            assert_memory_equal(&found, &cpu, sizeof cpu);
+        }
     }
 }
 

@@ -1,0 +1,79 @@
+/* The streams of a fake device: calls that are given, and done when it is
+ * their turn. */
+#ifndef CAPSTAN_FAKE_STREAMS_H
+#define CAPSTAN_FAKE_STREAMS_H
+
+#include "worker/ops.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* When what is called is done: as late as the contract allows, which is when
+ * somebody waits for it; or copies at once and computing late; or computing at
+ * once and what it does not need late; or anything between, by the seed. */
+enum fake_device_order {
+    FAKE_DEVICE_LATE,
+    FAKE_DEVICE_COPIES_FIRST,
+    FAKE_DEVICE_COMPUTES_FIRST,
+    FAKE_DEVICE_RANDOM,
+    FAKE_DEVICE_ORDERS
+};
+
+enum fake_kind {
+    FAKE_COPY,
+    FAKE_FOLLOW,
+    FAKE_PRECISION,
+    FAKE_LINEAR,
+    FAKE_INPUT_GRADIENT,
+    FAKE_WEIGHT_GRADIENT,
+    FAKE_COLUMN_SUMS,
+    FAKE_ACTIVATION_GRADIENT,
+    FAKE_LOSS,
+};
+
+/* FAKE_FOLLOW: until `done` of stream AFTER reaches POSITION. */
+struct fake_call {
+    enum fake_kind kind;
+    enum ops_stream after;
+    uint64_t position;
+    const void *a, *b, *c;
+    void *to, *second, *third;
+    size_t bytes;
+    uint32_t n, in, out;
+    int word;
+    float scale;
+    bool add;
+};
+
+/* Commands number `done` to `given` - 1 wait in a ring. */
+struct fake_stream {
+    struct fake_call *ring;
+    uint64_t room, given, done;
+};
+
+struct fake_streams {
+    struct fake_stream all[OPS_STREAMS];
+    enum fake_device_order order;
+    uint64_t random;
+    struct ops_device *cpu; /* what computes: of ops_cpu */
+};
+
+void fake_streams_close(struct fake_streams *streams);
+
+/* CALL joins STREAM. */
+void fake_streams_give(struct fake_streams *streams, enum ops_stream stream,
+                       const struct fake_call *call);
+
+/* What happens by itself, in the order there is. */
+void fake_streams_go_on(struct fake_streams *streams);
+
+/* STREAM goes on to POSITION, and others as far as it waits for them. */
+void fake_streams_run(struct fake_streams *streams, enum ops_stream stream,
+                      uint64_t position);
+
+/* Does a call that is not yet done read or write MEMORY? */
+bool fake_streams_use(const struct fake_streams *streams, const void *memory,
+                      size_t bytes);
+
+#endif
