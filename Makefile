@@ -153,6 +153,28 @@ $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_devic
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
+# And beside the real one whose kernels run on the CPU, with what it calls of
+# CUDA's libraries; their headers say how.
+ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
+EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
+    libcublas.so.$(NVCC_MAJOR))
+endif
+$(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%: $(BUILD)/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+
+$(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
+    $(CUDA_SOURCES:%.cu=$(BUILD)/on_cpu/%.o) \
+    $(patsubst %,$(BUILD)/on_cpu/tests/cuda_%.o,on_cpu fiber runtime_on_cpu)
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' -o $@ $^
+
+$(BUILD)/emulated/libcublas.so.%: $(BUILD)/on_cpu/tests/cublas_on_cpu.o
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -o $@ $^
+
 $(BUILD)/plugin/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -220,12 +242,12 @@ gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
 $(BUILD)/on_cpu/%.o: %.cu
 	@mkdir -p $(@D)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
 
 $(BUILD)/on_cpu/%.o: %.cc
 	@mkdir -p $(@D)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 	@mkdir -p $(@D)
@@ -249,7 +271,7 @@ check: deps-test ## install what tests need, build and run every test
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
 
-build-tests: all $(TESTS) $(FAKE)
+build-tests: all $(TESTS) $(FAKE) $(EMULATED)
 
 unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)
