@@ -215,14 +215,15 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(
 # tests need neither nvcc nor a GPU.
 ON_CPU := $(patsubst %,$(BUILD)/on_cpu/%.o,\
     $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber))
-$(BUILD)/tests/cuda_%_test: $(BUILD)/tests/cuda_%_test.o \
+CUDA_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda_*_test.c))
+$(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
     $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
 
 # The same tests of the kernels themselves, on this machine's GPU.
-GPU_TESTS := $(patsubst tests/%.c,$(BUILD)/gpu/%,\
-    $(filter-out tests/cuda_on_cpu_test.c,$(wildcard tests/cuda_*_test.c)))
+GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
+    $(filter-out %/cuda_on_cpu_test,$(CUDA_TESTS)))
 $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
     $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
 	@echo "c++  $@"
