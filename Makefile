@@ -37,7 +37,7 @@ endif
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
 SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c \
     $(wildcard worker/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
-PROGRAM := main.c process.c verb_bench.c verb_compare.c
+PROGRAM := main.c process.c roles.c verb_bench.c verb_compare.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))
@@ -136,7 +136,7 @@ $(BUILD)/cuda/%.o: %.cu
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_lines gloo_address \
+    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_words gloo_lines gloo_address \
         gloo_thread)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo

@@ -84,6 +84,7 @@ static enum status open_run(struct run *run,
                         .trains = settings->trains,
                         .allreduce = settings->allreduce,
                         .json = settings->json,
+                        .series = settings->series,
                         .link_gbits = settings->link_gbits,
                         .id = message_random(),
                         .incarnation = message_random(),
@@ -308,6 +309,7 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
     planning_try(run);
     evaluations_settle(run);
     watch_step(run, now);
+    series_step(run, now);
     measures_show(run, now);
     ending_step(run, now);
     post_step(run->post, now, beat_every);
@@ -351,6 +353,8 @@ enum status chief_run(const struct chief_settings *settings,
         turn(run, crier, settings->interrupts);
     crier_close(&crier);
     measures_summary(run, settings->json);
+    if (run->series && !run->status)
+        run->series->measured = measures_object(run);
     status = run->status;
     if (status)
         status_fail(why, status, "%s", run->text);

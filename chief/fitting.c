@@ -236,8 +236,6 @@ static void try_ps(struct text *text, const struct fitting *fitting,
                    const struct sum *sum) {
     struct footprint_case changed = *fitting->given;
     char bytes[16];
-    if (!changed.allreduce)
-        return;
     changed.allreduce = false;
     if (helps(fitting, sum, &changed, bytes))
         append(text,

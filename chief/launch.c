@@ -320,8 +320,11 @@ static void note_end(struct launch *launch, struct process *process,
             launch->given = AFTER_FAILURE;
         enter(launch, ENDING, launch->given);
     } else if (launch->stage == RUNNING && !says_itself(code)) {
-        log_warning(log, "%s %s while the chief still runs", process->name,
-                    end);
+        if (code == STATUS_CONFIG) /* it has said what is wrong */
+            log_info(log, "%s %s", process->name, end);
+        else
+            log_warning(log, "%s %s while the chief still runs", process->name,
+                        end);
         if (code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED) {
             launch->misconfigured = true;
             tell_chief(launch, SIGTERM);

@@ -5,6 +5,7 @@
 #include "chief/link_rate.h"
 #include "chief/placement.h"
 #include "chief/saves.h"
+#include "chief/series.h"
 #include "proto/base/time.h"
 #include "proto/math/plan.h"
 
@@ -127,6 +128,11 @@ static void set_rounds(struct run *run) {
         run->rounds.total = run->rounds.start;
 }
 
+static uint32_t placed_on(const struct run *run) {
+    uint32_t ps = run->series ? run->series->ps : 0;
+    return ps && ps < run->roster.num_ps ? ps : run->roster.num_ps;
+}
+
 /* With fewer blocks than ps the last ps hold nothing, and are not waited for
  * when answers are counted. */
 static bool place(struct run *run) {
@@ -139,8 +145,8 @@ static bool place(struct run *run) {
     if (!run->ps_of_block || !run->square_sums)
         status = status_fail(&why, STATUS_RETRY, "no memory for the plan");
     else if (!run->allreduce)
-        status = placement_greedy(run->layout, run->roster.num_ps,
-                                  run->ps_of_block, &why);
+        status = placement_greedy(run->layout, placed_on(run), run->ps_of_block,
+                                  &why);
     if (status)
         run_stop(run, status, "%s", why.text);
     for (uint32_t b = 0; !status && b < run->layout->num_blocks; b++)
@@ -299,7 +305,7 @@ void planning_tell(struct run *run, struct roster_slot *slot) {
 static void say_plan(const struct run *run) {
     char where[64];
     snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
-             run->roster.num_ps);
+             run->num_holders);
     log_info(run->log, "%u tensors, %llu values %s%s; steps %llu to %llu",
              run->layout->num_parameters,
              (unsigned long long)run->layout->elements,

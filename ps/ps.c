@@ -218,8 +218,16 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
 
 static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
                              struct failure *why) {
+    double *again = ps->settings->again;
     ps->stopped = true;
     member_bye(ps->member);
+    if (stop->again > 0) {
+        log_info(ps->settings->log, "the run is over: %s; another follows",
+                 stop->text);
+        if (again)
+            *again = stop->again;
+        return STATUS_OK;
+    }
     if (stop->status) {
         status_fail(why, (enum status)stop->status,
                     "the chief ended the run: %s", stop->text);
@@ -479,7 +487,8 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
         status_fail(why, ps->interrupted, "ended by a signal");
         status = status_heard(why);
-    } else if (status && !ps->stopped && ps->member) {
+    } else if (status && !ps->stopped && ps->member &&
+               member_joined(ps->member)) {
         tell_left(ps, status, why->text);
         member_bye(ps->member);
     }

@@ -170,6 +170,8 @@ static void expect_bad_data(struct cluster_run *run, const char *file) {
     for (unsigned i = 0; i < 4; i++)
         cluster_run_expect(processes[i], 2, CLUSTER_RUN_DEADLINE);
     expect_said(processes[3], file);
+    /* who came too late was told so, and had nothing more to say */
+    assert_null(strstr(cluster_run_errors(processes[3]), "a message of run"));
 }
 
 /* The others have never heard of the chief, and would wait for it. */
@@ -207,9 +209,9 @@ static void missing_data_ends_all(void **state) {
 
 /* Here the trainers will be, too. */
 static void missing_data_starts_no_local_cluster(void **state) {
-    static const char *const local[] = {"local", "--workers",         "2",
-                                        "--set", "data.dir=/no/such", "job.json",
-                                        NULL};
+    static const char *const local[] = {
+        "local",    "--workers", "2", "--set", "data.dir=/no/such",
+        "job.json", NULL};
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *process =

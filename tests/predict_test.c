@@ -44,6 +44,19 @@ static void a_round_by_ps_takes_the_longer_of_both_links(void **state) {
     near(seconds(given, PREDICT_PS), 1);
 }
 
+static void a_ps_may_have_a_link_of_its_own(void **state) {
+    (void)state;
+    struct predict_case given = plain(2, 2);
+    given.ps_link = 25e6;
+    near(seconds(given, PREDICT_PS), 4);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit, PREDICT_PS_LINK);
+    near(seconds(given, PREDICT_RING), 1);
+    given.ps_link = INFINITY;
+    near(seconds(given, PREDICT_PS), 1);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit,
+                     PREDICT_WORKER_LINK);
+}
+
 static void a_ring_moves_everything_twice_but_for_an_nth(void **state) {
     (void)state;
     near(seconds(plain(1, 1), PREDICT_RING), 0);
@@ -164,6 +177,7 @@ static void the_computing_of_an_efficiency_is_found(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_round_by_ps_takes_the_longer_of_both_links),
+        cmocka_unit_test(a_ps_may_have_a_link_of_its_own),
         cmocka_unit_test(a_ring_moves_everything_twice_but_for_an_nth),
         cmocka_unit_test(halving_folds_what_is_beyond_a_power_of_two),
         cmocka_unit_test(devices_of_a_host_share_its_link),

@@ -116,6 +116,50 @@ static void each_limit_is_named(void **state) {
     expect_limit(of, run(100, 0, 0.001, 0.06, 0.001), "worker link");
 }
 
+/* Rates between two workers, a worker and a ps, all workers and a ps. */
+static struct verdict_case linked(struct verdict_case of, double workers,
+                                  double pair, double all) {
+    of.worker_gbits = workers;
+    of.pair_gbits = pair;
+    of.all_gbits = all;
+    return of;
+}
+
+static void the_slower_link_is_named(void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 2, 2);
+    json_t *runs[5];
+    for (int i = 0; i < 5; i++)
+        runs[i] = run(100, 0, 0.001, 0.3, 0.001);
+    expect_limit(linked(of, 1, 1, 1), runs[0], "worker link");
+    expect_limit(linked(of, 1, 0.1, 0.1), runs[1], "ps link");
+    expect_limit(linked(of, 0.1, 0.1, 0.19), runs[2], "worker link");
+    of.ps = 1;
+    expect_limit(linked(of, 0.1, 0.1, 0.19), runs[3], "worker link");
+    expect_limit(linked(of, 0.1, 0.1, 0.1), runs[4], "ps link");
+}
+
+static void the_bound_is_that_of_the_slower_link(void **state) {
+    (void)state;
+    struct verdict_case of = linked(case_of(PREDICT_PS, 4, 1), 0.2, 0.2, 0.4);
+    json_t *runs = json_array();
+    json_array_append_new(runs, run(100, 0, 0.001, 0.3, 0));
+    struct verdict verdict = judge(of, runs);
+    near(number(verdict.object, NULL, "worker_link_gbits"), 0.2);
+    near(number(verdict.object, NULL, "ps_link_gbits"), 0.4);
+    near(number(verdict.object, NULL, "bound_examples_per_second"),
+         4 * 32 / (4 * 4e6 / bound_payload(0.4)));
+    json_decref(verdict.object);
+}
+
+/* A rate that was given is every link's. */
+static void a_given_rate_is_of_all_links(void **state) {
+    (void)state;
+    struct verdict_case of = linked(case_of(PREDICT_PS, 2, 2), 5, 0.1, 0.1);
+    of.link_gbits = 1;
+    expect_limit(of, run(100, 0, 0.001, 0.3, 0.001), "worker link");
+}
+
 static void nothing_measured_is_no_figure(void **state) {
     (void)state;
     struct verdict verdict = judge(case_of(PREDICT_RING, 2, 0), json_array());
@@ -194,6 +238,9 @@ int main(void) {
         cmocka_unit_test(the_bound_is_that_of_the_links),
         cmocka_unit_test(without_a_link_computing_is_the_bound),
         cmocka_unit_test(each_limit_is_named),
+        cmocka_unit_test(the_slower_link_is_named),
+        cmocka_unit_test(the_bound_is_that_of_the_slower_link),
+        cmocka_unit_test(a_given_rate_is_of_all_links),
         cmocka_unit_test(nothing_measured_is_no_figure),
         cmocka_unit_test(speed_up_is_against_the_fewest_workers),
         cmocka_unit_test(the_crossover_is_the_fewest_ps_that_are_as_fast),

@@ -246,8 +246,9 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         if (!status && take_order(trainer, &order))
             status = evaluate_snapshot(trainer, &order, why);
     }
-    if (!status && wait_all(trainer))
-        (void)trainer_step_scale(trainer);
+    struct loss_scaler now;
+    if (!status && wait_all(trainer) && scaling_checks(trainer->settings.job))
+        (void)trainer_step_scale(trainer, &now);
     return status;
 }
 
@@ -345,6 +346,8 @@ enum status trainer_open(struct trainer **out,
         return status;
     }
     trainer->settings = *settings;
+    trainer->scaling = (struct scaling){
+        .job = settings->job, .log = settings->log, .speaks = !settings->rank};
     pthread_mutex_init(&trainer->mutex, NULL);
     pthread_cond_init(&trainer->changed, NULL);
     int error = pthread_create(&trainer->thread, NULL, run_thread, trainer);

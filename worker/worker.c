@@ -245,8 +245,16 @@ static void measure(struct worker *worker) {
 
 static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
+    double *again = worker->settings->again;
     worker->stopped = true;
     member_bye(worker->member);
+    if (stop->again > 0) {
+        log_info(worker->settings->log, "the run is over: %s; another follows",
+                 stop->text);
+        if (again)
+            *again = stop->again;
+        return STATUS_OK;
+    }
     if (stop->status) {
         status_fail(why, (enum status)stop->status,
                     "the chief ended the run: %s", stop->text);
@@ -535,7 +543,8 @@ enum status worker_run(const struct worker_settings *settings,
     if (worker->leaving && worker->member) {
         tell_left(worker, true, 0, NULL);
         member_bye(worker->member);
-    } else if (status && !worker->stopped && worker->member) {
+    } else if (status && !worker->stopped && worker->member &&
+               member_joined(worker->member)) {
         tell_left(worker, false, 0, why);
         member_bye(worker->member);
     }

@@ -131,6 +131,18 @@ static void tell_defaults(const struct job *job,
                  "life (1.0 since 2026); write the value to be sure");
 }
 
+static void tell_precision(const struct job *job,
+                           const struct job_given *given) {
+    static const char *const halves[] = {
+        [JOB_HALF_BF16] = "bf16", [JOB_HALF_FP16] = "fp16"};
+    const char *half = halves[job->model.precision];
+    if (half)
+        log_info(given->log,
+                 "%s.enabled: operands of matrix products are rounded to %s; "
+                 "weights, sums and updates stay float32",
+                 half, half);
+}
+
 /* Which it is depends on the cluster where the job does not say. */
 static void tell_zero(const struct job *job, const struct job_given *given) {
     const char *open = job->strategy == JOB_STRATEGY_UNSET
@@ -184,4 +196,6 @@ void job_rules_check(struct job *job, const struct job_given *given,
     tell_defaults(job, given);
     tell_zero(job, given);
     tell_recompute(job, given);
+    tell_precision(job, given);
+    job->compare.on = is_given(given, "compare");
 }
