@@ -165,6 +165,8 @@ static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
     assert_true(cluster_play_said(loser, text));
     assert_true(cluster_play_said(leader, text));
     assert_true(cluster_play_said(ps, text));
+    assert_true(cluster_play_said(loser, "device as the job says: cuda or"));
+    assert_true(cluster_play_said(ps, "device cpu ("));
 }
 
 static void a_gpu_that_is_wished_and_not_there_is_exit_2(void **state) {

@@ -178,11 +178,17 @@ static bool find_torchrun(char path[PATH_MAX]) {
 static struct cluster_process *torchrun(struct cluster_run *run,
                                         const char *const *set) {
     static char path[PATH_MAX], port_text[16];
-    const char *arguments[16] = {"--nproc_per_node", "2", "--master_addr",
-                                 "127.0.0.1",        "--master_port",
-                                 port_text,          "--no_python",
-                                 getenv("CAPSTAN"),  "run",
-                                 "--json",           "job.json"};
+    const char *arguments[16] = {"--nproc_per_node",
+                                 "2",
+                                 "--master_addr",
+                                 "127.0.0.1",
+                                 "--master_port",
+                                 port_text,
+                                 "--no_python",
+                                 getenv("CAPSTAN"),
+                                 "run",
+                                 "--json",
+                                 "job.json"};
     uint16_t port;
     int holder;
     if (!find_torchrun(path)) {
@@ -213,8 +219,8 @@ static void torchrun_starts_an_all_reduce_run(void **state) {
 }
 
 static void torchrun_ends_when_a_rank_has_failed(void **state) {
-    struct cluster_process *process = torchrun(
-        *state, (const char *[]){"--set", "data.dir=nowhere", NULL});
+    struct cluster_process *process =
+        torchrun(*state, (const char *[]){"--set", "data.dir=nowhere", NULL});
     cluster_run_expect(process, 1, 3 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_errors(process);
     assert_non_null(strstr(said, "nowhere"));

@@ -195,7 +195,7 @@ void job_rules_check(struct job *job, const struct job_given *given,
     fill_events(job, given);
     tell_defaults(job, given);
     tell_zero(job, given);
-    tell_recompute(job, given);
     tell_precision(job, given);
     job->compare.on = is_given(given, "compare");
+    tell_recompute(job, given);
 }
