@@ -36,8 +36,8 @@ endif
 
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
 SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c \
-    worker/ops_cuda.c,$(wildcard $(ROOMS:=/*.c)))
-PROGRAM := main.c process.c verb_bench.c verb_compare.c
+    $(wildcard worker/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
+PROGRAM := main.c process.c roles.c verb_bench.c verb_compare.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))
@@ -52,7 +52,7 @@ TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 
-.PHONY: all help generated deps deps-test deps-lint plugins no-nccl build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -82,22 +82,61 @@ plugins: $(BUILD)/capstan-gloo.so
 CUDA := $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc)))
 NCCL_HEADERS := $(foreach header,nccl.h cuda_runtime.h,$(firstword \
     $(wildcard $(addsuffix /$(header),$(CUDA:=/include) /usr/include))))
+CUDA_LINK := $(foreach lib,$(wildcard $(CUDA:=/lib) $(CUDA:=/lib64)),\
+    -L$(lib) -Wl$(comma)-rpath$(comma)$(lib))
 ifeq ($(words $(NCCL_HEADERS)),2)
 plugins: $(BUILD)/capstan-nccl.so
 $(BUILD)/plugin/worker/collective_nccl.o: CFLAGS_ALL += $(addprefix -isystem ,$(CUDA:=/include))
 $(BUILD)/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/worker/collective_nccl.o
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ \
-	    $(foreach lib,$(wildcard $(CUDA:=/lib) $(CUDA:=/lib64)),-L$(lib) -Wl$(comma)-rpath$(comma)$(lib)) \
-	    -lnccl -lcudart
+	    $(CUDA_LINK) -lnccl -lcudart
 else
 plugins: no-nccl
 no-nccl:
 	@echo "nccl $(BUILD)/capstan-nccl.so is left out: nccl.h and cuda_runtime.h are not both beside nvcc or in /usr/include$(if $(NCCL_HEADERS), (there is $(NCCL_HEADERS)))"
 endif
 
+# Kernels: machine code for A100 and H100, for V100 where nvcc still makes it
+# (12.x), and PTX, which newer GPUs compile when they first see it. Products are
+# rounded before they are added (-fmad=false), as on the CPU.
+CUDA_SOURCES := $(wildcard worker/cuda_*.cu)
+ifneq ($(CUDA),)
+NVCC = $(CUDA)/bin/nvcc
+NVCC_MAJOR := $(shell $(CUDA)/bin/nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+CUDA_MACHINES := $(if $(filter 12,$(NVCC_MAJOR)),70) 80 90
+NVCC_FLAGS := -std=c++17 -O3 -I. -fmad=false -Werror all-warnings \
+    -Wno-deprecated-gpu-targets \
+    $(foreach sm,$(CUDA_MACHINES),-gencode arch=compute_$(sm)$(comma)code=sm_$(sm)) \
+    -gencode arch=compute_90$(comma)code=compute_90 \
+    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Werror
+CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
+plugins: $(CUDA_OBJECTS)
+endif
+
+# The device itself. cuBLAS it opens when there is a GPU.
+ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
+plugins: $(BUILD)/capstan-cuda.so
+CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/worker/%.o,ops_cuda ops_cuda_blas)
+$(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
+    -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
+$(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
+	    -o $@ $^ $(CUDA_LINK) -lcudart
+else
+plugins: no-cuda
+no-cuda:
+	@echo "cuda $(BUILD)/capstan-cuda.so is left out: $(if $(CUDA),there is no $(CUDA)/include/cublas_v2.h,there is no nvcc)"
+endif
+
+$(BUILD)/cuda/%.o: %.cu
+	@mkdir -p $(@D)
+	@echo "nvcc $@"
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_lines gloo_address \
+    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_words gloo_lines gloo_address \
         gloo_thread)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
@@ -150,6 +189,44 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
 
+# The kernels as functions of the CPU, and what runs them as a GPU would: their
+# tests need neither nvcc nor a GPU.
+ON_CPU := $(patsubst %,$(BUILD)/on_cpu/%.o,\
+    $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber))
+$(BUILD)/tests/cuda_%_test: $(BUILD)/tests/cuda_%_test.o \
+    $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
+
+# The same tests of the kernels themselves, on this machine's GPU.
+GPU_TESTS := $(patsubst tests/%.c,$(BUILD)/gpu/%,\
+    $(filter-out tests/cuda_on_cpu_test.c,$(wildcard tests/cuda_*_test.c)))
+$(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
+    $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka $(CUDA_LINK) -lcudart
+
+$(BUILD)/gpu/%.o: tests/%.cc
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
+
+gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
+	@tests/run.sh $(GPU_TESTS)
+
+gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
+	@tests/run.sh $(GPU_TESTS) $(BUILD)/tests/ops_test -- $(BUILD)/tests/cluster_device_test
+
+$(BUILD)/on_cpu/%.o: %.cu
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
+
+$(BUILD)/on_cpu/%.o: %.cc
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
+
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -198,10 +275,10 @@ install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	install -m 644 $(wildcard deploy/*.json) $(SHARE)/capstan/jobs
 
 format: deps-lint ## lay out the source with clang-format
-	git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+	git ls-files '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format -i
 
 lint: deps-lint ## check the layout, and who includes whom
-	git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -n -Werror
+	git ls-files '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format -n -Werror
 	tests/lint.sh
 
 clean: ## remove what make built

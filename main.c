@@ -12,6 +12,7 @@
 #include "proto/conf/options.h"
 #include "verb_bench.h"
 #include "verb_compare.h"
+#include "worker/dataset.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,18 @@ static unsigned local_ps(const struct options *options, const struct job *job) {
                : options->num_ps;
 }
 
-/* What the chief would refuse is said before anything is started. */
+/* All trainers are on this machine, and will read what is seen here. */
+static enum status look_for_data(const struct job_data *data,
+                                 struct failure *why) {
+    enum status status =
+        dataset_look(data->train_images, data->train_labels, why);
+    if (!status && data->test_images)
+        status = dataset_look(data->test_images, data->test_labels, why);
+    return status;
+}
+
+/* What the chief or a trainer would refuse is said before anything is started.
+ */
 static enum status check_local(const struct options *options,
                                const struct distribution *distribution,
                                struct job **job, struct failure *why) {
@@ -111,7 +123,9 @@ static enum status check_local(const struct options *options,
         given.trainers = trainers;
     }
     status = strategy_choose(&strategy, *job, &given, NULL, why);
-    return status ? status : job_solve_batch(*job, trainers, why);
+    if (!status)
+        status = job_solve_batch(*job, trainers, why);
+    return status ? status : look_for_data(&(*job)->data, why);
 }
 
 static enum status verb_local(const struct options *options,

@@ -8,16 +8,15 @@
 #include "chief/series.h"
 #include "chief/views.h"
 #include "proto/base/time.h"
+#include "proto/conf/cluster_size.h"
 #include "proto/math/rule.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static void answer(struct run *run, uint32_t peer, enum status status,
-                   const char *text, bool stranger) {
-    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+                   const char *text, Capstan__Refusal refusal) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    refusal.stranger = stranger;
     refusal.status = status;
     refusal.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
@@ -27,7 +26,8 @@ static void answer(struct run *run, uint32_t peer, enum status status,
 
 static void refuse(struct run *run, uint32_t peer, enum status status,
                    const char *text) {
-    answer(run, peer, status, text, false);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    answer(run, peer, status, text, refusal);
 }
 
 /* The channel to an earlier holder of the slot goes with what was in it. */
@@ -120,8 +120,10 @@ static void refuse_late(struct run *run, uint32_t peer,
         return;
     }
     snprintf(text, sizeof text, "the chief ended the run: %s", run->text);
-    refuse(run, peer, run_signalled(run->status) ? STATUS_RETRY : run->status,
-           text);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    refusal.ended = true;
+    answer(run, peer, run_signalled(run->status) ? STATUS_RETRY : run->status,
+           text, refusal);
     slot->state = ROSTER_GONE;
     run->refused_at = time_now();
 }
@@ -131,12 +133,52 @@ static bool is_anothers(const struct run *run, const Capstan__Join *join) {
     return key[0] && join->key[0] && strcmp(key, join->key);
 }
 
+/* What it may still take of memory. */
+static void keep_limits(struct run *run, const struct roster_slot *slot,
+                        const Capstan__Join *join) {
+    struct fitting_limits *told = &run->limits[slot - run->roster.slots];
+    told->count = 0;
+    told->device = false;
+    for (size_t i = 0; i < join->n_memory && i < FREE_MEMORY_LIMITS; i++) {
+        struct free_memory_limit *limit = &told->limits[told->count++];
+        limit->free = join->memory[i]->free;
+        snprintf(limit->key, sizeof limit->key, "%s", join->memory[i]->key);
+        snprintf(limit->name, sizeof limit->name, "%s", join->memory[i]->name);
+    }
+}
+
+/* Does JOIN know another cluster than this chief? Writes TEXT. The job's own
+ * word for the workers goes before any list of them. */
+static bool is_of_another_size(const struct run *run, const Capstan__Join *join,
+                               char *text, size_t size) {
+    struct cluster_size own = cluster_size_told(run->cluster);
+    struct cluster_size theirs = {*join->source ? join->source : NULL,
+                                  join->workers, join->ps};
+    char told[96], known[96];
+    if (run->job->workers)
+        own.workers = CLUSTER_NOT_TOLD;
+    if (!cluster_size_differs(&own, &theirs))
+        return false;
+    cluster_size_text(&theirs, told, sizeof told);
+    cluster_size_text(&own, known, sizeof known);
+    snprintf(text, size,
+             "%s %u on host %.64s (pid %u) counts %s, and the chief %s: all "
+             "processes of a run are told of the same cluster. Correct where "
+             "it is wrong (WORLD_SIZE, --num-ps, the lists), and start that "
+             "process again",
+             join->role < CLUSTER_ROLES
+                 ? cluster_role_name((enum cluster_role)join->role)
+                 : "task",
+             join->index, join->host, join->pid, told, known);
+    return true;
+}
+
 void admission_join(struct run *run, const struct post_letter *letter,
                     int64_t now) {
     const Capstan__Control *control = letter->control;
     const Capstan__Join *join = control->join;
     uint32_t peer = letter->peer;
-    char address[300], text[256];
+    char address[300], text[768];
     struct roster_slot *slot =
         join->role < CLUSTER_ROLES
             ? roster_find(&run->roster, (enum cluster_role)join->role,
@@ -145,7 +187,15 @@ void admission_join(struct run *run, const struct post_letter *letter,
     if (!control->incarnation)
         return; /* nobody of ours */
     if (is_anothers(run, join)) {
-        answer(run, peer, STATUS_RETRY, "this chief leads another job", true);
+        Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+        refusal.stranger = true;
+        answer(run, peer, STATUS_RETRY, "this chief leads another job",
+               refusal);
+        return;
+    }
+    if (is_of_another_size(run, join, text, sizeof text)) {
+        log_warning(run->log, "%s", text);
+        refuse(run, peer, STATUS_CONFIG, text);
         return;
     }
     if (!slot) {
@@ -174,6 +224,7 @@ void admission_join(struct run *run, const struct post_letter *letter,
         return;
     if (slot->rank != ROSTER_NO_RANK)
         renew_trainer(run, slot->rank);
+    keep_limits(run, slot, join);
     welcome(run, slot, peer);
 }
 

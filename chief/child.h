@@ -16,8 +16,13 @@ struct child_signals {
     int caught; /* the first one; 0: none */
 };
 
+/* From the main thread of a process without other threads or children.
+ * STATUS_RETRY: no descriptor for signals; child_close is due then too. */
 enum status child_open(struct child_signals *signals,
                        struct failure *why) MUST_CHECK;
+
+/* Gives the signals back; one that came too late for a program to end by is
+ * noted as caught, and does nothing. */
 void child_close(struct child_signals *signals);
 
 struct child_options {
@@ -43,6 +48,8 @@ enum status child_run(struct child_signals *signals,
                       const struct child_options *options,
                       struct child_result *result,
                       struct failure *why) MUST_CHECK;
+
+/* Frees the texts of RESULT and empties it. */
 void child_forget(struct child_result *result);
 
 /* What went wrong, of the lines in ERRORS: the last one that says so, else the

@@ -133,7 +133,7 @@ enum status ckpt_ls(const struct ckpt_options *options, FILE *to,
         return status;
     json_t *whole = json_array(), *damaged = json_array(), *one;
     if (!options->json)
-        fprintf(to, "%12s %7s %14s %9s %6s %6s %9s\n", "step", "epoch",
+        fprintf(to, "%12s %7s %14s %9s %6s %6s %9s\n", "step", "epochs",
                 "samples", "size", "files", "final", "age");
     for (i = 0; i < count; i++)
         list_step(options, steps[i], whole, damaged, to);

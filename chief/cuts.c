@@ -10,6 +10,7 @@
 #include "chief/admission.h"
 #include "chief/saves.h"
 #include "proto/base/time.h"
+#include "proto/math/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -304,6 +305,7 @@ void cuts_done(struct run *run, const struct roster_slot *slot,
     if (!cut)
         return;
     bool failed = done->error[0], written = done->written;
+    struct failure why;
     char name[64];
     if (failed) {
         cut->failed = true;
@@ -320,6 +322,11 @@ void cuts_done(struct run *run, const struct roster_slot *slot,
     }
     if (written)
         note_file(cut, run->allreduce ? 0 : slot->index, done);
+    if (written && done->scaler &&
+        plan_read_scaler(&cut->scaler, done->scaler, &why)) {
+        cut->failed = true;
+        snprintf(cut->problem, sizeof cut->problem, "%.440s", why.text);
+    }
     if (cut_round_done(&cut->course))
         write_over(run, cut);
 }

@@ -140,6 +140,7 @@ static void list_ps(const struct launch *launch) {
                                      used ? "," : "",
                                      (int)launch->processes[i].pid);
     setenv(LAUNCH_PS_PIDS, list, 1);
+    setenv(LAUNCH_TOGETHER, "1", 1);
 }
 
 /* In the child: nothing but its own task describes a cluster. */
@@ -230,15 +231,16 @@ static enum status start_all(struct launch *launch, struct failure *why) {
     return STATUS_OK;
 }
 
-/* Names those still running with WHAT is to be said of each, and signals them
- * (NUMBER 0: no more). */
+/* Names those still running with WHAT is to be said of each (NULL: nothing),
+ * and signals them (NUMBER 0: no more). */
 static void signal_others(struct launch *launch, int number, const char *what) {
     for (unsigned i = 0; i < launch->count; i++) {
         struct process *process = &launch->processes[i];
         if (!process->pid)
             continue;
-        log_warning(launch->options->log, "%s (pid %d) %s", process->name,
-                    (int)process->pid, what);
+        if (what)
+            log_warning(launch->options->log, "%s (pid %d) %s", process->name,
+                        (int)process->pid, what);
         if (number)
             kill(process->pid, number);
     }
@@ -272,10 +274,16 @@ static void pass_deadline(struct launch *launch) {
         launch->deadline = TIME_NEVER;
         break;
     case ENDING:
+        /* A chief that failed has told those it knew; that the others wait in
+         * vain is no news of each. */
+        if (launch->given < stop)
+            log_info(launch->options->log,
+                     "ending the %u that still wait for the chief",
+                     launch->alive);
         snprintf(what, sizeof what,
-                 "still runs %g s%s after the chief: SIGTERM", launch->given,
-                 launch->given < stop ? "" : " (timeouts.stop)");
-        signal_others(launch, SIGTERM, what);
+                 "still runs %g s (timeouts.stop) after the chief: SIGTERM",
+                 launch->given);
+        signal_others(launch, SIGTERM, launch->given < stop ? NULL : what);
         enter(launch, OTHERS_TOLD, stop);
         break;
     case OTHERS_TOLD:
@@ -312,8 +320,11 @@ static void note_end(struct launch *launch, struct process *process,
             launch->given = AFTER_FAILURE;
         enter(launch, ENDING, launch->given);
     } else if (launch->stage == RUNNING && !says_itself(code)) {
-        log_warning(log, "%s %s while the chief still runs", process->name,
-                    end);
+        if (code == STATUS_CONFIG) /* it has said what is wrong */
+            log_info(log, "%s %s", process->name, end);
+        else
+            log_warning(log, "%s %s while the chief still runs", process->name,
+                        end);
         if (code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED) {
             launch->misconfigured = true;
             tell_chief(launch, SIGTERM);

@@ -12,6 +12,8 @@
 #include <stddef.h>
 
 #define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
+/* Set: the chief's lines are seen on the same terminal. */
+#define LAUNCH_TOGETHER "CAPSTAN_TOGETHER"
 
 struct launch_options {
     const char *program; /* the capstan binary; /proc/self/exe will do */

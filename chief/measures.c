@@ -122,10 +122,44 @@ static void scalar(struct run *run, const char *tag, uint64_t step,
     events_close(&run->events);
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* Are steps whose gradients overflow skipped? */
+static bool checks_overflow(const struct run *run) {
+    return run->job &&
+           (run->job->fp16.enabled ||
+            (run->job->bf16.enabled && run->job->bf16.check_overflow));
+}
+
+static uint64_t skipped(const struct run *run) {
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].beat.skipped > most)
+            most = run->trainers[r].beat.skipped;
+    return most;
+}
+
+/* As the trainer that is furthest has read it; NAN where there is none. */
+static double loss_scale(const struct run *run) {
+    double scale = NAN;
+    uint64_t furthest = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const Capstan__Beat *beat = &run->trainers[r].beat;
+        if (beat->loss_scale > 0 && beat->clock >= furthest) {
+            furthest = beat->clock;
+            scale = beat->loss_scale;
+        }
+    }
+    return scale;
+}
+
 static double current_rate(const struct run *run, uint64_t step) {
     struct schedule schedule = run->job->schedule;
     if (run->job->scale_lr)
         schedule_scale(&schedule, run->roster.num_ranks);
+    step -= smaller(step, skipped(run));
     return schedule_rate(&schedule, step ? step : 1);
 }
 
@@ -151,6 +185,9 @@ static void write_metrics(struct run *run, uint64_t step) {
     scalar(run, "train/loss", step, run->shown_loss);
     scalar(run, "train/examples_per_second", step, run->shown_rate);
     scalar(run, "train/learning_rate", step, current_rate(run, step));
+    scalar(run, "train/loss_scale", step, loss_scale(run));
+    if (checks_overflow(run))
+        scalar(run, "train/skipped_steps", step, (double)skipped(run));
     write_shares(run, step);
     if (run->events && events_flush(run->events, &why))
         log_warning(run->log, "%s", why.text);
@@ -294,6 +331,11 @@ json_t *measures_object(const struct run *run) {
              seconds > 0 ? (double)total(run).samples / seconds : NAN);
     set_real(object, "train_loss", run_loss(run));
     set_real(object, "test_accuracy", run->accuracy);
+    if (checks_overflow(run)) {
+        set_real(object, "loss_scale", loss_scale(run));
+        json_object_set_new(object, "skipped_steps",
+                            json_integer((json_int_t)skipped(run)));
+    }
     set_real(object, "link_gbits", run->link_gbits > 0 ? run->link_gbits : NAN);
     if (run->series)
         set_real(object, "ps_link_gbits", link_rate_together(run));
@@ -330,6 +372,15 @@ static void say_lost_time(const struct run *run) {
                  share.cause, 100 * part);
 }
 
+static void say_skipped(const struct run *run) {
+    char scale[48] = "";
+    if (loss_scale(run) > 0)
+        snprintf(scale, sizeof scale, "; loss scale %g", loss_scale(run));
+    log_info(run->log,
+             "steps skipped, as their gradients overflowed: %" PRIu64 "%s",
+             skipped(run), scale);
+}
+
 void measures_summary(struct run *run, bool json) {
     uint64_t step = run->end_step;
     double seconds = training_seconds(run);
@@ -342,6 +393,8 @@ void measures_summary(struct run *run, bool json) {
                  step - run->rounds.start, seconds, steps_per_second(run),
                  (double)total(run).samples / seconds, loss,
                  run->status ? "; not complete" : "");
+    if (run->began && checks_overflow(run))
+        say_skipped(run);
     if (run->began && seconds > 0 && bound(run) > 0)
         log_info(run->log,
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "

@@ -5,39 +5,31 @@
 #include "proto/math/rule.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
+#include "proto/store/claim.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum status saves_open(struct run *run, struct failure *why) {
-    char path[4096];
     const char *dir = run->job->checkpoint.dir;
     if (!dir)
         return STATUS_OK;
     enum status status = folder_make(dir, "checkpoint.dir", why);
     if (status)
         return status;
-    checkpoint_mark(dir, run->id, path, sizeof path);
-    int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-    if (file < 0)
-        return status_errno(why, STATUS_CONFIG, errno,
-                            "cannot write into %s (checkpoint.dir)", dir);
-    close(file);
+    status = claim_take(&run->claim, dir, run->id, "the chief", run->log, why);
+    if (status) {
+        status_context(why, "checkpoint.dir");
+        return why->status = STATUS_CONFIG;
+    }
     run->saved_at = time_now();
     return STATUS_OK;
 }
 
 void saves_close(struct run *run) {
-    char path[4096];
-    if (!run->job || !run->job->checkpoint.dir)
-        return;
-    checkpoint_mark(run->job->checkpoint.dir, run->id, path, sizeof path);
-    unlink(path);
+    claim_release(&run->claim);
 }
 
 static const char *rule_name(const struct run *run) {
@@ -119,6 +111,12 @@ static enum status find(struct run *run, bool *found, struct failure *why) {
                                 run->id, &moved, why);
 }
 
+/* For people epochs count from 1: after the last is the last. */
+static uint64_t epoch_to_go_on(const struct run *run) {
+    uint64_t epoch = run->restored.epoch + 1, last = run->job->epochs;
+    return run->job->has_steps || epoch < last ? epoch : last;
+}
+
 enum status saves_find_start(struct run *run, struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     bool found = false;
@@ -140,7 +138,7 @@ enum status saves_find_start(struct run *run, struct failure *why) {
     run->has_saved = true;
     run->saved = run->restored.step;
     log_info(run->log, "resuming from %s, epoch %llu", run->restore_folder,
-             (unsigned long long)run->restored.epoch);
+             (unsigned long long)epoch_to_go_on(run));
     return STATUS_OK;
 }
 
@@ -171,6 +169,7 @@ static enum status write_manifest(struct run *run, struct run_cut *cut,
         .num_files = run->num_holders,
         .files = cut->files,
         .block_file = run->ps_of_block,
+        .scaler = cut->scaler,
     };
     if (!name_slots(run, &manifest))
         return status_fail(why, STATUS_RETRY, "no memory for a manifest");

@@ -5,11 +5,11 @@
 
 #include "chief/run.h"
 
-/* Marks the checkpoint directory with this run, so that each ps can tell
- * whether it sees the same one. */
+/* Claims the checkpoint directory for this run (claim.h): another that lives is
+ * STATUS_CONFIG, and each ps can tell whether it sees the same directory. */
 enum status saves_open(struct run *run, struct failure *why) MUST_CHECK;
 
-/* Removes the mark. */
+/* Lets the directory go. */
 void saves_close(struct run *run);
 
 /* Finds the checkpoint that the job's `resume` names and fills

@@ -2,12 +2,12 @@
 
 #include <stdio.h>
 
-/* Trainers compute on the CPU: no rank has a device of its own. */
+/* Whether each rank has a device of its own the chief does not know. */
 static void choose_backend(struct strategy *out, const struct job *job,
                            const char **reason) {
     out->backend = job->backend == JOB_NCCL ? "nccl" : "gloo";
     *reason = job->backend == JOB_BACKEND_AUTO
-                  ? " (auto: trainers compute on the CPU)"
+                  ? " (auto: nccl is to be asked for)"
                   : "";
 }
 
@@ -40,11 +40,15 @@ static enum status take_allreduce(struct strategy *out, const struct job *job,
     choose_backend(out, job, &reason);
     if (job->zero.stage)
         snprintf(zero, sizeof zero, ", ZeRO stage %d", (int)job->zero.stage);
-    log_info(log, "all-reduce: %u trainer%s%s, by %s%s%s%s", given->trainers,
-             given->trainers == 1 ? "" : "s",
-             job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
-             out->backend, reason, zero,
-             given->num_ps ? "; the ps that are listed hold nothing" : "");
+    const char *idle =
+        given->num_ps ? "; the ps that are listed hold nothing" : "";
+    if (given->trainers == 1)
+        log_info(log, "all-reduce: 1 trainer, which has nobody to meet%s",
+                 idle);
+    else
+        log_info(log, "all-reduce: %u trainers%s, by %s%s%s%s", given->trainers,
+                 job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
+                 out->backend, reason, zero, idle);
     return STATUS_OK;
 }
 

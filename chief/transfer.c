@@ -47,17 +47,6 @@ struct transfer {
     unsigned char header[MESSAGE_MAX_HEADER];
 };
 
-static void split_address(struct line *line, const char *address) {
-    const char *colon = strrchr(address, ':');
-    size_t size = colon ? (size_t)(colon - address) : 0;
-    bool bracket = address[0] == '[' && size > 2;
-    if (!colon || size >= sizeof line->host)
-        return;
-    line->port = (uint16_t)strtoul(colon + 1, NULL, 10);
-    snprintf(line->host, sizeof line->host, "%.*s", (int)size - 2 * bracket,
-             address + bracket);
-}
-
 static enum status open_lines(struct transfer *transfer, struct failure *why) {
     const struct transfer_settings *s = &transfer->settings;
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
@@ -70,7 +59,8 @@ static enum status open_lines(struct transfer *transfer, struct failure *why) {
         if (!status && s->inside)
             status = link_connect_inside(line->link, s->inside, why);
         if (!status && !s->inside)
-            split_address(line, s->ps[p].address);
+            resolve_split(s->ps[p].address, line->host, sizeof line->host,
+                          &line->port);
     }
     return status;
 }

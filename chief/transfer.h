@@ -29,14 +29,19 @@ struct transfer_settings {
 
 struct transfer;
 
+/* A link to each place; connections are awaited by the first transfer.
+ * STATUS_RETRY: no memory, or no socket. */
 enum status transfer_open(struct transfer **out,
                           const struct transfer_settings *settings,
                           struct failure *why) MUST_CHECK;
+
+/* Closes the links and clears *TRANSFER (may be NULL). */
 void transfer_close(struct transfer **transfer);
 
-/* Fills FLOATS with PARAMETER as SNAPSHOT has it, or makes all ps start from
- * FLOATS. STATUS_RETRY names a ps that is silent for the step timeout;
- * STATUS_FAILED one that refuses, and why. */
+/* Fills FLOATS [elements] with PARAMETER as SNAPSHOT has it, or makes all ps
+ * start from FLOATS. STATUS_RETRY names a ps that is silent for the step
+ * timeout, or says that it was cancelled; STATUS_FAILED one that refuses, and
+ * why. */
 enum status transfer_read(struct transfer *transfer, uint32_t parameter,
                           uint64_t snapshot, float *floats,
                           struct failure *why) MUST_CHECK;

@@ -1,3 +1,9 @@
+/* Each rank has an outbox: blocks that are answers to one request, or receipts
+ * of several, wait there until something does not join them, until they fill a
+ * message, or until they are flushed. A block that can go without a copy (alone
+ * in its message, or shown to a reader on this host) is borrowed. Where all
+ * ranks get the same weights, what was gathered and converted for one is kept
+ * for the next who is due the same blocks of the same version. */
 #include "ps/answers.h"
 
 #include "proto/math/encoding.h"
@@ -40,7 +46,8 @@ struct answers {
     struct pool *pool;
     struct gathered last;
     struct outbox *outboxes; /* a rank each */
-    uint64_t step;
+    uint64_t step, skipped;
+    double loss_scale;
     unsigned char header[MESSAGE_MAX_HEADER];
 };
 
@@ -86,6 +93,11 @@ void answers_meet(struct answers *answers, uint32_t rank, uint32_t peer) {
 
 void answers_step(struct answers *answers, uint64_t step) {
     answers->step = step;
+}
+
+void answers_scaler(struct answers *answers, double scale, uint64_t skipped) {
+    answers->loss_scale = scale;
+    answers->skipped = skipped;
 }
 
 void answers_send(struct answers *answers, uint32_t peer,
@@ -190,6 +202,8 @@ static void flush(struct answers *answers, uint32_t rank) {
         header.n_blocks = outbox->count;
         header.blocks = outbox->blocks;
         header.step = answers->step;
+        header.loss_scale = answers->loss_scale;
+        header.skipped = answers->skipped;
         header.encoding = encoding_name(answers->settings.wire);
         answers_send(answers, outbox->peer, &header, &payload);
     }

@@ -56,6 +56,10 @@ void answers_flush_most(struct answers *answers);
  * weights; 0: it is not here. */
 void answers_step(struct answers *answers, uint64_t step);
 
+/* The loss scale and the skipped steps of the plan's first block, told with its
+ * step. */
+void answers_scaler(struct answers *answers, double scale, uint64_t skipped);
+
 /* Sends HEADER, whose run and sender are filled in, and PAYLOAD (taken; NULL:
  * none) to PEER. A peer that is gone is no error: it asks again. */
 void answers_send(struct answers *answers, uint32_t peer,

@@ -1,3 +1,8 @@
+/* A task passes through lists: put by the caller for the hand that its block
+ * belongs to, started with all others when the caller says so, taken by the
+ * hand as one list, and finished as one list. So a lock is taken once for many
+ * tasks, in both directions, and those of one block keep their order. The
+ * descriptor is written when the list of what is finished was empty before. */
 #include "ps/crew.h"
 
 #include <errno.h>

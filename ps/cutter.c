@@ -8,6 +8,8 @@
 
 #include "proto/base/free_memory.h"
 #include "proto/store/checkpoint.h"
+#include "proto/store/claim.h"
+#include "proto/store/cut_done.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,15 +33,21 @@ struct cutter {
     bool said_full;
     char host[256];
     bool shares_folder;
+    struct claim *claim; /* on a folder of this host's own, or NULL */
 };
 
-static bool find_run_file(const struct cutter *cutter) {
-    char path[PATH_BYTES];
-    if (!cutter->settings.plan->checkpoint_dir)
-        return true;
-    checkpoint_mark(cutter->settings.plan->checkpoint_dir,
-                    member_run(cutter->settings.member), path, sizeof path);
-    return access(path, F_OK) == 0;
+/* Without a directory nobody looks for anything. */
+static enum status find_folder(struct cutter *cutter, struct failure *why) {
+    const struct cutter_settings *settings = &cutter->settings;
+    const char *dir = settings->plan->checkpoint_dir;
+    char who[32];
+    cutter->shares_folder = true;
+    if (!dir)
+        return STATUS_OK;
+    snprintf(who, sizeof who, "ps %u", settings->index);
+    return claim_take_beside(&cutter->claim, &cutter->shares_folder, dir,
+                             member_run(settings->member), who, settings->log,
+                             why);
 }
 
 enum status cutter_open(struct cutter **out,
@@ -52,9 +60,11 @@ enum status cutter_open(struct cutter **out,
     if (!cutter->settings.copy_bytes)
         cutter->settings.copy_bytes = free_memory_half();
     gethostname(cutter->host, sizeof cutter->host - 1);
-    cutter->shares_folder = find_run_file(cutter);
+    enum status status = find_folder(cutter, why);
+    if (status)
+        cutter_close(&cutter);
     *out = cutter;
-    return STATUS_OK;
+    return status;
 }
 
 enum status cutter_attach(struct cutter *cutter, struct service *service,
@@ -72,6 +82,7 @@ void cutter_close(struct cutter **where) {
     if (!*where)
         return;
     snapshots_close(&(*where)->snapshots);
+    claim_release(&(*where)->claim);
     free(*where);
     *where = NULL;
 }
@@ -80,30 +91,25 @@ bool cutter_shares_folder(const struct cutter *cutter) {
     return cutter->shares_folder;
 }
 
-static void tell_done(struct cutter *cutter, Capstan__CutDone *done) {
+static void tell_done(struct cutter *cutter, Capstan__CutDone done) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT_DONE;
-    control.cut_done = done;
+    control.cut_done = &done;
     member_tell(cutter->settings.member, &control);
 }
 
 static void tell_failed(struct cutter *cutter, uint64_t id, const char *text) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = id;
-    done.error = (char *)text;
-    tell_done(cutter, &done);
+    tell_done(cutter, cut_done_failed(id, text));
+}
+
+static bool holds_first(const struct cutter *cutter) {
+    return cutter->settings.plan->block_ps[0] == cutter->settings.index;
 }
 
 /* The snapshot is held: with STEP, that of its first block, if the plan's first
  * is mine. */
 static void tell_held(struct cutter *cutter, uint64_t id, uint64_t step) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    const struct plan *plan = cutter->settings.plan;
-    done.id = id;
-    done.has_step = plan->block_ps[0] == cutter->settings.index;
-    if (done.has_step)
-        done.step = step;
-    tell_done(cutter, &done);
+    tell_done(cutter, cut_done_held(id, holds_first(cutter), step));
 }
 
 static void order_write(struct cutter *cutter, struct snapshot *snapshot,
@@ -261,16 +267,13 @@ int cutter_descriptor(const struct cutter *cutter) {
 
 static void tell_written(struct cutter *cutter,
                          const struct snapshot_result *result) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = result->id;
-    done.written = true;
-    done.name = (char *)result->info.name;
-    done.size = result->info.size;
-    done.hash_low = result->info.hash[0];
-    done.hash_high = result->info.hash[1];
-    done.holder = cutter->shares_folder ? "" : cutter->host;
-    done.seconds = result->seconds;
-    tell_done(cutter, &done);
+    const char *holder = cutter->shares_folder ? "" : cutter->host;
+    Capstan__CutDone done =
+        cut_done_written(result->id, &result->info, holder, result->seconds);
+    Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
+    if (holds_first(cutter))
+        done.scaler = &scaler;
+    tell_done(cutter, done);
 }
 
 enum status cutter_step(struct cutter *cutter, struct failure *why) {

@@ -23,7 +23,8 @@ struct cutter_settings {
 
 struct cutter;
 
-/* Looks for the chief's mark in the checkpoint directory. */
+/* Looks for the chief's mark in the checkpoint directory; one of this host's
+ * own is claimed (claim.h): STATUS_CONFIG when another run lives in it. */
 enum status cutter_open(struct cutter **out,
                         const struct cutter_settings *settings,
                         struct failure *why) MUST_CHECK;

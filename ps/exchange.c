@@ -28,6 +28,9 @@ struct block_state {
     uint64_t version; /* updates applied */
     uint32_t held;    /* contributions of the open round */
     bool summed;      /* its square sums were asked for */
+    bool voided;      /* the open round is, by gradients that overflowed at */
+    double voided_at; /* this scale */
+    struct loss_scaler scaler, before; /* after the last update, before it */
 };
 
 struct exchange {
@@ -66,7 +69,9 @@ struct exchange *exchange_open(const struct exchange_settings *settings) {
         exchange_close(&x);
     else
         for (size_t b = 0; b < blocks; b++)
-            x->blocks[b].version = settings->start;
+            x->blocks[b] = (struct block_state){.version = settings->start,
+                                                .scaler = settings->scaler,
+                                                .before = settings->scaler};
     if (x)
         x->ledger.by_rounds = settings->staleness == 0;
     return x;
@@ -108,8 +113,12 @@ static void answer(struct exchange *x, uint32_t b, uint32_t rank) {
         !gate_may_read(&x->gate, &x->ledger, b, version, reader->clock))
         return;
     reader->waiting = false;
-    act(x, (struct exchange_action){EXCHANGE_REPLY, b, rank, version,
-                                    reader->clock, reader->seq});
+    act(x, (struct exchange_action){.kind = EXCHANGE_REPLY,
+                                    .block = b,
+                                    .rank = rank,
+                                    .version = version,
+                                    .clock = reader->clock,
+                                    .seq = reader->seq});
 }
 
 static void answer_all(struct exchange *x, uint32_t b) {
@@ -117,15 +126,29 @@ static void answer_all(struct exchange *x, uint32_t b) {
         answer(x, b, r);
 }
 
+/* The rule's step number counts what was applied, as if skipped steps had not
+ * been. */
 static void update(struct exchange *x, uint32_t b) {
     struct block_state *block = &x->blocks[b];
     block->version++;
-    block->held = 0;
-    block->summed = false;
+    block->before = block->scaler;
+    if (block->voided)
+        loss_scaler_overflow(&block->scaler, &x->settings.fp16,
+                             block->voided_at);
+    else
+        loss_scaler_good(&block->scaler, &x->settings.fp16);
     if (block->version > x->highest)
         x->highest = block->version;
     act(x, (struct exchange_action){
-               .kind = EXCHANGE_UPDATE, .block = b, .version = block->version});
+               .kind = EXCHANGE_UPDATE,
+               .block = b,
+               .version = block->version,
+               .voided = block->voided,
+               .step = block->version - block->scaler.skipped,
+               .scaler = block->scaler,
+           });
+    block->held = 0;
+    block->summed = block->voided = false;
 }
 
 /* In the queue it stands after the update to this version and before the next
@@ -158,8 +181,10 @@ static void try_close(struct exchange *x, uint32_t b) {
     }
     if (x->settings.clip && x->normed < round) {
         if (!block->summed)
-            act(x, (struct exchange_action){
-                       .kind = EXCHANGE_SUM, .block = b, .version = round});
+            act(x, (struct exchange_action){.kind = EXCHANGE_SUM,
+                                            .block = b,
+                                            .version = round,
+                                            .voided = block->voided});
         block->summed = true;
         return;
     }
@@ -233,9 +258,9 @@ static void await(struct exchange *x, uint32_t b, uint32_t rank, uint64_t clock,
 /* A contribution counts by its clock alone: one that the ledger has is a copy,
  * however it came here, and is only to be answered; any other than the next one
  * cannot be, and is refused. */
-enum exchange_verdict exchange_push(struct exchange *x, uint32_t b,
-                                    uint32_t rank, uint64_t clock,
-                                    uint64_t seq) {
+static enum exchange_verdict contribute(struct exchange *x, uint32_t b,
+                                        uint32_t rank, uint64_t clock,
+                                        uint64_t seq, const double *voided_at) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
     if (ledger_has(&x->ledger, b, rank, incarnation, clock)) {
         await(x, b, rank, clock, seq);
@@ -249,6 +274,10 @@ enum exchange_verdict exchange_push(struct exchange *x, uint32_t b,
     ledger_take(&x->ledger, b, rank, incarnation, clock);
     await(x, b, rank, clock, seq);
     x->blocks[b].held++;
+    if (voided_at) {
+        x->blocks[b].voided = true;
+        x->blocks[b].voided_at = *voided_at;
+    }
     if (synchronous(x)) {
         try_close(x, b);
     } else {
@@ -256,6 +285,18 @@ enum exchange_verdict exchange_push(struct exchange *x, uint32_t b,
         answer_all(x, b);
     }
     return EXCHANGE_TAKEN;
+}
+
+enum exchange_verdict exchange_push(struct exchange *x, uint32_t b,
+                                    uint32_t rank, uint64_t clock,
+                                    uint64_t seq) {
+    return contribute(x, b, rank, clock, seq, NULL);
+}
+
+enum exchange_verdict exchange_void(struct exchange *x, uint32_t b,
+                                    uint32_t rank, uint64_t clock, uint64_t seq,
+                                    double at) {
+    return contribute(x, b, rank, clock, seq, &at);
 }
 
 void exchange_pull(struct exchange *x, uint32_t b, uint32_t rank,
@@ -300,6 +341,12 @@ void exchange_cut(struct exchange *x, uint64_t round) {
 
 uint64_t exchange_version(const struct exchange *x, uint32_t b) {
     return x->blocks[b].version;
+}
+
+struct loss_scaler exchange_scaler(const struct exchange *x, uint32_t b,
+                                   uint64_t version) {
+    const struct block_state *block = &x->blocks[b];
+    return version < block->version ? block->before : block->scaler;
 }
 
 uint64_t exchange_highest(const struct exchange *x) {

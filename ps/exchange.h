@@ -7,6 +7,7 @@
 #ifndef CAPSTAN_EXCHANGE_H
 #define CAPSTAN_EXCHANGE_H
 
+#include "proto/math/loss_scaler.h"
 #include "ps/gate.h"
 #include "ps/ledger.h"
 
@@ -18,6 +19,8 @@ struct exchange_settings {
     uint64_t staleness;
     uint64_t start; /* version of every block at the start */
     bool clip;      /* synchronous: rounds wait for the global norm */
+    struct job_fp16 fp16;
+    struct loss_scaler scaler; /* of every block at the start */
     /* Synchronous: is a snapshot planned when ROUND closes? */
     bool (*planned)(const void *context, uint64_t round);
     const void *context;
@@ -25,7 +28,8 @@ struct exchange_settings {
 
 enum exchange_kind {
     EXCHANGE_SUM,      /* block is complete: its square sums are wanted */
-    EXCHANGE_UPDATE,   /* apply what is held for the block; now at `version` */
+    EXCHANGE_UPDATE,   /* apply what is held for the block; now at `version`.
+                          `voided`: nothing of it; also of SUM */
     EXCHANGE_SNAPSHOT, /* hold the block's buffers: it is at round `version` */
     EXCHANGE_REPLY,    /* send the block to `rank`, for its request `seq` */
 };
@@ -34,6 +38,10 @@ struct exchange_action {
     enum exchange_kind kind;
     uint32_t block, rank;
     uint64_t version, clock, seq;
+    bool voided;
+    uint64_t step;             /* UPDATE: those of the block that were applied,
+                                  this one included */
+    struct loss_scaler scaler; /* UPDATE: the block's from now on */
 };
 
 enum exchange_verdict {
@@ -68,6 +76,13 @@ enum exchange_verdict exchange_push(struct exchange *exchange, uint32_t block,
                                     uint32_t rank, uint64_t clock,
                                     uint64_t seq);
 
+/* The same of gradients that overflowed at loss scale AT: with synchronous
+ * rounds nothing is applied of the round, else nothing of this push. All else
+ * goes on as after any push. */
+enum exchange_verdict exchange_void(struct exchange *exchange, uint32_t block,
+                                    uint32_t rank, uint64_t clock, uint64_t seq,
+                                    double at);
+
 /* A read of BLOCK by a reader that has pushed CLOCK. */
 void exchange_pull(struct exchange *exchange, uint32_t block, uint32_t rank,
                    uint64_t clock, uint64_t seq);
@@ -91,6 +106,11 @@ void exchange_cut(struct exchange *exchange, uint64_t round);
 
 /* Updates that BLOCK has had, those before the run included. */
 uint64_t exchange_version(const struct exchange *exchange, uint32_t block);
+
+/* BLOCK's loss scaler as its weights of VERSION, the present one or the one
+ * before, have it. Saved with the block. */
+struct loss_scaler exchange_scaler(const struct exchange *exchange,
+                                   uint32_t block, uint64_t version);
 
 /* The highest version of any block. */
 uint64_t exchange_highest(const struct exchange *exchange);

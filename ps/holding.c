@@ -25,7 +25,8 @@ void holding_close(struct holding *holding) {
 
 static bool is_empty_push(const Capstan__DataHeader *header) {
     return header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH &&
-           header->encoding == CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
+           (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__EMPTY ||
+            header->encoding == CAPSTAN__DATA_HEADER__ENCODING__VOID);
 }
 
 /* What a message's floats are in, and its answer's: files are made of what is

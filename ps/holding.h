@@ -23,6 +23,7 @@ struct holding {
 bool holding_open(struct holding *holding, const struct layout *layout,
                   const uint32_t *ids, uint32_t num_blocks, enum job_wire wire);
 
+/* Frees the map; an empty struct may be closed too. */
 void holding_close(struct holding *holding);
 
 /* NULL when HEADER's blocks are mine, its encoding is theirs and PAYLOAD bytes

@@ -66,6 +66,7 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
+        .size = settings->size,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&ps->member, &member, why);
@@ -139,6 +140,7 @@ static enum status open_service(struct ps *ps, struct failure *why) {
         .num_blocks = ps->num_blocks,
         .num_ranks = plan->num_ranks,
         .rounds = plan->rounds,
+        .scaler = plan->scaler,
         .snapshot = cutter_snapshot,
         .summed = cutter_summed,
         .context = ps->cutter,
@@ -226,9 +228,11 @@ static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
             *again = stop->again;
         return STATUS_OK;
     }
-    if (stop->status)
-        return status_fail(why, (enum status)stop->status,
-                           "the chief ended the run: %s", stop->text);
+    if (stop->status) {
+        status_fail(why, (enum status)stop->status,
+                    "the chief ended the run: %s", stop->text);
+        return status_heard(why);
+    }
     log_info(ps->settings->log, "the run is over: %s", stop->text);
     return STATUS_OK;
 }
@@ -411,8 +415,10 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
         return STATUS_OK;
     enum status status =
         number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
-    if (ps->interrupted || !ps->plan)
-        return status_fail(why, status, "ended by signal %d", (int)number);
+    if (ps->interrupted || !ps->plan) {
+        status_fail(why, status, "ended by signal %d", (int)number);
+        return status_heard(why);
+    }
     ps->interrupted = status;
     log_info(ps->settings->log, "signal %d: asking the chief for a checkpoint",
              (int)number);
@@ -478,9 +484,11 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
         log_info(settings->log, "listening on port %u", link_port(ps->link));
     while (!status && !ps->stopped)
         status = turn(ps, why);
-    if (ps->interrupted && (status == STATUS_OK || ps->stopped))
-        status = status_fail(why, ps->interrupted, "ended by a signal");
-    else if (status && !ps->stopped && ps->member) {
+    if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
+        status_fail(why, ps->interrupted, "ended by a signal");
+        status = status_heard(why);
+    } else if (status && !ps->stopped && ps->member &&
+               member_joined(ps->member)) {
         tell_left(ps, status, why->text);
         member_bye(ps->member);
     }

@@ -5,7 +5,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster.h"
+#include "proto/conf/cluster_size.h"
 #include "proto/math/rule.h"
 
 #include <stdbool.h>
@@ -19,6 +19,7 @@ struct ps_settings {
     const struct cluster_task *chief; /* NULL: not known, or inside */
     uint16_t chief_ports;             /* as in cluster.h */
     const char *key;                  /* likewise, or NULL */
+    struct cluster_size size;         /* as I know it */
     const char *chief_inside; /* the chief's link in this process, or NULL */
     const char *inside;       /* name of my link within it, or NULL */
     const char *own_job;      /* text of a job given here, or NULL: not used */

@@ -30,6 +30,7 @@ struct service_settings {
     uint32_t num_blocks, num_ranks;
     uint32_t threads; /* that work on blocks beside the caller's; 0: none */
     struct rounds rounds;
+    struct loss_scaler scaler; /* as saved; all 0: none was */
     /* A block was snapshot for planned or asked round VERSION. */
     void (*snapshot)(void *context, uint32_t block, uint64_t version);
     /* All blocks' square sums of ROUND, one a block. */

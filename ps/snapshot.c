@@ -1,3 +1,8 @@
+/* A snapshot holds buffers, not copies: what an update would write in place it
+ * writes elsewhere while somebody holds the block, so a copy is made only of
+ * blocks that change before they are on disk. One thread writes, one snapshot
+ * at a time, of those ordered the oldest first; blocks go as they are added,
+ * and of those the ones first that only the snapshot still holds. */
 #include "ps/snapshot.h"
 
 #include "proto/base/time.h"
@@ -302,6 +307,9 @@ void snapshot_add(struct snapshot *snapshot, uint32_t b, uint64_t version) {
     pthread_mutex_lock(&all->mutex);
     if (!block->added) {
         copy_row(snapshot, b, version);
+        if (b == 0)
+            snapshot->result.scaler =
+                exchange_scaler(all->exchange, b, version);
         for (unsigned t = 0; t < shard_tensors(all->shard); t++)
             block->tensors[t] = buffer_hold(shard_tensor(all->shard, b, t));
         block->added = true;

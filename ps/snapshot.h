@@ -62,6 +62,7 @@ struct snapshot_result {
     bool written; /* else `why` says what failed */
     struct shard_info info;
     double seconds;
+    struct loss_scaler scaler; /* of the first block */
     struct failure why;
 };
 

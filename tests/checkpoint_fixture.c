@@ -34,6 +34,21 @@ void checkpoint_fixture_remove(const char *path) {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+int checkpoint_fixture_enter(void **state, const char *name) {
+    struct checkpoint_fixture_place *place = calloc(1, sizeof *place);
+    checkpoint_fixture_folder(place->folder);
+    snprintf(place->path, sizeof place->path, "%s/%s", place->folder, name);
+    *state = place;
+    return 0;
+}
+
+int checkpoint_fixture_leave(void **state) {
+    struct checkpoint_fixture_place *place = *state;
+    checkpoint_fixture_remove(place->folder);
+    free(place);
+    return 0;
+}
+
 int checkpoint_fixture_entries(const char *path) {
     DIR *folder = opendir(path);
     int count = 0;

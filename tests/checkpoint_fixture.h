@@ -13,6 +13,16 @@ enum { CHECKPOINT_FIXTURE_RUN = 0xabcdef };
 void checkpoint_fixture_folder(char path[PATH_MAX]);
 void checkpoint_fixture_remove(const char *path);
 
+/* A folder of its own, and the path of one file in it. */
+struct checkpoint_fixture_place {
+    char folder[PATH_MAX];
+    char path[PATH_MAX + 32];
+};
+
+/* For cmocka: *STATE is such a place, its file called NAME. */
+int checkpoint_fixture_enter(void **state, const char *name);
+int checkpoint_fixture_leave(void **state);
+
 /* The number of entries in the folder of PATH, "." and ".." left out. */
 int checkpoint_fixture_entries(const char *path);
 

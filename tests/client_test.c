@@ -84,7 +84,8 @@ static void open_client(struct fixture *fixture, uint64_t credit) {
                                        .offsets = fixture->offsets,
                                        .wire = fixture->service->job.wire,
                                        .credit = credit,
-                                       .step_timeout = STEP_LIMIT};
+                                       .step_timeout = STEP_LIMIT,
+                                       .scaler = {.scale = 4096}};
     struct failure why;
     if (client_open(&fixture->client, &settings, &why))
         fail_msg("%s", why.text);
@@ -126,7 +127,9 @@ static void *train(void *argument) {
         for (uint32_t p = SERVICE_BLOCKS; p-- > 0;) {
             for (int i = 0; i < 16; i++)
                 gradients[fixture->offsets[p] + (uint64_t)i] = 1;
-            client_announce(fixture->client, p, 1, clock, fixture->empty);
+            client_announce(fixture->client, p, 1, clock,
+                            fixture->empty ? CONTRIBUTION_EMPTY
+                                           : CONTRIBUTION_WHOLE);
         }
         here = wait_all(fixture);
         check_weights(fixture, fixture->empty ? 0 : -(float)clock);
@@ -278,7 +281,7 @@ static void what_is_announced_together_leaves_together(void **state) {
     open_client(fixture, 0);
     for (int i = 0; i < 64; i++)
         gradients[i] = (float)i;
-    client_announce(fixture->client, 1, 2, 1, false);
+    client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_WHOLE);
     view_request(fixture, &frame);
     assert_int_equal(message_read_data(&header, &fixture->service->arena,
                                        frame.header.data, frame.header.size,
@@ -410,7 +413,7 @@ static void *push_once(void *argument) {
     for (int i = 0; i < 64; i++)
         gradients[i] = 1 + (float)i * 0x1p-12f;
     for (uint32_t p = 0; p < SERVICE_BLOCKS; p++)
-        client_announce(fixture->client, p, 1, 1, false);
+        client_announce(fixture->client, p, 1, 1, CONTRIBUTION_WHOLE);
     fixture->right = wait_all(fixture);
     for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
         uint64_t at =
@@ -476,6 +479,51 @@ static void a_snapshot_is_read_as_the_ps_holds_it(void **state) {
     snapshots_close(&snapshots);
 }
 
+/* The answer of a block that is not the plan's first tells nothing. */
+static void a_void_push_tells_the_scale_and_its_answer_the_next(void **state) {
+    struct fixture *fixture = *state;
+    struct link_frame frame;
+    struct failure why;
+    open_client(fixture, 0);
+    client_announce(fixture->client, 0, SERVICE_BLOCKS, 1, CONTRIBUTION_VOID);
+    view_request(fixture, &frame);
+    Capstan__DataHeader *header;
+    assert_int_equal(message_read_data(&header, &fixture->service->arena,
+                                       frame.header.data, frame.header.size,
+                                       &why),
+                     STATUS_OK);
+    assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PUSH);
+    assert_int_equal(header->encoding, CAPSTAN__DATA_HEADER__ENCODING__VOID);
+    assert_int_equal(header->n_blocks, SERVICE_BLOCKS);
+    assert_true(header->loss_scale == 4096);
+    assert_int_equal(frame.payload.size, 0);
+    uint32_t peer = frame.peer;
+    link_release(&frame);
+    for (uint32_t b = 2; b-- > 0;) {
+        Capstan__DataHeader weights = CAPSTAN__DATA_HEADER__INIT;
+        weights.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
+        weights.run = SERVICE_RUN;
+        weights.incarnation = SERVICE_PS;
+        weights.clock = 1;
+        weights.step = 2 - b;
+        weights.n_blocks = 1;
+        weights.blocks = &b;
+        weights.loss_scale = 1024 + b;
+        weights.skipped = 7 + b;
+        answer(fixture, peer, &weights,
+               fixture->service->elements[b] * sizeof(float), 0);
+        int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+        while (client_global_step(fixture->client) != 2 - b) {
+            assert_true(time_now() < deadline);
+            assert_int_equal(client_step(fixture->client, time_now(), &why),
+                             STATUS_OK);
+        }
+        struct loss_scaler scaler = client_scaler(fixture->client);
+        assert_true(scaler.scale == (b ? 4096 : 1024));
+        assert_int_equal(scaler.skipped, b ? 0 : 7);
+    }
+}
+
 static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
@@ -505,7 +553,7 @@ static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
     strcpy(fixture->place.address, "127.0.0.1:1");
     service_fixture_open(fixture->service, 1);
     open_client(fixture, 0);
-    client_announce(fixture->client, 0, 1, 1, false);
+    client_announce(fixture->client, 0, 1, 1, CONTRIBUTION_WHOLE);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
     assert_true(client_deadline(fixture->client) < time_now() + TIME_S);
     assert_int_equal(
@@ -516,7 +564,7 @@ static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
 
 static void *wait_in_vain(void *argument) {
     struct fixture *fixture = argument;
-    client_announce(fixture->client, 2, 1, 1, false);
+    client_announce(fixture->client, 2, 1, 1, CONTRIBUTION_WHOLE);
     fixture->right = !client_wait(fixture->client, 2);
     atomic_store(&fixture->done, true);
     return NULL;
@@ -563,6 +611,7 @@ int main(void) {
         CLIENT_TEST(all_can_be_read_without_a_push),
         CLIENT_TEST(what_is_announced_together_leaves_together),
         CLIENT_TEST(answers_that_are_not_sound_are_left),
+        CLIENT_TEST(a_void_push_tells_the_scale_and_its_answer_the_next),
         CLIENT_TEST(a_silent_ps_is_named_at_the_step_timeout),
         CLIENT_TEST(a_ps_that_cannot_be_reached_is_named_too),
         CLIENT_TEST(a_cancelled_wait_ends),

@@ -170,6 +170,8 @@ static void expect_bad_data(struct cluster_run *run, const char *file) {
     for (unsigned i = 0; i < 4; i++)
         cluster_run_expect(processes[i], 2, CLUSTER_RUN_DEADLINE);
     expect_said(processes[3], file);
+    /* who came too late was told so, and had nothing more to say */
+    assert_null(strstr(cluster_run_errors(processes[3]), "a message of run"));
 }
 
 /* The others have never heard of the chief, and would wait for it. */
@@ -203,6 +205,22 @@ static void missing_data_ends_all(void **state) {
     cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
                             " \"train-labels\"]}}");
     expect_bad_data(*state, "nowhere");
+}
+
+/* Here the trainers will be, too. */
+static void missing_data_starts_no_local_cluster(void **state) {
+    static const char *const local[] = {
+        "local",    "--workers", "2", "--set", "data.dir=/no/such",
+        "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    struct cluster_process *process =
+        cluster_run_start(run, "local", local, NULL);
+    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_errors(process);
+    expect_said(process, "error: /no/such/");
+    if (strchr(said, '\n')[1])
+        fail_msg("more than one line:\n%s", said);
 }
 
 static void truncated_data_ends_all(void **state) {
@@ -243,6 +261,27 @@ static void a_second_claimant_is_refused_by_both_hosts_names(void **state) {
     expect_said(claimant, second);
 }
 
+/* As where one of several manifests was changed, and not the others. */
+static void a_process_of_another_cluster_is_refused(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 1);
+    json_t *ps = json_object_get(run->cluster, "ps");
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    json_array_append_new(ps, json_string("127.0.0.1:0"));
+    struct cluster_process *worker = cluster_run_task(run, "worker", 0, NULL);
+    cluster_run_expect(worker, 2, CLUSTER_RUN_DEADLINE);
+    expect_said(worker, "worker 0 on host");
+    expect_said(worker, "counts 1 worker and 2 ps by TF_CONFIG, and the chief "
+                        "1 worker and 1 ps by TF_CONFIG");
+    json_array_remove(ps, 1);
+    worker = cluster_run_task(run, "worker", 0, NULL);
+    struct cluster_process *good = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(good, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
+}
+
 #define IN_FOLDER(test)                                                        \
     cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -258,9 +297,11 @@ int main(void) {
         IN_FOLDER(a_chief_without_its_folder_ends_a_local_cluster_at_once),
         IN_FOLDER(who_does_not_come_in_time_is_named),
         IN_FOLDER(missing_data_ends_all),
+        IN_FOLDER(missing_data_starts_no_local_cluster),
         IN_FOLDER(truncated_data_ends_all),
         IN_FOLDER(data_that_cannot_be_read_ends_all),
         IN_FOLDER(a_second_claimant_is_refused_by_both_hosts_names),
+        IN_FOLDER(a_process_of_another_cluster_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,28 @@ static void so_do_gpus_in_all_reduce(void **state) {
     cluster_play_same(run, "cpu", "gpu");
 }
 
+/* Weights and batches are read once more during the backward pass. */
+static void so_do_gpus_that_compute_activations_anew(void **state) {
+    static const char *const kept[] = {"0", "1", "2"};
+    static const char *const gpus[] = {NULL, "devices=2,order=0",
+                                       "devices=2,order=3,seed=5"};
+    struct cluster_run *run = *state;
+    for (int i = 0; i < 3; i++) {
+        char deep[512], dir[16];
+        snprintf(deep, sizeof deep,
+                 "{\"model\": {\"layers\": [64, 96, 130, 70, 200, 64, 10]},"
+                 " \"steps\": 30, \"gradient_accumulation_steps\": 2,"
+                 " \"activation_checkpointing\":"
+                 " {\"number_checkpoints\": %s}}",
+                 kept[i]);
+        snprintf(dir, sizeof dir, "kept%s", kept[i]);
+        cluster_run_job(run, deep);
+        cluster_run_expect(start(run, dir, "1", gpus[i], "strategy.type=ps"), 0,
+                           DEADLINE);
+        cluster_play_same(run, "kept0", dir);
+    }
+}
+
 static void more_workers_than_devices_share_them(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
@@ -81,6 +104,32 @@ static void more_workers_than_devices_share_them(void **state) {
     cluster_run_expect(local, 0, DEADLINE);
     assert_true(cluster_play_said(local, "more trainers than devices here"));
     cluster_play_same(run, "cpu", "gpu");
+}
+
+/* The first steps overflow: gradients are all here before any leaves. */
+static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
+    static const char *const strategies[][2] = {
+        {"1", "strategy.type=ps"}, {"0", "strategy.type=allreduce"}};
+    char scaled[512];
+    struct cluster_run *run = *state;
+    snprintf(scaled, sizeof scaled,
+             "%.*s, \"fp16\": {\"enabled\": true, \"hysteresis\": 1,"
+             " \"initial_scale_power\": 28, \"loss_scale_window\": 9}}",
+             (int)strlen(job) - 1, job);
+    for (int i = 0; i < 2; i++) {
+        char cpu[16], gpu[16];
+        snprintf(cpu, sizeof cpu, "cpu%d", i);
+        snprintf(gpu, sizeof gpu, "gpu%d", i);
+        cluster_run_job(run, scaled);
+        const char *num_ps = strategies[i][0], *strategy = strategies[i][1];
+        cluster_run_expect(start(run, cpu, num_ps, NULL, strategy), 0,
+                           DEADLINE);
+        struct cluster_process *local =
+            start(run, gpu, num_ps, "devices=2,order=3", strategy);
+        cluster_run_expect(local, 0, DEADLINE);
+        assert_true(cluster_play_said(local, "step 1 is skipped"));
+        cluster_play_same(run, cpu, gpu);
+    }
 }
 
 static bool has_opened(const struct cluster_process *process,
@@ -116,6 +165,8 @@ static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
     assert_true(cluster_play_said(loser, text));
     assert_true(cluster_play_said(leader, text));
     assert_true(cluster_play_said(ps, text));
+    assert_true(cluster_play_said(loser, "device as the job says: cuda or"));
+    assert_true(cluster_play_said(ps, "device cpu ("));
 }
 
 static void a_gpu_that_is_wished_and_not_there_is_exit_2(void **state) {
@@ -142,11 +193,23 @@ static void auto_goes_on_without_a_gpu_and_says_why(void **state) {
     assert_true(cluster_play_said(local, "device cpu; cuda: there is no GPU"));
 }
 
+static void a_gpu_that_is_too_small_is_exit_2_at_the_plan(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local = start(
+        run, "small", "1", "devices=2,memory=1048576", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "memory: the job takes 3.2 MB on "));
+    assert_true(cluster_play_said(local, "where there is 1 MB (free on device "
+                                         "cuda "));
+}
+
+/* Seven eighths of what it takes are there: it is tried. */
 static void a_gpu_without_memory_names_the_keys(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local =
-        start(run, "full", "1", "devices=2,memory=1048576", "strategy.type=ps");
+        start(run, "full", "1", "devices=2,memory=3000000", "strategy.type=ps");
     cluster_run_expect(local, 1, DEADLINE);
     assert_true(cluster_play_said(local, "no memory on device cuda"));
     assert_true(cluster_play_said(local, "What needs less: "
@@ -177,19 +240,59 @@ static void info_lists_each_device(void **state) {
     json_decref(info);
 }
 
-/* The copy of the program stands beside the one under test, in fake/. */
+/* The program under test with its own plugin, and the copy in fake/. */
+static char real_program[PATH_MAX];
+
 static void take_fake_program(void) {
     const char *program = getenv("CAPSTAN");
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", program ? program : "build/capstan");
-    char *slash = strrchr(path, '/');
-    *slash = 0;
-    size_t used = strlen(path);
-    snprintf(path + used, sizeof path - used, "/fake/capstan");
-    char *whole = realpath(path, NULL);
-    if (whole)
-        setenv("CAPSTAN", whole, 1);
-    free(whole);
+    char path[PATH_MAX + 16];
+    if (!realpath(program ? program : "build/capstan", real_program))
+        return;
+    char *slash = strrchr(real_program, '/');
+    snprintf(path, sizeof path, "%.*s/fake/capstan",
+             (int)(slash - real_program), real_program);
+    setenv("CAPSTAN", path, 1);
+}
+
+static bool has_real_gpu(struct cluster_run *run) {
+    const char *const arguments[] = {"info", "--json", NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, "info", real_program, arguments, NULL);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    json_t *info = cluster_run_json(process);
+    json_t *plugin = json_array_get(json_object_get(info, "devices"), 1);
+    bool there = json_is_true(json_object_get(plugin, "available"));
+    json_decref(info);
+    return there;
+}
+
+/* The mean loss of the training by the real program on DEVICE. */
+static double real_loss(struct cluster_run *run, const char *device) {
+    char set[64], folder[64];
+    snprintf(set, sizeof set, "device=%s", device);
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", device);
+    const char *const arguments[] = {"local",    "--json", "--workers", "1",
+                                     "--set",    set,      "--set",     folder,
+                                     "job.json", NULL};
+    struct cluster_process *local =
+        cluster_run_program(run, device, real_program, arguments, NULL);
+    cluster_run_expect(local, 0, DEADLINE);
+    json_t *summary = cluster_run_json(local);
+    double loss = json_real_value(json_object_get(summary, "train_loss"));
+    json_decref(summary);
+    return loss;
+}
+
+static void a_real_gpu_learns_what_the_cpu_learns(void **state) {
+    struct cluster_run *run = *state;
+    if (!has_real_gpu(run)) {
+        print_message("skipped: capstan info tells of no GPU\n");
+        skip();
+    }
+    cluster_run_job(run, job);
+    double cpu = real_loss(run, "cpu"), gpu = real_loss(run, "cuda");
+    if (!(fabs(gpu - cpu) <= 1e-3 * cpu))
+        fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
 }
 
 #define TEST(f)                                                                \
@@ -199,12 +302,16 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_cluster_of_gpus_ends_in_the_bits_of_the_cpu),
         TEST(so_do_gpus_in_all_reduce),
+        TEST(so_do_gpus_that_compute_activations_anew),
         TEST(more_workers_than_devices_share_them),
+        TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
         TEST(a_lost_device_ends_the_run_and_all_hear_of_it),
         TEST(a_gpu_that_is_wished_and_not_there_is_exit_2),
         TEST(auto_goes_on_without_a_gpu_and_says_why),
+        TEST(a_gpu_that_is_too_small_is_exit_2_at_the_plan),
         TEST(a_gpu_without_memory_names_the_keys),
         TEST(info_lists_each_device),
+        TEST(a_real_gpu_learns_what_the_cpu_learns),
     };
     take_fake_program();
     return cmocka_run_group_tests(tests, NULL, NULL);

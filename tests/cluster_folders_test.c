@@ -162,7 +162,7 @@ static void a_ps_that_finds_its_shard_goes_on_to_the_same_bits(void **state) {
     train_two_epochs(&play, *state);
     cluster_run_job(*state, three_epochs);
     start_all(&play, "beta", "gamma");
-    cluster_run_await(play.tasks[0].process, "step-000000060, epoch 2",
+    cluster_run_await(play.tasks[0].process, "step-000000060, epoch 3",
                       CLUSTER_RUN_DEADLINE);
     cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
     gather(*state, "gathered");

@@ -53,17 +53,18 @@ static int listen_on_two(int holders[2]) {
     return 0;
 }
 
-/* One rank of a world of RANKS with the variables that torchrun writes. */
-static struct cluster_process *start_rank(struct cluster_run *run,
-                                          const char *job, int port, int rank) {
+/* One rank of a world of SIZE with the variables that torchrun writes. */
+static struct cluster_process *start_rank_of(struct cluster_run *run,
+                                             const char *job, int port,
+                                             int rank, int size) {
     char texts[VARIABLES][80], name[80];
     const char *environment[VARIABLES + 1] = {NULL};
     int count = 0;
 #define SET(...) snprintf(texts[count++], sizeof *texts, __VA_ARGS__)
     SET("RANK=%d", rank);
     SET("LOCAL_RANK=%d", rank);
-    SET("WORLD_SIZE=%d", RANKS);
-    SET("LOCAL_WORLD_SIZE=%d", RANKS);
+    SET("WORLD_SIZE=%d", size);
+    SET("LOCAL_WORLD_SIZE=%d", size);
     SET("GROUP_RANK=0");
     SET("MASTER_ADDR=localhost");
     SET("MASTER_PORT=%d", port);
@@ -73,8 +74,13 @@ static struct cluster_process *start_rank(struct cluster_run *run,
     for (int i = 0; i < count; i++)
         environment[i] = texts[i];
     const char *const arguments[] = {"run", "--num-ps", "1", job, NULL};
-    snprintf(name, sizeof name, "%s-rank-%d", job, rank);
+    snprintf(name, sizeof name, "%s-rank-%d-of-%d", job, rank, size);
     return cluster_run_start(run, name, arguments, environment);
+}
+
+static struct cluster_process *start_rank(struct cluster_run *run,
+                                          const char *job, int port, int rank) {
+    return start_rank_of(run, job, port, rank, RANKS);
 }
 
 static void job_of(struct cluster_run *run, const char *name) {
@@ -133,6 +139,94 @@ static void two_jobs_beside_each_other_do_not_mix(void **state) {
     close(holders[1]);
 }
 
+static void a_rank_of_another_world_is_refused_and_the_rest_goes_on(
+    void **state) {
+    static const char figures[] = "counts 3 workers and 1 ps by torch, and the "
+                                  "chief 2 workers and 1 ps by torch";
+    struct cluster_process *ranks[RANKS];
+    int holders[2], port = listen_on_two(holders);
+    job_of(*state, "one.json");
+    ranks[0] = start_rank(*state, "one.json", port, 0);
+    struct cluster_process *other =
+        start_rank_of(*state, "one.json", port, 1, RANKS + 1);
+    cluster_run_expect(other, 2, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(other), figures));
+    cluster_run_await(ranks[0], figures, CLUSTER_RUN_DEADLINE);
+    for (int r = 1; r < RANKS; r++)
+        ranks[r] = start_rank(*state, "one.json", port, r);
+    expect_all(ranks);
+    close(holders[0]);
+    close(holders[1]);
+}
+
+/* That of CAPSTAN_TORCHRUN, else the one on PATH. */
+static bool find_torchrun(char path[PATH_MAX]) {
+    const char *given = getenv("CAPSTAN_TORCHRUN");
+    if (given && *given) {
+        snprintf(path, PATH_MAX, "%s", given);
+        return true;
+    }
+    FILE *output = popen("command -v torchrun", "r");
+    bool found = output && fgets(path, PATH_MAX, output);
+    if (output)
+        pclose(output);
+    path[strcspn(path, "\n")] = 0;
+    return found;
+}
+
+/* Its agent listens on the port that it tells. */
+static struct cluster_process *torchrun(struct cluster_run *run,
+                                        const char *const *set) {
+    static char path[PATH_MAX], port_text[16];
+    const char *arguments[16] = {"--nproc_per_node",
+                                 "2",
+                                 "--master_addr",
+                                 "127.0.0.1",
+                                 "--master_port",
+                                 port_text,
+                                 "--no_python",
+                                 getenv("CAPSTAN"),
+                                 "run",
+                                 "--json",
+                                 "job.json"};
+    uint16_t port;
+    int holder;
+    if (!find_torchrun(path)) {
+        print_message("# skipped: no torchrun on PATH or in "
+                      "CAPSTAN_TORCHRUN\n");
+        skip();
+    }
+    assert_int_equal(port_hold(&port, &holder, NULL), 0);
+    close(holder);
+    snprintf(port_text, sizeof port_text, "%u", port);
+    for (int i = 0; set[i]; i++)
+        arguments[11 + i] = set[i];
+    cluster_run_job(run, NULL);
+    return cluster_run_program(run, "torchrun", path, arguments, NULL);
+}
+
+/* torchrun is slow to start, and to end. */
+static void torchrun_starts_an_all_reduce_run(void **state) {
+    struct cluster_process *process = torchrun(*state, (const char *[]){NULL});
+    cluster_run_expect(process, 0, 3 * CLUSTER_RUN_DEADLINE);
+    json_t *summary = cluster_run_json(process);
+    assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
+    assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 90);
+    json_decref(summary);
+    const char *said = cluster_run_errors(process);
+    assert_non_null(strstr(said, "cluster from torch"));
+    assert_non_null(strstr(said, "all-reduce: 2 trainers (no ps is listed)"));
+}
+
+static void torchrun_ends_when_a_rank_has_failed(void **state) {
+    struct cluster_process *process =
+        torchrun(*state, (const char *[]){"--set", "data.dir=nowhere", NULL});
+    cluster_run_expect(process, 1, 3 * CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_errors(process);
+    assert_non_null(strstr(said, "nowhere"));
+    assert_non_null(strstr(said, "exitcode  : 2"));
+}
+
 static void open_mpi_starts_a_run(void **state) {
     const char *const arguments[] = {"--allow-run-as-root",
                                      "--oversubscribe",
@@ -184,6 +278,15 @@ int main(void) {
             ranks_meet_above_the_port_of_torchruns_agent, cluster_run_setup,
             cluster_run_teardown),
         cmocka_unit_test_setup_teardown(two_jobs_beside_each_other_do_not_mix,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_rank_of_another_world_is_refused_and_the_rest_goes_on,
+            cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(torchrun_starts_an_all_reduce_run,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(torchrun_ends_when_a_rank_has_failed,
                                         cluster_run_setup,
                                         cluster_run_teardown),
         cmocka_unit_test_setup_teardown(

@@ -138,6 +138,19 @@ static void the_run_goes_on_without_a_worker_that_had_a_signal(void **state) {
     assert_int_equal(only_checkpoint(*state), 8000);
 }
 
+/* The chief says why the run ended, the others that they end with it. */
+static void expect_one_cause(const struct cluster_process *local,
+                             unsigned others) {
+    const char *said = cluster_run_errors(local);
+    unsigned errors = 0, ends = 0;
+    for (const char *at = said; (at = strstr(at, "error: ")); at++)
+        errors++;
+    for (const char *at = said; (at = strstr(at, ": ends ")); at++)
+        ends++;
+    if (errors != 1 || ends != others)
+        fail_msg("%u errors, %u end with it:\n%s", errors, ends, said);
+}
+
 static void a_signal_at_capstan_local_goes_the_chiefs_way(void **state) {
     static const int numbers[] = {SIGINT, SIGTERM};
     for (size_t i = 0; i < 2; i++) {
@@ -148,6 +161,7 @@ static void a_signal_at_capstan_local_goes_the_chiefs_way(void **state) {
         cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
         cluster_run_signal(local, numbers[i]);
         cluster_run_expect(local, 128 + numbers[i], SOON);
+        expect_one_cause(local, PS + WORKERS);
         uint64_t step = only_checkpoint(run);
         shorten(run, step, "0");
         local = cluster_play_local(run, PS, WORKERS, NULL);
@@ -255,6 +269,16 @@ static void a_worker_that_leaves_before_the_training_may_come_back(
     cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
 }
 
+/* The others have not come far enough to know a chief, or have just joined. */
+static void a_chief_that_cannot_begin_is_the_only_cause(void **state) {
+    const char *const changes[] = {"checkpoint.dir=/proc/x", NULL};
+    cluster_run_job(*state, NULL);
+    struct cluster_process *local =
+        cluster_play_local(*state, PS, WORKERS, changes);
+    cluster_run_expect(local, 2, SOON);
+    expect_one_cause(local, PS + WORKERS);
+}
+
 static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
     void **state) {
     struct cluster_play play;
@@ -291,6 +315,7 @@ int main(void) {
         SIGNAL_TEST(a_second_signal_at_ps_or_worker_ends_it_at_once),
         SIGNAL_TEST(a_signal_before_the_training_ends_who_has_it_at_once),
         SIGNAL_TEST(a_worker_that_leaves_before_the_training_may_come_back),
+        SIGNAL_TEST(a_chief_that_cannot_begin_is_the_only_cause),
         SIGNAL_TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,6 +265,38 @@ static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
     }
 }
 
+/* Rank 1 cuts its lines, and closes when all others have failed. */
+static void play_until_cut(struct rank_board *board, uint32_t rank,
+                           const void *context) {
+    static float data[1000];
+    const struct play *play = context;
+    struct collective *group = meet(board, rank, play);
+    struct failure why = {0};
+    enum status status = play->ops->all_reduce(group, data, 1000, &why);
+    if (rank == 1) {
+        play->ops->abort(group);
+        rank_board_await(board, play->size - 1);
+    } else if (!status) {
+        status = play->ops->all_reduce(group, data, 1000, &why);
+        rank_board_arrive(board);
+    }
+    play->ops->close(&group);
+    end_rank(board, rank, status, why.text);
+}
+
+/* Though it lives: nobody has waited for as long as they may. */
+static void a_line_that_ends_is_no_time_that_is_over(void **state) {
+    (void)state;
+    for (uint32_t size = 2; size <= 4; size++) {
+        struct play play = {.ops = load(), .size = size, .timeout = 500};
+        struct rank_board *board = rank_board_open();
+        for (uint32_t i = 0; i < size; i++)
+            rank_board_start(board, i, play_until_cut, &play);
+        expect_named(board, size, 1, "was lost");
+        rank_board_close(&board);
+    }
+}
+
 static void a_rank_that_never_comes_is_named(void **state) {
     (void)state;
     struct play play = {.ops = load(), .size = 3, .timeout = 1};
@@ -495,6 +527,7 @@ int main(void) {
             every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
         cmocka_unit_test(a_killed_rank_is_named_by_all_within_seconds),
         cmocka_unit_test(a_stopped_rank_is_named_by_all_when_time_is_over),
+        cmocka_unit_test(a_line_that_ends_is_no_time_that_is_over),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
         cmocka_unit_test(a_rank_that_goes_while_ranks_meet_is_named),
         cmocka_unit_test(a_stranger_that_resets_its_connection_ends_no_process),

@@ -117,6 +117,19 @@ static void a_corrupt_file_of_labels_is_refused(void **state) {
     assert_non_null(strstr(fixture->why.text, "ends after byte 10"));
 }
 
+static void a_look_finds_a_file_that_is_not_there(void **state) {
+    struct fixture *fixture = *state;
+    write_bytes(fixture->images, images, sizeof images);
+    assert_int_equal(
+        dataset_look(fixture->images, fixture->labels, &fixture->why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(fixture->why.text, fixture->labels));
+    write_bytes(fixture->labels, labels, 1); /* it reads nothing */
+    assert_int_equal(
+        dataset_look(fixture->images, fixture->labels, &fixture->why),
+        STATUS_OK);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -125,6 +138,7 @@ int main(void) {
         TEST(another_number_of_labels_is_refused),
         TEST(swapped_files_are_refused_with_the_guess),
         TEST(a_corrupt_file_of_labels_is_refused),
+        TEST(a_look_finds_a_file_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

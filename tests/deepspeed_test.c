@@ -81,7 +81,7 @@ static void a_configuration_loads_as_it_is_by_the_flag(void **state) {
     assert_int_equal(job->zero.reduce_bucket, 500000000);
     assert_true(job->zero.overlap);
     assert_null(strstr(job->text, "offload_optimizer"));
-    assert_null(strstr(job->text, "fp16"));
+    assert_int_equal(job->model.precision, JOB_PRECISE);
 }
 
 static void a_configuration_loads_as_it_is_inside_the_job(void **state) {
@@ -147,12 +147,25 @@ static void stage_2_is_satisfied_by_design_where_ps_may_be(void **state) {
     }
 }
 
-static void half_precision_is_refused_with_the_reason(void **state) {
+static void the_same_loads_with_fp16_enabled(void **state) {
     struct job_fixture *fixture = *state;
     const char *const half[] = {"fp16.enabled=true", NULL};
-    assert_int_equal(job_fixture_load(fixture, model_and_data, offloaded, half),
-                     STATUS_CONFIG);
-    assert_non_null(strstr(fixture->why.text, "trains in float32"));
+    expect_ok(fixture,
+              job_fixture_load(fixture, model_and_data, offloaded, half));
+    expect_offloaded(fixture->job);
+    const struct job_fp16 *fp16 = &fixture->job->fp16;
+    assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
+    assert_true(fp16->enabled && fp16->loss_scale == 0);
+    assert_int_equal(fp16->initial_scale_power, 16);
+    assert_int_equal(fp16->loss_scale_window, 1000);
+    assert_int_equal(fp16->hysteresis, 2);
+    assert_true(fp16->min_loss_scale == 1 && !fp16->consecutive_hysteresis);
+}
+
+static void the_old_name_of_bf16_is_taken(void **state) {
+    struct job_fixture *fixture = *state;
+    expect_ok(fixture, job_fixture_set(fixture, "bfloat16.enabled=true"));
+    assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
 }
 
 static void zero_is_off_and_overlaps_by_default(void **state) {
@@ -225,6 +238,13 @@ static void its_adam_is_adamw_unless_adam_w_mode_is_false(void **state) {
                "adam_w_mode: found 1 (an integer); allowed: true or false");
 }
 
+/* One key by its two names. */
+static const char drops[] =
+    "{\"model\": {\"layers\": [4, 2]}, \"data\": {\"train\": [\"i\", \"l\"],"
+    " \"drop_last\": true}, \"steps\": 10, \"optimizer\": {\"type\": \"SGD\"},"
+    " \"train_batch_size\": 4}";
+static const char keeps_none[] = "{\"dataloader_drop_last\": false}";
+
 static void two_values_for_one_key_are_refused(void **state) {
     struct job_fixture *fixture = *state;
     assert_int_equal(job_fixture_load(fixture, job_fixture_least,
@@ -235,11 +255,36 @@ static void two_values_for_one_key_are_refused(void **state) {
     expect_ok(fixture,
               job_fixture_load(fixture, job_fixture_least,
                                "{\"optimizer\": {\"type\": \"SGD\"}}", NULL));
-    const char *const drops[] = {"data.drop_last=false",
-                                 "dataloader_drop_last=true", NULL};
-    assert_int_equal(job_fixture_load(fixture, job_fixture_least, NULL, drops),
+    assert_int_equal(job_fixture_load(fixture, drops, keeps_none, NULL),
                      STATUS_CONFIG);
     assert_non_null(strstr(fixture->why.text, "is data.drop_last in the job"));
+}
+
+static void set_settles_what_two_files_say(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char theirs[] =
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 2}}}";
+    static const char *const sets[][2] = {{"optimizer.type=AdamW"},
+                                          {"optimizer={\"type\":\"AdamW\"}"}};
+    for (size_t i = 0; i < 2; i++) {
+        expect_ok(fixture, job_fixture_load(fixture, job_fixture_least, theirs,
+                                            sets[i]));
+        assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_ADAMW);
+        assert_true((fixture->job->schedule.lr == 2) == (i == 0));
+    }
+    assert_int_equal(
+        job_fixture_load(fixture, job_fixture_least, theirs,
+                         (const char *[]){"optimizer.params.lr=3", NULL}),
+        STATUS_CONFIG);
+    expect_ok(fixture,
+              job_fixture_load(fixture, drops, keeps_none,
+                               (const char *[]){"data.drop_last=true", NULL}));
+    assert_true(fixture->job->data.drop_last);
+    expect_ok(
+        fixture,
+        job_fixture_load(fixture, drops, keeps_none,
+                         (const char *[]){"dataloader_drop_last=true", NULL}));
+    assert_true(fixture->job->data.drop_last);
 }
 
 static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
@@ -249,8 +294,9 @@ static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
         {"zero_optimization.stage=false", "allowed: 0, 1, 2"},
         {"zero_optimization.offload_optimizer.device=nvme", "lives in the"},
         {"zero_optimization=true", "allowed: an object"},
-        {"fp16.enabled=true", "trains in float32"},
-        {"bf16.enabled=auto", "trains in float32"},
+        {"fp16.fp16_master_weights_and_grads=true", "stay float32"},
+        {"bf16.bf16_optimizer_states=true", "stay float32"},
+        {"amp.enabled=true", "fp16.enabled or bf16.enabled"},
         {"fp16=true", "fp16: found true (a boolean); allowed: an object"},
         {"fp16.enable=true", "nearest: fp16.enabled"},
         {"communication_data_type=fp16", "are float32"},
@@ -262,11 +308,32 @@ static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
         {"sparse_attention={\"mode\":\"fixed\"}", "no attention"},
         {"elasticity.enabled=true", "batch equation"},
         {"wandb.enabled=true", "tensorboard.enabled"},
-        {"activation_checkpointing.cpu_checkpointing=true", "are kept"},
-        {"train_micro_batch_size_per_gpu=auto", "write the value itself"},
+        {"activation_checkpointing.cpu_checkpointing=true",
+         "stays on the trainer's device"},
+        {"activation_checkpointing.profile=true", "not timed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_set(fixture, cases[i][0], cases[i][1]);
+}
+
+static void number_checkpoints_says_how_many_outputs_are_kept(void **state) {
+    struct job_fixture *fixture = *state;
+    expect_ok(fixture,
+              job_fixture_set(fixture,
+                              "activation_checkpointing.number_checkpoints=2"));
+    assert_int_equal(fixture->job->model.kept, 2);
+    expect_ok(fixture,
+              job_fixture_set(
+                  fixture, "activation_checkpointing.number_checkpoints=null"));
+    assert_int_equal(fixture->job->model.kept, 0);
+    static const char *const harmless[] = {
+        "activation_checkpointing.partition_activations=true",
+        "activation_checkpointing.contiguous_memory_optimization=true",
+        "activation_checkpointing.synchronize_checkpoint_boundary=true"};
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
+        expect_ok(fixture, job_fixture_set(fixture, harmless[i]));
+        assert_int_equal(fixture->job->model.kept, 0);
+    }
 }
 
 static bool in_schema(const char *path) {
@@ -328,13 +395,16 @@ int main(void) {
         DEEPSPEED_TEST(a_configuration_loads_as_it_is_by_the_flag),
         DEEPSPEED_TEST(a_configuration_loads_as_it_is_inside_the_job),
         DEEPSPEED_TEST(stage_2_with_the_state_on_the_cpu_loads_for_all_reduce),
+        DEEPSPEED_TEST(number_checkpoints_says_how_many_outputs_are_kept),
         DEEPSPEED_TEST(stage_2_is_satisfied_by_design_where_ps_may_be),
-        DEEPSPEED_TEST(half_precision_is_refused_with_the_reason),
+        DEEPSPEED_TEST(the_same_loads_with_fp16_enabled),
+        DEEPSPEED_TEST(the_old_name_of_bf16_is_taken),
         DEEPSPEED_TEST(zero_is_off_and_overlaps_by_default),
         DEEPSPEED_TEST(what_is_satisfied_by_design_is_said_once),
         DEEPSPEED_TEST(its_defaults_count_with_the_flag_alone),
         DEEPSPEED_TEST(its_adam_is_adamw_unless_adam_w_mode_is_false),
         DEEPSPEED_TEST(two_values_for_one_key_are_refused),
+        DEEPSPEED_TEST(set_settles_what_two_files_say),
         DEEPSPEED_TEST(what_cannot_be_done_is_refused_with_the_reason),
         DEEPSPEED_TEST(each_row_of_the_table_is_whole),
         DEEPSPEED_TEST(every_key_answers_to_any_value),

@@ -15,24 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct place {
-    char folder[PATH_MAX];
-    char path[PATH_MAX + 16];
-};
-
 static int enter(void **state) {
-    struct place *place = calloc(1, sizeof *place);
-    checkpoint_fixture_folder(place->folder);
-    snprintf(place->path, sizeof place->path, "%s/file", place->folder);
-    *state = place;
-    return 0;
-}
-
-static int leave(void **state) {
-    struct place *place = *state;
-    checkpoint_fixture_remove(place->folder);
-    free(place);
-    return 0;
+    return checkpoint_fixture_enter(state, "file");
 }
 
 static void assert_content(const char *path, const char *content) {
@@ -44,14 +28,14 @@ static void assert_content(const char *path, const char *content) {
     fclose(file);
 }
 
-static void write_old(const struct place *place) {
+static void write_old(const struct checkpoint_fixture_place *place) {
     FILE *file = fopen(place->path, "w");
     fputs("old", file);
     fclose(file);
 }
 
 static void a_published_file_takes_the_place_of_the_old(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct durable_file file;
     struct failure why;
     write_old(place);
@@ -66,7 +50,7 @@ static void a_published_file_takes_the_place_of_the_old(void **state) {
 }
 
 static void an_abandoned_file_leaves_the_old(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct durable_file file;
     struct failure why;
     write_old(place);
@@ -79,7 +63,7 @@ static void an_abandoned_file_leaves_the_old(void **state) {
 }
 
 static void one_that_cannot_take_its_place_is_removed(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct durable_file file;
     struct failure why;
     assert_int_equal(mkdir(place->path, 0777), 0);
@@ -113,7 +97,8 @@ static void a_path_too_long_is_told(void **state) {
     assert_int_equal(durable_file_scratch(&file, path, 1, &why), STATUS_FAILED);
 }
 
-#define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, enter, leave)
+#define IN_PLACE(test)                                                         \
+    cmocka_unit_test_setup_teardown(test, enter, checkpoint_fixture_leave)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

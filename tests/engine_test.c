@@ -58,8 +58,13 @@ static enum status open_engine(struct fixture *fixture, enum job_device kind,
                           fixture->arena.weight_of[block->parameter] +
                               block->offset);
     }
-    return engine_open(&fixture->engine, &wish, &fixture->job, fixture->layout,
-                       &fixture->arena, trains, NULL, why);
+    struct engine_use use = {.micro_batch =
+                                 trains ? fixture->job.micro_batch : 0,
+                             .evaluates = true};
+    enum status status = engine_find(&fixture->engine, &wish, NULL, why);
+    return status ? status
+                  : engine_open(&fixture->engine, &fixture->job,
+                                fixture->layout, &fixture->arena, &use, why);
 }
 
 static void close_engine(struct fixture *fixture) {
@@ -105,6 +110,19 @@ static void a_gpu_evaluates_as_the_cpu_does(void **state) {
     }
 }
 
+/* The fake GPU ends a process that takes memory from under a copy. */
+static void closing_waits_for_what_is_under_way(void **state) {
+    static struct fixture fixture;
+    struct fake_device_plan plan = {.devices = 1};
+    struct failure why;
+    (void)state;
+    assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why),
+                     STATUS_OK);
+    ferry_bring(&fixture.engine.ferry, 0);
+    ferry_take(&fixture.engine.ferry, 0);
+    close_engine(&fixture);
+}
+
 static void a_lost_gpu_evaluates_nothing(void **state) {
     static struct fixture fixture;
     struct fake_device_plan plan = {.devices = 1, .lose = 20};
@@ -141,6 +159,7 @@ static void a_lack_of_memory_leaves_nothing_open(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpu_evaluates_as_the_cpu_does),
+        cmocka_unit_test(closing_waits_for_what_is_under_way),
         cmocka_unit_test(a_lost_gpu_evaluates_nothing),
         cmocka_unit_test(a_lack_of_memory_leaves_nothing_open),
     };

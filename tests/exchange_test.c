@@ -65,6 +65,15 @@ static enum exchange_verdict push(uint32_t b, uint32_t rank, uint64_t clock,
     return verdict;
 }
 
+static enum exchange_verdict push_void(uint32_t b, uint32_t rank,
+                                       uint64_t clock, uint64_t seq,
+                                       double at) {
+    enum exchange_verdict verdict =
+        exchange_void(fixture.exchange, b, rank, clock, seq, at);
+    settle();
+    return verdict;
+}
+
 /* How many actions of KIND the last event had; *LAST is one of them. */
 static unsigned acted(enum exchange_kind kind, struct exchange_action *last) {
     unsigned count = 0;
@@ -391,6 +400,129 @@ static void with_staleness_a_push_is_applied_and_its_answer_held(void **state) {
     assert_int_equal(acted(EXCHANGE_REPLY, NULL), 1);
 }
 
+static const struct job_fp16 fp16 = {.enabled = true,
+                                     .initial_scale_power = 8,
+                                     .loss_scale_window = 3,
+                                     .hysteresis = 2,
+                                     .min_loss_scale = 1};
+
+static void open_scaled(uint32_t blocks, uint32_t ranks, uint64_t staleness,
+                        bool clip) {
+    struct exchange_settings settings = {.num_blocks = blocks,
+                                         .num_ranks = ranks,
+                                         .staleness = staleness,
+                                         .clip = clip,
+                                         .fp16 = fp16,
+                                         .scaler = loss_scaler_first(&fp16)};
+    open_exchange(&settings);
+}
+
+static struct exchange_action updated(void) {
+    struct exchange_action update = {0};
+    assert_int_equal(acted(EXCHANGE_UPDATE, &update), 1);
+    return update;
+}
+
+static void one_void_push_voids_the_round_and_no_other(void **state) {
+    (void)state;
+    open_scaled(1, 3, 0, false);
+    push(0, 0, 1, 1);
+    assert_int_equal(push_void(0, 1, 1, 1, 256), EXCHANGE_TAKEN);
+    assert_int_equal(fixture.count, 0);
+    push(0, 2, 1, 1);
+    assert_true(updated().voided);
+    assert_int_equal(updated().version, 1);
+    assert_int_equal(updated().scaler.skipped, 1);
+    assert_int_equal(acted(EXCHANGE_REPLY, NULL), 3);
+    for (uint32_t r = 0; r < 3; r++)
+        push(0, r, 2, 2);
+    assert_false(updated().voided);
+    assert_int_equal(updated().version, 2);
+    assert_int_equal(updated().step, 1);
+}
+
+static void void_pushes_are_taken_once_as_all_are(void **state) {
+    (void)state;
+    open_scaled(1, 2, 0, false);
+    assert_int_equal(push_void(0, 0, 2, 1, 256), EXCHANGE_REFUSED);
+    assert_int_equal(push_void(0, 0, 1, 1, 256), EXCHANGE_TAKEN);
+    assert_int_equal(push_void(0, 0, 1, 2, 256), EXCHANGE_KNOWN);
+    assert_true(exchange_ask(fixture.exchange, 0, 0, 1, 3));
+    push(0, 1, 1, 1);
+    assert_int_equal(updated().scaler.skipped, 1);
+    assert_int_equal(push_void(0, 0, 1, 4, 256), EXCHANGE_KNOWN);
+    push(0, 0, 2, 5);
+    push(0, 1, 2, 5);
+    assert_false(updated().voided);
+}
+
+static void a_void_push_of_the_dead_still_voids(void **state) {
+    (void)state;
+    open_scaled(1, 2, 0, false);
+    push_void(0, 0, 1, 1, 256);
+    fixture.slots[0].live = false;
+    see();
+    push(0, 1, 1, 1);
+    assert_true(updated().voided);
+}
+
+static void with_staleness_a_void_push_is_its_own_alone(void **state) {
+    (void)state;
+    open_scaled(1, 2, 1, false);
+    push(0, 0, 1, 1);
+    assert_false(updated().voided);
+    push_void(0, 1, 1, 1, 256);
+    assert_true(updated().voided);
+    assert_int_equal(updated().version, 2);
+    assert_int_equal(acted(EXCHANGE_REPLY, NULL), 1);
+    push(0, 0, 2, 2);
+    assert_false(updated().voided);
+    assert_int_equal(updated().version, 3);
+    assert_int_equal(updated().step, 2);
+}
+
+static void a_void_round_is_summed_as_nothing_and_waits_for_the_norm(
+    void **state) {
+    (void)state;
+    struct exchange_action sum = {0};
+    open_scaled(1, 1, 0, true);
+    push_void(0, 0, 1, 1, 256);
+    assert_int_equal(acted(EXCHANGE_SUM, &sum), 1);
+    assert_true(sum.voided);
+    exchange_norm(fixture.exchange, 1);
+    settle();
+    assert_true(updated().voided);
+}
+
+static void the_scaler_is_that_of_the_version(void **state) {
+    (void)state;
+    open_scaled(1, 1, 0, false);
+    push(0, 0, 1, 1);
+    push_void(0, 0, 2, 2, 256);
+    struct loss_scaler now = exchange_scaler(fixture.exchange, 0, 2);
+    struct loss_scaler before = exchange_scaler(fixture.exchange, 0, 1);
+    assert_int_equal(now.skipped, 1);
+    assert_int_equal(now.hysteresis, 1);
+    assert_int_equal(before.skipped, 0);
+    assert_int_equal(before.hysteresis, 2);
+    push_void(0, 0, 3, 3, 256);
+    assert_true(exchange_scaler(fixture.exchange, 0, 3).scale == 128);
+}
+
+static void a_resumed_scaler_counts_on(void **state) {
+    (void)state;
+    struct exchange_settings settings = {
+        .num_blocks = 1,
+        .num_ranks = 1,
+        .start = 500,
+        .fp16 = fp16,
+        .scaler = {.scale = 32, .good = 2, .hysteresis = 1, .skipped = 40}};
+    open_exchange(&settings);
+    push(0, 0, 501, 1);
+    assert_int_equal(updated().step, 461);
+    assert_true(updated().scaler.scale == 64);
+}
+
 /* The naive model: everything that was ever taken, and who waits. */
 enum { CLOCKS = 40, INCARNATIONS = 100 };
 
@@ -400,6 +532,9 @@ struct model {
     bool taken[BLOCKS][RANKS][INCARNATIONS][CLOCKS + 2];
     bool waiting[BLOCKS][RANKS];
     uint64_t clock[BLOCKS][RANKS], seq[BLOCKS][RANKS];
+    /* Each update a block has had: 0, or the scale it overflowed at. */
+    double overflow[BLOCKS][RANKS * CLOCKS + 2];
+    double voided[BLOCKS]; /* of the open round */
 };
 
 static struct model model;
@@ -462,6 +597,51 @@ static void await(uint32_t b, uint32_t r, uint64_t clock, uint64_t seq) {
     model.seq[b][r] = seq;
 }
 
+/* DeepSpeed's counting, all of it anew: the iteration that overflowed last. */
+static double scale_of(uint32_t b) {
+    double scale = 256;
+    int64_t last = -1, iteration = 0;
+    uint32_t hysteresis = fp16.hysteresis;
+    for (uint64_t v = 1; v <= model.version[b]; v++) {
+        double at = model.overflow[b][v];
+        if (at > scale || scale == 0)
+            continue;
+        if (at > 0 && hysteresis > 1)
+            hysteresis--;
+        else if (at > 0)
+            scale = scale == 1 ? 0 : scale / 2;
+        if (at > 0)
+            last = iteration;
+        else if ((iteration - last) % (int64_t)fp16.loss_scale_window == 0) {
+            hysteresis = fp16.hysteresis;
+            scale *= 2;
+        }
+        iteration++;
+    }
+    return scale;
+}
+
+static uint64_t skipped_of(uint32_t b) {
+    uint64_t count = 0;
+    for (uint64_t v = 1; v <= model.version[b]; v++)
+        count += model.overflow[b][v] > 0;
+    return count;
+}
+
+static void check_update(const struct exchange_action *action) {
+    uint32_t b = action->block;
+    assert_int_equal(action->version, ++model.version[b]);
+    assert_int_equal(action->voided, model.voided[b] > 0);
+    model.overflow[b][action->version] = model.voided[b];
+    model.voided[b] = 0;
+    assert_int_equal(action->scaler.skipped, skipped_of(b));
+    assert_int_equal(action->step, action->version - skipped_of(b));
+    if (action->scaler.scale != scale_of(b))
+        fail_msg("scale %g, expected %g", action->scaler.scale, scale_of(b));
+    if (action->version > model.highest)
+        model.highest = action->version;
+}
+
 /* Each action must be due when it comes; afterwards nothing may be. */
 static void check_actions(void) {
     for (unsigned i = 0; i < fixture.count; i++) {
@@ -470,9 +650,7 @@ static void check_actions(void) {
         switch (action->kind) {
         case EXCHANGE_UPDATE:
             assert_true(model.staleness || closable(b));
-            assert_int_equal(action->version, ++model.version[b]);
-            if (action->version > model.highest)
-                model.highest = action->version;
+            check_update(action);
             break;
         case EXCHANGE_REPLY:
             assert_true(answerable(b, r));
@@ -497,6 +675,12 @@ static void check_actions(void) {
     }
 }
 
+/* Never 0: what overflows is marked by the scale it did at. */
+static double fixture_scale(uint32_t b) {
+    double scale = exchange_scaler(fixture.exchange, b, UINT64_MAX).scale;
+    return scale > 0 ? scale : 1;
+}
+
 static void push_at_random(struct philox_sequence *random, uint64_t seq) {
     uint32_t b = philox_below(random, BLOCKS), r = philox_below(random, RANKS);
     const struct gate_slot *slot = &fixture.slots[r];
@@ -514,11 +698,18 @@ static void push_at_random(struct philox_sequence *random, uint64_t seq) {
     next = next && clock >= slot->from;
     if (known || next)
         await(b, r, clock, seq);
-    if (!known && next)
+    bool overflows = philox_below(random, 6) == 0;
+    double at = fixture_scale(b) * (1 + (philox_below(random, 4) == 0));
+    if (!known && next) {
         model.taken[b][r][slot->incarnation][clock] = true;
-    assert_int_equal(push(b, r, clock, seq), known  ? EXCHANGE_KNOWN
-                                             : next ? EXCHANGE_TAKEN
-                                                    : EXCHANGE_REFUSED);
+        if (overflows)
+            model.voided[b] = at;
+    }
+    assert_int_equal(overflows ? push_void(b, r, clock, seq, at)
+                               : push(b, r, clock, seq),
+                     known  ? EXCHANGE_KNOWN
+                     : next ? EXCHANGE_TAKEN
+                            : EXCHANGE_REFUSED);
     assert_int_equal(model.staleness && !known && next,
                      model.staleness && acted(EXCHANGE_UPDATE, NULL) == 1);
 }
@@ -575,9 +766,7 @@ static void cut_at_random(void) {
 }
 
 static void play(struct philox_sequence *random, uint64_t staleness) {
-    struct exchange_settings settings = {
-        .num_blocks = BLOCKS, .num_ranks = RANKS, .staleness = staleness};
-    open_exchange(&settings);
+    open_scaled(BLOCKS, RANKS, staleness, false);
     memset(&model, 0, sizeof model);
     model.staleness = staleness;
     model.last_incarnation = 1;
@@ -642,6 +831,13 @@ int main(void) {
         EXCHANGE_TEST(a_clipped_round_waits_for_its_norm),
         EXCHANGE_TEST(a_resumed_run_counts_on),
         EXCHANGE_TEST(with_staleness_a_push_is_applied_and_its_answer_held),
+        EXCHANGE_TEST(one_void_push_voids_the_round_and_no_other),
+        EXCHANGE_TEST(void_pushes_are_taken_once_as_all_are),
+        EXCHANGE_TEST(a_void_push_of_the_dead_still_voids),
+        EXCHANGE_TEST(with_staleness_a_void_push_is_its_own_alone),
+        EXCHANGE_TEST(a_void_round_is_summed_as_nothing_and_waits_for_the_norm),
+        EXCHANGE_TEST(the_scaler_is_that_of_the_version),
+        EXCHANGE_TEST(a_resumed_scaler_counts_on),
         EXCHANGE_TEST(synchronous_histories_agree_with_the_model),
         EXCHANGE_TEST(stale_histories_agree_with_the_model),
     };

@@ -12,6 +12,7 @@ static const uint64_t USUAL_MEMORY = 64 << 20;
 enum kind {
     COPY,
     FOLLOW,
+    PRECISION,
     LINEAR,
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
@@ -160,6 +161,9 @@ static void compute(const struct ops_device *device, const struct command *c) {
         memcpy(c->to, c->a, c->bytes);
         return;
     case FOLLOW:
+        return;
+    case PRECISION:
+        cpu->set_precision(device->cpu, (enum job_precision)c->word);
         return;
     case LINEAR:
         cpu->linear(device->cpu, c->a, c->b, c->c, c->to, c->n, c->in, c->out,
@@ -372,11 +376,34 @@ static void *allocate(struct ops_device *device, size_t bytes) {
     return piece->memory;
 }
 
+static bool reaches(const void *pointer, const void *memory, size_t bytes) {
+    const char *byte = pointer, *first = memory;
+    return byte >= first && byte < first + bytes;
+}
+
+/* Does a call that is not yet done read or write MEMORY? */
+static bool is_under_way(const struct ops_device *device, const void *memory,
+                         size_t bytes) {
+    for (int s = 0; s < OPS_STREAMS; s++) {
+        const struct stream *stream = &device->streams[s];
+        for (uint64_t i = stream->done; i < stream->given; i++) {
+            const struct command *c = &stream->ring[i % stream->room];
+            const void *const all[] = {c->a, c->b, c->c, c->to, c->second};
+            for (int j = 0; j < 5; j++)
+                if (reaches(all[j], memory, bytes))
+                    return true;
+        }
+    }
+    return false;
+}
+
 static void release(struct ops_device *device, void *memory) {
     for (unsigned i = 0; memory && i < device->num_pieces; i++) {
         struct piece *piece = &device->pieces[i];
         if (piece->memory != memory || !piece->used)
             continue;
+        if (!device->lost && is_under_way(device, memory, piece->bytes))
+            misused("memory was released that is being computed with");
         piece->used = false;
         atomic_fetch_sub(&in_use[device->index], piece->bytes);
         spoil(device, piece);
@@ -411,6 +438,9 @@ static void unpin(struct ops_device *device, void *memory) {
     for (unsigned i = 0; i < device->num_pinned; i++) {
         if (device->pinned[i].memory != memory)
             continue;
+        if (!device->lost &&
+            is_under_way(device, memory, device->pinned[i].bytes))
+            misused("memory was unpinned that is being copied");
         device->pinned[i] = device->pinned[--device->num_pinned];
         return;
     }
@@ -459,6 +489,12 @@ static void follow(struct ops_device *device, enum ops_stream stream,
          &(struct command){.kind = FOLLOW,
                            .after = event->stream,
                            .position = event->position});
+}
+
+static void set_precision(struct ops_device *device,
+                          enum job_precision precision) {
+    give(device, OPS_COMPUTE,
+         &(struct command){.kind = PRECISION, .word = (int)precision});
 }
 
 static void linear(struct ops_device *device, const float *x, const float *w,
@@ -585,6 +621,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .follow = follow,
     .await = await,
     .synchronize = synchronize,
+    .set_precision = set_precision,
     .linear = linear,
     .linear_input_gradient = input_gradient,
     .linear_weight_gradient = weight_gradient,

@@ -49,7 +49,10 @@ static void open_ferry(struct fixture *fixture, enum job_device kind,
         fail_msg("%s", why.text);
 }
 
+/* The device may be lost. */
 static void close_parts(struct fixture *fixture) {
+    const struct device *device = &fixture->device;
+    device->ops->synchronize(device->handle, NULL);
     ferry_close(&fixture->ferry);
     assert_null(fixture->ferry.device);
     device_close(&fixture->device);

@@ -34,7 +34,8 @@ static const Capstan__DataHeader__Kind ASK = CAPSTAN__DATA_HEADER__KIND__ASK,
 static const Capstan__DataHeader__Encoding
     FLOAT32 = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32,
     BF16 = CAPSTAN__DATA_HEADER__ENCODING__BF16,
-    EMPTY = CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
+    EMPTY = CAPSTAN__DATA_HEADER__ENCODING__EMPTY,
+    VOID = CAPSTAN__DATA_HEADER__ENCODING__VOID;
 
 /* MESSAGE as one that came; its blocks are changed as holding_check does. */
 static const char *check(enum job_wire wire, struct message *message) {
@@ -98,6 +99,8 @@ static void a_payload_is_as_large_as_its_blocks(void **state) {
     says(JOB_FLOAT32, text, (struct message){PUSH, FLOAT32, 0, {2}, 1, 0});
     passes(JOB_FLOAT32, (struct message){PUSH, EMPTY, 0, {2}, 1, 0});
     says(JOB_FLOAT32, text, (struct message){PUSH, EMPTY, 0, {2}, 1, 120});
+    passes(JOB_BF16, (struct message){PUSH, VOID, 0, {2}, 1, 0});
+    says(JOB_FLOAT32, text, (struct message){PUSH, VOID, 0, {2}, 1, 120});
     says(JOB_FLOAT32, text, (struct message){PULL, FLOAT32, 0, {2}, 1, 120});
     says(JOB_FLOAT32, text, (struct message){ASK, FLOAT32, 0, {2}, 1, 4});
     passes(JOB_BF16, (struct message){PUSH, BF16, 0, {2}, 1, 60});
@@ -113,6 +116,7 @@ static void the_encoding_is_that_of_the_job(void **state) {
     says(JOB_BF16, bf16, (struct message){PUSH, FLOAT32, 0, {2}, 1, 120});
     says(JOB_BF16, bf16, (struct message){PULL, FLOAT32, 0, {2}, 1, 0});
     says(JOB_BF16, bf16, (struct message){PULL, EMPTY, 0, {2}, 1, 0});
+    says(JOB_FLOAT32, float32, (struct message){PULL, VOID, 0, {2}, 1, 0});
 }
 
 static void what_files_are_made_of_is_whole_floats(void **state) {

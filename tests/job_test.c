@@ -90,6 +90,9 @@ static const struct setting {
     {"model.layers=[3,2,1]", "model.layers=3", "model.layers=[3]"},
     {"model.activation=tanh", "model.activation=[]", "model.activation=elu"},
     {"model.loss=mse", "model.loss=2", "model.loss=hinge"},
+    {"activation_checkpointing.number_checkpoints=24",
+     "activation_checkpointing.number_checkpoints=all",
+     "activation_checkpointing.number_checkpoints=-1"},
     {"data.format=idx", "data.format={}", "data.format=csv"},
     {"data.dir=/x", "data.dir=3", "data.dir="},
     {"data.train=[\"a\",\"b\"]", "data.train=a", "data.train=[\"a\"]"},
@@ -110,6 +113,18 @@ static const struct setting {
     {"gradient_accumulation_steps=2", "gradient_accumulation_steps=2.5",
      "gradient_accumulation_steps=0"},
     {"gradient_clipping=1", "gradient_clipping=x", "gradient_clipping=-1"},
+    {"fp16.enabled=true", "fp16.enabled=1", NULL},
+    {"fp16.loss_scale=128", "fp16.loss_scale=x", "fp16.loss_scale=-1"},
+    {"fp16.initial_scale_power=32", "fp16.initial_scale_power=x",
+     "fp16.initial_scale_power=128"},
+    {"fp16.loss_scale_window=500", "fp16.loss_scale_window=x",
+     "fp16.loss_scale_window=0"},
+    {"fp16.hysteresis=1", "fp16.hysteresis=x", "fp16.hysteresis=0"},
+    {"fp16.consecutive_hysteresis=true", "fp16.consecutive_hysteresis=1", NULL},
+    {"fp16.min_loss_scale=0.5", "fp16.min_loss_scale=x",
+     "fp16.min_loss_scale=0"},
+    {"bf16.enabled=true", "bf16.enabled=1", NULL},
+    {"bf16.check_overflow=true", "bf16.check_overflow=1", NULL},
     {"optimizer.type=adamw", "optimizer.type=1", "optimizer.type=Lamb"},
     {"optimizer.params.lr=1e-3", "optimizer.params.lr=fast",
      "optimizer.params.lr=-1"},
@@ -247,6 +262,21 @@ static void the_documentation_has_each_key_with_its_default(void **state) {
     }
 }
 
+static void one_precision_at_a_time(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *const both[] = {"fp16.enabled=true", "bf16.enabled=true", NULL};
+    expect_config(fixture,
+                  job_fixture_load(fixture, job_fixture_least, NULL, both),
+                  "fp16.enabled: found true beside bf16.enabled");
+    expect_ok(fixture, job_fixture_set(fixture, "fp16.enabled=true"));
+    assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
+    assert_non_null(strstr(fixture->log, "products are rounded to fp16;"));
+    expect_ok(fixture, job_fixture_set(fixture, "bf16.enabled=true"));
+    assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
+    expect_ok(fixture, job_fixture_set(fixture, "fp16.loss_scale=8"));
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISE);
+}
+
 static void each_optimizer_has_its_own_keys_and_defaults(void **state) {
     struct job_fixture *fixture = *state;
     static const struct {
@@ -310,7 +340,7 @@ static void each_schedule_has_its_own_keys(void **state) {
                "scheduler.params.warmup_min_lr: not a key of none");
     expect_set(fixture,
                "scheduler={\"type\":\"WarmupLR\",\"params\":"
-               "{\"warmup_num_steps\":\"auto\"}}",
+               "{\"warmup_type\":\"auto\"}}",
                "write the value itself");
 }
 
@@ -619,6 +649,7 @@ int main(void) {
         JOB_TEST(each_key_takes_what_is_right_and_refuses_the_rest),
         JOB_TEST(no_key_of_the_schema_is_untested),
         JOB_TEST(the_documentation_has_each_key_with_its_default),
+        JOB_TEST(one_precision_at_a_time),
         JOB_TEST(each_optimizer_has_its_own_keys_and_defaults),
         JOB_TEST(each_schedule_has_its_own_keys),
         JOB_TEST(mpi_as_backend_is_answered_with_those_there_are),

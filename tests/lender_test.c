@@ -92,13 +92,14 @@ static void start(struct fixture *fixture) {
     assert_int_equal(pthread_create(&fixture->thread, NULL, serve, fixture), 0);
 }
 
-static struct transfer *open_chief(struct fixture *fixture, uint64_t chief,
-                                   double timeout) {
+/* Who calls itself CHIEF of RUN. */
+static struct transfer *open_caller(struct fixture *fixture, uint64_t run,
+                                    uint64_t chief, double timeout) {
     static uint32_t ps_of_block[64];
     static struct transfer_place place = {.incarnation = RANK0};
     struct transfer_settings settings = {
         .zmq = fixture->zmq,
-        .run = RUN,
+        .run = run,
         .incarnation = chief,
         .layout = fixture->layout,
         .ps_of_block = ps_of_block,
@@ -114,13 +115,17 @@ static struct transfer *open_chief(struct fixture *fixture, uint64_t chief,
     return transfer;
 }
 
+static struct transfer *open_chief(struct fixture *fixture) {
+    return open_caller(fixture, RUN, CHIEF, 30);
+}
+
 static void the_chief_reads_all_weights_of_what_is_shown(void **state) {
     struct fixture *fixture = *state;
     struct failure why;
     static float floats[40000];
     lender_show(fixture->lender, SNAPSHOT);
     start(fixture);
-    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    struct transfer *chief = open_chief(fixture);
     assert_int_equal(transfer_read(chief, 0, SNAPSHOT, floats, &why),
                      STATUS_OK);
     for (int i = 0; i < 40000; i++)
@@ -137,7 +142,7 @@ static void what_is_not_shown_is_refused(void **state) {
     struct failure why;
     static float floats[40000];
     start(fixture);
-    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    struct transfer *chief = open_chief(fixture);
     assert_int_equal(transfer_read(chief, 0, SNAPSHOT, floats, &why),
                      STATUS_FAILED);
     assert_non_null(strstr(why.text, "snapshot"));
@@ -151,7 +156,7 @@ static void the_chief_sets_weights_before_the_first_round(void **state) {
     for (int i = 0; i < 40000; i++)
         floats[i] = -(float)i;
     start(fixture);
-    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    struct transfer *chief = open_chief(fixture);
     assert_int_equal(transfer_assign(chief, 0, floats, &why), STATUS_OK);
     transfer_close(&chief);
     assert_true(fixture->weights[6] == 6);
@@ -165,7 +170,7 @@ static void later_they_stay_as_they_are(void **state) {
     static float floats[40000];
     lender_settle(fixture->lender);
     start(fixture);
-    struct transfer *chief = open_chief(fixture, CHIEF, 30);
+    struct transfer *chief = open_chief(fixture);
     assert_int_equal(transfer_assign(chief, 0, floats, &why), STATUS_FAILED);
     transfer_close(&chief);
     assert_true(fixture->weights[8] == 8);
@@ -222,6 +227,8 @@ static void what_is_not_of_the_plan_is_refused_and_not_set(void **state) {
     header.blocks = &beyond;
     assert_non_null(strstr(answer_to(fixture, &header, 4), "not in the plan"));
     header.blocks = blocks;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PULL; /* of no snapshot */
+    assert_non_null(strstr(answer_to(fixture, &header, 0), "not held"));
     header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
     assert_non_null(strstr(answer_to(fixture, &header, 4), "business of a ps"));
     for (int i = 0; i < ELEMENTS; i++)
@@ -235,11 +242,14 @@ static void nobody_but_the_chief_is_answered(void **state) {
     static float floats[40000];
     lender_show(fixture->lender, SNAPSHOT);
     start(fixture);
-    struct transfer *stranger = open_chief(fixture, CHIEF + 1, 0.3);
-    assert_int_equal(transfer_read(stranger, 0, SNAPSHOT, floats, &why),
-                     STATUS_RETRY);
-    assert_true(floats[8] == 0);
-    transfer_close(&stranger);
+    for (uint64_t other = 0; other < 2; other++) {
+        struct transfer *stranger =
+            open_caller(fixture, RUN + !other, CHIEF + other, 0.3);
+        assert_int_equal(transfer_read(stranger, 0, SNAPSHOT, floats, &why),
+                         STATUS_RETRY);
+        assert_true(floats[8] == 0);
+        transfer_close(&stranger);
+    }
 }
 
 static bool measure(struct fixture *fixture) {

@@ -6,7 +6,7 @@
 set -u
 
 offences() {
-    git ls-files '*.c' '*.h' '*.cc' | awk '
+    git ls-files '*.c' '*.h' '*.cc' '*.cu' | awk '
     BEGIN {
         split("base conf wire math store", names)
         for (i in names)
@@ -37,7 +37,7 @@ offences() {
         file = $0
         from = room(file)
         stem = file
-        gsub("^.*/|[.](c|h|cc)$", "", stem)
+        gsub("^.*/|[.](c|h|cc|cu)$", "", stem)
         if (stem in home && home[stem] != from)
             print file ": " home[stem] "/ has a file of that name already"
         home[stem] = from

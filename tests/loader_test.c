@@ -40,11 +40,12 @@ static const struct sampler_options options = {.num_samples = SAMPLES,
                                                .shuffle = true};
 
 static struct loader *open_loader(struct fixture *fixture, uint64_t first,
-                                  uint32_t depth) {
+                                  uint32_t readers, uint32_t depth) {
     struct loader *loader = NULL;
+    struct loader_ahead ahead = {readers, depth};
     struct failure why;
     assert_int_equal(
-        loader_open(&loader, &fixture->dataset, &options, first, depth, &why),
+        loader_open(&loader, &fixture->dataset, &options, first, ahead, &why),
         STATUS_OK);
     return loader;
 }
@@ -64,20 +65,23 @@ static void assert_batch(struct fixture *fixture, struct sampler *sampler,
     }
 }
 
-static void what_it_delivers_is_the_same_for_any_depth(void **state) {
+static void what_it_delivers_is_the_same_for_any_readers_and_depth(
+    void **state) {
     struct fixture *fixture = *state;
     static const uint32_t depths[] = {1, 2, 3, 8, 100};
     static const uint64_t firsts[] = {0, 1, 4, 5, 1234567};
     struct sampler *sampler = NULL;
     assert_int_equal(sampler_open(&sampler, &options, NULL), STATUS_OK);
-    for (uint32_t d = 0; d < 5; d++) {
-        uint64_t first = firsts[d];
-        struct loader *loader = open_loader(fixture, first, depths[d]);
-        for (uint64_t b = 0; b < 40; b++)
-            assert_batch(fixture, sampler, loader_next(loader), first + b);
-        loader_close(&loader);
-        assert_null(loader);
-    }
+    for (uint32_t readers = 0; readers < 6; readers++)
+        for (uint32_t d = 0; d < 5; d++) {
+            uint64_t first = firsts[d];
+            struct loader *loader =
+                open_loader(fixture, first, readers, depths[d]);
+            for (uint64_t b = 0; b < 40; b++)
+                assert_batch(fixture, sampler, loader_next(loader), first + b);
+            loader_close(&loader);
+            assert_null(loader);
+        }
     sampler_close(&sampler);
 }
 
@@ -85,23 +89,26 @@ static void what_it_delivers_is_the_same_for_any_depth(void **state) {
  * reads only ahead of the view. */
 static void a_batch_stays_until_the_next_call(void **state) {
     struct fixture *fixture = *state;
-    struct loader *loader = open_loader(fixture, 0, 1);
     float inputs[BATCH * FEATURES];
-    for (uint64_t b = 0; b < 200; b++) {
-        const struct loader_batch *batch = loader_next(loader);
-        size_t bytes = batch->count * FEATURES * sizeof(float);
-        memcpy(inputs, batch->inputs, bytes);
-        for (int look = 0; look < 50; look++)
-            assert_memory_equal(batch->inputs, inputs, bytes);
-        assert_int_equal(batch->number, b);
+    for (uint32_t readers = 0; readers < 4; readers++) {
+        struct loader *loader = open_loader(fixture, 0, readers, 1);
+        for (uint64_t b = 0; b < 200; b++) {
+            const struct loader_batch *batch = loader_next(loader);
+            size_t bytes = batch->count * FEATURES * sizeof(float);
+            memcpy(inputs, batch->inputs, bytes);
+            for (int look = 0; look < 50; look++)
+                assert_memory_equal(batch->inputs, inputs, bytes);
+            assert_int_equal(batch->number, b);
+        }
+        loader_close(&loader);
     }
-    loader_close(&loader);
 }
 
 static void it_closes_at_any_moment(void **state) {
     struct fixture *fixture = *state;
     for (uint32_t taken = 0; taken < 60; taken++) {
-        struct loader *loader = open_loader(fixture, 0, 1 + taken % 5);
+        struct loader *loader =
+            open_loader(fixture, 0, taken % 4, 1 + taken % 5);
         for (uint32_t b = 0; b < taken; b++)
             loader_next(loader);
         loader_close(&loader);
@@ -116,15 +123,18 @@ static void options_that_fail_leave_nothing_behind(void **state) {
     struct sampler_options bad = options;
     bad.rank = bad.num_ranks;
     struct loader *loader = NULL;
+    struct loader_ahead ahead = {3, 2};
     struct failure why;
-    assert_int_equal(loader_open(&loader, &fixture->dataset, &bad, 0, 2, &why),
-                     STATUS_CONFIG);
+    assert_int_equal(
+        loader_open(&loader, &fixture->dataset, &bad, 0, ahead, &why),
+        STATUS_CONFIG);
     assert_null(loader);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_it_delivers_is_the_same_for_any_depth),
+        cmocka_unit_test(
+            what_it_delivers_is_the_same_for_any_readers_and_depth),
         cmocka_unit_test(a_batch_stays_until_the_next_call),
         cmocka_unit_test(it_closes_at_any_moment),
         cmocka_unit_test(options_that_fail_leave_nothing_behind),

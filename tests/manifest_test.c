@@ -82,6 +82,31 @@ static void the_text_of_what_was_parsed_is_the_same(void **state) {
     manifest_clear(&parsed);
 }
 
+static void a_loss_scaler_is_there_where_one_is_used(void **state) {
+    (void)state;
+    struct manifest manifest, parsed;
+    struct failure why;
+    fill(&manifest);
+    manifest.scaler = (struct loss_scaler){.scale = 1};
+    char *text = manifest_text(&manifest);
+    assert_null(strstr(text, "loss_scaler"));
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_int_equal(parsed.scaler.hysteresis, 0);
+    manifest_clear(&parsed);
+    free(text);
+    manifest.scaler = (struct loss_scaler){
+        .scale = 0x1p-20 / 3, .good = 999, .hysteresis = 2, .skipped = 1500};
+    text = manifest_text(&manifest);
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_true(parsed.scaler.scale == 0x1p-20 / 3);
+    assert_int_equal(parsed.scaler.good, 999);
+    assert_int_equal(parsed.scaler.hysteresis, 2);
+    assert_int_equal(parsed.scaler.skipped, 1500);
+    manifest_clear(&parsed);
+    manifest_clear(&manifest);
+    free(text);
+}
+
 static void what_has_no_text_is_refused(void **state) {
     (void)state;
     struct manifest manifest;
@@ -181,6 +206,19 @@ static void a_field_out_of_range_is_named(void **state) {
         {"samples", NULL, "samples"},
         {"seed", "1", "seed"},
         {"final", "1", "final"},
+        {"loss_scaler", "{}", "loss_scaler"},
+        {"loss_scaler", "3", "loss_scaler"},
+        {"loss_scaler",
+         "{\"scale\":-1,\"good\":0,\"hysteresis\":1,\"skipped\":0}",
+         "loss_scaler"},
+        {"loss_scaler",
+         "{\"scale\":8,\"good\":-1,\"hysteresis\":1,\"skipped\":0}", "good"},
+        {"loss_scaler",
+         "{\"scale\":8,\"good\":0,\"hysteresis\":5000000000,\"skipped\":0}",
+         "hysteresis"},
+        {"loss_scaler",
+         "{\"scale\":8,\"good\":0,\"hysteresis\":1,\"skipped\":1501}",
+         "skipped"},
         {"rule", "null", "rule"},
         {"slots", "{}", "slots"},
         {"slots.0", "3", "slots"},
@@ -264,6 +302,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_comes_back_from_its_file),
         cmocka_unit_test(the_text_of_what_was_parsed_is_the_same),
+        cmocka_unit_test(a_loss_scaler_is_there_where_one_is_used),
         cmocka_unit_test(what_has_no_text_is_refused),
         cmocka_unit_test(every_flipped_bit_is_refused_or_changes_nothing),
         cmocka_unit_test(every_truncated_text_is_refused),

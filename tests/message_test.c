@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,9 +110,16 @@ static void fields_out_of_range_are_named(void **state) {
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     header.encoding = (Capstan__DataHeader__Encoding)-3;
     assert_int_equal(refuse(&header, "encoding -3"), STATUS_FAILED);
-    header.encoding = (Capstan__DataHeader__Encoding)3;
-    assert_int_equal(refuse(&header, "encoding 3"), STATUS_FAILED);
+    header.encoding = (Capstan__DataHeader__Encoding)4;
+    assert_int_equal(refuse(&header, "encoding 4"), STATUS_FAILED);
     header.encoding = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
+    header.loss_scale = -1;
+    assert_int_equal(refuse(&header, "scale of -1"), STATUS_FAILED);
+    header.loss_scale = NAN;
+    assert_int_equal(refuse(&header, "scale of "), STATUS_FAILED);
+    header.loss_scale = INFINITY;
+    assert_int_equal(refuse(&header, "scale of inf"), STATUS_FAILED);
+    header.loss_scale = 0;
     header.blocks = blocks;
     header.n_blocks = MESSAGE_MAX_BLOCKS + 1;
     assert_int_equal(refuse(&header, "4097 blocks"), STATUS_FAILED);

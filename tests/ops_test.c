@@ -1,5 +1,10 @@
 #include "worker/ops.h"
 
+#include "proto/math/bf16.h"
+#include "proto/math/fp16.h"
+#include "tests/fake_device.h"
+#include "tests/near_device.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,17 +24,23 @@ struct fixture {
     struct ops_device *device;
 };
 
+/* The device of a group of tests: NULL is the CPU, another is taken near. */
+static const struct ops *far;
+
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    fixture->ops = ops_cpu();
-    assert_int_equal(ops_cpu_open(&fixture->device, 1, NULL), STATUS_OK);
+    struct failure why;
+    fixture->ops = far ? near_device_ops() : ops_cpu();
+    if (far ? near_device_open(&fixture->device, far, &why)
+            : ops_cpu_open(&fixture->device, 1, &why))
+        fail_msg("%s", why.text);
     *state = fixture;
     return 0;
 }
 
 static int teardown(void **state) {
     struct fixture *fixture = *state;
-    ops_cpu_close(&fixture->device);
+    fixture->ops->close(&fixture->device);
     assert_null(fixture->device);
     free(fixture);
     return 0;
@@ -414,8 +425,112 @@ static void memory_is_aligned_and_zero(void **state) {
     fixture->ops->release(fixture->device, NULL);
 }
 
-int main(void) {
+/* What X is in PRECISION. */
+static float half_of(enum job_precision precision, float x) {
+    if (precision == JOB_HALF_BF16)
+        return bf16_to_float(bf16_from_float(x));
+    return precision == JOB_HALF_FP16 ? fp16_to_float(fp16_from_float(x)) : x;
+}
+
+/* The sum of TERMS products of rounded factors, A's STEP_A apart. */
+static struct sum rounded_sum(enum job_precision precision, const float *a,
+                              uint32_t step_a, const float *b, uint32_t step_b,
+                              uint32_t terms) {
+    struct sum sum = {0, 0};
+    for (uint32_t i = 0; i < terms; i++)
+        add_product(&sum, half_of(precision, a[i * step_a]),
+                    half_of(precision, b[i * step_b]));
+    return sum;
+}
+
+/* All three products of one shape, against sums in double. */
+static void check_precision(struct fixture *fixture,
+                            enum job_precision precision, struct shape s) {
+    float *x = values(fixture, (size_t)s.n * s.in, 1);
+    float *w = values(fixture, (size_t)s.out * s.in, 2);
+    float *dy = values(fixture, (size_t)s.n * s.out, 3);
+    float *bias = values(fixture, s.out, 4);
+    float *y = nans(fixture, (size_t)s.n * s.out);
+    float *dx = nans(fixture, (size_t)s.n * s.in);
+    float *dw = nans(fixture, (size_t)s.out * s.in);
+    struct sum sum;
+    fixture->ops->set_precision(fixture->device, precision);
+    fixture->ops->linear(fixture->device, x, w, bias, y, s.n, s.in, s.out,
+                         JOB_IDENTITY);
+    fixture->ops->linear_input_gradient(fixture->device, dy, w, dx, s.n, s.in,
+                                        s.out);
+    fixture->ops->linear_weight_gradient(fixture->device, dy, x, dw, s.n, s.in,
+                                         s.out, false);
+    for (uint32_t i = 0; i < s.n; i++)
+        for (uint32_t j = 0; j < s.out; j++) {
+            sum =
+                rounded_sum(precision, x + i * s.in, 1, w + j * s.in, 1, s.in);
+            sum.value += bias[j];
+            sum.size += fabsf(bias[j]);
+            assert_near(y[i * s.out + j], sum.value, bound(&sum, s.in));
+        }
+    for (uint32_t i = 0; i < s.n; i++)
+        for (uint32_t k = 0; k < s.in; k++) {
+            sum = rounded_sum(precision, dy + i * s.out, 1, w + k, s.in, s.out);
+            assert_near(dx[i * s.in + k], sum.value, bound(&sum, s.out));
+        }
+    for (uint32_t j = 0; j < s.out; j++)
+        for (uint32_t k = 0; k < s.in; k++) {
+            sum = rounded_sum(precision, dy + j, s.out, x + k, s.in, s.n);
+            assert_near(dw[j * s.in + k], sum.value, bound(&sum, s.n));
+        }
+    float *const all[] = {x, w, dy, bias, y, dx, dw};
+    for (int i = 0; i < 7; i++)
+        release(fixture, all[i]);
+}
+
+static void operands_of_products_are_rounded_and_sums_are_not(void **state) {
+    static const enum job_precision each[] = {JOB_HALF_BF16, JOB_HALF_FP16,
+                                              JOB_PRECISE};
+    for (int p = 0; p < 3; p++)
+        for (int i = 0; i < NUM_SHAPES; i++)
+            check_precision(*state, each[p], shapes[i]);
+}
+
+/* 1 + 2^-9 is 1 in bf16, 1 + 2^-12 in fp16, and both are not in float32. */
+static void precision_is_that_of_its_format(void **state) {
+    struct fixture *fixture = *state;
+    static const struct {
+        enum job_precision precision;
+        float input, output;
+    } cases[] = {
+        {JOB_PRECISE, 1 + 0x1p-12f, 1 + 0x1p-12f},
+        {JOB_HALF_BF16, 1 + 0x1p-9f, 1},
+        {JOB_HALF_BF16, 1e38f, 0x1.2cp126f},
+        {JOB_HALF_FP16, 1 + 0x1p-9f, 1 + 0x1p-9f},
+        {JOB_HALF_FP16, 1 + 0x1p-12f, 1},
+        {JOB_HALF_FP16, 65504, 65504},
+        {JOB_HALF_FP16, 65520, INFINITY},
+        {JOB_HALF_FP16, -1e38f, -INFINITY},
+        {JOB_HALF_FP16, 0x1p-26f, 0},
+    };
+    float *x = values(fixture, 1, 1), *w = values(fixture, 1, 1);
+    float *bias = values(fixture, 1, 1), *y = nans(fixture, 1);
+    *w = 1;
+    *bias = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        *x = cases[i].input;
+        fixture->ops->set_precision(fixture->device, cases[i].precision);
+        fixture->ops->linear(fixture->device, x, w, bias, y, 1, 1, 1,
+                             JOB_IDENTITY);
+        if (*y != cases[i].output)
+            fail_msg("case %zu: %.9g becomes %.9g", i, (double)*x, (double)*y);
+        assert_true(*x == cases[i].input);
+    }
+    release(fixture, x);
+    release(fixture, w);
+    release(fixture, bias);
+    release(fixture, y);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static int test_every_device(const char *name) {
     const struct CMUnitTest tests[] = {
         TEST(linear_agrees_with_double_precision),
         TEST(input_gradient_agrees_with_double_precision),
@@ -426,9 +541,35 @@ int main(void) {
         TEST(saturated_activations_stay_in_range),
         TEST(the_loss_of_a_batch_is_the_sum_of_its_samples),
         TEST(the_same_call_gives_the_same_bits),
+        TEST(operands_of_products_are_rounded_and_sums_are_not),
+        TEST(precision_is_that_of_its_format),
+    };
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+static int test_the_cpu(void) {
+    const struct CMUnitTest tests[] = {
         TEST(one_thread_means_the_calling_one),
         TEST(a_device_without_threads_is_refused),
         TEST(memory_is_aligned_and_zero),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("the CPU alone", tests, NULL, NULL);
+}
+
+/* The GPU of this machine, where it has one. */
+static int test_a_gpu(void) {
+    struct failure why;
+    far = near_device_plugin(&why);
+    if (far)
+        return test_every_device("a GPU");
+    print_message("without a GPU: %s\n", why.text);
+    return 0;
+}
+
+int main(void) {
+    int failed = test_every_device("the CPU") + test_the_cpu();
+    far = fake_device_ops();
+    fake_device_arrange(&(struct fake_device_plan){.devices = 1});
+    failed += test_every_device("a fake GPU");
+    return failed + test_a_gpu();
 }

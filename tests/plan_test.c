@@ -148,6 +148,28 @@ static void refused(struct fixture *fixture, enum status status,
         fail_msg("'%s' is not in: %s", part, why.text);
 }
 
+static void a_loss_scaler_comes_over_with_the_plan(void **state) {
+    struct fixture *fixture = *state;
+    struct loss_scaler scaler = {
+        .scale = 512, .good = 4, .hysteresis = 1, .skipped = 10};
+    Capstan__LossScaler message = plan_scaler_message(&scaler);
+    struct plan *plan;
+    struct failure why;
+    fixture->message.scaler = &message;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_true(plan->scaler.scale == 512);
+    assert_int_equal(plan->scaler.good, 4);
+    assert_int_equal(plan->scaler.hysteresis, 1);
+    assert_int_equal(plan->scaler.skipped, 10);
+    plan_close(&plan);
+    message.skipped = 11;
+    refused(fixture, STATUS_FAILED, "11 steps skipped before step 10");
+    message.skipped = 0;
+    message.scale = -1;
+    refused(fixture, STATUS_FAILED, "a loss scale of -1");
+}
+
 static void fields_out_of_range_are_named(void **state) {
     struct fixture *fixture = *state;
     Capstan__Plan sound = fixture->message, *message = &fixture->message;
@@ -213,6 +235,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_loss_scaler_comes_over_with_the_plan,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(what_it_starts_from_comes_over_too,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(in_all_reduce_no_block_lies_on_a_ps,

@@ -38,6 +38,11 @@ static enum status load(void *context, uint32_t b, float *const *tensors,
     return STATUS_OK;
 }
 
+static void note(void *context, const struct loss_scaler *scaler) {
+    struct reducer_play *play = context;
+    play->scaler = *scaler;
+}
+
 static enum status save(void *context, uint64_t round, uint32_t b,
                         const float *const *tensors, struct failure *why) {
     struct reducer_play *play = context;
@@ -109,7 +114,13 @@ void reducer_play_open(struct reducer_play *play, uint32_t ranks,
     sem_init(&play->over, 0, 0);
     sem_init(&play->handed_over, 0, 0);
     play->store.context = &play->meeting;
-    play->keeper = (struct reducer_keeper){play, load, save, pause};
+    play->keeper = (struct reducer_keeper){
+        .context = play,
+        .load = load,
+        .note = note,
+        .save = save,
+        .pause = pause,
+    };
 }
 
 void reducer_play_open_usual(struct reducer_play *play, uint32_t ranks) {
@@ -136,9 +147,27 @@ void reducer_play_gradient(uint32_t rank, uint64_t round, float *floats,
     philox_uniform(99, rank * 1000 + round, 0, 1, floats, elements);
 }
 
-static bool is_empty(const struct reducer_play *play, uint32_t rank,
-                     uint64_t round) {
-    return play->empty && play->empty(rank, round);
+static enum contribution contribution(const struct reducer_play *play,
+                                      uint32_t rank, uint64_t round) {
+    if (play->voids && play->voids(rank, round))
+        return CONTRIBUTION_VOID;
+    return play->empty && play->empty(rank, round) ? CONTRIBUTION_EMPTY
+                                                   : CONTRIBUTION_WHOLE;
+}
+
+static bool is_void(const struct reducer_play *play, uint64_t round) {
+    for (uint32_t r = 0; r < play->ranks; r++)
+        if (contribution(play, r, round) == CONTRIBUTION_VOID)
+            return true;
+    return false;
+}
+
+/* Rounds up to ROUND that were applied. */
+static uint64_t step_of(const struct reducer_play *play, uint64_t round) {
+    uint64_t step = 0;
+    for (uint64_t i = play->course.start + 1; i <= round; i++)
+        step += !is_void(play, i);
+    return play->course.start + step;
 }
 
 static bool wait_all(struct reducer_rank *rank) {
@@ -157,7 +186,7 @@ static bool announce_all(struct reducer_rank *rank, uint64_t round) {
         unsaid++;
         if (p % 3 == 1)
             continue;
-        reducer_announce(rank->reducer, p, unsaid, round, false);
+        reducer_announce(rank->reducer, p, unsaid, round, CONTRIBUTION_WHOLE);
         unsaid = 0;
         if (rank->play->in_steps && !reducer_wait(rank->reducer, p))
             return false;
@@ -169,10 +198,11 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
     const struct layout *layout = rank->play->layout;
     float *gradients =
         rank->arena.gradient_of[layout->num_parameters - 1]; /* the first */
-    if (is_empty(rank->play, rank->rank, round)) {
+    enum contribution what = contribution(rank->play, rank->rank, round);
+    if (what != CONTRIBUTION_WHOLE) {
         for (uint64_t i = 0; i < layout->elements; i++)
             gradients[i] = NAN;
-        reducer_announce(rank->reducer, 0, layout->num_parameters, round, true);
+        reducer_announce(rank->reducer, 0, layout->num_parameters, round, what);
         return true;
     }
     reducer_play_gradient(rank->rank, round, gradients, layout->elements);
@@ -294,8 +324,8 @@ static void update_alone(const struct reducer_play *play, uint64_t round,
     uint64_t elements = play->layout->elements;
     size_t variants;
     struct rule_update update = {
-        .step = round,
-        .rate = schedule_rate(&play->job.schedule, round),
+        .step = step_of(play, round),
+        .rate = schedule_rate(&play->job.schedule, step_of(play, round)),
         .elements = elements,
         .gradients = brought,
         .weights = model->tensors[0],
@@ -303,7 +333,8 @@ static void update_alone(const struct reducer_play *play, uint64_t round,
     };
     for (uint32_t r = 0; r < play->ranks; r++) {
         float *own = gradients + r * elements;
-        if (is_empty(play, r, round))
+        if (is_void(play, round) ||
+            contribution(play, r, round) != CONTRIBUTION_WHOLE)
             continue;
         reducer_play_gradient(r, round, own, elements);
         brought[update.num_gradients++] = own;

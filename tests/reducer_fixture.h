@@ -49,6 +49,9 @@ struct reducer_play {
     double timeout;
     /* Is RANK's contribution to ROUND empty? NULL: none is. */
     bool (*empty)(uint32_t rank, uint64_t round);
+    /* The same of void ones. */
+    bool (*voids)(uint32_t rank, uint64_t round);
+    struct loss_scaler scaler; /* of the last save */
     /* Rank 0's keeper is asked to pause after ROUND. */
     void (*pause)(struct reducer_play *play, uint64_t round);
     uint64_t note; /* the test's own */

@@ -49,6 +49,20 @@ static void without_overlap_they_leave_when_all_are_there(void **state) {
     reducer_play_close(&play);
 }
 
+/* By a norm that no gradient reaches: the bits are those of no clipping. */
+static void with_clipping_each_bucket_is_updated_once(void **state) {
+    (void)state;
+    for (uint32_t stage = 0; stage <= 1; stage++) {
+        struct reducer_play play;
+        reducer_play_open_usual(&play, 2);
+        play.job.zero.stage = stage;
+        play.job.zero.reduce_bucket = 5000;
+        play.job.gradient_clipping = 1e9;
+        reducer_play_run_and_compare(&play);
+        reducer_play_close(&play);
+    }
+}
+
 /* After round 2 the next one is named. */
 static void name_next(struct reducer_play *play, uint64_t round) {
     if (round == 2)
@@ -282,6 +296,7 @@ int main(void) {
         cmocka_unit_test(
             with_overlap_gradients_leave_while_others_are_computed),
         cmocka_unit_test(without_overlap_they_leave_when_all_are_there),
+        cmocka_unit_test(with_clipping_each_bucket_is_updated_once),
         cmocka_unit_test(a_round_named_while_ranks_pause_is_saved),
         cmocka_unit_test(what_there_is_at_the_end_is_saved_by_all),
         cmocka_unit_test(a_rank_that_fails_ends_all_and_is_named),

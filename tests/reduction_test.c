@@ -193,6 +193,48 @@ static void the_sum_is_divided_by_those_that_are_not_empty(void **state) {
         }
 }
 
+/* Two ranks of round 1, none of round 2, one of round 3. */
+static bool overflows(uint32_t rank, uint64_t round) {
+    return (round == 1 && rank > 0) || (round == 3 && rank == 2);
+}
+
+static void a_round_with_gradients_that_overflowed_is_skipped(void **state) {
+    (void)state;
+    for (uint32_t stage = 0; stage <= 2; stage++)
+        for (unsigned clips = 0; clips < 2; clips++) {
+            struct reducer_play play;
+            reducer_play_open_usual(&play, 3);
+            play.job.zero.stage = stage;
+            play.job.zero.reduce_bucket = 20000;
+            play.job.gradient_clipping = clips ? 1e9 : 0;
+            play.voids = overflows;
+            play.empty = some;
+            reducer_play_run_and_compare(&play);
+            reducer_play_close(&play);
+        }
+}
+
+static void all_ranks_have_the_same_scale(void **state) {
+    (void)state;
+    struct reducer_play play;
+    reducer_play_open_usual(&play, 3);
+    play.job.fp16 = (struct job_fp16){.enabled = true,
+                                      .initial_scale_power = 10,
+                                      .loss_scale_window = 1000,
+                                      .hysteresis = 1,
+                                      .min_loss_scale = 1};
+    play.voids = overflows;
+    reducer_play_run_and_compare(&play);
+    for (uint32_t r = 0; r < 3; r++) {
+        struct loss_scaler scaler = reducer_scaler(play.rank[r].reducer);
+        assert_true(scaler.scale == 256);
+        assert_int_equal(scaler.skipped, 2);
+        assert_true(play.scaler.scale == 256);
+        assert_int_equal(play.scaler.skipped, 2);
+    }
+    reducer_play_close(&play);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one_process_with_the_whole_batch),
@@ -204,6 +246,8 @@ int main(void) {
         cmocka_unit_test(the_mean_gradient_is_clipped_by_its_norm),
         cmocka_unit_test(clipped_weights_are_the_same_bits_in_every_stage),
         cmocka_unit_test(the_sum_is_divided_by_those_that_are_not_empty),
+        cmocka_unit_test(a_round_with_gradients_that_overflowed_is_skipped),
+        cmocka_unit_test(all_ranks_have_the_same_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,12 +60,32 @@ static void nobody_has_to_wait_for_the_end(void **state) {
     resolve_end(&none);
 }
 
+static void an_address_is_a_host_and_a_port(void **state) {
+    char host[16] = "before";
+    uint16_t port = 7;
+    (void)state;
+    assert_false(resolve_split("no-port", host, sizeof host, &port));
+    assert_false(resolve_split("0123456789abcdef:1", host, sizeof host, &port));
+    assert_string_equal(host, "before");
+    assert_int_equal(port, 7);
+    assert_true(resolve_split("0123456789abcde:1", host, sizeof host, &port));
+    assert_string_equal(host, "0123456789abcde");
+    assert_int_equal(port, 1);
+    assert_true(resolve_split("10.0.0.1:2222", host, sizeof host, &port));
+    assert_string_equal(host, "10.0.0.1");
+    assert_int_equal(port, 2222);
+    assert_true(resolve_split("[::1]:65535", host, sizeof host, &port));
+    assert_string_equal(host, "::1");
+    assert_int_equal(port, 65535);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_found_as_they_are),
         cmocka_unit_test(a_name_becomes_a_number),
         cmocka_unit_test(a_name_that_is_none_says_why),
         cmocka_unit_test(nobody_has_to_wait_for_the_end),
+        cmocka_unit_test(an_address_is_a_host_and_a_port),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

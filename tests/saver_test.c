@@ -21,6 +21,8 @@
 
 enum { TENSORS = 2, LIMIT_MS = 20000 };
 
+static const struct loss_scaler scaler = {0x1p12, 7, 2, 3};
+
 struct fixture {
     char folder[PATH_MAX];
     struct layout *layout;
@@ -142,11 +144,13 @@ static void what_a_round_leaves_stands_in_the_file(void **state) {
     struct fixture *fixture = *state;
     open_saver(fixture, UINT64_MAX);
     for (uint64_t step = 3; step < 6; step++) {
-        assert_true(saver_begin(fixture->saver, step, step));
+        assert_true(saver_begin(fixture->saver, step, step, &scaler));
         assert_true(saver_busy(fixture->saver));
         assert_false(hand_over(fixture, step));
         struct saver_result result = await(fixture);
         assert_int_equal(result.id, step);
+        assert_true(result.scaler.scale == scaler.scale);
+        assert_int_equal(result.scaler.skipped, scaler.skipped);
         check_file(fixture, step, &result);
     }
 }
@@ -157,7 +161,7 @@ static void at_the_limit_of_copies_the_rounds_wait_for_the_disk(void **state) {
     bool waited = false;
     open_saver(fixture, 1);
     for (uint64_t step = 9; step < 14; step++) {
-        assert_true(saver_begin(fixture->saver, step, step));
+        assert_true(saver_begin(fixture->saver, step, step, &scaler));
         waited |= hand_over(fixture, step);
         struct saver_result result = await(fixture);
         check_file(fixture, step, &result);
@@ -173,12 +177,12 @@ static void what_cannot_be_written_is_told_and_holds_nobody_up(void **state) {
     FILE *file = fopen(blocked, "w"); /* a file where the folder would be */
     assert_non_null(file);
     fclose(file);
-    assert_true(saver_begin(fixture->saver, 4, 4));
+    assert_true(saver_begin(fixture->saver, 4, 4, &scaler));
     hand_over(fixture, 4);
     struct saver_result result = await(fixture);
     assert_false(result.written);
     assert_non_null(strstr(result.why.text, "step-000000004"));
-    assert_true(saver_begin(fixture->saver, 5, 5));
+    assert_true(saver_begin(fixture->saver, 5, 5, &scaler));
     hand_over(fixture, 5);
     result = await(fixture);
     check_file(fixture, 5, &result);
@@ -190,7 +194,7 @@ static void half_a_file_is_removed_at_the_end(void **state) {
     bool waited = false;
     const float *tensors[TENSORS] = {fixture->floats, fixture->floats};
     open_saver(fixture, UINT64_MAX);
-    assert_true(saver_begin(fixture->saver, 2, 2));
+    assert_true(saver_begin(fixture->saver, 2, 2, &scaler));
     saver_add(fixture->saver, tensors, &waited);
     saver_close(&fixture->saver);
     checkpoint_folder(fixture->folder, 2, folder, sizeof folder);
@@ -201,7 +205,7 @@ static void half_a_file_is_removed_at_the_end(void **state) {
 
 static void *begin_another(void *argument) {
     struct fixture *fixture = argument;
-    return saver_begin(fixture->saver, 3, 3) ? fixture : NULL;
+    return saver_begin(fixture->saver, 3, 3, &scaler) ? fixture : NULL;
 }
 
 /* The first file lacks blocks, so the second waits for its end. */
@@ -210,7 +214,7 @@ static void cancelling_ends_the_wait_for_an_earlier_file(void **state) {
     pthread_t thread;
     void *begun = fixture;
     open_saver(fixture, UINT64_MAX);
-    assert_true(saver_begin(fixture->saver, 2, 2));
+    assert_true(saver_begin(fixture->saver, 2, 2, &scaler));
     assert_int_equal(pthread_create(&thread, NULL, begin_another, fixture), 0);
     saver_cancel(fixture->saver);
     pthread_join(thread, &begun);

@@ -28,24 +28,8 @@ enum {
     SKIPPED = 77, /* exit status of a child that may not do what it is for */
 };
 
-struct place {
-    char folder[PATH_MAX];
-    char path[PATH_MAX + 16];
-};
-
 static int enter(void **state) {
-    struct place *place = calloc(1, sizeof *place);
-    checkpoint_fixture_folder(place->folder);
-    snprintf(place->path, sizeof place->path, "%s/shard.mdb", place->folder);
-    *state = place;
-    return 0;
-}
-
-static int leave(void **state) {
-    struct place *place = *state;
-    checkpoint_fixture_remove(place->folder);
-    free(place);
-    return 0;
+    return checkpoint_fixture_enter(state, "shard.mdb");
 }
 
 /* Key I of NUM_KEYS, ascending; every fifth is a short row. */
@@ -86,8 +70,9 @@ static void fill_order(uint32_t *order, unsigned seed) {
 }
 
 /* Writes the shard, built in FOLDER, its keys shuffled by SEED unless 0. */
-static void write_shard(const struct place *place, const char *folder,
-                        unsigned seed, struct shard_info *info) {
+static void write_shard(const struct checkpoint_fixture_place *place,
+                        const char *folder, unsigned seed,
+                        struct shard_info *info) {
     struct shard_writer *writer;
     struct failure why;
     uint32_t order[NUM_KEYS];
@@ -116,7 +101,7 @@ static void assert_all_there(struct shard_reader *reader) {
 }
 
 static void what_was_put_in_any_order_comes_back(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -150,7 +135,7 @@ static void keys_sort_by_parameter_then_offset_then_slot(void **state) {
 }
 
 static void values_beyond_one_commit_come_back(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     enum { VALUE = 1 << 20, COUNT = 70 };
     struct shard_writer *writer;
     struct shard_reader *reader;
@@ -184,7 +169,7 @@ static void values_beyond_one_commit_come_back(void **state) {
 }
 
 static void a_key_put_twice_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_writer *writer;
     struct failure why;
     assert_int_equal(shard_writer_open(&writer, place->path, 100, 2, &why),
@@ -199,7 +184,7 @@ static void a_key_put_twice_is_refused(void **state) {
 }
 
 static void a_missing_key_is_named(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -215,7 +200,7 @@ static void a_missing_key_is_named(void **state) {
     shard_reader_close(&reader);
 }
 
-static void assert_refused(const struct place *place,
+static void assert_refused(const struct checkpoint_fixture_place *place,
                            const struct shard_info *info, const char *text) {
     struct shard_reader *reader;
     struct failure why;
@@ -227,7 +212,7 @@ static void assert_refused(const struct place *place,
 }
 
 static void a_truncated_file_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
     for (off_t size = (off_t)info.size - 1; size > 0; size /= 3) {
@@ -237,7 +222,7 @@ static void a_truncated_file_is_refused(void **state) {
 }
 
 static void any_flipped_bit_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
     int fd = open(place->path, O_RDWR);
@@ -255,7 +240,7 @@ static void any_flipped_bit_is_refused(void **state) {
 }
 
 static void what_is_no_file_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     assert_refused(place, &info, "No such file");
     assert_int_equal(mkdir(place->path, 0777), 0);
@@ -267,7 +252,7 @@ static void what_is_no_file_is_refused(void **state) {
 
 static void a_file_of_the_right_hash_that_is_no_database_is_refused(
     void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     struct failure why;
     int fd = open(place->path, O_RDWR | O_CREAT, 0666);
@@ -281,7 +266,7 @@ static void a_file_of_the_right_hash_that_is_no_database_is_refused(
 /* As when a ps wrote what it had wrongly in memory: the file's hash is right.
  */
 static void a_value_that_does_not_fit_its_own_hash_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -305,7 +290,7 @@ static void a_value_that_does_not_fit_its_own_hash_is_refused(void **state) {
 }
 
 static void one_built_elsewhere_is_the_same_and_leaves_nothing(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_info here, copied;
     struct shard_reader *reader;
     struct failure why;
@@ -327,7 +312,7 @@ static void one_built_elsewhere_is_the_same_and_leaves_nothing(void **state) {
 }
 
 static void too_little_room_is_told_before_anything_is_written(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_writer *writer;
     struct failure why;
     assert_int_equal(
@@ -359,8 +344,8 @@ static enum status write_megabytes(const char *path, uint32_t count,
 }
 
 /* Exit status of a child that found all as it should be: 0. */
-static int in_child(int (*body)(const struct place *),
-                    const struct place *place) {
+static int in_child(int (*body)(const struct checkpoint_fixture_place *),
+                    const struct checkpoint_fixture_place *place) {
     fflush(NULL);
     pid_t child = fork();
     if (!child)
@@ -370,7 +355,7 @@ static int in_child(int (*body)(const struct place *),
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int fill_small_mount(const struct place *place) {
+static int fill_small_mount(const struct checkpoint_fixture_place *place) {
     struct failure why;
     char kept[PATH_MAX + 32];
     if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWNS | CLONE_NEWUSER))
@@ -403,7 +388,7 @@ static void a_full_disk_is_told_and_nothing_remains(void **state) {
     assert_int_equal(found, 0);
 }
 
-static int meet_the_size_limit(const struct place *place) {
+static int meet_the_size_limit(const struct checkpoint_fixture_place *place) {
     struct failure why;
     struct rlimit limit = {4 << 20, 4 << 20};
     signal(SIGXFSZ, SIG_IGN);
@@ -421,7 +406,7 @@ static void a_file_that_may_not_grow_is_told_and_nothing_remains(void **state) {
 }
 
 static void a_folder_that_is_not_there_is_told(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct shard_writer *writer;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
@@ -430,7 +415,8 @@ static void a_folder_that_is_not_there_is_told(void **state) {
     assert_non_null(strstr(why.text, place->path));
 }
 
-#define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, enter, leave)
+#define IN_PLACE(test)                                                         \
+    cmocka_unit_test_setup_teardown(test, enter, checkpoint_fixture_leave)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -47,6 +47,7 @@ struct simulated_scenario {
     uint64_t staleness, credit;
     uint32_t group_bytes;
     bool clip;
+    bool overflows; /* some steps are void */
     uint64_t total, every_steps;
     int64_t save_every; /* cuts asked for; 0: none */
     uint32_t drop, duplicate, reorder, lose, pause, crash;
@@ -86,7 +87,7 @@ enum simulated_kind {
 struct simulated_data {
     uint32_t rank, count;
     uint64_t seq, clock, step;
-    bool empty;
+    bool empty, voided;
     uint32_t blocks[SIMULATED_BLOCKS];
     uint64_t values[SIMULATED_BLOCKS]; /* gradients or weights */
     uint64_t versions[SIMULATED_BLOCKS];
@@ -145,7 +146,7 @@ struct simulated_reader {
 };
 
 struct simulated_contribution {
-    bool held, empty;
+    bool held, empty, voided;
     uint64_t incarnation, clock, value;
 };
 

@@ -94,26 +94,31 @@ static uint32_t collect(const struct simulated *s, uint32_t p, uint32_t b,
     return count;
 }
 
-static void update(struct simulated *s, uint32_t p, uint32_t b,
-                   uint64_t version) {
+static void update(struct simulated *s, uint32_t p,
+                   const struct exchange_action *action) {
     struct simulated_ps *ps = &s->ps[p];
-    uint64_t gradients[SIMULATED_RANKS];
-    simulated_truth_updating(s, p, b, version);
-    uint32_t count = collect(s, p, b, gradients);
-    ps->values[b] =
-        simulated_truth_update(s, ps->values[b], version, gradients, count,
-                               s->scenario.clip ? ps->norm : 0);
+    uint32_t b = action->block, count = 0;
+    uint64_t version = action->version, gradients[SIMULATED_RANKS];
+    simulated_truth_updating(s, p, b, version, action->voided);
+    if (!action->voided) {
+        count = collect(s, p, b, gradients);
+        ps->values[b] =
+            simulated_truth_update(s, ps->values[b], version, gradients, count,
+                                   s->scenario.clip ? ps->norm : 0);
+    }
     memset(ps->held[b], 0, sizeof ps->held[b]);
     simulated_truth_updated(s, p, b, version);
     simulated_say(s, "ps %u: block %u is at %llu, of %u", p, ps->ids[b],
                   (unsigned long long)version, count);
 }
 
-static void sum(struct simulated *s, uint32_t p, uint32_t b, uint64_t version) {
+static void sum(struct simulated *s, uint32_t p,
+                const struct exchange_action *action) {
     struct simulated_ps *ps = &s->ps[p];
     uint64_t gradients[SIMULATED_RANKS];
-    uint32_t count = collect(s, p, b, gradients);
-    struct simulated_letter letter = {.round = version};
+    uint32_t b = action->block;
+    uint32_t count = action->voided ? 0 : collect(s, p, b, gradients);
+    struct simulated_letter letter = {.round = action->version};
     ps->sums[b] = simulated_truth_square(gradients, count);
     if (++ps->num_summed < ps->count)
         return;
@@ -128,9 +133,9 @@ static void settle(struct simulated *s, uint32_t p) {
     struct exchange_action action;
     while (exchange_next(ps->exchange, &action)) {
         if (action.kind == EXCHANGE_UPDATE)
-            update(s, p, action.block, action.version);
+            update(s, p, &action);
         else if (action.kind == EXCHANGE_SUM)
-            sum(s, p, action.block, action.version);
+            sum(s, p, &action);
         else if (action.kind == EXCHANGE_SNAPSHOT)
             simulated_cutter_snapshot(s, p, action.block, action.version);
         else
@@ -146,6 +151,16 @@ static void note_reader(struct simulated_ps *ps, uint32_t b,
         *reader = (struct simulated_reader){true, data->clock};
 }
 
+static enum exchange_verdict count_push(struct simulated *s, uint32_t p,
+                                        uint32_t b,
+                                        const struct simulated_data *data) {
+    struct exchange *exchange = s->ps[p].exchange;
+    if (data->voided && !simulated_plants(s, SIMULATION_VOID_FOR_EMPTY))
+        return exchange_void(exchange, b, data->rank, data->clock, data->seq,
+                             1);
+    return exchange_push(exchange, b, data->rank, data->clock, data->seq);
+}
+
 /* As ps/service.c: what comes first is kept until the exchange has spoken. */
 static void push(struct simulated *s, uint32_t p,
                  const struct simulated_message *message) {
@@ -155,11 +170,15 @@ static void push(struct simulated *s, uint32_t p,
         uint32_t b = ps->local[data->blocks[i]];
         struct simulated_contribution *mine = &ps->held[b][data->rank], saved;
         saved = *mine;
-        *mine = (struct simulated_contribution){true, data->empty,
-                                                message->incarnation,
-                                                data->clock, data->values[i]};
-        enum exchange_verdict verdict =
-            exchange_push(ps->exchange, b, data->rank, data->clock, data->seq);
+        *mine = (struct simulated_contribution){
+            .held = true,
+            .empty = data->empty,
+            .voided = data->voided,
+            .incarnation = message->incarnation,
+            .clock = data->clock,
+            .value = data->values[i],
+        };
+        enum exchange_verdict verdict = count_push(s, p, b, data);
         if (verdict == EXCHANGE_TAKEN)
             simulated_truth_taken(s, p, b, data->rank, message);
         else

@@ -9,15 +9,17 @@
 uint64_t simulated_truth_mix(uint64_t a, uint64_t b);
 
 /* Symbols: weights of plan block B at the start; a gradient of RANK's step
- * CLOCK computed on WEIGHTS; whether that step contributes no bytes; a
- * gradient's square; weights after one update, COUNT gradients in rank order
- * and NORM (0: no clipping) applied. */
+ * CLOCK computed on WEIGHTS; whether that step contributes no bytes, or voids
+ * its round; a gradient's square; weights after one update, COUNT gradients in
+ * rank order and NORM (0: no clipping) applied. */
 uint64_t simulated_truth_start(const struct simulated *s, uint32_t b);
 uint64_t simulated_truth_gradient(const struct simulated *s, uint32_t rank,
                                   uint64_t clock, uint32_t b,
                                   const uint64_t *weights);
 bool simulated_truth_empty(const struct simulated *s, uint32_t rank,
                            uint64_t clock);
+bool simulated_truth_void(const struct simulated *s, uint32_t rank,
+                          uint64_t clock);
 double simulated_truth_square(const uint64_t *gradients, uint32_t count);
 uint64_t simulated_truth_update(const struct simulated *s, uint64_t value,
                                 uint64_t version, const uint64_t *gradients,
@@ -33,9 +35,10 @@ void simulated_truth_refused(struct simulated *s, uint32_t p,
 /* Ps P took a contribution (exchange_push said so). */
 void simulated_truth_taken(struct simulated *s, uint32_t p, uint32_t b,
                            uint32_t rank, const struct simulated_message *push);
-/* Ps P is about to update block B to VERSION from what it holds, then has. */
+/* Ps P is about to update block B to VERSION from what it holds, or from
+ * nothing, as that is VOIDED; then it has. */
 void simulated_truth_updating(struct simulated *s, uint32_t p, uint32_t b,
-                              uint64_t version);
+                              uint64_t version, bool voided);
 void simulated_truth_updated(struct simulated *s, uint32_t p, uint32_t b,
                              uint64_t version);
 /* Ps P answers RANK's CLOCK. */

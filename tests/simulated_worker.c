@@ -98,8 +98,11 @@ static void announce(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     uint32_t p = s->scenario.num_parameters - 1 - w->announced++;
     bool empty = simulated_truth_empty(s, rank, w->clock);
+    bool voided = simulated_truth_void(s, rank, w->clock);
     want(s, rank, s->scenario.first_block[p], s->scenario.blocks_of[p],
-         empty ? WINDOW_PUSH_EMPTY : WINDOW_PUSH);
+         voided  ? WINDOW_PUSH_VOID
+         : empty ? WINDOW_PUSH_EMPTY
+                 : WINDOW_PUSH);
     w->busy_until = s->now + simulated_time(s, s->scenario.step_time) /
                                  s->scenario.num_parameters;
 }
@@ -148,7 +151,8 @@ static bool send(struct simulated *s, uint32_t rank,
     data->rank = rank;
     data->seq = ++w->seq;
     data->clock = request->clock;
-    data->empty = request->kind == WINDOW_PUSH_EMPTY;
+    data->voided = request->kind == WINDOW_PUSH_VOID;
+    data->empty = data->voided || request->kind == WINDOW_PUSH_EMPTY;
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
         if (message.kind == SIMULATED_PUSH &&
@@ -174,7 +178,7 @@ static void note_sent(struct simulated *s, uint32_t rank,
         request->blocks[i] = request->blocks[j];
         request->blocks[j] = b;
     }
-    if (request->kind != WINDOW_PUSH && request->kind != WINDOW_PUSH_EMPTY)
+    if (kind_of(request->kind) != SIMULATED_PUSH)
         return;
     simulated_truth_sent(s, rank, request);
     for (uint32_t i = 0; i < request->count; i++)

@@ -43,6 +43,8 @@ static const char *const names[] = {
     [SIMULATION_TOO_STALE] = "the gate lets one clock more",
     [SIMULATION_NEVER_ASKS] = "a worker never asks again",
     [SIMULATION_VIEW_TOLD_EARLY] = "trainers start before every ps knows them",
+    [SIMULATION_VOID_FOR_EMPTY] =
+        "a round goes on without the gradients that overflowed",
 };
 
 const char *simulation_fault_name(enum simulation_fault fault) {
@@ -173,6 +175,7 @@ static void draw_consistency(struct simulated *s) {
                           : kind < 9 ? 1 + one_of(s, 3)
                                      : GATE_ASYNCHRONOUS;
     scenario->clip = !scenario->staleness && one_of(s, 3) == 0;
+    scenario->overflows = one_of(s, 3) == 0;
     scenario->total = 3 + one_of(s, 8);
     if (scenario->staleness)
         scenario->total *= scenario->num_ranks;

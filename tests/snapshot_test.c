@@ -43,8 +43,8 @@ static int setup(void **state) {
     struct parameter parameter = {
         .name = "w", .num_dims = 1, .dims = {ELEMENTS}};
     struct optimizer optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.5};
-    struct exchange_settings exchange = {.num_blocks = BLOCKS,
-                                         .num_ranks = RANKS};
+    struct exchange_settings exchange = {
+        .num_blocks = BLOCKS, .num_ranks = RANKS, .scaler = {.skipped = 7}};
     struct gate_slot slots[RANKS] = {{77, 1, true}, {0, 0, false}};
     struct exchange_action action;
     struct failure why;
@@ -157,6 +157,7 @@ static void a_snapshot_is_written_as_it_was_while_training_goes_on(
     assert_true(snapshots_busy(fixture->snapshots));
     struct snapshot_result result = await_done(fixture);
     assert_int_equal(result.id, 9);
+    assert_int_equal(result.scaler.skipped, 7);
     assert_false(snapshots_busy(fixture->snapshots));
     assert_null(snapshots_find(fixture->snapshots, 9));
     assert_int_equal(shard_copied_bytes(fixture->shard), 0);

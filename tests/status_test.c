@@ -60,6 +60,18 @@ static void texts_that_are_too_long_are_cut(void **state) {
     assert_int_equal(strncmp(why.text, "before: xxx", 11), 0);
 }
 
+static void what_was_heard_is_marked_until_the_next_failure(void **state) {
+    (void)state;
+    struct failure why;
+    (void)status_fail(&why, STATUS_RETRY, "another's words");
+    assert_false(why.heard);
+    assert_int_equal(status_heard(&why), STATUS_RETRY);
+    assert_true(why.heard);
+    (void)status_fail(&why, STATUS_CONFIG, "own words");
+    assert_false(why.heard);
+    assert_int_equal(status_heard(NULL), STATUS_FAILED);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_carries_its_status_and_text),
@@ -67,6 +79,7 @@ int main(void) {
         cmocka_unit_test(a_number_of_errno_is_told_in_words),
         cmocka_unit_test(context_goes_before_the_text_and_keeps_the_status),
         cmocka_unit_test(texts_that_are_too_long_are_cut),
+        cmocka_unit_test(what_was_heard_is_marked_until_the_next_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,25 +24,8 @@ static const struct parameter tensors[NUM_TENSORS] = {
     {"large", 2, {1000, 300}, 0, 300000},
 };
 
-struct place {
-    char folder[PATH_MAX];
-    char path[PATH_MAX + 32];
-};
-
 static int enter(void **state) {
-    struct place *place = calloc(1, sizeof *place);
-    checkpoint_fixture_folder(place->folder);
-    snprintf(place->path, sizeof place->path, "%s/w.safetensors",
-             place->folder);
-    *state = place;
-    return 0;
-}
-
-static int leave(void **state) {
-    struct place *place = *state;
-    checkpoint_fixture_remove(place->folder);
-    free(place);
-    return 0;
+    return checkpoint_fixture_enter(state, "w.safetensors");
 }
 
 static float value_of(uint32_t t, uint64_t e) {
@@ -60,14 +43,15 @@ static enum status fetch(void *context, uint32_t t, float *floats,
 }
 
 /* Fetching tensor *FAILS fails, unless FAILS is NULL. */
-static enum status try_write(const struct place *place,
+static enum status try_write(const struct checkpoint_fixture_place *place,
                              enum tensor_format format, uint32_t *fails,
                              struct failure *why) {
     const struct tensor_source source = {tensors, NUM_TENSORS, fetch, fails};
     return tensor_file_write(place->path, format, &source, why);
 }
 
-static void write_file(const struct place *place, enum tensor_format format) {
+static void write_file(const struct checkpoint_fixture_place *place,
+                       enum tensor_format format) {
     struct failure why;
     if (try_write(place, format, NULL, &why))
         fail_msg("%s", why.text);
@@ -75,7 +59,7 @@ static void write_file(const struct place *place, enum tensor_format format) {
 }
 
 static void what_was_written_is_read_back(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct tensor_file *file;
     struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
@@ -92,7 +76,7 @@ static void what_was_written_is_read_back(void **state) {
 }
 
 static void what_differs_from_the_model_is_named(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     static const struct {
         struct parameter tensor;
         const char *named;
@@ -131,7 +115,7 @@ static void the_format_goes_by_the_ending(void **state) {
 }
 
 static void a_failed_fetch_leaves_what_was_there(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct failure why;
     struct stat before, after;
     for (int format = 0; format < 2; format++) {
@@ -150,7 +134,7 @@ static void a_failed_fetch_leaves_what_was_there(void **state) {
 }
 
 static void a_file_that_cannot_be_made_is_named(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
     assert_int_equal(try_write(place, TENSOR_NPZ, NULL, &why), STATUS_FAILED);
@@ -158,8 +142,8 @@ static void a_file_that_cannot_be_made_is_named(void **state) {
 }
 
 /* Writes a safetensors file of a header that says LENGTH, and DATA bytes. */
-static void write_raw(const struct place *place, uint64_t length,
-                      const char *header, size_t data) {
+static void write_raw(const struct checkpoint_fixture_place *place,
+                      uint64_t length, const char *header, size_t data) {
     FILE *file = fopen(place->path, "w");
     fwrite(&length, 8, 1, file);
     fputs(header, file);
@@ -169,7 +153,7 @@ static void write_raw(const struct place *place, uint64_t length,
 }
 
 static void a_bad_header_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     static const char *const headers[] = {
         "",
         "[]",
@@ -205,7 +189,7 @@ static void a_bad_header_is_refused(void **state) {
 }
 
 static void a_length_beyond_the_file_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     static const uint64_t lengths[] = {
         3, 100, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63, 100000001};
     struct tensor_file *file;
@@ -223,7 +207,7 @@ static void a_length_beyond_the_file_is_refused(void **state) {
 }
 
 static void every_shorter_file_is_refused(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct tensor_file *file;
     struct failure why;
     struct stat about;
@@ -237,7 +221,7 @@ static void every_shorter_file_is_refused(void **state) {
 }
 
 static void a_file_cut_after_it_was_opened_is_told(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     struct tensor_file *file;
     struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
@@ -253,8 +237,8 @@ static void a_file_cut_after_it_was_opened_is_told(void **state) {
 
 /* Runs SCRIPT, which has the file's path as sys.argv[1], by a Python that has
  * MODULE; skips the test when none has. */
-static void check_by_python(const struct place *place, const char *module,
-                            const char *script) {
+static void check_by_python(const struct checkpoint_fixture_place *place,
+                            const char *module, const char *script) {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
     char command[PATH_MAX + 2048];
     for (size_t i = 0; i < 2; i++) {
@@ -285,7 +269,7 @@ static void check_by_python(const struct place *place, const char *module,
     "    assert (a.ravel() == want.astype(numpy.float32)).all(), n\n"
 
 static void numpy_loads_the_npz(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     write_file(place, TENSOR_NPZ);
     check_by_python(
         place, "numpy",
@@ -293,7 +277,7 @@ static void numpy_loads_the_npz(void **state) {
 }
 
 static void the_safetensors_package_loads_the_file(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     check_by_python(place, "safetensors.numpy",
                     "import sys\nfrom safetensors.numpy import load_file\n"
@@ -302,7 +286,7 @@ static void the_safetensors_package_loads_the_file(void **state) {
 
 /* The published format, field by field, for where that package is missing. */
 static void the_safetensors_file_is_as_its_format_says(void **state) {
-    struct place *place = *state;
+    struct checkpoint_fixture_place *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     FILE *file = fopen(place->path, "r");
     uint64_t length;
@@ -335,7 +319,8 @@ static void the_safetensors_file_is_as_its_format_says(void **state) {
     fclose(file);
 }
 
-#define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, enter, leave)
+#define IN_PLACE(test)                                                         \
+    cmocka_unit_test_setup_teardown(test, enter, checkpoint_fixture_leave)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

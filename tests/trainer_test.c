@@ -212,13 +212,16 @@ static void open_service(struct fixture *fixture) {
 static void begin_with(struct fixture *fixture, bool cancelled) {
     struct failure why;
     open_service(fixture);
-    struct client_settings settings = {.zmq = fixture->wire->zmq,
-                                       .log = &fixture->wire->log,
-                                       .plan = &fixture->plan,
-                                       .run = RUN,
-                                       .incarnation = ME,
-                                       .wire = fixture->job.wire,
-                                       .step_timeout = 60};
+    struct client_settings settings = {
+        .zmq = fixture->wire->zmq,
+        .log = &fixture->wire->log,
+        .plan = &fixture->plan,
+        .run = RUN,
+        .incarnation = ME,
+        .wire = fixture->job.wire,
+        .step_timeout = 60,
+        .scaler = loss_scaler_first(&fixture->job.fp16)};
+    assert_int_equal(trainer_allocate(fixture->trainer, &why), STATUS_OK);
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
                    &settings.offsets);
     if (client_open(&fixture->client, &settings, &why))
@@ -420,6 +423,106 @@ static void steps_of_such_a_loss_may_be_skipped(void **state) {
     assert_non_null(strstr(said, "step 2 is skipped"));
 }
 
+static struct job_fp16 fp16_from(uint32_t power) {
+    return (struct job_fp16){.enabled = true,
+                             .initial_scale_power = power,
+                             .loss_scale_window = 1000,
+                             .hysteresis = 1,
+                             .min_loss_scale = 1};
+}
+
+static struct trainer_report train_all(struct fixture *fixture) {
+    open_trainer(fixture);
+    expect_declaration(fixture);
+    begin(fixture);
+    struct trainer_report report;
+    do
+        report = await_report(fixture);
+    while (report.event == TRAINER_EVALUATED);
+    return report;
+}
+
+/* Weights of a run in PRECISION, concatenated. */
+static void train_in(struct fixture *fixture, enum job_precision precision,
+                     double scale, float weights[64]) {
+    size_t used = 0;
+    fixture->job.model.precision = precision;
+    fixture->job.fp16 = fp16_from(0);
+    fixture->job.fp16.enabled = precision == JOB_HALF_FP16;
+    fixture->job.fp16.loss_scale = scale;
+    assert_int_equal(train_all(fixture).event, TRAINER_LEFT);
+    struct shard *shard = service_shard(fixture->service);
+    for (uint32_t b = 0; b < shard_blocks(shard); b++) {
+        size_t bytes = shard_block_bytes(shard, b);
+        memcpy(weights + used, buffer_data(shard_tensor(shard, b, 0)), bytes);
+        used += bytes / sizeof *weights;
+    }
+    trainer_close(&fixture->trainer);
+    client_close(&fixture->client);
+    service_close(&fixture->service);
+}
+
+/* Halves have the weights within their precision, and not its bits; a loss
+ * scale that is a power of two changes none. */
+static void halves_train_as_float32_does(void **state) {
+    struct fixture *fixture = *state;
+    float precise[64] = {0}, half[64] = {0}, scaled[64] = {0};
+    train_in(fixture, JOB_PRECISE, 0, precise);
+    static const enum job_precision each[] = {JOB_HALF_BF16, JOB_HALF_FP16};
+    for (int p = 0; p < 2; p++) {
+        train_in(fixture, each[p], 1, half);
+        assert_memory_not_equal(half, precise, sizeof half);
+        for (int i = 0; i < 64; i++)
+            assert_true(fabsf(half[i] - precise[i]) < (p ? 0.002f : 0.02f));
+    }
+    train_in(fixture, JOB_HALF_FP16, 0x1p6, scaled);
+    assert_memory_equal(half, scaled, sizeof half);
+}
+
+static void steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
+    struct fixture *fixture = *state;
+    struct trainer_progress progress;
+    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.fp16 = fp16_from(20);
+    wire_fixture_listen(fixture->wire);
+    assert_int_equal(train_all(fixture).event, TRAINER_LEFT);
+    trainer_progress(fixture->trainer, &progress);
+    assert_int_equal(progress.clock, STEPS);
+    assert_in_range(progress.skipped, 1, STEPS - 1);
+    assert_true(progress.loss_scale == exp2(20 - (double)progress.skipped));
+    assert_true(way_of_weights(fixture) > 0);
+    const char *said = wire_fixture_said(fixture->wire);
+    assert_non_null(strstr(said, "loss scale 1.04858e+06 from step 1 on"));
+    assert_non_null(strstr(said, "step 1 is skipped: its gradients overflow at "
+                                 "loss scale 1.04858e+06"));
+    assert_non_null(strstr(said, "loss scale 524288 from step 2 on; skipped so "
+                                 "far: 1"));
+}
+
+static void steps_that_overflow_change_no_weight(void **state) {
+    struct fixture *fixture = *state;
+    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.fp16 = fp16_from(0);
+    fixture->job.fp16.loss_scale = 0x1p40;
+    assert_int_equal(train_all(fixture).event, TRAINER_LEFT);
+    struct trainer_progress progress;
+    trainer_progress(fixture->trainer, &progress);
+    assert_int_equal(progress.skipped, STEPS);
+    assert_true(way_of_weights(fixture) == 0);
+}
+
+static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
+    struct fixture *fixture = *state;
+    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.fp16 = fp16_from(40);
+    fixture->job.fp16.min_loss_scale = 0x1p39;
+    struct trainer_report report = train_all(fixture);
+    assert_int_equal(report.event, TRAINER_FAILED);
+    assert_int_equal(report.why.status, STATUS_FAILED);
+    assert_non_null(strstr(report.why.text, "fp16.min_loss_scale"));
+    assert_non_null(strstr(report.why.text, "step 3"));
+}
+
 static void it_leaves_after_the_step_when_asked(void **state) {
     struct fixture *fixture = *state;
     open_trainer(fixture);
@@ -497,6 +600,7 @@ static struct fixture *renew(void **state, const struct fake_device_plan *gpu) {
     setup(state);
     struct fixture *fixture = *state;
     fixture->wire->log.quiet = true;
+    fixture->job.data.shuffle = true; /* no two batches are alike */
     fixture->job.device = gpu ? JOB_DEVICE_CUDA : JOB_DEVICE_CPU;
     if (gpu)
         fake_device_arrange(gpu);
@@ -548,9 +652,21 @@ static void skip_steps(struct job *job) {
     job->nan_skip = true;
 }
 
+/* Its first steps overflow. */
+static void take_fp16(struct job *job) {
+    job->fp16 = fp16_from(20);
+    job->model.precision = JOB_HALF_FP16;
+}
+
+static void take_bf16(struct job *job) {
+    job->bf16.enabled = job->bf16.check_overflow = true;
+    job->model.precision = JOB_HALF_BF16;
+}
+
 static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
-    void (*const changes[])(struct job *) = {change_nothing, accumulate,
-                                             clip_what_is_stale, skip_steps};
+    void (*const changes[])(struct job *) = {change_nothing,     accumulate,
+                                             clip_what_is_stale, skip_steps,
+                                             take_fp16,          take_bf16};
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
         struct outcome cpu = run_whole(state, changes[c], NULL);
         for (int order = 0; order < FAKE_DEVICE_ORDERS; order++)
@@ -614,10 +730,11 @@ static void a_gpu_without_memory_says_what_needs_less(void **state) {
         struct fake_device_plan gpu = {.devices = 1, .refuse = piece};
         struct fixture *fixture = renew(state, &gpu);
         open_trainer(fixture);
+        expect_declaration(fixture);
+        begin(fixture);
         struct trainer_report report = await_report(fixture);
-        if (report.event == TRAINER_DECLARES)
+        if (report.event != TRAINER_FAILED)
             break;
-        assert_int_equal(report.event, TRAINER_FAILED);
         assert_int_equal(report.why.status, STATUS_FAILED);
         assert_non_null(strstr(report.why.text, " bytes"));
         assert_non_null(strstr(report.why.text,
@@ -644,6 +761,10 @@ int main(void) {
         TRAINER_TEST(with_staleness_it_clips_its_own_gradient),
         TRAINER_TEST(a_loss_that_is_not_finite_ends_the_run),
         TRAINER_TEST(steps_of_such_a_loss_may_be_skipped),
+        TRAINER_TEST(halves_train_as_float32_does),
+        TRAINER_TEST(steps_that_overflow_are_skipped_until_the_scale_fits),
+        TRAINER_TEST(steps_that_overflow_change_no_weight),
+        TRAINER_TEST(an_overflow_at_the_least_scale_ends_the_run),
         TRAINER_TEST(it_leaves_after_the_step_when_asked),
         TRAINER_TEST(without_more_weights_it_takes_no_step),
         TRAINER_TEST(data_that_cannot_be_read_is_reported),

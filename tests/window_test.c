@@ -104,6 +104,10 @@ static void what_has_no_bytes_needs_no_credit(void **state) {
     expect(window, 0, WINDOW_PUSH_EMPTY, 1, 6);
     window_close(&window);
     window = open_window(1, 10 * BYTES);
+    window_want(window, 0, BLOCKS, WINDOW_PUSH_VOID, 1);
+    expect(window, 0, WINDOW_PUSH_VOID, 0, 6);
+    window_close(&window);
+    window = open_window(1, 10 * BYTES);
     window_want(window, 0, BLOCKS, WINDOW_PULL, 1);
     expect(window, 0, WINDOW_PULL, 0, 6);
     window_close(&window);

@@ -103,9 +103,11 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .loops = settings->loops,
         .keeper = allreduce->keeper ? keeper_calls(allreduce->keeper) : NULL,
         .loads = settings->plan->pull_first,
+        .scaler = settings->plan->scaler,
     };
-    enum status status =
-        collectives_find(&reducer.ops, settings->plan->backend, why);
+    enum status status = STATUS_OK;
+    if (settings->num_ranks > 1) /* who is alone meets nobody */
+        status = collectives_find(&reducer.ops, settings->plan->backend, why);
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct keeper_rounds rounds = {allreduce->reducer, round_of, save,

@@ -8,8 +8,10 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/base/wait.h"
+#include "proto/math/loss_scaler.h"
 #include "proto/math/plan.h"
 #include "proto/wire/buffer.h"
+#include "worker/contribution.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,6 +34,7 @@ struct client_settings {
     uint64_t credit;     /* bytes on the wire; 0: the default */
     double link_gbits;   /* of the network; 0: not known (link_pace) */
     double step_timeout; /* seconds */
+    struct loss_scaler scaler; /* before the first answer */
 };
 
 struct client;
@@ -52,9 +55,10 @@ void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
 
 /* The gradients of push CLOCK of COUNT parameters from FIRST on are complete
  * and their weights are not read any more before client_wait. Their bytes stay
- * as they are until then. EMPTY: a contribution without bytes. */
+ * as they are until then. A void push is announced in one piece, with all
+ * parameters, once the weights of the last one are here. */
 void client_announce(struct client *client, uint32_t first, uint32_t count,
-                     uint64_t clock, bool empty);
+                     uint64_t clock, enum contribution what);
 
 /* Waits until PARAMETER's weights are those of its last push or pull. False
  * when the run has ended meanwhile. */
@@ -62,6 +66,10 @@ bool client_wait(struct client *client, uint32_t parameter);
 
 /* The update number of the plan's first block, as last read. */
 uint64_t client_global_step(struct client *client);
+
+/* The scale of the next step and the steps skipped so far, as they came with
+ * the weights of the last parameter; no more than those two. */
+struct loss_scaler client_scaler(struct client *client);
 
 /* Is the rate of the network known, and the wire then what is waited for? */
 bool client_over_network(const struct client *client);

@@ -134,22 +134,26 @@ static void ring(struct gloo_group *group, float *data, size_t count,
     send_some(SIZE_MAX);
 }
 
+struct span {
+    float *floats;
+    size_t count;
+};
+
 /* Both partners send OUT and receive IN, or add to it. */
-static void exchange(struct gloo_group *group, uint32_t partner, float *out,
-                     size_t num_out, float *in, size_t num_in,
-                     enum gloo_goal goal) {
+static void exchange(struct gloo_group *group, uint32_t partner,
+                     struct span out, struct span in, enum gloo_goal goal) {
     size_t at_out = 0, received = 0;
     auto send_some = [&](size_t most) {
-        for (; at_out < num_out && at_out / CHUNK < most; at_out += CHUNK)
-            gloo_group_send(group, partner, out + at_out,
-                            std::min(CHUNK, num_out - at_out) * sizeof(float),
+        for (; at_out < out.count && at_out / CHUNK < most; at_out += CHUNK)
+            gloo_group_send(group, partner, out.floats + at_out,
+                            std::min(CHUNK, out.count - at_out) * sizeof(float),
                             goal);
     };
     send_some(ahead_of(group, 0));
-    for (size_t at = 0; at < num_in; at += CHUNK) {
+    for (size_t at = 0; at < in.count; at += CHUNK) {
         gloo_group_receive(group, partner, goal);
         if (goal == GLOO_INBOX)
-            add_inbox(group, in + at, std::min(CHUNK, num_in - at));
+            add_inbox(group, in.floats + at, std::min(CHUNK, in.count - at));
         send_some(ahead_of(group, ++received));
     }
     send_some(SIZE_MAX);
@@ -170,16 +174,16 @@ static void halve_and_double(struct gloo_group *group, float *data,
         begins[step + 1] = upper ? middle : begin;
         ends[step + 1] = upper ? end : middle;
         size_t other = upper ? begin : middle;
-        exchange(group, group->rank ^ mask, data + other,
-                 (end - begin) - (ends[step + 1] - begins[step + 1]),
-                 data + begins[step + 1], ends[step + 1] - begins[step + 1],
-                 GLOO_INBOX);
+        size_t kept = ends[step + 1] - begins[step + 1];
+        exchange(group, group->rank ^ mask,
+                 {data + other, (end - begin) - kept},
+                 {data + begins[step + 1], kept}, GLOO_INBOX);
     }
     for (mask = 1; step--; mask *= 2) {
         size_t begin = begins[step + 1], end = ends[step + 1];
         size_t other = begin == begins[step] ? end : begins[step];
-        exchange(group, group->rank ^ mask, data + begin, end - begin,
-                 data + other, (ends[step] - begins[step]) - (end - begin),
+        exchange(group, group->rank ^ mask, {data + begin, end - begin},
+                 {data + other, (ends[step] - begins[step]) - (end - begin)},
                  GLOO_PLACE);
     }
 }

@@ -144,7 +144,7 @@ int cuda_kernels_uniform(struct CUstream_st *stream, uint64_t key,
 
 /* Which elements a dropout leaves out: a pure function of key, number and
  * element, so that the backward pass makes the mask again. */
-struct cuda_kernels_dropout {
+struct cuda_kernels_mask {
     double rate;           /* share left out, 0 <= rate < 1 */
     uint64_t key, number;  /* a layer and a use of it have their own */
     const uint64_t *round; /* on the device, added to `number`; NULL: 0 */
@@ -155,7 +155,7 @@ struct cuda_kernels_dropout {
  * shows). Y may be X. Of the gradient it is the same function. The CPU's bits
  * (dropout.h). */
 int cuda_kernels_dropout(struct CUstream_st *stream,
-                         const struct cuda_kernels_dropout *dropout,
+                         const struct cuda_kernels_mask *dropout,
                          const float *x, float *y, size_t count);
 
 #ifdef __cplusplus

@@ -62,6 +62,12 @@ fail:
     return status;
 }
 
+enum status dataset_look(const char *images_path, const char *labels_path,
+                         struct failure *why) {
+    enum status status = idx_file_look(images_path, "images", why);
+    return status ? status : idx_file_look(labels_path, "labels", why);
+}
+
 void dataset_free(struct dataset **dataset) {
     if (!dataset || !*dataset)
         return;

@@ -5,6 +5,7 @@ extern "C" {
 }
 #include "worker/gloo_address.h"
 #include "worker/gloo_thread.h"
+#include "worker/gloo_words.h"
 
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
@@ -19,16 +20,8 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-/* Who has been heard to fail, or has gone, is named within this. */
-static constexpr auto GRACE = seconds(1);
 /* Seconds in which who has told where it is has to answer there. */
 static constexpr double CONNECT_SECONDS = 10;
-enum : uint64_t { SLOT_LAST, SLOT_PROBE };
-
-static size_t place(const void *bytes) {
-    return reinterpret_cast<uintptr_t>(bytes);
-}
-
 /* A wait ended without what was awaited. */
 struct wait_ended : std::exception {
     const char *what() const noexcept override {
@@ -79,90 +72,6 @@ void gloo_group_end(struct gloo_group *group) {
     group->deadline.store(TIME_NEVER);
 }
 
-/* Written by Gloo's thread before it completes what is waited for. */
-static bool has_said(const gloo_word *word) {
-    return *static_cast<const volatile uint32_t *>(&word->said) != 0;
-}
-
-/* Tells all others; a goodbye blames nobody. */
-static void tell(struct gloo_group *group, uint32_t blamed, bool certain) {
-    group->own_word = {1, blamed, certain};
-    for (uint32_t i = 0; i < group->size; i++) {
-        if (i == group->rank)
-            continue;
-        try {
-            group->last[i]->send((int)i, SLOT_LAST, place(&group->own_word),
-                                 sizeof group->own_word);
-        } catch (const std::exception &) {
-            /* gone as well */
-        }
-    }
-}
-
-/* Waits for the last word of RANK until UNTIL; false: it says nothing. */
-static bool hear(struct gloo_group *group, uint32_t rank,
-                 gloo_group::clock::time_point until) {
-    auto rest = duration_cast<milliseconds>(until - gloo_group::clock::now());
-    if (has_said(&group->words[rank]))
-        return true;
-    try {
-        group->last[rank]->waitRecv(nullptr, std::max(milliseconds(1), rest));
-    } catch (const std::exception &) {
-        /* it is silent */
-    }
-    return has_said(&group->words[rank]);
-}
-
-/* Is the connection to RANK lost? Announces a message of no bytes, which is
- * never asked for. */
-static bool is_cut(struct gloo_group *group, uint32_t rank) {
-    try {
-        group->probe->send((int)rank, SLOT_PROBE, 0, 0);
-        return false;
-    } catch (const std::exception &) {
-        return true;
-    }
-}
-
-/* Who was lost without a word; whom this rank was waiting for above all. */
-static uint32_t find_lost(struct gloo_group *group) {
-    uint32_t lost = GLOO_NOBODY;
-    for (uint32_t i = 0; i < group->size; i++)
-        if (i != group->rank && is_cut(group, i) && !has_said(&group->words[i]))
-            if (lost == GLOO_NOBODY || i == group->waiting_for)
-                lost = i;
-    return lost;
-}
-
-/* It came over the wire: any other number than a rank's blames nobody. */
-static uint32_t blamed_by(const struct gloo_group *group,
-                          const gloo_word *word) {
-    return word->blamed < group->size ? word->blamed : GLOO_NOBODY;
-}
-
-static uint32_t told_lost(const struct gloo_group *group) {
-    for (const gloo_word &word : group->words)
-        if (has_said(&word) && word.certain &&
-            blamed_by(group, &word) != GLOO_NOBODY)
-            return word.blamed;
-    return GLOO_NOBODY;
-}
-
-/* Along the chain of who waits for whom, who has nothing to say himself. */
-static uint32_t find_silent(struct gloo_group *group, uint32_t culprit) {
-    auto until = gloo_group::clock::now() + GRACE;
-    for (uint32_t hops = 0; hops < group->size; hops++) {
-        if (culprit == group->rank || culprit == GLOO_NOBODY ||
-            !hear(group, culprit, until))
-            break;
-        uint32_t next = blamed_by(group, &group->words[culprit]);
-        if (next == GLOO_NOBODY)
-            break;
-        culprit = next;
-    }
-    return culprit;
-}
-
 /* Gloo begins its texts with "[file:line] ". */
 static std::string plain_text(const std::exception &error) {
     std::string text = error.what();
@@ -172,38 +81,6 @@ static std::string plain_text(const std::exception &error) {
     return text;
 }
 
-static enum status fail_with(struct gloo_group *group, const std::string &cause,
-                             struct failure *why) {
-    if (group->failed)
-        return status_fail(why, STATUS_RETRY,
-                           "the collective has failed before");
-    group->failed = true;
-    group->deadline.store(TIME_NEVER);
-    if (group->aborted.load())
-        return status_fail(why, STATUS_RETRY,
-                           "the collective was ended by this rank itself");
-    /* A line that ends here has ended for who says why, or for a lost one. */
-    if (!group->late.load() && group->waiting_for != GLOO_NOBODY)
-        hear(group, group->waiting_for, gloo_group::clock::now() + GRACE);
-    uint32_t lost = find_lost(group);
-    bool certain = lost != GLOO_NOBODY;
-    tell(group, certain ? lost : group->waiting_for, certain);
-    gloo_lines_cut(&group->lines);
-    if (certain)
-        return status_fail(why, STATUS_RETRY, "rank %u was lost: %s", lost,
-                           cause.c_str());
-    uint32_t silent = find_silent(group, group->waiting_for);
-    lost = told_lost(group);
-    if (lost != GLOO_NOBODY)
-        return status_fail(why, STATUS_RETRY,
-                           "rank %u was lost, as another rank says", lost);
-    if (silent == GLOO_NOBODY || silent == group->rank)
-        return status_fail(why, STATUS_RETRY, "collective: %s", cause.c_str());
-    return status_fail(why, STATUS_RETRY,
-                       "rank %u did not come to the collective within %.3g s",
-                       silent, group->timeout);
-}
-
 /* Before all are connected there is nobody to ask. */
 static enum status fail_to_connect(struct gloo_group *group,
                                    const std::string &cause,
@@ -211,7 +88,9 @@ static enum status fail_to_connect(struct gloo_group *group,
     if (group->waiting_for == GLOO_NOBODY)
         return status_fail(why, STATUS_RETRY, "rank %u cannot be reached: %s",
                            group->rank, cause.c_str());
-    return status_fail(why, STATUS_RETRY, "rank %u did not come: %s",
+    return status_fail(why, STATUS_RETRY,
+                       "rank %u has told where it is, and cannot be reached "
+                       "there: %s",
                        group->waiting_for, cause.c_str());
 }
 
@@ -221,7 +100,7 @@ enum status gloo_group_failed(struct gloo_group *group,
         throw;
     } catch (const std::exception &error) {
         std::string cause = plain_text(error);
-        return group->watchdog.joinable() ? fail_with(group, cause, why)
+        return group->watchdog.joinable() ? gloo_words_fail(group, cause, why)
                                           : fail_to_connect(group, cause, why);
     }
 } catch (...) {
@@ -350,14 +229,6 @@ static enum status connect_all(struct gloo_group *group,
     return STATUS_OK;
 }
 
-/* What others may have to say is awaited from the beginning. */
-static void listen_for_words(struct gloo_group *group) {
-    for (uint32_t i = 0; i < group->size; i++)
-        if (i != group->rank)
-            group->last[i]->recv((int)i, SLOT_LAST, place(&group->words[i]),
-                                 sizeof(gloo_word));
-}
-
 enum status gloo_group_open(struct gloo_group *group,
                             const struct collective_settings *settings,
                             struct failure *why) {
@@ -390,7 +261,7 @@ enum status gloo_group_open(struct gloo_group *group,
         status = connect_all(group, settings->store, until, why);
     if (status)
         return status;
-    listen_for_words(group);
+    gloo_words_listen(group);
     group->watchdog = std::thread(watch, group);
     return STATUS_OK;
 }
@@ -401,9 +272,9 @@ static void say_goodbye(struct gloo_group *group) {
     auto longest = duration<double>(std::min(group->timeout, 5.0));
     auto until = gloo_group::clock::now() +
                  duration_cast<gloo_group::clock::duration>(longest);
-    tell(group, GLOO_NOBODY, false);
+    gloo_words_tell(group, GLOO_NOBODY, false);
     for (uint32_t i = 0; i < group->size; i++)
-        if (i != group->rank && !hear(group, i, until))
+        if (i != group->rank && !gloo_words_hear(group, i, until))
             break;
 }
 

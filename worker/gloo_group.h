@@ -32,7 +32,8 @@ extern "C" {
 struct gloo_word {
     uint32_t said;    /* 0: nothing came yet */
     uint32_t blamed;  /* a rank, or GLOO_NOBODY */
-    uint32_t certain; /* its connection broke; else it did not come in time */
+    uint32_t certain; /* its connections broke, all of them */
+    uint32_t late;    /* it did not come in time; else its line has ended */
 };
 enum : uint32_t { GLOO_NOBODY = UINT32_MAX };
 

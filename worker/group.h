@@ -35,10 +35,11 @@ enum status group_meet(struct group *ranks,
 /* Any thread: calls under way and later ones fail. */
 void group_abort(struct group *ranks);
 
+/* Ends the group, if they have met; nobody calls or aborts any more. */
 void group_close(struct group *ranks);
 
-/* As those of collective.h. All but broadcasts are counted, bytes as a ring
- * sends them, which is the least there is. */
+/* As those of collective.h, COUNT in floats. All but broadcasts are counted,
+ * bytes as a ring sends them, which is the least there is. */
 enum status group_all_reduce(struct group *ranks, float *data, size_t count,
                              struct failure *why) MUST_CHECK;
 enum status group_reduce_scatter(struct group *ranks, float *data, size_t count,

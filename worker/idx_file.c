@@ -205,3 +205,12 @@ enum status idx_file_read(struct idx_file *file, const char *path,
     }
     return status;
 }
+
+enum status idx_file_look(const char *path, const char *what,
+                          struct failure *why) {
+    struct reader reader = {.path = path, .what = what, .why = why};
+    enum status status = open_stream(&reader, BUFFER);
+    if (reader.stream)
+        gzclose_r(reader.stream);
+    return status;
+}

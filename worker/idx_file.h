@@ -24,4 +24,8 @@ enum status idx_file_read(struct idx_file *file, const char *path,
                           const char *what, uint32_t min_dims,
                           uint32_t max_dims, struct failure *why) MUST_CHECK;
 
+/* Opens the file and closes it: one that cannot be opened fails as above. */
+enum status idx_file_look(const char *path, const char *what,
+                          struct failure *why) MUST_CHECK;
+
 #endif

@@ -14,6 +14,8 @@
 #include "proto/base/free_memory.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
+#include "proto/store/claim.h"
+#include "proto/store/cut_done.h"
 #include "worker/lender.h"
 #include "worker/saver.h"
 
@@ -27,7 +29,6 @@
 /* Planned rounds have the round as their id; the chief numbers the others from
  * here on. */
 #define CUT_ASKED (UINT64_C(1) << 63)
-enum { PATH_BYTES = 4096 };
 
 struct keeper {
     struct keeper_settings settings;
@@ -37,12 +38,14 @@ struct keeper {
     struct lender *lender;
     char host[256];
     bool shares_folder;
+    struct claim *claim; /* on a folder of this host's own, or NULL */
 
     /* The reducer's thread alone. */
     struct checkpoint_reader *reader;
     struct manifest manifest;
-    uint64_t saving; /* id of the round that is handed over */
-    bool left_out;   /* it is not to be saved */
+    uint64_t saving;           /* id of the round that is handed over */
+    struct loss_scaler scaler; /* goes with it */
+    bool left_out;             /* it is not to be saved */
     bool said_full;
 
     pthread_mutex_t mutex;
@@ -61,13 +64,14 @@ static void tell(struct keeper *keeper, Capstan__Control *control) {
     keeper->settings.tell(keeper->settings.context, control);
 }
 
-static bool find_mark(const struct keeper *keeper) {
-    char path[PATH_BYTES];
-    const char *dir = keeper->settings.plan->checkpoint_dir;
-    if (!dir)
-        return true;
-    checkpoint_mark(dir, keeper->settings.run, path, sizeof path);
-    return access(path, F_OK) == 0;
+/* Without a directory nobody looks for anything. */
+static enum status find_folder(struct keeper *keeper, struct failure *why) {
+    const struct keeper_settings *settings = &keeper->settings;
+    const char *dir = settings->plan->checkpoint_dir;
+    keeper->shares_folder = true;
+    return dir ? claim_take_beside(&keeper->claim, &keeper->shares_folder, dir,
+                                   settings->run, "rank 0", settings->log, why)
+               : STATUS_OK;
 }
 
 /* The reducer's thread. */
@@ -132,10 +136,10 @@ static void begin_save(struct keeper *keeper, uint64_t round) {
     pthread_mutex_unlock(&keeper->mutex);
     bool last = round == keeper->settings.plan->rounds.total;
     keeper->said_full = false;
-    keeper->left_out = !asked && !last && saver_busy(keeper->saver);
-    if (!keeper->left_out)
-        keeper->left_out = !saver_begin(keeper->saver, keeper->saving, round);
-    if (!keeper->left_out || asked || last)
+    bool busy = !asked && !last && saver_busy(keeper->saver);
+    keeper->left_out = busy || !saver_begin(keeper->saver, keeper->saving,
+                                            round, &keeper->scaler);
+    if (!busy)
         return;
     log_warning(keeper->settings.log,
                 "the checkpoint of step %llu is left out: an earlier one "
@@ -155,6 +159,11 @@ static void end_save(struct keeper *keeper) {
     }
     pthread_mutex_unlock(&keeper->mutex);
     wake(keeper);
+}
+
+static void note(void *context, const struct loss_scaler *scaler) {
+    struct keeper *keeper = context;
+    keeper->scaler = *scaler;
 }
 
 static enum status save(void *context, uint64_t round, uint32_t b,
@@ -235,18 +244,25 @@ enum status keeper_open(struct keeper **out,
     if (!keeper)
         return status_fail(why, STATUS_RETRY, "no memory for checkpoints");
     keeper->settings = *settings;
-    keeper->calls = (struct reducer_keeper){keeper, load, save, pause_rounds};
+    keeper->calls = (struct reducer_keeper){
+        .context = keeper,
+        .load = load,
+        .note = note,
+        .save = save,
+        .pause = pause_rounds,
+    };
     keeper->entered = settings->plan->rounds.start + 1;
     keeper->limit = UINT64_MAX;
     gethostname(keeper->host, sizeof keeper->host - 1);
     pthread_mutex_init(&keeper->mutex, NULL);
     pthread_cond_init(&keeper->changed, NULL);
     keeper->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    keeper->shares_folder = find_mark(keeper);
     enum status status =
         keeper->descriptor < 0
             ? status_errno(why, STATUS_RETRY, errno, "cannot open an eventfd")
-            : open_parts(keeper, why);
+            : find_folder(keeper, why);
+    if (!status)
+        status = open_parts(keeper, why);
     if (status) {
         keeper_close(&keeper);
         return status;
@@ -273,6 +289,7 @@ void keeper_close(struct keeper **where) {
     lender_close(&keeper->lender);
     checkpoint_reader_close(&keeper->reader);
     manifest_clear(&keeper->manifest);
+    claim_release(&keeper->claim);
     if (keeper->descriptor >= 0)
         close(keeper->descriptor);
     pthread_mutex_destroy(&keeper->mutex);
@@ -289,26 +306,11 @@ void keeper_attach(struct keeper *keeper, const struct keeper_rounds *rounds) {
     lender_settle(keeper->lender);
 }
 
-static void tell_done(struct keeper *keeper, Capstan__CutDone *done) {
+static void tell_done(struct keeper *keeper, Capstan__CutDone done) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT_DONE;
-    control.cut_done = done;
+    control.cut_done = &done;
     tell(keeper, &control);
-}
-
-static void tell_failed(struct keeper *keeper, uint64_t id, const char *text) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = id;
-    done.error = (char *)text;
-    tell_done(keeper, &done);
-}
-
-static void tell_held(struct keeper *keeper, uint64_t id, uint64_t round) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = id;
-    done.has_step = true;
-    done.step = round;
-    tell_done(keeper, &done);
 }
 
 /* The round under way may have told the others already what it is: only the
@@ -332,8 +334,9 @@ static void ask(struct keeper *keeper, const Capstan__CutAsk *order) {
 static void cut_now(struct keeper *keeper, const Capstan__Cut *order) {
     lender_show(keeper->lender, order->id);
     if (!order->write) {
-        tell_held(keeper, order->id,
-                  keeper->rounds.round(keeper->rounds.context));
+        tell_done(keeper,
+                  cut_done_held(order->id, true,
+                                keeper->rounds.round(keeper->rounds.context)));
         return;
     }
     pthread_mutex_lock(&keeper->mutex);
@@ -398,16 +401,12 @@ void keeper_poll_items(struct keeper *keeper, zmq_pollitem_t *items) {
 
 static void tell_written(struct keeper *keeper,
                          const struct saver_result *result) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = result->id;
-    done.written = true;
-    done.name = (char *)result->info.name;
-    done.size = result->info.size;
-    done.hash_low = result->info.hash[0];
-    done.hash_high = result->info.hash[1];
-    done.holder = keeper->shares_folder ? "" : keeper->host;
-    done.seconds = result->seconds;
-    tell_done(keeper, &done);
+    const char *holder = keeper->shares_folder ? "" : keeper->host;
+    Capstan__CutDone done =
+        cut_done_written(result->id, &result->info, holder, result->seconds);
+    Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
+    done.scaler = &scaler;
+    tell_done(keeper, done);
 }
 
 /* A round is told as held before it is told as written. */
@@ -420,9 +419,11 @@ static void tell_handed_over(struct keeper *keeper) {
     keeper->held = keeper->skipped = 0;
     pthread_mutex_unlock(&keeper->mutex);
     if (held)
-        tell_held(keeper, held, round);
+        tell_done(keeper, cut_done_held(held, true, round));
     if (skipped)
-        tell_failed(keeper, skipped, "an earlier one was still being written");
+        tell_done(
+            keeper,
+            cut_done_failed(skipped, "an earlier one was still being written"));
 }
 
 void keeper_step(struct keeper *keeper) {
@@ -437,5 +438,5 @@ void keeper_step(struct keeper *keeper) {
     }
     log_error(keeper->settings.log, "a checkpoint was not written: %s",
               result.why.text);
-    tell_failed(keeper, result.id, result.why.text);
+    tell_done(keeper, cut_done_failed(result.id, result.why.text));
 }

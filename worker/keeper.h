@@ -36,8 +36,8 @@ struct keeper_settings {
 
 struct keeper;
 
-/* Looks for the chief's mark in the checkpoint directory, and tells the chief
- * that it is ready. */
+/* Looks for the chief's mark in the checkpoint directory (one of this host's
+ * own is claimed, as by a ps), and tells the chief that it is ready. */
 enum status keeper_open(struct keeper **out,
                         const struct keeper_settings *settings,
                         struct failure *why) MUST_CHECK;

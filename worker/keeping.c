@@ -163,7 +163,10 @@ static enum status take_bucket(struct keeping *keeping, uint32_t i, uint32_t *b,
 enum status keeping_save(struct keeping *keeping, struct failure *why) {
     const struct reduction *reduction = keeping->reduction;
     enum status status = STATUS_OK;
+    const struct reducer_keeper *keeper = reduction->settings->keeper;
     uint32_t b = 0;
+    if (keeper && keeper->note)
+        keeper->note(keeper->context, &reduction->scaler);
     if (!reduction->shared)
         return save_own(keeping, why);
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {

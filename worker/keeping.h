@@ -15,6 +15,8 @@ struct keeping {
 /* STATUS_RETRY: no memory. */
 enum status keeping_open(struct keeping *keeping, struct reduction *reduction,
                          struct failure *why) MUST_CHECK;
+
+/* Frees what it has, also where keeping_open has failed. */
 void keeping_close(struct keeping *keeping);
 
 /* First weights: rank 0's keeper's, or by the seed. State is at its start and

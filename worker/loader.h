@@ -1,5 +1,5 @@
-/* A reader thread that prepares micro batches ahead of the trainer. What it
- * delivers is the same for any depth. */
+/* Reader threads that prepare micro batches ahead of the trainer. What they
+ * deliver is the same for any number of them, and for any depth. */
 #ifndef CAPSTAN_LOADER_H
 #define CAPSTAN_LOADER_H
 
@@ -20,17 +20,25 @@ struct loader_batch {
 
 struct loader;
 
+/* How far ahead, and by how many: as torch's num_workers and prefetch_factor,
+ * each reader is DEPTH (>= 1) batches ahead; without one (0) a batch is
+ * prepared when it is asked for. */
+struct loader_ahead {
+    uint32_t readers, depth;
+};
+
 /* Borrows DATASET; keeps its own sampler by OPTIONS. Delivers micro batches
- * FIRST, FIRST + 1, ...; at most DEPTH (>= 1) ahead. */
+ * FIRST, FIRST + 1, ... */
 enum status loader_open(struct loader **out, const struct dataset *dataset,
                         const struct sampler_options *options, uint64_t first,
-                        uint32_t depth, struct failure *why) MUST_CHECK;
-void loader_close(struct loader **loader); /* stops and joins the thread */
+                        struct loader_ahead ahead,
+                        struct failure *why) MUST_CHECK;
+void loader_close(struct loader **loader); /* stops and joins the threads */
 
 /* All the memory that batches lie in, of whole pages; view. */
 void *loader_memory(const struct loader *loader, size_t *bytes);
 
-/* Views the next batch until the next call; waits for the reader (which waits
+/* Views the next batch until the next call; waits for its reader (which waits
  * for nobody). */
 const struct loader_batch *loader_next(struct loader *loader);
 

@@ -34,6 +34,7 @@ void mark_end(struct mark *mark);
 /* Ends all waits, from any thread. */
 void mark_cancel(struct mark *mark);
 
+/* Where it is now; from any thread. */
 uint64_t mark_value(struct mark *mark);
 
 #endif

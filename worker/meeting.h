@@ -17,6 +17,8 @@ struct meeting;
 /* Tells the chief CONTROL: member_tell, or a test's. */
 typedef void meeting_tell(void *context, Capstan__Control *control);
 
+/* TELL is called with CONTEXT on the communication thread. STATUS_RETRY: no
+ * memory, or no descriptor. */
 enum status meeting_open(struct meeting **out, meeting_tell *tell,
                          void *context, struct failure *why) MUST_CHECK;
 

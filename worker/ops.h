@@ -106,6 +106,12 @@ struct ops {
                          struct failure *why);
     enum status (*synchronize)(struct ops_device *device, struct failure *why);
 
+    /* From now on operands of the three matrix products below, x, w and dy,
+     * are taken as the nearest numbers that PRECISION has, ties to even; their
+     * products and sums stay float32. JOB_PRECISE at first. */
+    void (*set_precision)(struct ops_device *device,
+                          enum job_precision precision);
+
     /* y[n, out] = x[n, in] w[out, in]^T + bias[out], then the activation. */
     void (*linear)(struct ops_device *device, const float *x, const float *w,
                    const float *bias, float *y, uint32_t n, uint32_t in,

@@ -1,3 +1,5 @@
+#include "proto/math/bf16.h"
+#include "proto/math/fp16.h"
 #include "worker/activation.h"
 #include "worker/loss.h"
 #include "worker/ops.h"
@@ -12,12 +14,20 @@
 
 enum { ALIGNMENT = 64 };
 
+/* Memory that grows with what is rounded into it. */
+struct rounded {
+    float *floats;
+    size_t room;
+};
+
 _Static_assert(offsetof(struct ops, describe) ==
                    offsetof(struct device_head, describe),
                "a table begins as a device_head");
 
 struct ops_device {
     int threads;
+    enum job_precision precision;
+    struct rounded a, b; /* operands of a product */
 };
 
 static void *cpu_allocate(struct ops_device *device, size_t bytes) {
@@ -124,16 +134,51 @@ struct product {
     bool add;
 };
 
+static void cpu_set_precision(struct ops_device *device,
+                              enum job_precision precision) {
+    device->precision = precision;
+}
+
+static bool make_room(struct rounded *rounded, size_t count) {
+    if (count <= rounded->room)
+        return true;
+    free(rounded->floats);
+    rounded->floats = aligned_alloc(
+        ALIGNMENT, (count * sizeof(float) / ALIGNMENT + 1) * ALIGNMENT);
+    rounded->room = rounded->floats ? count : 0;
+    return rounded->floats;
+}
+
+/* COUNT floats as a product of DEVICE takes them; NULL: no memory. */
+static const float *operand(const struct ops_device *device,
+                            struct rounded *rounded, const float *floats,
+                            size_t count) {
+    if (device->precision == JOB_PRECISE)
+        return floats;
+    if (!make_room(rounded, count))
+        return NULL;
+    float *restrict to = rounded->floats;
+    if (device->precision == JOB_HALF_BF16)
+        for (size_t i = 0; i < count; i++)
+            to[i] = bf16_to_float(bf16_from_float(floats[i]));
+    else
+        for (size_t i = 0; i < count; i++)
+            to[i] = fp16_to_float(fp16_from_float(floats[i]));
+    return to;
+}
+
 /* oneDNN's OpenMP takes its number of threads from the calling thread's own
  * setting, so that it is set here, where the caller is known. oneDNN refuses
  * only for want of memory; NaN then says that there is no answer. */
 static void multiply(struct ops_device *device, const struct product *p) {
+    const float *a = operand(device, &device->a, p->a, (size_t)p->m * p->k);
+    const float *b = operand(device, &device->b, p->b, (size_t)p->k * p->n);
     omp_set_num_threads(device->threads);
-    dnnl_status_t status = dnnl_sgemm(
-        p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a,
-        p->transpose_a == 'T' ? p->m : p->k, p->b,
-        p->transpose_b == 'T' ? p->k : p->n, p->add ? 1 : 0, p->c, p->n);
-    if (status == dnnl_success)
+    if (a && b &&
+        dnnl_sgemm(p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, a,
+                   p->transpose_a == 'T' ? p->m : p->k, b,
+                   p->transpose_b == 'T' ? p->k : p->n, p->add ? 1 : 0, p->c,
+                   p->n) == dnnl_success)
         return;
     for (size_t i = 0; i < (size_t)p->m * p->n; i++)
         p->c[i] = NAN;
@@ -278,6 +323,7 @@ const struct ops *ops_cpu(void) {
         .follow = cpu_pass,
         .await = cpu_await,
         .synchronize = cpu_synchronize,
+        .set_precision = cpu_set_precision,
         .linear = cpu_linear,
         .linear_input_gradient = cpu_linear_input_gradient,
         .linear_weight_gradient = cpu_linear_weight_gradient,
@@ -294,7 +340,7 @@ enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
         return status_fail(why, STATUS_CONFIG,
                            "threads: found %u, expected 1 to %d", threads,
                            INT_MAX);
-    struct ops_device *device = malloc(sizeof *device);
+    struct ops_device *device = calloc(1, sizeof *device);
     if (!device)
         return status_fail(why, STATUS_FAILED, "no memory for a device");
     device->threads = (int)threads;
@@ -303,8 +349,10 @@ enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
 }
 
 void ops_cpu_close(struct ops_device **device) {
-    if (!device)
+    if (!device || !*device)
         return;
+    free((*device)->a.floats);
+    free((*device)->b.floats);
     free(*device);
     *device = NULL;
 }

@@ -3,11 +3,12 @@
 struct partner_verbs {
     void (*pull)(void *context, uint64_t clock, uint64_t snapshot);
     void (*announce)(void *context, uint32_t first, uint32_t count,
-                     uint64_t clock, bool empty);
+                     uint64_t clock, enum contribution what);
     bool (*wait)(void *context, uint32_t parameter);
     uint64_t (*global_step)(void *context);
     bool (*over_network)(const void *context);
     double (*waited)(void *context);
+    struct loss_scaler (*scaler)(void *context);
     void (*cancel)(void *context);
 };
 
@@ -16,8 +17,8 @@ static void pull_client(void *client, uint64_t clock, uint64_t snapshot) {
 }
 
 static void announce_client(void *client, uint32_t first, uint32_t count,
-                            uint64_t clock, bool empty) {
-    client_announce(client, first, count, clock, empty);
+                            uint64_t clock, enum contribution what) {
+    client_announce(client, first, count, clock, what);
 }
 
 static bool wait_client(void *client, uint32_t parameter) {
@@ -36,14 +37,18 @@ static double client_has_waited(void *client) {
     return client_waited(client);
 }
 
+static struct loss_scaler scaler_of_client(void *client) {
+    return client_scaler(client);
+}
+
 static void cancel_client(void *client) {
     client_cancel(client);
 }
 
 static const struct partner_verbs clients = {
-    pull_client,    announce_client,        wait_client,
-    step_of_client, client_is_over_network, client_has_waited,
-    cancel_client,
+    pull_client,      announce_client,        wait_client,
+    step_of_client,   client_is_over_network, client_has_waited,
+    scaler_of_client, cancel_client,
 };
 
 /* Outside of a step the weights of all trainers are the same and at rest. */
@@ -54,8 +59,8 @@ static void pull_nothing(void *reducer, uint64_t clock, uint64_t snapshot) {
 }
 
 static void announce_reducer(void *reducer, uint32_t first, uint32_t count,
-                             uint64_t clock, bool empty) {
-    reducer_announce(reducer, first, count, clock, empty);
+                             uint64_t clock, enum contribution what) {
+    reducer_announce(reducer, first, count, clock, what);
 }
 
 static bool wait_reducer(void *reducer, uint32_t parameter) {
@@ -76,13 +81,18 @@ static double reducer_has_waited(void *reducer) {
     return reducer_waited(reducer);
 }
 
+static struct loss_scaler scaler_of_reducer(void *reducer) {
+    return reducer_scaler(reducer);
+}
+
 static void cancel_reducer(void *reducer) {
     reducer_cancel(reducer);
 }
 
 static const struct partner_verbs reducers = {
-    pull_nothing,        announce_reducer,   wait_reducer,   round_of_reducer,
-    always_over_network, reducer_has_waited, cancel_reducer,
+    pull_nothing,      announce_reducer,    wait_reducer,
+    round_of_reducer,  always_over_network, reducer_has_waited,
+    scaler_of_reducer, cancel_reducer,
 };
 
 struct partner partner_client(struct client *client) {
@@ -98,8 +108,8 @@ void partner_pull(struct partner partner, uint64_t clock, uint64_t snapshot) {
 }
 
 void partner_announce(struct partner partner, uint32_t first, uint32_t count,
-                      uint64_t clock, bool empty) {
-    partner.verbs->announce(partner.context, first, count, clock, empty);
+                      uint64_t clock, enum contribution what) {
+    partner.verbs->announce(partner.context, first, count, clock, what);
 }
 
 bool partner_wait(struct partner partner, uint32_t parameter) {
@@ -116,6 +126,10 @@ bool partner_over_network(struct partner partner) {
 
 double partner_waited(struct partner partner) {
     return partner.verbs->waited(partner.context);
+}
+
+struct loss_scaler partner_scaler(struct partner partner) {
+    return partner.verbs->scaler(partner.context);
 }
 
 void partner_cancel(struct partner partner) {

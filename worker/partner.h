@@ -26,7 +26,7 @@ struct partner partner_reducer(struct reducer *reducer);
 void partner_pull(struct partner partner, uint64_t clock, uint64_t snapshot);
 
 void partner_announce(struct partner partner, uint32_t first, uint32_t count,
-                      uint64_t clock, bool empty);
+                      uint64_t clock, enum contribution what);
 
 bool partner_wait(struct partner partner, uint32_t parameter);
 
@@ -38,6 +38,10 @@ bool partner_over_network(struct partner partner);
 
 /* Seconds the compute thread has waited for weights. */
 double partner_waited(struct partner partner);
+
+/* The scale of the next step, and the steps skipped so far; read while the
+ * weights of the last parameter are here. */
+struct loss_scaler partner_scaler(struct partner partner);
 
 /* Ends every wait. */
 void partner_cancel(struct partner partner);

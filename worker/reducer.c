@@ -34,8 +34,8 @@ struct reducer {
     pthread_t thread;
     uint32_t num_parameters;
     struct mark announced, updated;
-    bool empty[2]; /* the last rounds begun, by clock */
-    uint64_t last; /* `announced`, of the compute thread alone */
+    enum contribution brings[2]; /* to the last rounds begun, by clock */
+    uint64_t last;               /* `announced`, of the compute thread alone */
     atomic_int_least64_t waited;
     atomic_uint_least64_t save; /* the round to save, 0: none */
     atomic_bool cancelled;
@@ -78,7 +78,7 @@ static void begin_round(struct reducer *reducer, uint64_t round) {
     bool asks = save && save <= round;
     if (asks)
         atomic_store(&reducer->save, 0);
-    reduction_begin(&reducer->reduction, round, reducer->empty[round % 2],
+    reduction_begin(&reducer->reduction, round, reducer->brings[round % 2],
                     asks);
 }
 
@@ -238,9 +238,9 @@ void reducer_close(struct reducer **where) {
 }
 
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
-                      uint64_t clock, bool empty) {
+                      uint64_t clock, enum contribution what) {
     if (first + count == reducer->num_parameters)
-        reducer->empty[clock % 2] = empty;
+        reducer->brings[clock % 2] = what;
     reducer->last =
         begin_of(reducer, clock) + (reducer->num_parameters - first);
     mark_raise(&reducer->announced, reducer->last);
@@ -261,6 +261,10 @@ bool reducer_wait(struct reducer *reducer, uint32_t parameter) {
 
 double reducer_waited(struct reducer *reducer) {
     return time_to_seconds(atomic_load(&reducer->waited));
+}
+
+struct loss_scaler reducer_scaler(const struct reducer *reducer) {
+    return reducer->reduction.scaler;
 }
 
 uint64_t reducer_round(struct reducer *reducer) {

@@ -14,10 +14,12 @@
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
 #include "proto/math/layout.h"
+#include "proto/math/loss_scaler.h"
 #include "proto/math/rounds.h"
 #include "proto/math/rule.h"
 #include "proto/wire/buffer.h"
 #include "worker/collective.h"
+#include "worker/contribution.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +36,8 @@ struct reducer_keeper {
     /* Fills block B's TENSORS; NULL: all ranks begin by the seed. */
     enum status (*load)(void *context, uint32_t b, float *const *tensors,
                         struct failure *why);
+    /* What belongs to the blocks that are saved next. May be NULL. */
+    void (*note)(void *context, const struct loss_scaler *scaler);
     /* Block B as round ROUND leaves it, blocks ascending, each once. May wait
      * for a disk; the bytes are copied. */
     enum status (*save)(void *context, uint64_t round, uint32_t b,
@@ -56,6 +60,7 @@ struct reducer_settings {
     const uint64_t *offsets;
     const struct rule_loops *loops;      /* NULL: the best */
     const struct reducer_keeper *keeper; /* rank 0; NULL elsewhere */
+    struct loss_scaler scaler;           /* as saved; all 0: none was */
     bool loads; /* first weights are rank 0's, broadcast; the same on all */
 };
 
@@ -73,10 +78,12 @@ void reducer_close(struct reducer **reducer);
 /* Compute thread. */
 
 /* As client_announce: gradients of round CLOCK of COUNT parameters from FIRST
- * on are complete, last parameters first. EMPTY: all of them, without bytes;
- * the round's sum is divided by the number of those that are not empty. */
+ * on are complete, last parameters first. What is not whole is announced with
+ * all parameters at once. The round's sum is divided by the number of those
+ * that are whole; where any is void all ranks leave weights and state as they
+ * are. */
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
-                      uint64_t clock, bool empty);
+                      uint64_t clock, enum contribution what);
 
 /* Waits until PARAMETER's weights are those of the last round announced, or
  * the first ones. False when the reducer has failed or was cancelled. */
@@ -84,6 +91,10 @@ bool reducer_wait(struct reducer *reducer, uint32_t parameter);
 
 /* Seconds the compute thread has waited for weights. */
 double reducer_waited(struct reducer *reducer);
+
+/* As the last round has left it; read once reducer_wait has let the last
+ * parameter's weights be read, before the next is announced. */
+struct loss_scaler reducer_scaler(const struct reducer *reducer);
 
 /* Rounds behind the run: rounds->start at first. */
 uint64_t reducer_round(struct reducer *reducer);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Floats of the word of a round. */
-enum { BRINGS, ASKS };
+enum { BRINGS, ASKS, VOIDS };
 
 /* The largest bucket, whatever the job allows: what is summed is then still in
  * the cache when the rule reads it, and there is something to send while the
@@ -64,6 +64,7 @@ enum status reduction_open(struct reduction *reduction,
         .begin = settings->offsets[settings->layout->num_parameters - 1],
         .shared = settings->job->zero.stage > 0 && settings->group.size > 1,
         .round = settings->rounds->start,
+        .scaler = loss_scaler_resumed(&settings->job->fp16, &settings->scaler),
     };
     if (settings->job->scale_lr)
         schedule_scale(&reduction->schedule, settings->group.size);
@@ -82,12 +83,13 @@ void reduction_close(struct reduction *reduction) {
     free(reduction->norms);
 }
 
-void reduction_begin(struct reduction *reduction, uint64_t round, bool empty,
-                     bool asks) {
+void reduction_begin(struct reduction *reduction, uint64_t round,
+                     enum contribution brings, bool asks) {
     reduction->round = round;
-    reduction->empty = empty;
-    reduction->gradients[BRINGS] = !empty;
+    reduction->empty = brings != CONTRIBUTION_WHOLE;
+    reduction->gradients[BRINGS] = brings == CONTRIBUTION_WHOLE;
     reduction->gradients[ASKS] = asks;
+    reduction->gradients[VOIDS] = brings == CONTRIBUTION_VOID;
 }
 
 /* The first bucket brought what all ranks say of the round. */
@@ -96,6 +98,13 @@ static void read_word(struct reduction *reduction) {
     reduction->brought = (unsigned)brought;
     reduction->scale = brought > 0 ? 1.0f / brought : 1.0f;
     reduction->asked = reduction->gradients[ASKS] > 0;
+    reduction->voided = reduction->gradients[VOIDS] > 0;
+    struct loss_scaler *scaler = &reduction->scaler;
+    const struct job_fp16 *fp16 = &reduction->settings->job->fp16;
+    if (reduction->voided)
+        loss_scaler_overflow(scaler, fp16, scaler->scale);
+    else
+        loss_scaler_good(scaler, fp16);
 }
 
 /* All ranks have to read the word, so the first bucket is reduced to all. */
@@ -114,6 +123,11 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
     if (!status && i == 0)
         read_word(reduction);
     return status;
+}
+
+/* Weights and state, that is; all ranks know it. */
+static bool changes(const struct reduction *reduction) {
+    return reduction->brought > 0 && !reduction->voided;
 }
 
 /* Of the mean gradient in PART, in fixed pieces. */
@@ -177,7 +191,7 @@ static enum status gather_squares(struct reduction *reduction,
  * then those of all in rank order: in one way, whoever has which. */
 enum status reduction_clip(struct reduction *reduction, struct failure *why) {
     double limit = reduction->settings->job->gradient_clipping, sum = 0;
-    if (reduction->brought == 0)
+    if (!changes(reduction))
         return STATUS_OK;
     enum status status = gather_squares(reduction, why);
     if (status)
@@ -194,13 +208,14 @@ static void apply(struct reduction *reduction, uint32_t i) {
     const struct part *own = &reduction->partition.own[i];
     const struct optimizer *rule = &reduction->settings->job->optimizer;
     const void *sum = reduction->gradients + own->first;
+    uint64_t step = reduction->round - reduction->scaler.skipped;
     float *weights = reduction->weights + own->first;
     struct rule_update update = {
-        .step = reduction->round,
-        .rate = schedule_rate(&reduction->schedule, reduction->round),
+        .step = step,
+        .rate = schedule_rate(&reduction->schedule, step),
         .scale = reduction->scale,
         .elements = own->end - own->first,
-        .num_gradients = reduction->brought > 0,
+        .num_gradients = changes(reduction),
         .gradients = &sum,
         .weights = weights,
         .weights_out = weights,

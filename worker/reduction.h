@@ -27,9 +27,11 @@ struct reduction {
 
     uint64_t round;
     bool empty;       /* this rank brings no gradients */
+    bool voided;      /* a rank's have overflowed: the round changes nothing */
     bool asked;       /* the round is saved, though not planned */
     unsigned brought; /* ranks that bring gradients */
     float scale;      /* of the sum of gradients */
+    struct loss_scaler scaler; /* as this round leaves it */
 };
 
 /* Memory for all that rounds need; no rank is met yet (group_meet). */
@@ -38,10 +40,10 @@ enum status reduction_open(struct reduction *reduction,
                            struct failure *why) MUST_CHECK;
 void reduction_close(struct reduction *reduction);
 
-/* ROUND is next. EMPTY: this rank brings no gradients. ASKS: the round is to be
- * saved (rank 0). The others hear both with the first bucket. */
-void reduction_begin(struct reduction *reduction, uint64_t round, bool empty,
-                     bool asks);
+/* ROUND is next, and BRINGS what this rank has. ASKS: the round is to be saved
+ * (rank 0). The others hear both with the first bucket. */
+void reduction_begin(struct reduction *reduction, uint64_t round,
+                     enum contribution brings, bool asks);
 
 /* Sums bucket I over the ranks; buckets ascending. */
 enum status reduction_sum(struct reduction *reduction, uint32_t i,

@@ -220,7 +220,8 @@ bool saver_busy(struct saver *saver) {
     return busy;
 }
 
-bool saver_begin(struct saver *saver, uint64_t id, uint64_t step) {
+bool saver_begin(struct saver *saver, uint64_t id, uint64_t step,
+                 const struct loss_scaler *scaler) {
     pthread_mutex_lock(&saver->mutex);
     while (saver->stage != IDLE && !saver->stopping)
         pthread_cond_wait(&saver->changed, &saver->mutex);
@@ -230,7 +231,7 @@ bool saver_begin(struct saver *saver, uint64_t id, uint64_t step) {
         saver->step = step;
         saver->added = saver->taken = 0;
         saver->began = time_now();
-        saver->result = (struct saver_result){.id = id};
+        saver->result = (struct saver_result){.id = id, .scaler = *scaler};
         pthread_cond_broadcast(&saver->changed);
     }
     pthread_mutex_unlock(&saver->mutex);

@@ -6,6 +6,7 @@
 
 #include "proto/base/status.h"
 #include "proto/math/layout.h"
+#include "proto/math/loss_scaler.h"
 #include "proto/store/shard_file.h"
 
 #include <stdbool.h>
@@ -37,8 +38,9 @@ void saver_cancel(struct saver *saver);
 bool saver_busy(struct saver *saver);
 
 /* Begins the file of STEP under the name ID, after the end of an earlier one.
- * False: it was cancelled. */
-bool saver_begin(struct saver *saver, uint64_t id, uint64_t step);
+ * SCALER comes back with its result. False: it was cancelled. */
+bool saver_begin(struct saver *saver, uint64_t id, uint64_t step,
+                 const struct loss_scaler *scaler);
 
 /* Adds the next block of the layout, from the first: each of TENSORS holds its
  * elements, copied here. Waits for the disk when copies are at their limit,
@@ -50,6 +52,7 @@ struct saver_result {
     bool written; /* else `why` says what failed */
     struct shard_info info;
     double seconds;
+    struct loss_scaler scaler;
     struct failure why;
 };
 

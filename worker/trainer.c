@@ -2,54 +2,10 @@
 
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
-#include "worker/arena.h"
-#include "worker/clipping.h"
-#include "worker/dataset.h"
-#include "worker/engine.h"
-#include "worker/loader.h"
-#include "worker/reports.h"
 #include "worker/sampler.h"
-#include "worker/window.h"
+#include "worker/trainer_parts.h"
 
-#include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { MAX_REPORTS = 8 };
-
-struct trainer {
-    struct trainer_settings settings;
-    pthread_t thread;
-
-    /* The training thread's own. */
-    struct dataset *train, *test;
-    struct engine engine;
-    struct loader *loader;
-    struct layout *layout;
-    struct arena arena;
-    uint64_t clock;
-    uint32_t micro;  /* within the accumulation group */
-    bool poisoned;   /* this step's loss is not finite */
-    bool forsaken;   /* no more weights come */
-    uint32_t unsaid; /* parameters done and not announced */
-    uint64_t unsaid_elements;
-    double step_loss;
-    int64_t began, evaluating, input; /* ns */
-    double waited;                    /* seconds, before it began */
-
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    struct trainer_progress progress;
-    struct partner partner;
-    const struct plan *plan;
-    uint64_t from;
-    bool ordered, leaving, cancelled;
-    struct trainer_order order;
-
-    struct reports reports;
-    struct trainer_report room[MAX_REPORTS];
-};
 
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
@@ -69,10 +25,14 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
     return status;
 }
 
-static enum status open_model(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
+static enum status open_layout(struct trainer *trainer, struct failure *why) {
     struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&job->model, parameters);
+    uint32_t count = mlp_parameters(&trainer->settings.job->model, parameters);
+    return layout_build(&trainer->layout, parameters, count, why);
+}
+
+static enum status find_device(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
     struct device_wish wish = {
         .kind = job->device,
         .threads = job->threads,
@@ -81,13 +41,17 @@ static enum status open_model(struct trainer *trainer, struct failure *why) {
         .cuda = trainer->settings.cuda,
         .timeout = job->timeouts.step,
     };
-    enum status status = layout_build(&trainer->layout, parameters, count, why);
-    if (!status)
-        status = arena_open(&trainer->arena, trainer->layout, why);
-    return status
-               ? status
-               : engine_open(&trainer->engine, &wish, job, trainer->layout,
-                             &trainer->arena, true, trainer->settings.log, why);
+    return engine_find(&trainer->engine, &wish, trainer->settings.log, why);
+}
+
+/* Memory for the model: had once the plan is here, as the chief may find that
+ * it is too much. */
+static enum status open_model(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    struct engine_use use = {.micro_batch = job->micro_batch,
+                             .evaluates = trainer->test};
+    return engine_open(&trainer->engine, job, trainer->layout, &trainer->arena,
+                       &use, why);
 }
 
 static struct sampler_options sampling(const struct trainer *trainer) {
@@ -116,11 +80,14 @@ static enum status declare(struct trainer *trainer, struct failure *why) {
         .batches_per_epoch = sampler_batches_per_epoch(sampler),
     };
     sampler_close(&sampler);
+    const struct device *device = &trainer->engine.device;
+    declaration.has_device = device_free(device, &declaration.device_free);
+    snprintf(declaration.device, sizeof declaration.device, "%s", device->name);
     reports_put(&trainer->reports, &declaration);
     return STATUS_OK;
 }
 
-static bool is_cancelled(struct trainer *trainer) {
+bool trainer_is_cancelled(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
     bool cancelled = trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
@@ -137,8 +104,7 @@ static bool await_plan(struct trainer *trainer) {
     return go;
 }
 
-/* Where it is false a step has no meaning any more. */
-static bool await_weights(struct trainer *trainer, uint32_t parameter) {
+bool trainer_await(struct trainer *trainer, uint32_t parameter) {
     if (!partner_wait(trainer->partner, parameter))
         trainer->forsaken = true;
     return !trainer->forsaken;
@@ -146,7 +112,7 @@ static bool await_weights(struct trainer *trainer, uint32_t parameter) {
 
 static bool wait_all(struct trainer *trainer) {
     for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
-        if (!await_weights(trainer, p))
+        if (!trainer_await(trainer, p))
             return false;
     return true;
 }
@@ -173,186 +139,13 @@ static bool first_weights(struct trainer *trainer) {
     return true;
 }
 
-static bool synchronous(const struct trainer *trainer) {
-    return trainer->settings.job->staleness == 0;
-}
-
 /* Micro batches of this trainer before push CLOCK. */
 static uint64_t position(const struct trainer *trainer, uint64_t clock) {
     const struct rounds *rounds = &trainer->plan->rounds;
     uint64_t steps = clock - 1;
-    if (synchronous(trainer))
+    if (trainer_is_synchronous(trainer))
         steps = steps - rounds->start + rounds->start_batch;
     return steps * trainer->settings.job->accumulation;
-}
-
-static void need(void *context, uint32_t parameter) {
-    struct trainer *trainer = context;
-    if (await_weights(trainer, parameter)) /* else the loop looks again */
-        ferry_bring(&trainer->engine.ferry, parameter);
-}
-
-static bool take_loss(void *context, double loss) {
-    struct trainer *trainer = context;
-    trainer->step_loss += loss;
-    if (!isfinite(loss))
-        trainer->poisoned = true;
-    return !trainer->poisoned && !trainer->forsaken && !is_cancelled(trainer);
-}
-
-/* Small gradients leave with the larger one that follows: a message and two
- * wake-ups cost more than they do, but on a wire that stands idle. */
-static void announce(struct trainer *trainer, uint32_t parameter) {
-    trainer->unsaid++;
-    trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
-    if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0 &&
-        !partner_over_network(trainer->partner))
-        return;
-    partner_announce(trainer->partner, parameter, trainer->unsaid,
-                     trainer->clock, false);
-    trainer->unsaid = 0;
-    trainer->unsaid_elements = 0;
-}
-
-/* Does a gradient still have to come from the device? */
-static bool is_remote(const struct trainer *trainer) {
-    return trainer->engine.device.ops->later;
-}
-
-static void done(void *context, uint32_t parameter) {
-    struct trainer *trainer = context;
-    ferry_take(&trainer->engine.ferry, parameter);
-    if (!is_remote(trainer))
-        announce(trainer, parameter);
-}
-
-static void announce_all(struct trainer *trainer, bool empty) {
-    partner_announce(trainer->partner, 0, trainer->layout->num_parameters,
-                     trainer->clock, empty);
-}
-
-static void add_progress(struct trainer *trainer,
-                         const struct mlp_result *result) {
-    struct trainer_progress *progress = &trainer->progress;
-    double waited = partner_waited(trainer->partner) - trainer->waited;
-    uint64_t global_step = partner_global_step(trainer->partner);
-    pthread_mutex_lock(&trainer->mutex);
-    if (isfinite(result->loss)) {
-        progress->loss_sum += result->loss;
-        progress->last_loss = result->loss / result->count;
-        progress->samples += result->count;
-        progress->correct += result->correct;
-    }
-    progress->clock = trainer->clock;
-    progress->global_step = global_step;
-    progress->input_s = time_to_seconds(trainer->input);
-    progress->wire_s = waited;
-    progress->training_s =
-        time_to_seconds(time_now() - trainer->began - trainer->evaluating);
-    progress->compute_s =
-        progress->training_s - progress->input_s - progress->wire_s;
-    pthread_mutex_unlock(&trainer->mutex);
-}
-
-static bool clips(const struct trainer *trainer) {
-    return trainer->settings.job->gradient_clipping > 0 &&
-           !synchronous(trainer);
-}
-
-/* The next batch of the loader sets out; the view of the one before ends. */
-static enum status feed(struct trainer *trainer, struct failure *why) {
-    struct intake *intake = &trainer->engine.intake;
-    int64_t start = time_now();
-    enum status status = intake_await(intake, why);
-    if (!status)
-        intake_put(intake, loader_next(trainer->loader));
-    trainer->input += time_now() - start;
-    return status;
-}
-
-/* Forward and backward over one micro batch. Where the device goes on by
- * itself, the next batch sets out meanwhile. */
-static enum status take_batch(struct trainer *trainer, uint32_t k,
-                              struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    struct engine *engine = &trainer->engine;
-    bool remote = is_remote(trainer);
-    bool last = k + 1 == job->accumulation && !trainer->poisoned;
-    struct mlp_hooks hooks = {trainer, need, take_loss,
-                              last && (remote || !clips(trainer)) ? done
-                                                                  : NULL};
-    struct mlp_result result;
-    enum status status = STATUS_OK;
-    if (!intake_ready(&engine->intake))
-        status = feed(trainer, why);
-    if (status)
-        return status;
-    const struct loader_batch *batch = intake_take(&engine->intake);
-    float scale = 1.0f / ((float)batch->count * (float)job->accumulation);
-    mlp_gradient(engine->mlp, batch, engine->ferry.weights,
-                 engine->ferry.gradients, scale, k > 0, &hooks, &result);
-    intake_done(&engine->intake);
-    if (remote) {
-        status = feed(trainer, why);
-        if (!status)
-            status = mlp_settle(engine->mlp, &result, why);
-        if (!status)
-            (void)take_loss(trainer, result.loss); /* looked at below */
-    }
-    if (!status && !trainer->forsaken)
-        add_progress(trainer, &result);
-    return status;
-}
-
-/* Gradients that come from the device are announced as they are here. */
-static enum status take_gradients(struct trainer *trainer,
-                                  struct failure *why) {
-    enum status status = STATUS_OK;
-    if (!is_remote(trainer) || trainer->poisoned)
-        return STATUS_OK;
-    for (uint32_t p = trainer->layout->num_parameters; !status && p-- > 0;) {
-        status = ferry_await(&trainer->engine.ferry, p, why);
-        if (!status && !clips(trainer))
-            announce(trainer, p);
-    }
-    return status;
-}
-
-/* One step: the mean of the accumulated micro batches' mean gradients. */
-static enum status take_step(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    enum status status = STATUS_OK;
-    trainer->poisoned = false;
-    trainer->step_loss = 0;
-    ferry_renew(&trainer->engine.ferry);
-    for (uint32_t k = 0; !status && k < job->accumulation; k++) {
-        status = take_batch(trainer, k, why);
-        if (trainer->forsaken)
-            return STATUS_OK;
-    }
-    if (status || is_cancelled(trainer))
-        return status;
-    if (trainer->poisoned && !job->nan_skip)
-        return status_fail(why, STATUS_FAILED,
-                           "the loss is %g at step %llu: try a smaller rate, "
-                           "or gradient_clipping, or \"on_nan\": \"skip\"",
-                           fabs(trainer->step_loss),
-                           (unsigned long long)trainer->clock);
-    status = take_gradients(trainer, why);
-    if (status)
-        return status;
-    if (trainer->poisoned) {
-        log_warning(trainer->settings.log,
-                    "step %llu is skipped: its loss is "
-                    "not finite",
-                    (unsigned long long)trainer->clock);
-        announce_all(trainer, true);
-    } else if (clips(trainer)) {
-        clipping_apply(trainer->layout, trainer->arena.gradient_of,
-                       job->gradient_clipping, trainer->settings.loops);
-        announce_all(trainer, false);
-    }
-    return STATUS_OK;
 }
 
 /* A part of the test set, on the weights as they stand. */
@@ -429,10 +222,10 @@ static bool goes_on(struct trainer *trainer) {
     uint64_t total = trainer->plan->rounds.total;
     if (trainer->forsaken || wants_to_leave(trainer))
         return false;
-    if (synchronous(trainer))
+    if (trainer_is_synchronous(trainer))
         return trainer->clock < total;
     uint32_t last = trainer->layout->num_parameters - 1;
-    return await_weights(trainer, last) &&
+    return trainer_await(trainer, last) &&
            partner_global_step(trainer->partner) < total &&
            trainer->plan->rounds.start < total;
 }
@@ -445,16 +238,17 @@ static enum status train(struct trainer *trainer, struct failure *why) {
     trainer->waited = partner_waited(trainer->partner);
     while (!status && goes_on(trainer)) {
         trainer->clock++;
-        status = take_step(trainer, why);
-        if (!status && synchronous(trainer) &&
+        status = trainer_step_take(trainer, why);
+        if (!status && trainer_is_synchronous(trainer) &&
             rounds_evaluates(&trainer->plan->rounds, trainer->clock) &&
             wait_all(trainer))
             status = evaluate_own(trainer, why);
         if (!status && take_order(trainer, &order))
             status = evaluate_snapshot(trainer, &order, why);
     }
-    if (!status)
-        wait_all(trainer);
+    struct loss_scaler now;
+    if (!status && wait_all(trainer) && scaling_checks(trainer->settings.job))
+        (void)trainer_step_scale(trainer, &now);
     return status;
 }
 
@@ -479,16 +273,19 @@ static enum status stay(struct trainer *trainer, struct failure *why) {
 static enum status prepare(struct trainer *trainer, struct failure *why) {
     enum status status = load_data(trainer, why);
     if (!status)
-        status = open_model(trainer, why);
+        status = open_layout(trainer, why);
+    if (!status)
+        status = find_device(trainer, why);
     return status ? status : declare(trainer, why);
 }
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
     struct sampler_options options = sampling(trainer);
-    uint32_t depth = trainer->settings.job->data.prefetch_factor;
+    const struct job_data *data = &trainer->settings.job->data;
+    struct loader_ahead ahead = {data->num_workers, data->prefetch_factor};
     enum status status =
         loader_open(&trainer->loader, trainer->train, &options,
-                    position(trainer, trainer->from), depth ? depth : 2, why);
+                    position(trainer, trainer->from), ahead, why);
     if (status)
         return status;
     size_t bytes;
@@ -510,7 +307,10 @@ static void close_loader(struct trainer *trainer) {
 
 static enum status run(struct trainer *trainer, struct failure *why) {
     enum status status = prepare(trainer, why);
-    if (status || !await_plan(trainer) || !first_weights(trainer))
+    if (status || !await_plan(trainer))
+        return status;
+    status = open_model(trainer, why);
+    if (status || !first_weights(trainer))
         return status;
     status = open_loader(trainer, why);
     if (!status)
@@ -538,13 +338,16 @@ enum status trainer_open(struct trainer **out,
     struct trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return status_fail(why, STATUS_RETRY, "no memory for a trainer");
-    enum status status = reports_open(&trainer->reports, trainer->room,
-                                      sizeof *trainer->room, MAX_REPORTS, why);
+    enum status status =
+        reports_open(&trainer->reports, trainer->room, sizeof *trainer->room,
+                     TRAINER_REPORTS, why);
     if (status) {
         free(trainer);
         return status;
     }
     trainer->settings = *settings;
+    trainer->scaling = (struct scaling){
+        .job = settings->job, .log = settings->log, .speaks = !settings->rank};
     pthread_mutex_init(&trainer->mutex, NULL);
     pthread_cond_init(&trainer->changed, NULL);
     int error = pthread_create(&trainer->thread, NULL, run_thread, trainer);
@@ -600,6 +403,12 @@ void trainer_progress(struct trainer *trainer,
 
 const struct layout *trainer_layout(const struct trainer *trainer) {
     return trainer->layout;
+}
+
+enum status trainer_allocate(struct trainer *trainer, struct failure *why) {
+    return trainer->arena.weights
+               ? STATUS_OK
+               : arena_open(&trainer->arena, trainer->layout, why);
 }
 
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,

@@ -27,7 +27,13 @@ struct window_settings {
     int64_t retry_after;         /* ns after a request that could not leave */
 };
 
-enum window_kind { WINDOW_PUSH, WINDOW_PUSH_EMPTY, WINDOW_PULL, WINDOW_ASK };
+enum window_kind {
+    WINDOW_PUSH,
+    WINDOW_PUSH_EMPTY,
+    WINDOW_PUSH_VOID,
+    WINDOW_PULL,
+    WINDOW_ASK
+};
 
 struct window_request {
     enum window_kind kind;

@@ -56,6 +56,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
+        .size = settings->size,
         .join_timeout = settings->join_timeout,
     };
     return member_open(&worker->member, &member, why);
@@ -132,7 +133,11 @@ static enum status open_client(struct worker *worker, const Capstan__View *view,
         .credit = whole ? UINT64_MAX : 0, /* a norm needs all blocks */
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
+        .scaler = loss_scaler_resumed(&job->fp16, &worker->plan->scaler),
     };
+    enum status status = trainer_allocate(worker->trainer, why);
+    if (status)
+        return status;
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
     return client_open(&worker->client, &client, why);
@@ -188,6 +193,9 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
     };
+    enum status status = trainer_allocate(worker->trainer, why);
+    if (status)
+        return status;
     trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
                    &allreduce.offsets);
     return allreduce_open(&worker->allreduce, &allreduce, why);
@@ -247,9 +255,11 @@ static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
             *again = stop->again;
         return STATUS_OK;
     }
-    if (stop->status)
-        return status_fail(why, (enum status)stop->status,
-                           "the chief ended the run: %s", stop->text);
+    if (stop->status) {
+        status_fail(why, (enum status)stop->status,
+                    "the chief ended the run: %s", stop->text);
+        return status_heard(why);
+    }
     log_info(worker->settings->log, "the run is over: %s", stop->text);
     return STATUS_OK;
 }
@@ -296,8 +306,20 @@ static enum status obey_all(struct worker *worker, struct failure *why) {
     return status;
 }
 
+/* Nothing says which of two processes' devices are the same one, so each has
+ * its own for itself: what several take of one is not added up. */
+static void name_device(const struct worker *worker,
+                        const struct trainer_report *report, char key[64],
+                        char name[256]) {
+    snprintf(key, 64, "device of %016llx",
+             (unsigned long long)member_incarnation(worker->member));
+    snprintf(name, 256, "free on device %s", report->device);
+}
+
 static void tell_declaration(struct worker *worker,
                              const struct trainer_report *report) {
+    Capstan__MemoryLimit device = CAPSTAN__MEMORY_LIMIT__INIT;
+    char key[64], name[256];
     const struct layout *layout = trainer_layout(worker->trainer);
     Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -306,6 +328,13 @@ static void tell_declaration(struct worker *worker,
     declaration.train_samples = report->train_samples;
     declaration.test_samples = report->test_samples;
     declaration.batches_per_epoch = report->batches_per_epoch;
+    if (report->has_device) {
+        name_device(worker, report, key, name);
+        device.key = key;
+        device.name = name;
+        device.free = report->device_free;
+        declaration.device = &device;
+    }
     if (worker->rank == 0) {
         parameters = plan_parameters(layout);
         declaration.n_parameters = parameters ? layout->num_parameters : 0;
@@ -374,6 +403,8 @@ static void fill_beat(struct worker *worker) {
     beat->compute_s = progress.compute_s;
     beat->wire_s = progress.wire_s;
     beat->training_s = progress.training_s;
+    beat->loss_scale = progress.loss_scale;
+    beat->skipped = progress.skipped;
     beat->update_s = times.update_s;
 }
 
@@ -512,12 +543,15 @@ enum status worker_run(const struct worker_settings *settings,
     if (worker->leaving && worker->member) {
         tell_left(worker, true, 0, NULL);
         member_bye(worker->member);
-    } else if (status && !worker->stopped && worker->member) {
+    } else if (status && !worker->stopped && worker->member &&
+               member_joined(worker->member)) {
         tell_left(worker, false, 0, why);
         member_bye(worker->member);
     }
-    if (worker->interrupted && (!status || worker->stopped))
-        status = status_fail(why, worker->interrupted, "ended by a signal");
+    if (worker->interrupted && (!status || worker->stopped)) {
+        status_fail(why, worker->interrupted, "ended by a signal");
+        status = status_heard(why);
+    }
     close_all(worker);
     free(worker);
     return status;

@@ -4,8 +4,8 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster.h"
 #include "proto/conf/cluster_rank.h"
+#include "proto/conf/cluster_size.h"
 #include "proto/math/rule.h"
 
 #include <stdbool.h>
@@ -23,6 +23,7 @@ struct worker_settings {
     const char *keeper_inside; /* my keeper's, when the chief is inside */
     uint16_t chief_ports;      /* as in cluster.h */
     const char *key;           /* likewise, or NULL */
+    struct cluster_size size;  /* as I know it */
     const struct cluster_job *ps; /* to ask for an unknown chief */
     const char *own_job; /* text of a job given here, or NULL: not used */
     const struct rule_loops *loops;       /* NULL: the best of this processor */

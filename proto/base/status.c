@@ -8,6 +8,7 @@ static enum status fill(struct failure *why, enum status status,
     if (!why)
         return status;
     why->status = status;
+    why->heard = false;
     vsnprintf(why->text, sizeof why->text, format, arguments);
     return status;
 }
@@ -45,5 +46,12 @@ enum status status_context(struct failure *why, const char *format, ...) {
     va_end(arguments);
     size_t used = strlen(why->text);
     snprintf(why->text + used, sizeof why->text - used, ": %s", inner.text);
+    return why->status;
+}
+
+enum status status_heard(struct failure *why) {
+    if (!why)
+        return STATUS_FAILED;
+    why->heard = true;
     return why->status;
 }

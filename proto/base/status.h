@@ -5,6 +5,7 @@
 #define CAPSTAN_STATUS_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 /* The values are the exit codes of the process. */
 enum status {
@@ -18,6 +19,7 @@ enum status {
 
 struct failure {
     enum status status;
+    bool heard;      /* of another, who says it too (status_heard) */
     char text[2048]; /* one or more lines, no final newline */
 };
 
@@ -37,5 +39,10 @@ enum status status_errno(struct failure *why, enum status status, int error,
  * status, STATUS_FAILED if WHY is NULL. */
 enum status status_context(struct failure *why, const char *format, ...)
     PRINTF_LIKE(2, 3);
+
+/* Marks what is in WHY (may be NULL) as said by who is at fault already: the
+ * chief, or whose signal it was. Returns its status, STATUS_FAILED if WHY is
+ * NULL. */
+enum status status_heard(struct failure *why);
 
 #endif

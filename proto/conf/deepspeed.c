@@ -1,5 +1,6 @@
 #include "proto/conf/deepspeed.h"
 
+#include "proto/conf/deepspeed_auto.h"
 #include "proto/conf/job_tree.h"
 
 #include <stdio.h>
@@ -128,13 +129,6 @@ static void limit(struct translation *translation,
     json_decref(value);
 }
 
-/* Hugging Face's Trainer fills in "auto"; a bucket's is as good as none. */
-static void drop_auto(json_t *tree, const char *path) {
-    const char *text = json_string_value(job_tree_get(tree, path));
-    if (text && !strcmp(text, "auto"))
-        job_tree_remove(tree, path);
-}
-
 static bool is_type(const json_t *type, const char *name) {
     const char *text = json_string_value(type);
     return text && !strcasecmp(text, name);
@@ -186,6 +180,19 @@ static void choose_adam(struct translation *translation, bool defaults) {
         set(tree, decay, json_real(0.01));
 }
 
+void deepspeed_settle(json_t *tree, const char *path) {
+    size_t count;
+    const struct deepspeed_key *keys = deepspeed_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (keys[i].verdict != DEEPSPEED_RENAMED)
+            continue;
+        if (!strcmp(path, keys[i].text))
+            job_tree_remove(tree, keys[i].path);
+        if (!strcmp(path, keys[i].path))
+            job_tree_remove(tree, keys[i].text);
+    }
+}
+
 static bool covers_all(const struct deepspeed_key *key) {
     size_t length = strlen(key->path);
     return length > 2 && !strcmp(key->path + length - 2, ".*");
@@ -195,9 +202,8 @@ void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
                          struct problems *problems) {
     struct translation translation = {
         .tree = tree, .log = log, .problems = problems};
+    deepspeed_auto_fill(tree, log);
     choose_adam(&translation, defaults);
-    drop_auto(tree, "zero_optimization.reduce_bucket_size");
-    drop_auto(tree, "zero_optimization.allgather_bucket_size");
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++)

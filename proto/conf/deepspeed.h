@@ -29,6 +29,9 @@ struct deepspeed_key {
 
 const struct deepspeed_key *deepspeed_keys(size_t *count);
 
+/* PATH has got its value by --set: the other name of the same key goes. */
+void deepspeed_settle(json_t *tree, const char *path);
+
 /* Takes DeepSpeed's own keys out of TREE, or turns them into the job file's.
  * What is satisfied by design is said through LOG, what is refused is a
  * problem. With DEFAULTS those of DeepSpeed that are no mere numbers count. */

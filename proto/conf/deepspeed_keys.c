@@ -27,6 +27,11 @@
     }
 
 static const char float32[] = "weights, gradients and messages are float32";
+static const char master[] =
+    "weights, summed gradients and state stay float32: set it to false";
+static const char summed[] = "gradients are summed up in float32";
+static const char half[] =
+    "mixed precision is set by fp16.enabled or bf16.enabled: set it to false";
 static const char collectives[] =
     "a setting of DeepSpeed's collectives: pushes are cut into blocks and "
     "overlap the backward pass, whatever it says";
@@ -38,8 +43,8 @@ static const char host_memory[] =
 static const char quantised[] = "nothing is quantised: set it to false";
 static const char fast_rules[] =
     "each update is one fused pass, whatever it says";
-static const char activations[] =
-    "activations are kept, not recomputed: set it to false";
+static const char contiguous[] =
+    "what is kept lies in memory that is had once, at the start";
 static const char transformer[] =
     "the models have no attention or experts: leave it out";
 static const char curriculum[] =
@@ -95,27 +100,26 @@ static const struct deepspeed_key keys[] = {
     BY_DESIGN("disable_allgather", collectives),
     BY_DESIGN("fp32_allreduce", float32),
 
-    REFUSED("fp16.enabled", "this build trains in float32: set it to false"),
-    SETTING("fp16.auto_cast"),
-    SETTING("fp16.loss_scale"),
-    SETTING("fp16.initial_scale_power"),
-    SETTING("fp16.loss_scale_window"),
-    SETTING("fp16.hysteresis"),
-    SETTING("fp16.consecutive_hysteresis"),
-    SETTING("fp16.min_loss_scale"),
-    SETTING("fp16.fp16_master_weights_and_grads"),
-    REFUSED("bf16.enabled", "this build trains in float32: set it to false"),
-    SETTING("bf16.immediate_grad_update"),
-    SETTING("bf16.check_overflow"),
-    SETTING("bf16.bf16_master_weights_and_grads"),
-    SETTING("bf16.bf16_optimizer_states"),
-    REFUSED("bfloat16.enabled",
-            "this build trains in float32: set it to false"),
-    SETTING("bfloat16.immediate_grad_update"),
-    REFUSED("amp.enabled", "this build trains in float32: set it to false"),
+    ACTED_ON("fp16.enabled"),
+    BY_DESIGN("fp16.auto_cast",
+              "inputs are rounded as all operands of matrix products are"),
+    ACTED_ON("fp16.loss_scale"),
+    ACTED_ON("fp16.initial_scale_power"),
+    ACTED_ON("fp16.loss_scale_window"),
+    ACTED_ON("fp16.hysteresis"),
+    ACTED_ON("fp16.consecutive_hysteresis"),
+    ACTED_ON("fp16.min_loss_scale"),
+    REFUSED("fp16.fp16_master_weights_and_grads", master),
+    ACTED_ON("bf16.enabled"),
+    BY_DESIGN("bf16.immediate_grad_update", summed),
+    ACTED_ON("bf16.check_overflow"),
+    REFUSED("bf16.bf16_master_weights_and_grads", master),
+    REFUSED("bf16.bf16_optimizer_states", master),
+    RENAMED("bfloat16.enabled", "bf16.enabled"),
+    BY_DESIGN("bfloat16.immediate_grad_update", summed),
+    REFUSED("amp.enabled", half),
     SETTING("amp.*"),
-    REFUSED("torch_autocast.enabled",
-            "this build trains in float32: set it to false"),
+    REFUSED("torch_autocast.enabled", half),
     SETTING("torch_autocast.dtype"),
     SETTING("torch_autocast.lower_precision_safe_modules"),
     ONLY("data_types.grad_accum_dtype", "[\"fp32\"]", float32),
@@ -211,13 +215,19 @@ static const struct deepspeed_key keys[] = {
             "messages are not logged one by one: set it to false"),
     SETTING("comms_logger.*"),
 
-    REFUSED("activation_checkpointing.partition_activations", activations),
-    REFUSED("activation_checkpointing.cpu_checkpointing", activations),
-    REFUSED("activation_checkpointing.contiguous_memory_optimization",
-            activations),
-    SETTING("activation_checkpointing.number_checkpoints"),
-    SETTING("activation_checkpointing.synchronize_checkpoint_boundary"),
-    SETTING("activation_checkpointing.profile"),
+    ACTED_ON("activation_checkpointing.number_checkpoints"),
+    BY_DESIGN("activation_checkpointing.partition_activations",
+              "it cuts them over the devices of one layer, and a layer has one "
+              "device here"),
+    REFUSED("activation_checkpointing.cpu_checkpointing",
+            "what is kept stays on the trainer's device: set it to false; a "
+            "smaller number_checkpoints keeps less"),
+    BY_DESIGN("activation_checkpointing.contiguous_memory_optimization",
+              contiguous),
+    BY_DESIGN("activation_checkpointing.synchronize_checkpoint_boundary",
+              "a device does its calls in order"),
+    REFUSED("activation_checkpointing.profile",
+            "what is computed anew is not timed by itself: set it to false"),
     REFUSED("sparse_attention", transformer),
     REFUSED("pipeline", "a model is not cut into stages: leave it out"),
     REFUSED("tensor_parallel", "a layer is not cut over devices: leave it out"),

@@ -125,22 +125,31 @@ static enum status find_folder(char **out, const char *path,
                        "%s: its folder's name is not UTF-8; move it", path);
 }
 
-static enum status add_deepspeed(json_t *tree, const char *path,
+static enum status add_deepspeed(json_t *tree, const struct job_source *source,
                                  struct problems *problems,
                                  struct failure *why) {
+    const struct job_tree_merging merging = {
+        .other_name = source->deepspeed,
+        .overrides = source->overrides,
+        .num_overrides = source->num_overrides,
+    };
     json_t *theirs;
-    enum status status = job_tree_load(&theirs, path, why);
+    enum status status = job_tree_load(&theirs, source->deepspeed, why);
     if (status)
         return status;
-    job_tree_merge(tree, theirs, path, problems);
+    job_tree_merge(tree, theirs, &merging, problems);
     json_decref(theirs);
     return STATUS_OK;
 }
 
-/* An override of one of epochs and steps replaces the other. */
+/* An override of one of epochs and steps replaces the other, and so does one of
+ * a key that has another name with DeepSpeed. */
 static void override(json_t *tree, const char *text,
                      struct problems *problems) {
+    char path[JOB_TREE_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(text, "="), text);
     job_tree_override(tree, text, problems);
+    deepspeed_settle(tree, path);
     if (!strncmp(text, "steps=", 6) && job_tree_get(tree, "steps"))
         job_tree_remove(tree, "epochs");
     if (!strncmp(text, "epochs=", 7) && job_tree_get(tree, "epochs"))
@@ -157,7 +166,7 @@ static enum status collect(json_t **out, const struct job_source *source,
     else
         tree = json_object();
     if (!status && source->deepspeed)
-        status = add_deepspeed(tree, source->deepspeed, problems, why);
+        status = add_deepspeed(tree, source, problems, why);
     if (status) {
         json_decref(tree);
         return status;

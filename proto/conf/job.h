@@ -21,6 +21,8 @@ enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 /* How gradients and weights travel; sums, masters and files are float32. */
 enum job_wire { JOB_FLOAT32, JOB_BF16 };
+/* What the operands of matrix products are rounded to. */
+enum job_precision { JOB_PRECISE, JOB_HALF_BF16, JOB_HALF_FP16 };
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_chief { JOB_CHIEF_UNSET, JOB_CHIEF_TRAIN, JOB_CHIEF_COORDINATE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
@@ -33,6 +35,9 @@ struct job_model {
     uint32_t layers[JOB_MAX_LAYERS];
     enum job_activation activation;
     enum job_loss loss;
+    uint32_t kept; /* activation_checkpointing: hidden layers whose outputs stay
+                      for the backward pass; 0: all */
+    enum job_precision precision; /* as bf16 and fp16 say */
 };
 
 /* Paths are absolute. Images and labels of each set, as in the IDX files. */
@@ -55,6 +60,20 @@ struct job_checkpoint {
     uint64_t copy_mb; /* 0: half of the free memory */
     enum job_resume resume;
     uint64_t resume_step;
+};
+
+/* fp16 training, by DeepSpeed's keys (proto/math/loss_scaler.h). */
+struct job_fp16 {
+    bool enabled;
+    double loss_scale; /* 0: dynamic */
+    uint32_t initial_scale_power, hysteresis;
+    uint64_t loss_scale_window;
+    bool consecutive_hysteresis;
+    double min_loss_scale;
+};
+
+struct job_bf16 {
+    bool enabled, check_overflow;
 };
 
 /* ZeRO, by DeepSpeed's keys: how all-reduce shares out state and gradients.
@@ -89,6 +108,8 @@ struct job {
     uint64_t steps, epochs, steps_per_epoch /* 0: from the data */;
     uint32_t train_batch_size, micro_batch, accumulation; /* 0: not given */
     double gradient_clipping;                             /* 0: off */
+    struct job_fp16 fp16;
+    struct job_bf16 bf16;
     struct optimizer optimizer;
     struct schedule schedule; /* scale_lr is not yet applied */
     bool scale_lr;

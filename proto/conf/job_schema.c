@@ -34,6 +34,7 @@
 #define LARGEST 9223372036854774784.0 /* a double below 2^63 */
 #define LONG 1e9                      /* seconds */
 #define BATCH 16777216.0
+#define FLOAT_POWERS 127.0 /* of two, that a float32 holds */
 #define PEERS 1024.0
 
 /* Ranges of the optimisers are those that torch.optim checks. */
@@ -48,7 +49,6 @@ static const struct job_key keys[] = {
      CHOICE(model.loss, "softmax_cross_entropy", "sigmoid_cross_entropy",
             "mse"),
      .usual = "\"softmax_cross_entropy\""},
-
     {"data.format", CHOICE(data.format, "idx"), .usual = "\"idx\""},
     {"data.dir", PATH(data.dir)},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train_images),
@@ -68,6 +68,20 @@ static const struct job_key keys[] = {
     {"train_micro_batch_size_per_gpu", U32(micro_batch, 1, BATCH)},
     {"gradient_accumulation_steps", U32(accumulation, 1, BATCH)},
     {"gradient_clipping", REAL(gradient_clipping, 0, HUGE), .usual = "0"},
+
+    {"fp16.enabled", BOOL(fp16.enabled), .usual = "false"},
+    {"fp16.loss_scale", REAL(fp16.loss_scale, 0, HUGE), .usual = "0"},
+    {"fp16.initial_scale_power", U32(fp16.initial_scale_power, 0, FLOAT_POWERS),
+     .usual = "16"},
+    {"fp16.loss_scale_window", U64(fp16.loss_scale_window, 1, MANY),
+     .usual = "1000"},
+    {"fp16.hysteresis", U32(fp16.hysteresis, 1, 1e9), .usual = "2"},
+    {"fp16.consecutive_hysteresis", BOOL(fp16.consecutive_hysteresis),
+     .usual = "false"},
+    {"fp16.min_loss_scale", REAL(fp16.min_loss_scale, 1e-6, HUGE),
+     .usual = "1"},
+    {"bf16.enabled", BOOL(bf16.enabled), .usual = "false"},
+    {"bf16.check_overflow", BOOL(bf16.check_overflow), .usual = "false"},
 
     {"optimizer.type",
      CHOICE(optimizer.type, "SGD", "Adagrad", "RMSprop", "Adam", "AdamW",
@@ -155,6 +169,8 @@ static const struct job_key keys[] = {
     /* torch's DDP overlaps always, DeepSpeed only in stage 3 */
     {"zero_optimization.overlap_comm", BOOL(zero.overlap), .usual = "true",
      .deepspeed = "false"},
+    {"activation_checkpointing.number_checkpoints", U32(model.kept, 0, 1e9),
+     .usual = "0"},
     {"wire", CHOICE(wire, "float32", "bf16"), .usual = "\"float32\""},
     {"chief", CHOICE(chief, "", "train", "coordinate")},
     {"device", CHOICE(device, "auto", "cpu", "cuda"), .usual = "\"auto\""},

@@ -115,29 +115,51 @@ void job_tree_override(json_t *tree, const char *text,
     free(path);
 }
 
+/* Does an override replace what stands at PATH, or all around it? */
+static bool is_settled(const struct job_tree_merging *merging,
+                       const char *path) {
+    for (unsigned i = 0; i < merging->num_overrides; i++) {
+        size_t length = strcspn(merging->overrides[i], "=");
+        if (!strncmp(path, merging->overrides[i], length) &&
+            (!path[length] || path[length] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_auto(const json_t *value) {
+    const char *text = json_string_value(value);
+    return text && !strcmp(text, "auto");
+}
+
 static void merge(json_t *tree, json_t *other, const char *path,
-                  const char *other_name, struct problems *problems) {
+                  const struct job_tree_merging *merging,
+                  struct problems *problems) {
     const char *key;
     json_t *theirs;
     json_object_foreach(other, key, theirs) {
         char below[JOB_TREE_PATH];
         snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", key);
         json_t *ours = json_object_get(tree, key);
-        if (!ours || json_is_null(ours))
+        bool same =
+            json_is_null(theirs) || is_auto(theirs) || json_equal(ours, theirs);
+        if (!ours || json_is_null(ours) ||
+            (is_auto(ours) && !json_is_null(theirs)))
             json_object_set(tree, key, theirs);
         else if (json_is_object(ours) && json_is_object(theirs))
-            merge(ours, theirs, below, other_name, problems);
-        else if (!json_is_null(theirs) && !json_equal(ours, theirs))
+            merge(ours, theirs, below, merging, problems);
+        else if (!same && !is_settled(merging, below))
             problems_add(problems, below,
                          "the job and %s say different things; leave it in "
-                         "one of them",
-                         other_name);
+                         "one of them, or settle it by --set",
+                         merging->other_name);
     }
 }
 
-void job_tree_merge(json_t *tree, json_t *other, const char *other_name,
+void job_tree_merge(json_t *tree, json_t *other,
+                    const struct job_tree_merging *merging,
                     struct problems *problems) {
-    merge(tree, other, "", other_name, problems);
+    merge(tree, other, "", merging, problems);
 }
 
 static enum status check_object(json_t **out, json_t *tree,

@@ -28,9 +28,19 @@ void job_tree_remove(json_t *tree, const char *path);
 void job_tree_override(json_t *tree, const char *text,
                        struct problems *problems);
 
-/* Fills into TREE what it lacks of OTHER (keeps references to its values). The
- * same key with two values is a problem that names OTHER_NAME. */
-void job_tree_merge(json_t *tree, json_t *other, const char *other_name,
+/* What is merged: the name of the other tree, and the "key.path=value" that are
+ * to be applied afterwards. */
+struct job_tree_merging {
+    const char *other_name;
+    const char *const *overrides;
+    unsigned num_overrides;
+};
+
+/* Fills into TREE what it lacks of OTHER (keeps references to its values);
+ * "auto" is less than any value. The same key with two values is a problem that
+ * names the other tree, unless an override settles it. */
+void job_tree_merge(json_t *tree, json_t *other,
+                    const struct job_tree_merging *merging,
                     struct problems *problems);
 
 /* Reads an object from the file at PATH. A file that cannot be read or is no

@@ -78,7 +78,7 @@ void problems_value(struct problems *problems, const char *path,
     problems_add(problems, path, "found %s (%s); allowed: %s%s", found,
                  type_name(value), allowed,
                  automatic ? "; \"auto\" is filled in by Hugging Face's "
-                             "Trainer: write the value itself"
+                             "Trainer: write the value itself, or --set it"
                            : "");
 }
 

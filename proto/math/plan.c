@@ -1,5 +1,6 @@
 #include "proto/math/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,31 @@ static enum status read_block_ps(struct plan *plan,
     return STATUS_OK;
 }
 
+enum status plan_read_scaler(struct loss_scaler *out,
+                             const Capstan__LossScaler *message,
+                             struct failure *why) {
+    *out = (struct loss_scaler){0};
+    if (!message)
+        return STATUS_OK;
+    if (!(message->scale >= 0 && isfinite(message->scale)))
+        return status_fail(why, STATUS_FAILED, "a loss scale of %g",
+                           message->scale);
+    *out = (struct loss_scaler){.scale = message->scale,
+                                .good = message->good,
+                                .hysteresis = message->hysteresis,
+                                .skipped = message->skipped};
+    return STATUS_OK;
+}
+
+Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler) {
+    Capstan__LossScaler message = CAPSTAN__LOSS_SCALER__INIT;
+    message.scale = scaler->scale;
+    message.good = scaler->good;
+    message.hysteresis = scaler->hysteresis;
+    message.skipped = scaler->skipped;
+    return message;
+}
+
 static char *copy_text(const char *text) {
     return text && text[0] ? strdup(text) : NULL;
 }
@@ -144,6 +170,13 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
     if (plan->restore_folder && !plan->restore_manifest)
         status = status_fail(why, STATUS_FAILED,
                              "a plan that restores without a manifest");
+    if (!status)
+        status = plan_read_scaler(&plan->scaler, message->scaler, why);
+    if (!status && plan->scaler.skipped > message->start_step)
+        status = status_fail(why, STATUS_FAILED,
+                             "a plan of %llu steps skipped before step %llu",
+                             (unsigned long long)plan->scaler.skipped,
+                             (unsigned long long)message->start_step);
     if (!status)
         status = read_rounds(plan, message, job, why);
     if (!status)

@@ -6,6 +6,7 @@
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
 #include "proto/math/layout.h"
+#include "proto/math/loss_scaler.h"
 #include "proto/math/rounds.h"
 #include "proto/math/rule.h"
 #include "proto/wire/control.pb-c.h"
@@ -26,6 +27,7 @@ struct plan {
     struct rounds rounds;
     char *restore_folder, *restore_manifest; /* NULL: initialise */
     char *checkpoint_dir;                    /* NULL: none */
+    struct loss_scaler scaler; /* of the checkpoint; all 0: at its start */
     bool pull_first;
     bool allreduce;   /* no block lies on a ps */
     char backend[16]; /* all-reduce: the collectives' name */
@@ -38,6 +40,13 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
 
 /* Frees *PLAN (may be NULL) and clears it. */
 void plan_close(struct plan **plan);
+
+/* The state of a loss scaler as it travels; NULL: all 0. STATUS_FAILED for a
+ * scale that is none. */
+enum status plan_read_scaler(struct loss_scaler *out,
+                             const Capstan__LossScaler *message,
+                             struct failure *why) MUST_CHECK;
+Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler);
 
 /* Fills IDS (room for all blocks) with the blocks of PS in order; returns how
  * many. */

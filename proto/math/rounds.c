@@ -1,3 +1,6 @@
+/* All follows from how many micro batches have been read after a step: an epoch
+ * ends with the step in whose course that passes a multiple of the epoch's. So
+ * who knows the plan and a step number knows what is due, and nobody asks. */
 #include "proto/math/rounds.h"
 
 /* Micro batches read after STEP. An accumulation group may cross the end of

@@ -76,6 +76,15 @@ static enum status make_folders(char *path, struct failure *why) {
     }
 }
 
+enum status checkpoint_make(const char *dir, struct failure *why) {
+    char path[PATH_MAX];
+    enum status status = check_length(dir, why);
+    if (status)
+        return status;
+    snprintf(path, sizeof path, "%s", dir);
+    return make_folders(path, why);
+}
+
 enum status checkpoint_make_folder(const char *dir, uint64_t step,
                                    struct failure *why) {
     char path[PATH_MAX];

@@ -18,8 +18,11 @@ void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
                            char *name, size_t size);
 
 /* Writes "DIR/.run-RUN": the chief leaves this file there, and who finds it
- * sees the same directory. */
+ * sees the same directory (claim.h). */
 void checkpoint_mark(const char *dir, uint64_t run, char *path, size_t size);
+
+/* Makes DIR and its parents where they are missing. */
+enum status checkpoint_make(const char *dir, struct failure *why) MUST_CHECK;
 
 /* Makes the folder of STEP, DIR and its parents where they are missing. Chief
  * and ps may do so at the same time. */

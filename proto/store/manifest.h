@@ -5,6 +5,7 @@
 
 #include "proto/base/status.h"
 #include "proto/math/layout.h"
+#include "proto/math/loss_scaler.h"
 #include "proto/store/shard_file.h"
 
 #include <stdbool.h>
@@ -30,7 +31,8 @@ struct manifest {
     struct layout *layout;
     uint32_t num_files;
     struct shard_info *files;
-    uint32_t *block_file; /* layout->num_blocks: index into files */
+    uint32_t *block_file;      /* layout->num_blocks: index into files */
+    struct loss_scaler scaler; /* written unless at the start of a fixed one */
 };
 
 /* Frees all but the struct itself. */

@@ -263,6 +263,30 @@ static enum status parse_job(struct manifest *out, const json_t *root,
                     : status_fail(why, STATUS_FAILED, "memory is short");
 }
 
+static enum status parse_scaler(struct manifest *out, const json_t *root,
+                                struct failure *why) {
+    const json_t *scaler = json_object_get(root, "loss_scaler");
+    const json_t *scale = json_object_get(scaler, "scale");
+    uint64_t hysteresis = 0;
+    if (!scaler)
+        return STATUS_OK;
+    out->scaler.scale = json_number_value(scale);
+    enum status status = STATUS_OK;
+    if (!json_is_number(scale) || !(out->scaler.scale >= 0))
+        status = wrong("loss_scaler", "a scale, 0 or above, and counts", why);
+    if (!status)
+        status =
+            want_integer(scaler, "good", INT64_MAX, &out->scaler.good, why);
+    if (!status)
+        status =
+            want_integer(scaler, "hysteresis", UINT32_MAX, &hysteresis, why);
+    if (!status)
+        status = want_integer(scaler, "skipped", out->step,
+                              &out->scaler.skipped, why);
+    out->scaler.hysteresis = (uint32_t)hysteresis;
+    return status;
+}
+
 /* Takes "xxh3" out of ROOT and compares it with what is left. */
 static enum status check_digest(json_t *root, struct failure *why) {
     char digits[17];
@@ -303,7 +327,7 @@ static enum status parse_root(struct manifest *out, json_t *root,
         status = parse_block_file(out, root, why);
     if (!status)
         status = parse_job(out, root, why);
-    return status;
+    return status ? status : parse_scaler(out, root, why);
 }
 
 void manifest_clear(struct manifest *manifest) {

@@ -89,6 +89,17 @@ static json_t *job_json(const struct manifest *manifest) {
     return NULL;
 }
 
+/* Left out by runs that have no use for it. Not false: memory is short. */
+static bool add_scaler(json_t *root, const struct loss_scaler *scaler) {
+    if (!scaler->hysteresis && !scaler->skipped)
+        return true;
+    return !json_object_set_new(
+        root, "loss_scaler",
+        json_pack("{s:f, s:o, s:o, s:o}", "scale", scaler->scale, "good",
+                  count(scaler->good), "hysteresis", count(scaler->hysteresis),
+                  "skipped", count(scaler->skipped)));
+}
+
 char *manifest_text(const struct manifest *manifest) {
     json_t *root = json_pack(
         "{s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:o, s:o, s:i, s:o, s:o, "
@@ -102,7 +113,8 @@ char *manifest_text(const struct manifest *manifest) {
         parameters_json(manifest->layout), "job", job_json(manifest),
         "block_file", block_file_json(manifest));
     char digits[17], *text = NULL;
-    if (root && manifest_text_digest(root, digits) &&
+    if (root && add_scaler(root, &manifest->scaler) &&
+        manifest_text_digest(root, digits) &&
         !json_object_set_new(root, "xxh3", json_string(digits)))
         text = json_dumps(root, JSON_COMPACT);
     json_decref(root);

@@ -6,7 +6,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster.h"
+#include "proto/conf/cluster_size.h"
 #include "proto/wire/message.h"
 
 #include <stdbool.h>
@@ -24,7 +24,8 @@ struct member_settings {
     const struct cluster_task *chief; /* else; NULL: not known yet */
     uint16_t chief_ports; /* it may listen on so many from its own on; 0: 1 */
     const char *key;      /* cluster.h, or NULL */
-    double join_timeout;  /* seconds */
+    struct cluster_size size; /* as I know it */
+    double join_timeout;      /* seconds */
 };
 
 struct member;

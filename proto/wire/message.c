@@ -1,5 +1,6 @@
 #include "proto/wire/message.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/random.h>
@@ -116,10 +117,13 @@ static enum status check_data(const Capstan__DataHeader *header,
         header->kind > CAPSTAN__DATA_HEADER__KIND__PROBED)
         return status_fail(why, STATUS_FAILED, "an unknown kind %d",
                            (int)header->kind);
-    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__BF16 ||
+    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__VOID ||
         (int)header->encoding < 0)
         return status_fail(why, STATUS_FAILED, "an unknown encoding %d",
                            (int)header->encoding);
+    if (!(header->loss_scale >= 0 && isfinite(header->loss_scale)))
+        return status_fail(why, STATUS_FAILED, "a loss scale of %g",
+                           header->loss_scale);
     if (header->n_blocks > MESSAGE_MAX_BLOCKS)
         return status_fail(why, STATUS_FAILED, "%zu blocks in one message",
                            header->n_blocks);

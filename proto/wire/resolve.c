@@ -78,3 +78,15 @@ void resolve_end(struct resolve **where) {
         let_go(*where);
     *where = NULL;
 }
+
+bool resolve_split(const char *address, char *host, size_t size,
+                   uint16_t *port) {
+    const char *colon = strrchr(address, ':');
+    size_t length = colon ? (size_t)(colon - address) : 0;
+    bool bracket = address[0] == '[' && length > 2;
+    if (!colon || length >= size)
+        return false;
+    *port = (uint16_t)strtoul(colon + 1, NULL, 10);
+    snprintf(host, size, "%.*s", (int)length - 2 * bracket, address + bracket);
+    return true;
+}

@@ -18,6 +18,12 @@ struct resolve *resolve_start(const char *host, uint16_t port);
 enum resolve_state resolve_poll(struct resolve *resolve, char *text,
                                 size_t size);
 
+/* Takes ADDRESS ("host:port", "[v6]:port") apart: the host, without brackets,
+ * into HOST of SIZE bytes. False, and both left alone: it has no port, or the
+ * host is too long. */
+bool resolve_split(const char *address, char *host, size_t size,
+                   uint16_t *port);
+
 /* Ends *RESOLVE (may be NULL), answered or not, and clears it. */
 void resolve_end(struct resolve **resolve);
 

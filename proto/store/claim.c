@@ -1,0 +1,191 @@
+#include "proto/store/claim.h"
+
+#include "proto/store/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { RUN_DIGITS = 16, TRIES = 16 };
+static const char beginning[] = ".run-"; /* checkpoint_mark's */
+
+struct claim {
+    int file;
+    bool locked;
+    char path[PATH_MAX];
+};
+
+static bool set_lock(int file, short type) {
+    struct flock all = {.l_type = type, .l_whence = SEEK_SET};
+    return !fcntl(file, F_OFD_SETLK, &all);
+}
+
+/* Does another open file hold a lock on FILE? */
+static bool is_locked(int file) {
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return !fcntl(file, F_OFD_GETLK, &all) && all.l_type != F_UNLCK;
+}
+
+/* Is FILE what its path leads to? Another may have removed it before it was
+ * locked. */
+static bool still_stands(const struct claim *claim) {
+    struct stat own, found;
+    return !fstat(claim->file, &own) && !stat(claim->path, &found) &&
+           own.st_ino == found.st_ino && own.st_dev == found.st_dev;
+}
+
+/* For those who are told of it; who shares a file writes beside each other. */
+static void sign(const struct claim *claim, const char *who) {
+    char host[256] = "", text[512];
+    gethostname(host, sizeof host - 1);
+    int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n", who,
+                          (int)getpid(), host);
+    if (pwrite(claim->file, text, (size_t)length, 0) != length)
+        return; /* then nobody is named */
+}
+
+static enum status open_own(struct claim *claim, const char *who,
+                            const struct log *log, struct failure *why) {
+    for (int i = 0; i < TRIES; i++) {
+        claim->file = open(claim->path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+        if (claim->file < 0)
+            return status_errno(why, STATUS_FAILED, errno, "cannot write %s",
+                                claim->path);
+        claim->locked = set_lock(claim->file, F_RDLCK);
+        if (!claim->locked) {
+            log_warning(log,
+                        "%s takes no lock (%s): a second run in the same "
+                        "directory would not be noticed",
+                        claim->path, strerror(errno));
+            return STATUS_OK;
+        }
+        if (still_stands(claim)) {
+            sign(claim, who);
+            return STATUS_OK;
+        }
+        close(claim->file);
+        claim->file = -1;
+    }
+    return status_fail(why, STATUS_FAILED, "%s is removed again and again",
+                       claim->path);
+}
+
+/* Is NAME that of another run's file? */
+static bool is_anothers(const char *name, const char *own) {
+    size_t begin = sizeof beginning - 1;
+    return !strncmp(name, beginning, begin) &&
+           strspn(name + begin, "0123456789abcdef") == RUN_DIGITS &&
+           strncmp(name, own, begin + RUN_DIGITS) != 0;
+}
+
+static void read_signature(int file, char *text, size_t size) {
+    ssize_t length = pread(file, text, size - 1, 0);
+    text[length > 0 ? length : 0] = 0;
+    text[strcspn(text, "\n")] = 0;
+    if (!*text)
+        snprintf(text, size, "a process that has not told its number yet");
+}
+
+/* One that nobody holds is a dead run's, and goes. */
+static enum status check_other(int folder, const char *dir, const char *name,
+                               struct failure *why) {
+    char text[512];
+    int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return STATUS_OK; /* it has just gone, or is another user's */
+    bool lives = is_locked(file);
+    if (lives)
+        read_signature(file, text, sizeof text);
+    else
+        unlinkat(folder, name, 0);
+    close(file);
+    return lives ? status_fail(
+                       why, STATUS_CONFIG,
+                       "another run is using %s: %s. Two runs cannot write "
+                       "checkpoints into one directory: end that one first, or "
+                       "give this one a checkpoint.dir of its own",
+                       dir, text)
+                 : STATUS_OK;
+}
+
+static enum status check_others(const char *dir, const char *own,
+                                struct failure *why) {
+    enum status status = STATUS_OK;
+    const struct dirent *entry;
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return status_errno(why, STATUS_FAILED, errno, "cannot read %s", dir);
+    while (!status && (entry = readdir(folder)))
+        if (is_anothers(entry->d_name, own))
+            status = check_other(dirfd(folder), dir, entry->d_name, why);
+    closedir(folder);
+    return status;
+}
+
+/* First its own, then a look at the others': of two that come together at least
+ * one sees the other. ENDING tells a host's own claim from the chief's. */
+static enum status take(struct claim **out, const char *dir, uint64_t run,
+                        const char *ending, const char *who,
+                        const struct log *log, struct failure *why) {
+    char mark[PATH_MAX - 16];
+    struct claim *claim = calloc(1, sizeof *claim);
+    *out = NULL;
+    if (!claim)
+        return status_fail(why, STATUS_FAILED, "out of memory");
+    claim->file = -1;
+    checkpoint_mark(dir, run, mark, sizeof mark);
+    snprintf(claim->path, sizeof claim->path, "%s%s", mark, ending);
+    enum status status = open_own(claim, who, log, why);
+    if (!status && claim->locked)
+        status = check_others(dir, strrchr(mark, '/') + 1, why);
+    if (status)
+        claim_release(&claim);
+    *out = claim;
+    return status;
+}
+
+enum status claim_take(struct claim **out, const char *dir, uint64_t run,
+                       const char *who, const struct log *log,
+                       struct failure *why) {
+    return take(out, dir, run, "", who, log, why);
+}
+
+enum status claim_take_beside(struct claim **out, bool *shares, const char *dir,
+                              uint64_t run, const char *who,
+                              const struct log *log, struct failure *why) {
+    char mark[PATH_MAX];
+    *out = NULL;
+    checkpoint_mark(dir, run, mark, sizeof mark);
+    *shares = !access(mark, F_OK);
+    if (*shares)
+        return STATUS_OK;
+    enum status status = checkpoint_make(dir, why);
+    if (!status)
+        status = take(out, dir, run, "-host", who, log, why);
+    if (status != STATUS_FAILED)
+        return status;
+    log_warning(log, "no checkpoint can be written here: %s", why->text);
+    return STATUS_OK;
+}
+
+/* The file goes with the last who holds it. */
+void claim_release(struct claim **where) {
+    struct claim *claim = *where;
+    *where = NULL;
+    if (!claim)
+        return;
+    if (claim->file >= 0) {
+        if (!is_locked(claim->file))
+            unlink(claim->path);
+        close(claim->file);
+    }
+    free(claim);
+}

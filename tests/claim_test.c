@@ -1,0 +1,189 @@
+#include "proto/store/claim.h"
+
+#include "proto/store/checkpoint.h"
+#include "tests/checkpoint_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ONE = 0x11, TWO = 0x22 };
+
+static struct failure why;
+
+static int enter(void **state) {
+    char *dir = malloc(PATH_MAX);
+    checkpoint_fixture_folder(dir);
+    *state = dir;
+    return 0;
+}
+
+static int leave(void **state) {
+    checkpoint_fixture_remove(*state);
+    free(*state);
+    return 0;
+}
+
+static struct claim *take(const char *dir, uint64_t run) {
+    struct claim *claim;
+    if (claim_take(&claim, dir, run, "the chief", NULL, &why))
+        fail_msg("%s", why.text);
+    assert_non_null(claim);
+    return claim;
+}
+
+static struct claim *take_beside(const char *dir, uint64_t run, bool *shares) {
+    struct claim *claim;
+    if (claim_take_beside(&claim, shares, dir, run, "ps 0", NULL, &why))
+        fail_msg("%s", why.text);
+    return claim;
+}
+
+static void a_directory_is_one_runs_at_a_time(void **state) {
+    const char *dir = *state;
+    struct claim *one = take(dir, ONE), *two;
+    assert_int_equal(claim_take(&two, dir, TWO, "the chief", NULL, &why),
+                     STATUS_CONFIG);
+    assert_null(two);
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+    claim_release(&one);
+    assert_null(one);
+    two = take(dir, TWO);
+    claim_release(&two);
+    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+}
+
+static void who_is_in_the_way_is_named(void **state) {
+    const char *dir = *state;
+    char host[256] = "", named[512];
+    struct claim *one = take(dir, ONE), *two;
+    assert_int_equal(claim_take(&two, dir, TWO, "the chief", NULL, &why),
+                     STATUS_CONFIG);
+    gethostname(host, sizeof host - 1);
+    snprintf(named, sizeof named, "%s: the chief, pid %d on host %s.", dir,
+             (int)getpid(), host);
+    if (!strstr(why.text, named))
+        fail_msg("no \"%s\" in: %s", named, why.text);
+    claim_release(&one);
+}
+
+static void what_a_killed_process_has_left_is_removed(void **state) {
+    const char *dir = *state;
+    char path[PATH_MAX];
+    int ready[2], end;
+    char word = 0;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (!child) {
+        struct claim *claim = take(dir, ONE);
+        end = (int)write(ready[1], claim ? "y" : "n", 1);
+        pause();
+        _exit(end);
+    }
+    assert_int_equal(read(ready[0], &word, 1), 1);
+    assert_int_equal(word, 'y');
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &end, 0), child);
+    checkpoint_mark(dir, ONE, path, sizeof path);
+    assert_int_equal(access(path, F_OK), 0);
+    struct claim *two = take(dir, TWO);
+    assert_int_equal(access(path, F_OK), -1);
+    claim_release(&two);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void who_finds_the_chiefs_claim_needs_none(void **state) {
+    const char *dir = *state;
+    bool shares = false;
+    struct claim *chief = take(dir, ONE);
+    assert_null(take_beside(dir, ONE, &shares));
+    assert_true(shares);
+    claim_release(&chief);
+}
+
+/* The chief has another directory of that name. */
+static void those_of_a_run_share_a_hosts_directory(void **state) {
+    char dir[PATH_MAX];
+    bool shares = true;
+    struct claim *two;
+    snprintf(dir, sizeof dir, "%s/not/there", (const char *)*state);
+    struct claim *first = take_beside(dir, ONE, &shares);
+    assert_false(shares);
+    struct claim *second = take_beside(dir, ONE, &shares);
+    assert_false(shares);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            claim_take_beside(&two, &shares, dir, TWO, "ps 0", NULL, &why),
+            STATUS_CONFIG);
+        assert_non_null(strstr(why.text, "ps 0, pid "));
+        claim_release(i ? &second : &first);
+    }
+    two = take_beside(dir, TWO, &shares);
+    assert_non_null(two);
+    claim_release(&two);
+    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+}
+
+static void a_chief_does_not_come_beside_another_runs_ps(void **state) {
+    const char *dir = *state;
+    bool shares;
+    struct claim *ps = take_beside(dir, ONE, &shares), *chief;
+    assert_int_equal(claim_take(&chief, dir, TWO, "the chief", NULL, &why),
+                     STATUS_CONFIG);
+    claim_release(&ps);
+}
+
+static void files_of_others_stay(void **state) {
+    static const char *const names[] = {".run-", ".run-me", ".runs",
+                                        ".run-00000000000000zz"};
+    const char *dir = *state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX + 64];
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        fclose(fopen(path, "w"));
+    }
+    struct claim *claim = take(dir, ONE);
+    claim_release(&claim);
+    assert_int_equal(checkpoint_fixture_entries(dir), 4);
+}
+
+static void a_directory_that_cannot_be_written_is_an_error(void **state) {
+    struct claim *claim;
+    bool shares;
+    (void)state;
+    assert_int_equal(
+        claim_take(&claim, "/proc/self", ONE, "the chief", NULL, &why),
+        STATUS_FAILED);
+    assert_null(claim);
+    assert_int_equal(claim_take_beside(&claim, &shares, "/proc/self/x", ONE,
+                                       "ps 0", NULL, &why),
+                     STATUS_OK);
+    assert_null(claim);
+    assert_false(shares);
+}
+
+#define CLAIM_TEST(name) cmocka_unit_test_setup_teardown(name, enter, leave)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CLAIM_TEST(a_directory_is_one_runs_at_a_time),
+        CLAIM_TEST(who_is_in_the_way_is_named),
+        CLAIM_TEST(what_a_killed_process_has_left_is_removed),
+        CLAIM_TEST(who_finds_the_chiefs_claim_needs_none),
+        CLAIM_TEST(those_of_a_run_share_a_hosts_directory),
+        CLAIM_TEST(a_chief_does_not_come_beside_another_runs_ps),
+        CLAIM_TEST(files_of_others_stay),
+        CLAIM_TEST(a_directory_that_cannot_be_written_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

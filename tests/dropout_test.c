@@ -1,0 +1,48 @@
+#include "worker/dropout.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+static void the_threshold_is_the_rate_of_all_words(void **state) {
+    (void)state;
+    assert_int_equal(dropout_threshold(0), 0);
+    assert_int_equal(dropout_threshold(0.5), 1u << 31);
+    assert_int_equal(dropout_threshold(0.25), 1u << 30);
+    assert_int_equal(dropout_threshold(1 - 0x1p-32), UINT32_MAX);
+}
+
+static void words_below_the_threshold_leave_their_element_out(void **state) {
+    (void)state;
+    assert_true(dropout_element(3, 99, 100, 2) == 0);
+    assert_true(dropout_element(3, 100, 100, 2) == 6);
+    assert_true(dropout_element(3, 0, 0, 1) == 3);
+    assert_true(dropout_element(3, UINT32_MAX, UINT32_MAX, 2) == 6);
+}
+
+static void what_is_kept_makes_up_for_what_is_not(void **state) {
+    (void)state;
+    assert_true(dropout_gain(0) == 1);
+    assert_true(dropout_gain(0.5) == 2);
+    assert_true(dropout_gain(0.75) == 4);
+}
+
+static void a_nan_shows_though_it_is_left_out(void **state) {
+    (void)state;
+    assert_true(isnan(dropout_element(NAN, 0, 1, 2)));
+    assert_true(isnan(dropout_element(INFINITY, 0, 1, 2)));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_threshold_is_the_rate_of_all_words),
+        cmocka_unit_test(words_below_the_threshold_leave_their_element_out),
+        cmocka_unit_test(what_is_kept_makes_up_for_what_is_not),
+        cmocka_unit_test(a_nan_shows_though_it_is_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

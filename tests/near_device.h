@@ -1,0 +1,20 @@
+/* Any device as one whose memory is the host's and whose calls are done when
+ * they return, so that a test of the CPU's ops is one of every device's. Slow:
+ * each call copies what it reads and what it may write there, and back. */
+#ifndef CAPSTAN_NEAR_DEVICE_H
+#define CAPSTAN_NEAR_DEVICE_H
+
+#include "worker/ops.h"
+
+/* Its table; of it devices are opened by near_device_open alone. */
+const struct ops *near_device_ops(void);
+
+/* Opens device 0 of OPS behind it, on one thread of the host. */
+enum status near_device_open(struct ops_device **out, const struct ops *ops,
+                             struct failure *why) MUST_CHECK;
+
+/* The plugin that lies beside the program under test (CAPSTAN, else
+ * build/capstan), or NULL with WHY when it cannot work here. */
+const struct ops *near_device_plugin(struct failure *why);
+
+#endif

@@ -1,0 +1,56 @@
+/* cuBLAS, opened when a GPU is: on a machine that has none nobody waits for it,
+ * and its hundred megabytes stay on the disk. */
+#ifndef CAPSTAN_OPS_CUDA_BLAS_H
+#define CAPSTAN_OPS_CUDA_BLAS_H
+
+#include "proto/base/status.h"
+
+#include <cublas_v2.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ops_cuda_blas {
+    cublasHandle_t handle;
+    void *workspace; /* of the device */
+    __typeof__(cublasCreate) *create;
+    __typeof__(cublasDestroy) *destroy;
+    __typeof__(cublasSetStream) *set_stream;
+    __typeof__(cublasSetWorkspace) *set_workspace;
+    __typeof__(cublasSetAtomicsMode) *set_atomics_mode;
+    __typeof__(cublasSetMathMode) *set_math_mode;
+    __typeof__(cublasGetStatusString) *status_string;
+    __typeof__(cublasSgemm) *sgemm;
+    __typeof__(cublasGemmEx) *gemm_ex;
+};
+
+/* Loads the library for the rest of the process's life. STATUS_CONFIG says what
+ * is missing. */
+enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
+                               struct failure *why) MUST_CHECK;
+
+/* Opens it for the present device and STREAM, so that the same call gives the
+ * same bits. STATUS_RETRY when the device has no memory or does not answer. */
+enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
+                               struct failure *why) MUST_CHECK;
+
+/* BLAS may be all zero. */
+void ops_cuda_blas_close(struct ops_cuda_blas *blas);
+
+/* c[m, n] = left right, or c + left right when ADD, column-major: LEFT is
+ * [m, k] as `left_as` says, RIGHT [k, n] as `right_as` says; a row of either
+ * lies as far from the next as it says. What they hold is TYPE: CUDA_R_32F, or
+ * halves, whose products are exact in float32; sums are float32. */
+struct ops_cuda_product {
+    cublasOperation_t left_as, right_as;
+    uint32_t m, n, k;
+    cudaDataType_t type;
+    const void *left, *right;
+    uint32_t left_row, right_row;
+    float *c;
+    bool add;
+};
+cublasStatus_t ops_cuda_blas_multiply(struct ops_cuda_blas *blas,
+                                      const struct ops_cuda_product *product);
+
+#endif

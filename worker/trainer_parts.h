@@ -1,0 +1,70 @@
+/* What a trainer is made of: for trainer.c, its life, and trainer_step.c, one
+ * step. */
+#ifndef CAPSTAN_TRAINER_PARTS_H
+#define CAPSTAN_TRAINER_PARTS_H
+
+#include "worker/arena.h"
+#include "worker/dataset.h"
+#include "worker/engine.h"
+#include "worker/loader.h"
+#include "worker/reports.h"
+#include "worker/scaling.h"
+#include "worker/trainer.h"
+
+#include <pthread.h>
+
+enum { TRAINER_REPORTS = 8 };
+
+struct trainer {
+    struct trainer_settings settings;
+    pthread_t thread;
+
+    /* The training thread's own. */
+    struct dataset *train, *test;
+    struct engine engine;
+    struct loader *loader;
+    struct layout *layout;
+    struct arena arena;
+    uint64_t clock;
+    bool poisoned;   /* this step's loss is not finite */
+    bool forsaken;   /* no more weights come */
+    uint32_t unsaid; /* parameters done and not announced */
+    uint64_t unsaid_elements;
+    double step_loss;
+    struct scaling scaling;
+    int64_t began, evaluating, input; /* ns */
+    double waited;                    /* seconds, before it began */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct trainer_progress progress;
+    struct partner partner;
+    const struct plan *plan;
+    uint64_t from;
+    bool ordered, leaving, cancelled;
+    struct trainer_order order;
+
+    struct reports reports;
+    struct trainer_report room[TRAINER_REPORTS];
+};
+
+static inline bool trainer_is_synchronous(const struct trainer *trainer) {
+    return trainer->settings.job->staleness == 0;
+}
+
+bool trainer_is_cancelled(struct trainer *trainer);
+
+/* Waits for PARAMETER's weights in the arena. Where it is false a step has no
+ * meaning any more. */
+bool trainer_await(struct trainer *trainer, uint32_t parameter);
+
+/* The run's scale for the next step, which is here with the last parameter;
+ * false as trainer_await. */
+bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
+
+/* Takes step `clock`: samples in, gradients announced, or nothing where there
+ * is no meaning in it any more. */
+enum status trainer_step_take(struct trainer *trainer,
+                              struct failure *why) MUST_CHECK;
+
+#endif
