@@ -26,7 +26,9 @@ static enum status verb_run(const struct options *options,
     if (!status)
         status = cluster_resolve(&cluster, &options->flags, process_environment,
                                  NULL, why);
-    if (!status)
+    if (!status && cluster_is_chief(cluster) && verb_compare_asked(options))
+        status = verb_compare_members(options, &choices, cluster, why);
+    else if (!status)
         status = process_run(options, &choices, cluster, why);
     cluster_free(&cluster);
     return status;

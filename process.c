@@ -1,94 +1,35 @@
 #include "process.h"
 
 #include "chief/bench.h"
-#include "chief/chief.h"
 #include "chief/launch.h"
 #include "chief/strategy.h"
-#include "proto/base/log.h"
 #include "proto/base/plugin.h"
 #include "proto/conf/cluster_rank.h"
 #include "proto/conf/job.h"
-#include "ps/ps.h"
-#include "worker/bench_client.h"
-#include "worker/evaluator.h"
-#include "worker/worker.h"
+#include "roles.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <malloc.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 #include <zmq.h>
 
-enum { MAX_ROLES = 3, MAX_SOCKETS = 16384, END_WITH_CHIEF_MS = 500 };
+enum { MAX_SOCKETS = 16384 };
 static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30;
-
-/* One role of this process, on a thread of its own. */
-struct role {
-    const char *name;
-    pthread_t thread;
-    struct log log;
-    int interrupts, raise; /* a pipe: a signal's number, 8 bytes, each */
-    int done;              /* eventfd shared by all roles */
-    atomic_bool ended;
-    enum status status;
-    struct failure why;
-    enum status (*run)(struct role *role);
-    struct chief_settings chief;
-    struct ps_settings ps;
-    struct cluster_task ps_address;
-    struct worker_settings worker;
-    struct evaluator_settings evaluator;
-    struct bench_client_settings bench;
-    char *result; /* the bench's, or NULL */
-};
 
 struct process {
     const struct options *options;
     const struct cluster *cluster;
     struct process_choices choices;
     struct cluster_neighbours neighbours;
+    struct process_lead *lead; /* the run is one of several, or NULL */
+    double back; /* seconds within which the chief leads the next; 0: this run
+                    is the first or the last */
     struct job *job;
     void *zmq;
-    int done;
-    struct role roles[MAX_ROLES];
-    unsigned num_roles;
+    struct roles roles;
 };
-
-static enum status run_chief(struct role *role) {
-    return chief_run(&role->chief, &role->why);
-}
-
-static enum status run_ps(struct role *role) {
-    return ps_run(&role->ps, &role->why);
-}
-
-static enum status run_worker(struct role *role) {
-    return worker_run(&role->worker, &role->why);
-}
-
-static enum status run_evaluator(struct role *role) {
-    return evaluator_run(&role->evaluator, &role->why);
-}
-
-static enum status run_bench(struct role *role) {
-    return bench_client_run(&role->bench, &role->result, &role->why);
-}
-
-static void *run_role(void *argument) {
-    struct role *role = argument;
-    role->status = role->run(role);
-    atomic_store(&role->ended, true);
-    eventfd_write(role->done, 1);
-    return NULL;
-}
 
 const char *process_environment(void *context, const char *name) {
     (void)context;
@@ -114,21 +55,11 @@ static void settle_memory(void) {
     mallopt(M_ARENA_MAX, 2);
 }
 
-static struct role *add_role(struct process *process, const char *name,
-                             int index, enum status (*run)(struct role *)) {
-    struct role *role = &process->roles[process->num_roles++];
-    role->name = name;
-    role->run = run;
-    role->done = process->done;
-    int ends[2] = {-1, -1};
-    log_open(&role->log, name, index);
-    role->log.quiet = process->options->verb == OPTIONS_BENCH &&
-                      !process->options->bench.verbose;
-    if (pipe2(ends, O_NONBLOCK | O_CLOEXEC))
-        log_warning(&role->log, "no pipe: signals are not heard");
-    role->interrupts = ends[0];
-    role->raise = ends[1];
-    return role;
+static struct role *add_role(struct process *process, enum role_kind kind,
+                             const char *name, int index) {
+    bool quiet = process->options->verb == OPTIONS_BENCH &&
+                 !process->options->bench.verbose;
+    return roles_add(&process->roles, kind, name, index, quiet);
 }
 
 /* What is set by launchers that start several, and is not enough. */
@@ -171,6 +102,8 @@ static void say_who(const struct process *process, const struct role *role) {
 }
 
 static double join_timeout(const struct process *process) {
+    if (process->back > 0)
+        return process->back;
     if (process->options->join_timeout > 0)
         return process->options->join_timeout;
     return process->job && cluster_is_chief(process->cluster)
@@ -185,7 +118,7 @@ static const char inside_chief[] = "chief", inside_ps[] = "ps";
 /* A ps beside its chief; the trainer may be in another process. */
 static void add_inner_ps(struct process *process, bool trainer_inside) {
     const struct cluster_task *self = cluster_self(process->cluster);
-    struct role *role = add_role(process, "ps", 0, run_ps);
+    struct role *role = add_role(process, ROLE_PS, "ps", 0);
     role->ps = (struct ps_settings){
         .zmq = process->zmq,
         .log = &role->log,
@@ -205,7 +138,7 @@ static void add_inner_ps(struct process *process, bool trainer_inside) {
 
 static void add_ps(struct process *process) {
     const struct cluster *cluster = process->cluster;
-    struct role *role = add_role(process, "ps", (int)cluster->index, run_ps);
+    struct role *role = add_role(process, ROLE_PS, "ps", (int)cluster->index);
     role->ps = (struct ps_settings){
         .zmq = process->zmq,
         .log = &role->log,
@@ -219,6 +152,7 @@ static void add_ps(struct process *process) {
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
         .interrupts = role->interrupts,
+        .again = &role->again,
     };
 }
 
@@ -227,8 +161,9 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
     const struct cluster *cluster = process->cluster;
     bool chief = cluster->role == CLUSTER_CHIEF;
     bool listed = !cluster->by_ranks; /* else nobody calls it */
-    struct role *role = add_role(process, chief ? "chief" : "worker",
-                                 chief ? -1 : (int)cluster->index, run_worker);
+    struct role *role =
+        add_role(process, ROLE_WORKER, chief ? "chief" : "worker",
+                 chief ? -1 : (int)cluster->index);
     role->worker = (struct worker_settings){
         .zmq = process->zmq,
         .log = &role->log,
@@ -248,22 +183,35 @@ static void add_worker(struct process *process, bool inside, bool ps_inside) {
         .join_timeout = join_timeout(process),
         .lanes = process->choices.lanes,
         .interrupts = role->interrupts,
+        .again = &role->again,
     };
 }
 
-static bool chief_trains(const struct process *process) {
-    if (process->cluster->role != CLUSTER_CHIEF)
+static bool chief_trains(const struct options *options,
+                         const struct cluster *cluster, const struct job *job) {
+    if (cluster->role != CLUSTER_CHIEF)
         return false; /* worker 0 leads: it trains as a worker */
-    if (process->job->chief == JOB_CHIEF_UNSET)
-        return !process->options->coordinate;
-    return process->job->chief == JOB_CHIEF_TRAIN;
+    if (job->chief == JOB_CHIEF_UNSET)
+        return !options->coordinate;
+    return job->chief == JOB_CHIEF_TRAIN;
 }
 
-static uint32_t count_workers(const struct process *process) {
-    uint32_t listed = process->cluster->jobs[CLUSTER_WORKER].count;
-    if (process->cluster->local)
+static uint32_t count_workers(const struct cluster *cluster,
+                              const struct job *job) {
+    uint32_t listed = cluster->jobs[CLUSTER_WORKER].count;
+    if (cluster->local)
         return 1;
-    return process->job->workers ? process->job->workers : listed;
+    return job->workers ? job->workers : listed;
+}
+
+struct strategy_case process_members(const struct options *options,
+                                     const struct cluster *cluster,
+                                     const struct job *job) {
+    uint32_t trains = chief_trains(options, cluster, job);
+    return (struct strategy_case){.trainers =
+                                      count_workers(cluster, job) + trains,
+                                  .num_ps = cluster->jobs[CLUSTER_PS].count,
+                                  .alone = cluster->local};
 }
 
 static enum status load_job(struct process *process, const struct log *log,
@@ -296,28 +244,43 @@ static const char *own_job(struct process *process) {
     struct failure ignored;
     if (!process->options->job || load_job(process, NULL, &ignored))
         return NULL;
-    return process->job->text;
+    return process->job->compare.on ? NULL : process->job->text;
+}
+
+/* The chief's job: a bench's, that of a run of a series, or the file's. */
+static enum status take_job(struct process *process, const struct role *role,
+                            struct failure *why) {
+    if (process->options->verb == OPTIONS_BENCH)
+        return bench_job(&process->job, process->options, why);
+    if (!process->lead)
+        return load_job(process, &role->log, why);
+    process->job = process->lead->job;
+    process->lead->job = NULL;
+    return STATUS_OK;
 }
 
 static enum status compose_chief(struct process *process, struct failure *why) {
     const struct cluster *cluster = process->cluster;
-    struct role *role = add_role(process, "chief", -1, run_chief);
-    say_who(process, role);
-    enum status status = process->options->verb == OPTIONS_BENCH
-                             ? bench_job(&process->job, process->options, why)
-                             : load_job(process, &role->log, why);
+    struct role *role = add_role(process, ROLE_CHIEF, "chief", -1);
+    struct series *series = process->lead ? &process->lead->series : NULL;
+    if (!series || series->first)
+        say_who(process, role);
+    else
+        role->log.quiet = true;
+    enum status status = take_job(process, role, why);
     if (status)
         return status;
-    bool trains = chief_trains(process);
-    uint32_t workers = count_workers(process);
-    uint32_t num_ps = cluster->jobs[CLUSTER_PS].count;
-    struct strategy_case given = {workers + trains, num_ps, cluster->local};
+    const struct job *job = process->job;
+    struct strategy_case given =
+        process_members(process->options, cluster, job);
+    uint32_t num_ps = given.num_ps;
     struct strategy strategy;
-    status = strategy_choose(&strategy, process->job, &given, &role->log, why);
+    status = strategy_choose(&strategy, job, &given, &role->log, why);
     if (!status)
-        status = job_solve_batch(process->job, workers + trains, why);
+        status = job_solve_batch(process->job, given.trainers, why);
     if (status)
         return status;
+    bool trains = chief_trains(process->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
     bool alone = !num_ps && !strategy.allreduce; /* it keeps its weights */
     role->chief = (struct chief_settings){
@@ -331,12 +294,13 @@ static enum status compose_chief(struct process *process, struct failure *why) {
         .allreduce = strategy.allreduce,
         .backend = strategy.backend,
         .trains = trains,
-        .num_workers = workers,
+        .num_workers = count_workers(cluster, job),
         .num_ps = alone ? 1 : num_ps,
         .join_timeout = join_timeout(process),
         .link_gbits = process->options->link_gbits,
-        .json =
-            process->options->json && process->options->verb != OPTIONS_BENCH,
+        .json = process->options->json &&
+                process->options->verb != OPTIONS_BENCH && !series,
+        .series = series,
         .interrupts = role->interrupts,
     };
     if (alone)
@@ -349,7 +313,7 @@ static enum status compose_chief(struct process *process, struct failure *why) {
 static enum status compose_evaluator(struct process *process) {
     const struct cluster *cluster = process->cluster;
     const struct options *options = process->options;
-    struct role *role = add_role(process, "evaluator", -1, run_evaluator);
+    struct role *role = add_role(process, ROLE_EVALUATOR, "evaluator", -1);
     say_who(process, role);
     role->evaluator = (struct evaluator_settings){
         .log = &role->log,
@@ -367,7 +331,7 @@ static void add_bench_client(struct process *process,
     const struct cluster *cluster = process->cluster;
     const struct bench_options *bench = &process->options->bench;
     struct role *role =
-        add_role(process, "bench", (int)cluster->index, run_bench);
+        add_role(process, ROLE_BENCH, "bench", (int)cluster->index);
     role->bench = (struct bench_client_settings){
         .zmq = process->zmq,
         .log = &role->log,
@@ -404,41 +368,11 @@ static enum status compose(struct process *process, struct failure *why) {
         add_ps(process);
     else
         add_worker(process, false, false);
-    process->roles[0].ps.own_job = process->roles[0].worker.own_job =
+    process->roles.list[0].ps.own_job = process->roles.list[0].worker.own_job =
         own_job(process);
-    say_who(process, &process->roles[0]);
+    if (!process->back)
+        say_who(process, &process->roles.list[0]);
     return STATUS_OK;
-}
-
-/* Roles beside a chief that has ended without telling them end too. */
-static void end_with_chief(struct process *process) {
-    for (unsigned i = 1; i < process->num_roles && i < MAX_ROLES; i++)
-        if (!atomic_load(&process->roles[i].ended))
-            eventfd_write(process->roles[i].raise, SIGTERM);
-}
-
-/* A signal goes to the role that the process plays. */
-static void await_roles(struct process *process) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    int descriptor = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    unsigned ended = 0;
-    while (ended < process->num_roles) {
-        struct pollfd items[] = {{descriptor, POLLIN, 0},
-                                 {process->done, POLLIN, 0}};
-        struct signalfd_siginfo signal;
-        eventfd_t count = 0;
-        bool chief_ended = atomic_load(&process->roles[0].ended);
-        if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
-            end_with_chief(process);
-        if (read(descriptor, &signal, sizeof signal) == sizeof signal)
-            eventfd_write(process->roles[0].raise, signal.ssi_signo);
-        if (!eventfd_read(process->done, &count))
-            ended += (unsigned)count;
-    }
-    close(descriptor);
 }
 
 /* Beside a chief whose lines are seen here too, who only heard of the end says
@@ -455,52 +389,41 @@ static void say_end(const struct log *log, struct failure *why) {
     why->text[0] = 0;
 }
 
-static enum status play(struct process *process, struct failure *why) {
-    enum status status = STATUS_OK;
-    unsigned started = 0;
-    for (; !status && started < process->num_roles; started++) {
-        struct role *role = &process->roles[started];
-        int error = pthread_create(&role->thread, NULL, run_role, role);
-        if (error)
-            status =
-                status_errno(why, STATUS_RETRY, error, "cannot start a thread");
-    }
-    if (status)
-        return status; /* the process ends with the threads it has */
-    await_roles(process);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(process->roles[i].thread, NULL);
-    *why = process->roles[0].why;
-    status = process->roles[0].status;
-    for (unsigned i = 1; !status && i < started; i++)
-        if (process->roles[i].status)
-            log_warning(&process->roles[i].log, "%s",
-                        process->roles[i].why.text);
-    if (status)
-        say_end(&process->roles[0].log, why);
-    return status;
-}
-
 static enum status open_process(struct process *process, struct failure *why) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
+    enum status status = roles_open(&process->roles, why);
+    if (status)
+        return status;
     settle_memory();
-    process->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     process->zmq = zmq_ctx_new();
-    if (!process->zmq || process->done < 0)
+    if (!process->zmq)
         return status_fail(why, STATUS_RETRY, "cannot start ZeroMQ");
     zmq_ctx_set(process->zmq, ZMQ_MAX_SOCKETS, MAX_SOCKETS);
     return STATUS_OK;
 }
 
-static enum status play_all(struct process *process, struct failure *why) {
-    enum status status = play(process, why);
-    zmq_ctx_term(process->zmq);
+/* What a run has opened, its ports with it, is closed when it returns. */
+static void close_process(struct process *process) {
+    if (process->zmq)
+        zmq_ctx_term(process->zmq);
+    process->zmq = NULL;
+    roles_close(&process->roles);
+    job_free(&process->job);
+}
+
+static enum status play(struct process *process, struct failure *why) {
+    enum status status = roles_play(&process->roles, why);
+    if (status && !process->lead)
+        say_end(&process->roles.list[0].log, why);
+    return status;
+}
+
+static enum status play_run(struct process *process, struct failure *why) {
+    enum status status = open_process(process, why);
+    if (!status)
+        status = compose(process, why);
+    if (!status)
+        status = play(process, why);
+    close_process(process);
     return status;
 }
 
@@ -509,12 +432,24 @@ enum status process_run(const struct options *options,
                         const struct cluster *cluster, struct failure *why) {
     struct process process = {
         .options = options, .cluster = cluster, .choices = *choices};
-    enum status status = open_process(&process, why);
-    if (!status)
-        status = compose(&process, why);
-    if (!status)
-        status = play_all(&process, why);
-    job_free(&process.job);
+    enum status status;
+    do {
+        status = play_run(&process, why);
+        process.back = process.roles.list[0].again;
+    } while (!status && process.back > 0);
+    return status;
+}
+
+enum status process_lead(const struct options *options,
+                         const struct process_choices *choices,
+                         const struct cluster *cluster,
+                         struct process_lead *lead, struct failure *why) {
+    struct process process = {.options = options,
+                              .cluster = cluster,
+                              .choices = *choices,
+                              .lead = lead};
+    enum status status = play_run(&process, why);
+    job_free(&lead->job);
     return status;
 }
 
@@ -522,8 +457,10 @@ enum status process_bench(const struct options *options,
                           const struct process_choices *choices,
                           const struct cluster *cluster, char **result,
                           struct failure *why) {
-    struct process process = {
-        .options = options, .cluster = cluster, .choices = *choices};
+    struct process process = {.options = options,
+                              .cluster = cluster,
+                              .choices = *choices,
+                              .roles.done = -1};
     struct reference reference = {0};
     bool client = cluster->role == CLUSTER_WORKER;
     enum status status = STATUS_OK;
@@ -541,9 +478,9 @@ enum status process_bench(const struct options *options,
     else if (!status)
         status = compose(&process, why);
     if (!status)
-        status = play_all(&process, why);
-    *result = process.roles[0].result;
+        status = play(&process, why);
+    *result = process.roles.list[0].result;
     reference_stop(&reference);
-    job_free(&process.job);
+    close_process(&process);
     return status;
 }

@@ -4,8 +4,11 @@
 #ifndef CAPSTAN_PROCESS_H
 #define CAPSTAN_PROCESS_H
 
+#include "chief/series.h"
+#include "chief/strategy.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
+#include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "proto/math/rule.h"
 
@@ -25,12 +28,32 @@ enum status process_choose(struct process_choices *choices,
 /* A variable of the environment, for cluster_resolve. */
 const char *process_environment(void *context, const char *name);
 
-/* Plays the process's part of a run to its end; returns what it exits with.
- * All is borrowed. WHY is left empty when the log has said it. */
+/* Plays the process's part of a run to its end, and of those that its chief
+ * leads after it; returns what it exits with. All is borrowed. WHY is left
+ * empty when the log has said it. */
 enum status process_run(const struct options *options,
                         const struct process_choices *choices,
                         const struct cluster *cluster,
                         struct failure *why) MUST_CHECK;
+
+/* Who there is for JOB in CLUSTER, whose chief this process is. */
+struct strategy_case process_members(const struct options *options,
+                                     const struct cluster *cluster,
+                                     const struct job *job);
+
+/* One run of several that this process leads. */
+struct process_lead {
+    struct job *job; /* its batch is solved */
+    struct series series;
+};
+
+/* Plays this process's part, the chief's, of one run of a series: the run's
+ * status, with WHY, which the log has not said. Call it again for the next. */
+enum status process_lead(const struct options *options,
+                         const struct process_choices *choices,
+                         const struct cluster *cluster,
+                         struct process_lead *lead,
+                         struct failure *why) MUST_CHECK;
 
 /* The same of a bench. *RESULT is the client's, to be freed, or NULL. Forks: no
  * other thread may run. */

@@ -1,6 +1,7 @@
 #include "verb_compare.h"
 
-#include "chief/comparison.h"
+#include "chief/comparison_here.h"
+#include "chief/comparison_members.h"
 #include "chief/comparison_plot.h"
 #include "chief/comparison_table.h"
 #include "chief/launch.h"
@@ -11,16 +12,39 @@
 #include <stdlib.h>
 
 static enum status load(struct job **job, const struct options *options,
-                        struct failure *why) {
-    const struct compare_counts *workers = &options->compare.workers;
+                        const struct log *log, struct failure *why) {
     struct job_source source = {.path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets};
-    enum status status = job_load(job, &source, NULL, why);
-    return status ? status
-                  : job_solve_batch(*job, workers->values[workers->count - 1],
-                                    why);
+    return job_load(job, &source, log, why);
+}
+
+static bool is_open(const struct compare_options *flags,
+                    enum compare_options_key key) {
+    return !(flags->given & 1u << key);
+}
+
+/* What the job's block says counts where no flag was given. */
+static void fill(struct compare_options *flags, const struct job_compare *job) {
+    if (job->ps.count && is_open(flags, COMPARE_OPTIONS_PS))
+        flags->ps = job->ps;
+    if (job->workers.count && is_open(flags, COMPARE_OPTIONS_WORKERS))
+        flags->workers = job->workers;
+    if (job->steps && is_open(flags, COMPARE_OPTIONS_STEPS))
+        flags->steps = job->steps;
+    if (job->repeats && is_open(flags, COMPARE_OPTIONS_REPEATS))
+        flags->repeats = job->repeats;
+    if (job->limit > 0 && is_open(flags, COMPARE_OPTIONS_LIMIT))
+        flags->limit = job->limit;
+    if (job->csv && is_open(flags, COMPARE_OPTIONS_CSV))
+        flags->csv = job->csv;
+    if (job->plot && is_open(flags, COMPARE_OPTIONS_PLOT))
+        flags->plot = job->plot;
+    if (job->link_gbits > 0 && is_open(flags, COMPARE_OPTIONS_LINK))
+        flags->link_gbits = job->link_gbits;
+    if (job->latency_us > 0 && is_open(flags, COMPARE_OPTIONS_LATENCY))
+        flags->latency_us = job->latency_us;
 }
 
 static enum status write_csv(const json_t *result, const char *path,
@@ -53,7 +77,6 @@ static enum status show(const struct options *options, const json_t *result,
     return status;
 }
 
-/* Before runs of hours end at a file that cannot be written. */
 static enum status check_file(const char *flag, const char *path,
                               struct failure *why) {
     FILE *file = path ? fopen(path, "a") : NULL;
@@ -64,28 +87,53 @@ static enum status check_file(const char *flag, const char *path,
     return STATUS_OK;
 }
 
-static enum status measure(const struct options *options, struct failure *why) {
-    struct log log;
-    char program[4096];
-    json_t *result = NULL;
-    struct job *job = NULL;
+/* Before runs of hours end at a file that cannot be written. */
+static enum status check_files(const struct compare_options *flags,
+                               struct failure *why) {
     enum status status = STATUS_OK;
-    log_open(&log, "compare", -1);
-    launch_program(program, sizeof program);
-    if (options->compare.plot)
+    if (flags->plot)
         status = comparison_plot_ready(why);
     if (!status)
-        status = load(&job, options, why);
+        status = check_file("--csv", flags->csv, why);
     if (!status)
-        status = check_file("--csv", options->compare.csv, why);
-    if (!status)
-        status = check_file("--plot", options->compare.plot, why);
+        status = check_file("--plot", flags->plot, why);
+    return status;
+}
+
+static enum status run_here(json_t **result, const struct options *options,
+                            const struct job *job, struct failure *why) {
+    struct log log;
+    char program[4096];
+    log_open(&log, "compare", -1);
+    launch_program(program, sizeof program);
+    struct comparison_here here = {
+        .flags = options, .job = job, .program = program};
+    struct comparison_way way = comparison_here_way(&here);
     struct comparison_options given = {
-        .flags = options, .job = job, .program = program, .log = &log};
+        .flags = options, .job = job, .way = &way, .log = &log};
+    enum status status = child_open(&here.signals, why);
     if (!status)
-        status = comparison_run(&result, &given, why);
+        status = comparison_run(result, &given, why);
+    child_close(&here.signals);
+    return status;
+}
+
+static enum status measure(const struct options *flags, struct failure *why) {
+    struct options options = *flags;
+    json_t *result = NULL;
+    struct job *job = NULL;
+    enum status status = load(&job, &options, NULL, why);
+    if (!status) {
+        const struct compare_counts *workers = &options.compare.workers;
+        fill(&options.compare, &job->compare);
+        status = job_solve_batch(job, workers->values[workers->count - 1], why);
+    }
     if (!status)
-        status = show(options, result, why);
+        status = check_files(&options.compare, why);
+    if (!status)
+        status = run_here(&result, &options, job, why);
+    if (!status)
+        status = show(&options, result, why);
     json_decref(result);
     job_free(&job);
     return status;
@@ -95,4 +143,74 @@ enum status verb_compare(const struct options *options, struct failure *why) {
     if (options->compare.predict)
         return prediction_print(stdout, &options->compare, options->json, why);
     return measure(options, why);
+}
+
+bool verb_compare_asked(const struct options *options) {
+    struct job *job = NULL;
+    struct failure ignored;
+    bool asked = (options->job || options->deepspeed) &&
+                 !load(&job, options, NULL, &ignored) && job->compare.on;
+    job_free(&job);
+    return asked;
+}
+
+/* What a run of a series is played with. */
+struct members {
+    const struct options *options;
+    const struct process_choices *choices;
+    const struct cluster *cluster;
+};
+
+static enum status lead(void *context, struct job *job, struct series *series,
+                        struct failure *why) {
+    const struct members *members = context;
+    struct process_lead run = {job, *series};
+    enum status status = process_lead(members->options, members->choices,
+                                      members->cluster, &run, why);
+    series->measured = run.series.measured;
+    return status;
+}
+
+static enum status run_members(struct members *members, struct options *options,
+                               struct job *job, const struct log *log,
+                               struct failure *why) {
+    struct comparison_members given = {
+        .flags = options,
+        .job = job,
+        .there = process_members(members->options, members->cluster, job),
+        .log = log,
+        .lead = lead,
+        .context = members};
+    json_t *result = NULL;
+    fill(&options->compare, &job->compare);
+    if (options->link_gbits > 0 && options->compare.link_gbits == 0)
+        options->compare.link_gbits = options->link_gbits;
+    options->link_gbits = options->compare.link_gbits;
+    enum status status = comparison_members_settle(&given, options, why);
+    if (!status)
+        status = check_files(&options->compare, why);
+    if (!status)
+        status = comparison_members_run(&result, &given, why);
+    if (!status)
+        status = show(options, result, why);
+    json_decref(result);
+    return status;
+}
+
+enum status verb_compare_members(const struct options *flags,
+                                 const struct process_choices *choices,
+                                 const struct cluster *cluster,
+                                 struct failure *why) {
+    struct options options = *flags;
+    struct members members = {&options, choices, cluster};
+    struct job *job = NULL;
+    struct log log;
+    log_open(&log, "chief", -1);
+    enum status status = load(&job, &options, &log, why);
+    if (!status)
+        status = run_members(&members, &options, job, &log, why);
+    if (status && why->text[0])
+        log_failure(&log, why);
+    job_free(&job);
+    return status;
 }

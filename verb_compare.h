@@ -1,13 +1,27 @@
-/* `capstan compare`: parameter server and all-reduce beside each other,
- * measured here or predicted. */
+/* `capstan compare`, and `capstan run` of a job with "compare": parameter
+ * server and all-reduce beside each other, measured or predicted. */
 #ifndef CAPSTAN_VERB_COMPARE_H
 #define CAPSTAN_VERB_COMPARE_H
 
+#include "process.h"
 #include "proto/base/status.h"
 #include "proto/conf/options.h"
+
+#include <stdbool.h>
 
 /* Returns what the process exits with. */
 enum status verb_compare(const struct options *options,
                          struct failure *why) MUST_CHECK;
+
+/* Does the job of `capstan run` compare? False also for one that is wrong, as
+ * the run itself tells. */
+bool verb_compare_asked(const struct options *options);
+
+/* The same between the processes of CLUSTER, whose chief this one is. WHY is
+ * left empty when the log has said it. */
+enum status verb_compare_members(const struct options *options,
+                                 const struct process_choices *choices,
+                                 const struct cluster *cluster,
+                                 struct failure *why) MUST_CHECK;
 
 #endif

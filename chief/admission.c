@@ -5,6 +5,7 @@
  * it. Who goes is taken out of the next view, or ends the run. */
 #include "chief/admission.h"
 
+#include "chief/series.h"
 #include "chief/views.h"
 #include "proto/base/time.h"
 #include "proto/conf/cluster_size.h"
@@ -132,6 +133,20 @@ static bool is_anothers(const struct run *run, const Capstan__Join *join) {
     return key[0] && join->key[0] && strcmp(key, join->key);
 }
 
+/* What it may still take of memory. */
+static void keep_limits(struct run *run, const struct roster_slot *slot,
+                        const Capstan__Join *join) {
+    struct fitting_limits *told = &run->limits[slot - run->roster.slots];
+    told->count = 0;
+    told->device = false;
+    for (size_t i = 0; i < join->n_memory && i < FREE_MEMORY_LIMITS; i++) {
+        struct free_memory_limit *limit = &told->limits[told->count++];
+        limit->free = join->memory[i]->free;
+        snprintf(limit->key, sizeof limit->key, "%s", join->memory[i]->key);
+        snprintf(limit->name, sizeof limit->name, "%s", join->memory[i]->name);
+    }
+}
+
 /* Does JOIN know another cluster than this chief? Writes TEXT. The job's own
  * word for the workers goes before any list of them. */
 static bool is_of_another_size(const struct run *run, const Capstan__Join *join,
@@ -193,6 +208,8 @@ void admission_join(struct run *run, const struct post_letter *letter,
         refuse(run, peer, STATUS_CONFIG, text);
         return;
     }
+    if (run->phase >= RUN_FINISHING && series_again(run, run->status) > 0)
+        return; /* it is here early: the next run's chief is asked again */
     if (comes_too_late(run, slot)) {
         refuse_late(run, peer, slot);
         return;
@@ -207,6 +224,7 @@ void admission_join(struct run *run, const struct post_letter *letter,
         return;
     if (slot->rank != ROSTER_NO_RANK)
         renew_trainer(run, slot->rank);
+    keep_limits(run, slot, join);
     welcome(run, slot, peer);
 }
 
@@ -244,6 +262,17 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
+static bool needed_by_series(struct run *run, const char *name,
+                             const char *host, uint32_t pid, bool goodbye) {
+    if (!series_needs(run))
+        return false;
+    run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+             "%s on host %s (pid %u) %s, and the comparison cannot go on "
+             "without it; start the same command again",
+             name, host, pid, goodbye ? "said goodbye" : "is gone");
+    return true;
+}
+
 /* Who is gone matters by phase: a ps takes its weights with it whenever it has
  * some; a trainer ends the run only between the plan and the first step, as the
  * first view counts on all of them. */
@@ -256,17 +285,19 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     if (goodbye)
         log_info(run->log, "%s said goodbye", name);
     else
-        log_warning(run->log,
-                    "%s on host %s (pid %u) is gone: silent for %.1f s%s", name,
-                    slot->host, slot->pid, silent,
-                    run->phase == RUN_TRAINING && !ps && !run->allreduce
-                        ? "; the run goes on, and it may be started again"
-                        : "");
+        log_warning(
+            run->log, "%s on host %s (pid %u) is gone: silent for %.1f s%s",
+            name, slot->host, slot->pid, silent,
+            run->phase == RUN_TRAINING && !ps && !run->allreduce && !run->series
+                ? "; the run goes on, and it may be started again"
+                : "");
     uint32_t pid = slot->pid;
     char host[256];
     snprintf(host, sizeof host, "%s", slot->host);
     drop(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
+        return;
+    if (needed_by_series(run, name, host, pid, goodbye))
         return;
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
     enum status status = run->interrupted ? run->interrupted : STATUS_RETRY;

@@ -37,7 +37,7 @@ static json_t *seconds_per_step(const struct run *run) {
     double each = run_synchronous(run) ? steps : steps / trainers;
     double taken = trainers * each;
     double update = run->allreduce ? sum.rule / taken
-                                   : sum.updates / run->roster.num_ps / each;
+                                   : sum.updates / run_holding(run) / each;
     json_t *object = json_object();
     set_real(object, "input", sum.input / taken);
     set_real(object, "compute", sum.compute / taken);

@@ -60,10 +60,11 @@ static enum status allocate(struct run *run,
                               time_from_seconds(run->job->timeouts.peer));
     run->trainers = calloc(run->roster.num_ranks + 1, sizeof *run->trainers);
     run->ps = calloc(run->roster.num_ps + 1, sizeof *run->ps);
+    run->limits = calloc(run->roster.count + 1, sizeof *run->limits);
     run->post = roster ? post_open(run->link, &run->roster, run->log, run->id,
                                    run->incarnation)
                        : NULL;
-    if (!run->trainers || !run->ps || !run->post)
+    if (!run->trainers || !run->ps || !run->limits || !run->post)
         return status_fail(why, STATUS_RETRY, "no memory for a chief");
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         capstan__beat__init(&run->trainers[r].beat);
@@ -83,6 +84,7 @@ static enum status open_run(struct run *run,
                         .trains = settings->trains,
                         .allreduce = settings->allreduce,
                         .json = settings->json,
+                        .series = settings->series,
                         .link_gbits = settings->link_gbits,
                         .id = message_random(),
                         .incarnation = message_random(),
@@ -129,6 +131,7 @@ static void close_run(struct run *run) {
     free(run->evaluations);
     free(run->trainers);
     free(run->ps);
+    free(run->limits);
     free(run->ps_of_block);
     free(run->square_sums);
 }
@@ -306,6 +309,7 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
     planning_try(run);
     evaluations_settle(run);
     watch_step(run, now);
+    series_step(run, now);
     measures_show(run, now);
     ending_step(run, now);
     post_step(run->post, now, beat_every);
@@ -349,6 +353,8 @@ enum status chief_run(const struct chief_settings *settings,
         turn(run, crier, settings->interrupts);
     crier_close(&crier);
     measures_summary(run, settings->json);
+    if (run->series && !run->status)
+        run->series->measured = measures_object(run);
     status = run->status;
     if (status)
         status_fail(why, status, "%s", run->text);

@@ -2,6 +2,7 @@
 #ifndef CAPSTAN_CHIEF_H
 #define CAPSTAN_CHIEF_H
 
+#include "chief/series.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
@@ -25,6 +26,7 @@ struct chief_settings {
     double join_timeout; /* seconds */
     double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
     bool json;
+    struct series *series; /* this run is one of several, or NULL; borrowed */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 

@@ -1,7 +1,6 @@
 #include "chief/comparison.h"
 
-#include "chief/child.h"
-#include "chief/comparison_command.h"
+#include "chief/run.h"
 #include "chief/verdict.h"
 
 #include <inttypes.h>
@@ -13,10 +12,8 @@
 
 enum {
     MOST_CASES =
-        COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1),
-    MOST_WORDS = 2 * OPTIONS_MAX_SETS + 64
+        COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1)
 };
-static const double BESIDES = 5; /* seconds beyond a run's own deadlines */
 
 struct compared {
     struct verdict_case of;
@@ -28,7 +25,6 @@ struct compared {
 
 struct comparison {
     const struct comparison_options *options;
-    struct child_signals signals;
     struct compared cases[MOST_CASES];
     unsigned count, ran, to_run;
 };
@@ -88,46 +84,34 @@ static uint64_t rounds_of(const struct comparison *comparison) {
     return job->staleness ? (job->steps + most - 1) / most : job->steps;
 }
 
-static void note_failure(struct compared *one,
-                         const struct child_result *result, double limit) {
-    char reason[400];
-    child_reason(result->errors, reason, sizeof reason);
-    one->code = result->code ? result->code : STATUS_FAILED;
-    if (result->late)
-        snprintf(one->problem, sizeof one->problem,
-                 "not over after %g s (--limit)%s%s", limit,
-                 reason[0] ? ": " : "", reason);
-    else
-        snprintf(one->problem, sizeof one->problem, "%s (exit code %d)",
-                 reason[0] ? reason : "it said nothing", result->code);
+/* Every case that has not failed has a last run with equal time before it. */
+static bool others_go_on(const struct comparison *comparison,
+                         const struct compared *one, bool later) {
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compared *other = &comparison->cases[c];
+        if (!other->problem[0] && (later ? other > one : other != one))
+            return true;
+    }
+    return false;
 }
 
-/* The run's object, the caller's; NULL: it failed, was late or interrupted,
- * which ONE tells, or could not be started, which STATUS tells. */
+/* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
+ * can be made any more, which STATUS tells. */
 static json_t *run_once(struct comparison *comparison, struct compared *one,
-                        uint64_t steps, bool tests, enum status *status,
+                        uint64_t steps, bool last, enum status *status,
                         struct failure *why) {
-    const struct comparison_options *options = comparison->options;
-    const struct job_timeouts *timeouts = &options->job->timeouts;
-    struct comparison_command command;
-    struct child_result result;
-    struct comparison_asked asked = {one->of, steps, tests};
-    comparison_command_make(&command, options->flags, options->job, &asked);
-    struct child_options child = {.program = options->program,
-                                  .arguments = command.words,
-                                  .limit = options->flags->compare.limit,
-                                  .patience = timeouts->grace + timeouts->stop +
-                                              BESIDES};
-    *status = child_run(&comparison->signals, &child, &result, why);
-    comparison_command_forget(&command);
-    if (*status)
-        return NULL;
-    json_t *object =
-        result.code || result.late ? NULL : json_loads(result.output, 0, NULL);
-    if (!object && !comparison->signals.caught)
-        note_failure(one, &result, child.limit);
-    child_forget(&result);
-    return object;
+    const struct comparison_way *way = comparison->options->way;
+    struct comparison_asked asked = {
+        .of = one->of, .steps = steps, .tests = last};
+    struct comparison_outcome outcome = {0};
+    asked.more[false] = others_go_on(comparison, one, last);
+    asked.more[true] = !last || asked.more[false];
+    *status = way->run(way->context, &asked, &outcome, why);
+    if (*status || outcome.object)
+        return outcome.object;
+    one->code = outcome.code ? outcome.code : STATUS_FAILED;
+    memcpy(one->problem, outcome.problem, sizeof one->problem);
+    return NULL;
 }
 
 static double number(const json_t *object, const char *key) {
@@ -151,8 +135,21 @@ static void tell(struct comparison *comparison, const struct compared *one,
                     comparison->to_run, name, one->problem);
 }
 
-static bool go_on(const struct comparison *comparison, enum status status) {
-    return !status && !comparison->signals.caught;
+/* What cannot be is known before anything runs. */
+static void check_cases(struct comparison *comparison) {
+    const struct comparison_way *way = comparison->options->way;
+    for (unsigned c = 0; way->check && c < comparison->count; c++) {
+        struct compared *one = &comparison->cases[c];
+        struct comparison_asked asked = {.of = one->of, .steps = 1};
+        struct failure why;
+        enum status status = way->check(way->context, &asked, &why);
+        if (!status)
+            continue;
+        one->code = (int)status;
+        snprintf(one->problem, sizeof one->problem, "%.500s", why.text);
+        comparison->to_run -=
+            (unsigned)comparison->options->flags->compare.repeats + 1;
+    }
 }
 
 /* The cases in turns, so that what else the machine does meets all. */
@@ -163,16 +160,16 @@ static enum status measure(struct comparison *comparison, struct failure *why) {
     for (uint64_t r = 0; r < repeats; r++)
         for (unsigned c = 0; c < comparison->count; c++) {
             struct compared *one = &comparison->cases[c];
-            if (!go_on(comparison, status) || one->problem[0])
+            if (status || one->problem[0])
                 continue;
             json_t *object =
                 run_once(comparison, one, steps_of(&one->of, rounds), false,
                          &status, why);
             if (object)
                 json_array_append_new(one->runs, object);
-            else /* its others, and the last lap's, are not run */
+            else if (!status) /* its others, and the last lap's, are not run */
                 comparison->to_run -= (unsigned)(repeats - r);
-            if (go_on(comparison, status))
+            if (!status)
                 tell(comparison, one, object);
         }
     return status;
@@ -207,11 +204,11 @@ static enum status measure_equal(struct comparison *comparison, double seconds,
     for (unsigned c = 0; c < comparison->count; c++) {
         struct compared *one = &comparison->cases[c];
         double steps = floor(steps_a_second(one) * seconds);
-        if (!go_on(comparison, status) || one->problem[0] || !(seconds > 0))
+        if (status || one->problem[0])
             continue;
         one->equal = run_once(comparison, one, steps >= 1 ? (uint64_t)steps : 1,
                               true, &status, why);
-        if (go_on(comparison, status))
+        if (!status)
             tell(comparison, one, one->equal);
     }
     return status;
@@ -222,13 +219,43 @@ static void copy(json_t *to, const json_t *from, const char *key) {
     json_object_set(to, key, value ? value : json_null());
 }
 
+/* The median of what all runs of the same WORKERS have at KEY that have
+ * measured the same: all-reduce between two of them, the others between one and
+ * a ps, whatever the number of ps. 0: none has. */
+static double measured(const struct comparison *comparison, unsigned workers,
+                       bool ring, const char *key) {
+    json_t *all = json_array();
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compared *one = &comparison->cases[c];
+        if (one->of.workers != workers ||
+            (one->of.mode == PREDICT_RING) != ring)
+            continue;
+        json_array_extend(all, one->runs);
+        if (one->equal)
+            json_array_append(all, one->equal);
+    }
+    double median = verdict_median(all, key);
+    json_decref(all);
+    return isfinite(median) ? median : 0;
+}
+
+static void set_rates(const struct comparison *comparison,
+                      struct verdict_case *of) {
+    unsigned workers = of->workers;
+    of->worker_gbits = measured(comparison, workers, true, "link_gbits");
+    of->pair_gbits = measured(comparison, workers, false, "link_gbits");
+    of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
+}
+
 static json_t *whole(struct comparison *comparison, double seconds) {
     const struct options *flags = comparison->options->flags;
     const struct job *job = comparison->options->job;
+    unsigned members = comparison->options->members;
     struct verdict *verdicts = calloc(comparison->count, sizeof *verdicts);
     json_t *object = json_object(), *cases = json_array();
     for (unsigned c = 0; verdicts && c < comparison->count; c++) {
         struct compared *one = &comparison->cases[c];
+        set_rates(comparison, &one->of);
         verdicts[c] = verdict_of(&one->of, one->runs);
         json_t *described = verdicts[c].object;
         json_object_set_new(described, "error",
@@ -249,7 +276,10 @@ static json_t *whole(struct comparison *comparison, double seconds) {
         object, "samples_per_step",
         json_integer((json_int_t)job->micro_batch * job->accumulation));
     json_object_set_new(object, "cores",
-                        json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
+                        members ? json_null()
+                                : json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
+    json_object_set_new(object, "members",
+                        members ? json_integer(members) : json_null());
     json_object_set_new(object, "equal_seconds",
                         seconds > 0 ? json_real(seconds) : json_null());
     json_object_set_new(object, "cases", cases);
@@ -277,11 +307,9 @@ static enum status all_failed(const struct comparison *comparison,
 }
 
 static enum status interrupted(const struct comparison *comparison,
-                               struct failure *why) {
-    int caught = comparison->signals.caught;
-    return status_fail(why, (enum status)(128 + caught),
-                       "ended by signal %d after %u of %u runs", caught,
-                       comparison->ran, comparison->to_run);
+                               enum status status, struct failure *why) {
+    return status_fail(why, status, "ended by signal %d after %u of %u runs",
+                       (int)status - 128, comparison->ran, comparison->to_run);
 }
 
 static void forget(struct comparison *comparison) {
@@ -304,19 +332,17 @@ enum status comparison_run(json_t **result,
     list_cases(comparison);
     comparison->to_run =
         comparison->count * (unsigned)(options->flags->compare.repeats + 1);
-    enum status status = child_open(&comparison->signals, why);
+    check_cases(comparison);
     log_info(options->log, "%u cases, %u runs; each may take %g s",
              comparison->count, comparison->to_run,
              options->flags->compare.limit);
-    if (!status)
-        status = measure(comparison, why);
-    if (go_on(comparison, status)) {
+    enum status status = measure(comparison, why);
+    if (!status) {
         seconds = equal_seconds(comparison);
         status = measure_equal(comparison, seconds, why);
     }
-    if (!status && comparison->signals.caught)
-        status = interrupted(comparison, why);
-    child_close(&comparison->signals);
+    if (run_signalled(status))
+        status = interrupted(comparison, status, why);
     if (!status)
         status = all_failed(comparison, why);
     if (!status)

@@ -16,29 +16,69 @@ static void add(struct comparison_command *command, const char *format, ...) {
     va_end(arguments);
 }
 
+static void set(struct comparison_command *command, const char *format, ...)
+    PRINTF_LIKE(2, 3);
+static void set(struct comparison_command *command, const char *format, ...) {
+    char setting[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(setting, sizeof setting, format, arguments);
+    va_end(arguments);
+    if (!command->bare)
+        add(command, "--set");
+    add(command, "%s", setting);
+}
+
 /* The same samples for every worker's step in each case. */
-static void add_batch(struct comparison_command *command,
+static void set_batch(struct comparison_command *command,
                       const struct verdict_case *of, const struct job *job) {
     uint64_t whole = (uint64_t)job->micro_batch * job->accumulation;
     if (of->mode != PREDICT_PS_FREE)
         whole *= of->workers;
-    add(command, "--set");
-    add(command, "train_batch_size=%" PRIu64, whole);
-    add(command, "--set");
-    add(command, "train_micro_batch_size_per_gpu=%" PRIu32, job->micro_batch);
-    add(command, "--set");
-    add(command, "gradient_accumulation_steps=%" PRIu32, job->accumulation);
+    set(command, "train_batch_size=%" PRIu64, whole);
+    set(command, "train_micro_batch_size_per_gpu=%" PRIu32, job->micro_batch);
+    set(command, "gradient_accumulation_steps=%" PRIu32, job->accumulation);
 }
 
-static void add_strategy(struct comparison_command *command,
+static void set_strategy(struct comparison_command *command,
                          const struct verdict_case *of) {
     static const char *const staleness[PREDICT_MODES] = {
         [PREDICT_PS] = "0", [PREDICT_PS_FREE] = "inf", [PREDICT_RING] = "null"};
-    add(command, "--set");
-    add(command, "strategy.type=%s",
+    set(command, "strategy.type=%s",
         of->mode == PREDICT_RING ? "allreduce" : "ps");
-    add(command, "--set");
-    add(command, "strategy.staleness=%s", staleness[of->mode]);
+    set(command, "strategy.staleness=%s", staleness[of->mode]);
+}
+
+static void set_all(struct comparison_command *command,
+                    const struct options *flags, const struct job *job,
+                    const struct comparison_asked *asked) {
+    static const char *const off[] = {"checkpoint", "tensorboard", "export",
+                                      "compare"};
+    for (unsigned i = 0; i < flags->num_sets; i++) {
+        if (!command->bare)
+            add(command, "--set");
+        add(command, "%s", flags->sets[i]);
+    }
+    for (unsigned i = 0; i < sizeof off / sizeof *off; i++)
+        set(command, "%s=null", off[i]);
+    if (!command->bare)
+        set(command, "chief=coordinate");
+    set_strategy(command, &asked->of);
+    set_batch(command, &asked->of, job);
+    if (asked->steps)
+        set(command, "steps=%" PRIu64, asked->steps);
+    if (!asked->tests)
+        set(command, "data.test=null");
+}
+
+void comparison_command_settings(struct comparison_command *command,
+                                 const struct options *flags,
+                                 const struct job *job,
+                                 const struct comparison_asked *asked) {
+    command->count = 0;
+    command->bare = true;
+    set_all(command, flags, job, asked);
+    command->words[command->count] = NULL;
 }
 
 void comparison_command_make(struct comparison_command *command,
@@ -46,8 +86,7 @@ void comparison_command_make(struct comparison_command *command,
                              const struct comparison_asked *asked) {
     const struct verdict_case *of = &asked->of;
     command->count = 0;
-    static const char *const off[] = {"checkpoint=null", "tensorboard=null",
-                                      "export=null", "chief=coordinate"};
+    command->bare = false;
     add(command, "capstan");
     add(command, "local");
     add(command, "--json");
@@ -59,24 +98,7 @@ void comparison_command_make(struct comparison_command *command,
         add(command, "--link-gbits=%.17g", of->link_gbits);
     if (flags->deepspeed)
         add(command, "--deepspeed_config=%s", flags->deepspeed);
-    for (unsigned i = 0; i < flags->num_sets; i++) {
-        add(command, "--set");
-        add(command, "%s", flags->sets[i]);
-    }
-    for (unsigned i = 0; i < sizeof off / sizeof *off; i++) {
-        add(command, "--set");
-        add(command, "%s", off[i]);
-    }
-    add_strategy(command, of);
-    add_batch(command, of, job);
-    if (asked->steps) {
-        add(command, "--set");
-        add(command, "steps=%" PRIu64, asked->steps);
-    }
-    if (!asked->tests) {
-        add(command, "--set");
-        add(command, "data.test=null");
-    }
+    set_all(command, flags, job, asked);
     add(command, "--");
     add(command, "%s", flags->job);
     command->words[command->count] = NULL;

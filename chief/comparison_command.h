@@ -1,5 +1,6 @@
-/* The command line of one run of a comparison: `capstan local` with what makes
- * the case, and without what a run leaves behind. */
+/* What one run of a comparison is asked for: the job with what makes the case,
+ * and without what a run leaves behind; alone, or as a command line of `capstan
+ * local`. */
 #ifndef CAPSTAN_COMPARISON_COMMAND_H
 #define CAPSTAN_COMPARISON_COMMAND_H
 
@@ -16,9 +17,11 @@ struct comparison_asked {
     struct verdict_case of;
     uint64_t steps; /* as the run counts them; 0: the job's epochs */
     bool tests;     /* with the test set */
+    bool more[2];   /* others follow if this one fails, and if it does not */
 };
 
 struct comparison_command {
+    bool bare;                                /* of settings alone */
     char *words[COMPARISON_COMMAND_MOST + 1]; /* NULL-terminated */
     unsigned count;
 };
@@ -28,6 +31,12 @@ struct comparison_command {
 void comparison_command_make(struct comparison_command *command,
                              const struct options *flags, const struct job *job,
                              const struct comparison_asked *asked);
+
+/* The same, but the overrides of the job alone, "key.path=value" each. */
+void comparison_command_settings(struct comparison_command *command,
+                                 const struct options *flags,
+                                 const struct job *job,
+                                 const struct comparison_asked *asked);
 void comparison_command_forget(struct comparison_command *command);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+enum { WIDTH = 100, NAME = 24 /* columns of a case's */ };
+
 /* A number at KEY, or at KEY of its member INSIDE; NAN when there is none. */
 static double number(const json_t *object, const char *inside,
                      const char *key) {
@@ -55,56 +57,119 @@ static void put_name(FILE *out, const json_t *one) {
     fprintf(out, " %-12s", mode_text(one));
 }
 
+/* WORDS from column AT on: what does not fit goes on below, INDENT deep. */
+static void put_wrapped(FILE *out, int at, int indent, const char *words) {
+    bool begun = false; /* this line */
+    while (*words) {
+        int length = (int)strcspn(words, " ");
+        if (begun && at + 1 + length > WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+            begun = false;
+        }
+        fprintf(out, "%s%.*s", begun ? " " : "", length, words);
+        at += begun + length;
+        begun = true;
+        words += length;
+        words += strspn(words, " ");
+    }
+    fputc('\n', out);
+}
+
+static void put_failure(FILE *out, const char *what, const char *error) {
+    char line[600];
+    snprintf(line, sizeof line, "%s: %s", what, error);
+    fputc(' ', out);
+    put_wrapped(out, NAME + 1, NAME + 1, line);
+}
+
 static void put_case(FILE *out, const json_t *one) {
-    static const char speed[] = "examples_per_second",
-                      times[] = "seconds_per_step";
+    static const char speed[] = "examples_per_second";
     put_name(out, one);
     if (failed(one)) {
-        fprintf(out, " failed: %s\n", text(one, "error"));
+        put_failure(out, "failed", text(one, "error"));
         return;
     }
-    put(out, 9, 0, number(one, speed, "median"));
-    put(out, 9, 0, number(one, speed, "min"));
-    put(out, 9, 0, number(one, speed, "max"));
-    put(out, 9, 0, number(one, NULL, "bound_examples_per_second"));
+    put(out, 8, 0, number(one, speed, "median"));
+    put(out, 8, 0, number(one, speed, "min"));
+    put(out, 8, 0, number(one, speed, "max"));
+    put(out, 8, 0, number(one, NULL, "bound_examples_per_second"));
     put_share(out, 7, number(one, NULL, "reached"));
-    fprintf(out, " |");
-    put(out, 6, 2, 1e3 * number(one, times, "input"));
+    put(out, 7, 3, number(one, NULL, "train_loss"));
+    put(out, 8, 4, number(one, NULL, "test_accuracy"));
+    fprintf(out, "  %s\n", text(one, "limit"));
+    if (text(one, "error")[0]) {
+        fprintf(out, "%*s", NAME, "");
+        put_failure(out, "then failed", text(one, "error"));
+    }
+}
+
+static void put_times(FILE *out, const json_t *one) {
+    static const char times[] = "seconds_per_step";
+    if (failed(one))
+        return;
+    put_name(out, one);
+    put(out, 7, 2, 1e3 * number(one, times, "input"));
     put(out, 7, 2, 1e3 * number(one, times, "compute"));
     put(out, 7, 2, 1e3 * number(one, times, "waiting_for_weights"));
     put(out, 9, 2, 1e3 * number(one, times, "waiting_for_gradients"));
     put(out, 6, 2, 1e3 * number(one, times, "update"));
-    fprintf(out, " |");
-    put(out, 7, 2, 1e-6 * number(one, NULL, "bytes_per_step"));
+    put(out, 8, 2, 1e-6 * number(one, NULL, "bytes_per_step"));
     put(out, 8, 2, number(one, NULL, "speed_up"));
     put_share(out, 6, number(one, NULL, "efficiency"));
-    put(out, 7, 3, number(one, NULL, "train_loss"));
-    put(out, 8, 4, number(one, NULL, "test_accuracy"));
-    fprintf(out, "  %s\n", text(one, "limit"));
-    if (text(one, "error")[0])
-        fprintf(out, "%24s then failed: %s\n", "", text(one, "error"));
+    fputc('\n', out);
 }
 
-static void put_heads(FILE *out, const json_t *result) {
+static void put_title(FILE *out, const json_t *result) {
+    char line[4400], where[64];
     double rounds = number(result, NULL, "rounds");
-    fprintf(out, "%s: ", text(result, "job"));
-    if (isnan(rounds))
-        fprintf(out, "its epochs, ");
+    double members = number(result, NULL, "members");
+    if (members > 0)
+        snprintf(where, sizeof where, "%.0f processes of a cluster", members);
     else
-        fprintf(out, "%.0f rounds ", rounds);
-    fprintf(out,
-            "of %.0f samples a worker; medians of %.0f runs in turns; %.0f "
-            "cores\n\n",
-            number(result, NULL, "samples_per_step"),
-            number(result, NULL, "repeats"), number(result, NULL, "cores"));
-    fprintf(out, "%24s %37s %8s | %39s | %7s %15s %16s\n", "", "examples/s", "",
-            "of a step, ms: waiting for     ", "", "", "at equal time");
-    fprintf(out,
-            "workers  ps %-12s %9s %9s %9s %9s %7s | %6s %7s %7s %9s %6s | %7s "
-            "%8s %6s %7s %8s  limit\n",
-            "", "median", "min", "max", "bound", "reached", "input", "compute",
-            "weights", "gradients", "update", "MB/step", "speed-up", "T1/nTn",
-            "loss", "accuracy");
+        snprintf(where, sizeof where, "%.0f cores",
+                 number(result, NULL, "cores"));
+    int used = snprintf(line, sizeof line, "%.4096s: ", text(result, "job"));
+    if (isnan(rounds))
+        used +=
+            snprintf(line + used, sizeof line - (size_t)used, "its epochs, ");
+    else
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         "%.0f rounds ", rounds);
+    snprintf(line + used, sizeof line - (size_t)used,
+             "of %.0f samples a worker; medians of %.0f runs in turns; %s",
+             number(result, NULL, "samples_per_step"),
+             number(result, NULL, "repeats"), where);
+    put_wrapped(out, 0, 0, line);
+}
+
+/* Both tables have a row a case, and the numbers of workers apart. */
+static void put_rows(FILE *out, const json_t *result,
+                     void (*row)(FILE *, const json_t *)) {
+    size_t i;
+    const json_t *one;
+    double before = NAN;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        double workers = number(one, NULL, "workers");
+        if (workers > before)
+            fprintf(out, "\n");
+        before = workers;
+        row(out, one);
+    }
+}
+
+static void put_tables(FILE *out, const json_t *result) {
+    fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", "examples/s", "",
+            "at equal time");
+    fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
+            "median", "min", "max", "bound", "reached", "loss", "accuracy");
+    put_rows(out, result, put_case);
+    fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
+    fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %6s\n", "",
+            "input", "compute", "weights", "gradients", "update", "MB/step",
+            "speed-up", "T1/nTn");
+    put_rows(out, result, put_times);
+    fprintf(out, "\n");
 }
 
 /* Has all-reduce been measured with WORKERS? */
@@ -119,47 +184,68 @@ static bool reduced(const json_t *result, double workers) {
 }
 
 static void put_crossover(FILE *out, const json_t *result, const json_t *one) {
+    char line[400];
     double workers = number(one, NULL, "workers");
     double measured = number(one, NULL, "measured_ps");
     double formula = number(one, NULL, "predicted_ps");
     bool both = reduced(result, workers);
     if (workers < 2 || (!both && isnan(formula)))
         return;
-    fprintf(out, "%.0f workers: a round by ps is as fast as all-reduce",
-            workers);
+    int used = snprintf(line, sizeof line,
+                        "%.0f workers: a round by ps is as fast as all-reduce",
+                        workers);
     if (!isnan(measured))
-        fprintf(out, " from %.0f ps on, measured;", measured);
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         " from %.0f ps on, measured;", measured);
     else if (both)
-        fprintf(out, " with none of these numbers of ps, measured;");
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         " with none of these numbers of ps, measured;");
     if (isnan(formula))
-        fprintf(out, " by the formulas it needs the rate of a link\n");
+        snprintf(line + used, sizeof line - (size_t)used,
+                 " by the formulas it needs the rate of a link");
     else
+        snprintf(line + used, sizeof line - (size_t)used,
+                 " from %.0f on by the formulas (of the exchange alone "
+                 "m>=n^2/(2(n-1)))",
+                 formula);
+    put_wrapped(out, 0, 4, line);
+}
+
+/* The first case that knows KEY. */
+static double known(const json_t *result, const char *key) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        if (!isnan(number(one, NULL, key)))
+            return number(one, NULL, key);
+    }
+    return NAN;
+}
+
+/* Of all hosts alike, or where they are not of both kinds. */
+static void put_links(FILE *out, const json_t *result, double gbits) {
+    double worker = known(result, "worker_link_gbits");
+    double ps = known(result, "ps_link_gbits");
+    if (worker > 1.1 * ps || ps > 1.1 * worker)
         fprintf(out,
-                " from %.0f on by the formulas (of the exchange alone m >= "
-                "n^2/(2(n-1)))\n",
-                formula);
+                "bound with %.3g Gbit/s each way a worker's host and %.3g a "
+                "ps's\n",
+                worker, ps);
+    else
+        fprintf(out, "bound with %.3g Gbit/s each way a host\n", gbits);
 }
 
 void comparison_table_print(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
-    double gbits = NAN, before = NAN;
-    put_heads(out, result);
-    json_array_foreach(json_object_get(result, "cases"), i, one) {
-        double workers = number(one, NULL, "workers");
-        if (workers > before)
-            fprintf(out, "\n");
-        before = workers;
-        if (isnan(gbits))
-            gbits = number(one, NULL, "link_gbits");
-        put_case(out, one);
-    }
-    fprintf(out, "\n");
+    double gbits = known(result, "link_gbits");
+    put_title(out, result);
+    put_tables(out, result);
     if (isnan(gbits))
         fprintf(out, "no link between hosts is known: the bound is that of "
                      "reading, computing and the update rule\n");
     else
-        fprintf(out, "bound with %.3g Gbit/s each way a host\n", gbits);
+        put_links(out, result, gbits);
     if (!isnan(number(result, NULL, "equal_seconds")))
         fprintf(out, "loss and accuracy after %.3g s of training each\n",
                 number(result, NULL, "equal_seconds"));
@@ -189,6 +275,8 @@ static const struct column columns[] = {
     {"update_s", "seconds_per_step", "update"},
     {"bytes_per_step", NULL, "bytes_per_step"},
     {"link_gbits", NULL, "link_gbits"},
+    {"worker_link_gbits", NULL, "worker_link_gbits"},
+    {"ps_link_gbits", NULL, "ps_link_gbits"},
     {"speed_up", NULL, "speed_up"},
     {"efficiency", NULL, "efficiency"},
     {"train_loss", NULL, "train_loss"},

@@ -12,7 +12,12 @@
  * and gives up waiting after a second. */
 bool link_rate_settled(struct run *run, int64_t now);
 
-/* Rank 0's answer; what is out of range, or was not asked for, is left. */
+/* Gbit/s that all trainers together passed to and from ps 0 at once, when each
+ * has told its share; NAN: not known. Asked in a series alone. */
+double link_rate_together(const struct run *run);
+
+/* Rank 0's answer, or each trainer's; what is out of range, or was not asked
+ * for, is left. */
 void link_rate_take(struct run *run, const struct roster_slot *slot,
                     const Capstan__Measured *measured);
 

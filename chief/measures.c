@@ -2,6 +2,7 @@
 
 #include "chief/bound.h"
 #include "chief/causes.h"
+#include "chief/link_rate.h"
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
 #include "proto/math/schedule.h"
@@ -268,9 +269,9 @@ static struct share largest_loss(const struct run *run, double *all) {
     }
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         update += run->ps[i].update_s;
-    double ps = run->allreduce ? 0
-                               : update / (double)run->roster.num_ps *
-                                     (double)run->roster.num_ranks;
+    double ps = run->allreduce
+                    ? 0
+                    : update / run_holding(run) * (double)run->roster.num_ranks;
     if (ps > shares[1].seconds / 2 && shares[1].seconds > shares[0].seconds)
         return (struct share){"ps arithmetic", "more ps in the cluster", ps};
     return shares[shares[1].seconds > shares[0].seconds];
@@ -300,7 +301,7 @@ static double bound(const struct run *run) {
     bool synchronous = run_synchronous(run);
     struct bound_case given = {
         .num_trainers = run->roster.num_ranks,
-        .num_ps = run->roster.num_ps,
+        .num_ps = (uint32_t)run_holding(run),
         .bytes = (double)encoding_bytes(run->job->wire, run->layout->elements),
         .link_gbits = run->link_gbits,
         .synchronous = synchronous,
@@ -316,8 +317,9 @@ static void set_real(json_t *object, const char *key, double value) {
                         isfinite(value) ? json_real(value) : json_null());
 }
 
-static void print_json(const struct run *run, uint64_t step) {
+json_t *measures_object(const struct run *run) {
     double seconds = training_seconds(run);
+    uint64_t step = run->end_step;
     json_t *object = json_object();
     json_object_set_new(object, "exit", json_integer(run->status));
     json_object_set_new(object, "steps", json_integer((json_int_t)step));
@@ -335,6 +337,8 @@ static void print_json(const struct run *run, uint64_t step) {
                             json_integer((json_int_t)skipped(run)));
     }
     set_real(object, "link_gbits", run->link_gbits > 0 ? run->link_gbits : NAN);
+    if (run->series)
+        set_real(object, "ps_link_gbits", link_rate_together(run));
     set_real(object, "bound_steps_per_second", bound(run));
     set_real(object, "share_of_bound", steps_per_second(run) / bound(run));
     causes_add(object, run);
@@ -342,6 +346,11 @@ static void print_json(const struct run *run, uint64_t step) {
     json_object_set_new(object, "checkpoint",
                         run->has_saved ? json_string(run->checkpoint)
                                        : json_null());
+    return object;
+}
+
+static void print_json(const struct run *run) {
+    json_t *object = measures_object(run);
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (text)
         printf("%s\n", text);
@@ -398,5 +407,5 @@ void measures_summary(struct run *run, bool json) {
     if (run->has_saved)
         log_info(run->log, "checkpoint: %s", run->checkpoint);
     if (json)
-        print_json(run, step);
+        print_json(run);
 }

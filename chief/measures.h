@@ -5,6 +5,8 @@
 
 #include "chief/run.h"
 
+#include <jansson.h>
+
 /* A trainer's heartbeat. */
 void measures_beat(struct run *run, const struct roster_slot *slot,
                    const Capstan__Beat *beat, int64_t now);
@@ -18,6 +20,10 @@ void measures_show(struct run *run, int64_t now);
 /* An evaluation of STEP is over, with RESULT. */
 void measures_epoch(struct run *run, uint64_t step,
                     const struct part_result *result);
+
+/* All that is known of the run at its end, as docs/running.md has it; the
+ * caller's. */
+json_t *measures_object(const struct run *run);
 
 /* The last lines for people, and with JSON the object on standard output. */
 void measures_summary(struct run *run, bool json);

@@ -17,11 +17,12 @@ static double hosts(const struct predict_case *given) {
 /* Each worker's gradients pass its host's link and that of a ps, its weights
  * the other way at the same time. */
 static void busy_ps(const struct predict_case *given, double *busy) {
-    double once = given->parameters * given->element_bytes / given->link;
+    double bytes = given->parameters * given->element_bytes;
     double share = (double)given->workers / given->ps;
     double times = given->clip ? 2 : 1;
-    busy[PREDICT_WORKER_LINK] = times * on_a_host(given) * once;
-    busy[PREDICT_PS_LINK] = times * share * once;
+    double ps_link = given->ps_link > 0 ? given->ps_link : given->link;
+    busy[PREDICT_WORKER_LINK] = times * on_a_host(given) * bytes / given->link;
+    busy[PREDICT_PS_LINK] = times * share * bytes / ps_link;
     busy[PREDICT_PS_ARITHMETIC] = share * given->parameters * given->update;
     busy[PREDICT_LATENCY] = 2 * times * given->latency;
 }

@@ -35,6 +35,7 @@ enum predict_limit {
 struct predict_case {
     double parameters, element_bytes; /* M is their product */
     double link, inner;               /* B, b; INFINITY: no limit */
+    double ps_link;                   /* B of a ps's host; 0: as link */
     double latency;                   /* a */
     double compute, input;            /* seconds of a step of one worker */
     double overlap; /* share of compute beside which bytes travel: 0..1 */

@@ -1,5 +1,6 @@
 #include "chief/run.h"
 
+#include "chief/series.h"
 #include "proto/base/time.h"
 
 #include <stdarg.h>
@@ -68,10 +69,15 @@ void run_stop(struct run *run, enum status status, const char *format, ...) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     stop.status = run_signalled(status) ? STATUS_RETRY : status;
     stop.text = run->text;
+    stop.again = series_again(run, status);
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
     control.stop = &stop;
     post_tell_all(run->post, CLUSTER_ROLES, &control);
     run_enter(run, RUN_STOPPING);
+}
+
+double run_holding(const struct run *run) {
+    return run->num_holders ? run->num_holders : run->roster.num_ps;
 }
 
 struct roster_slot *run_holder(struct run *run, uint32_t index) {

@@ -5,6 +5,7 @@
 
 #include "chief/cut_round.h"
 #include "chief/events.h"
+#include "chief/fitting.h"
 #include "chief/parts.h"
 #include "chief/post.h"
 #include "chief/progress.h"
@@ -41,9 +42,11 @@ struct run_point {
 struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* as it declared */
-    bool planned;                                 /* has been sent the plan */
+    bool passes;      /* holds no parameters, as it declared */
+    bool planned;     /* has been sent the plan */
     bool viewed;      /* has been sent a view that lists it */
     bool left;        /* out of the loop */
+    bool measured;    /* has told what it passes beside all others */
     uint64_t from;    /* clock of its first contribution; 0: not set */
     double past_loss; /* of incarnations before this one */
     uint64_t past_samples;
@@ -81,8 +84,11 @@ struct run_evaluation {
     struct parts parts; /* own weights: by rank */
 };
 
+struct series;
+
 struct run {
     const struct log *log;
+    struct series *series; /* one run of several, or NULL; borrowed */
     void *zmq;
     const struct cluster *cluster; /* as the chief knows it */
     const char *ps_inside; /* the holder's link in this process, or NULL */
@@ -97,8 +103,9 @@ struct run {
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 
-    struct run_trainer *trainers; /* [num_ranks] */
-    struct run_ps *ps;            /* [num_ps], then rank 0 in all-reduce */
+    struct run_trainer *trainers;  /* [num_ranks] */
+    struct run_ps *ps;             /* [num_ps], then rank 0 in all-reduce */
+    struct fitting_limits *limits; /* [roster.count]: the holder's */
 
     struct layout *layout; /* as rank 0 declared it */
     uint64_t digest, train_samples, test_samples, batches_per_epoch;
@@ -114,6 +121,9 @@ struct run {
     bool link_measured; /* else it was given */
     int64_t link_asked; /* when a measurement was, 0: not */
     bool link_told;     /* it was answered */
+    int64_t together_asked; /* the same of all trainers at once, 0: not */
+    uint32_t together_told; /* so many have answered */
+    double together_gbits;  /* of all of them; 0: not known */
     uint64_t view;
     bool view_sent; /* to the trainers it newly lists */
 
@@ -192,6 +202,9 @@ void run_stop(struct run *run, enum status status, const char *format, ...)
 
 /* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */
 struct roster_slot *run_holder(struct run *run, uint32_t index);
+
+/* How many ps hold blocks; before there is a plan all. */
+double run_holding(const struct run *run);
 
 /* Writes host:port of the data link of holder INDEX. */
 void run_holder_address(struct run *run, uint32_t index, char *text,

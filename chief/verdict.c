@@ -9,6 +9,7 @@
 enum { MOST_RUNS = 128 };
 static const double NOTED = 0.25; /* of a step: the first samples of a short
                                      run come late, too */
+static const double NOTABLY = 1.5, FILLED = 0.8; /* rates of short bursts */
 
 /* Medians of the runs, seconds of a step. */
 struct times {
@@ -53,6 +54,10 @@ static double median(const json_t *runs, const char *inside, const char *key) {
     return middle(values, collect(runs, inside, key, values));
 }
 
+double verdict_median(const json_t *runs, const char *key) {
+    return median(runs, NULL, key);
+}
+
 static void set_real(json_t *object, const char *key, double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
@@ -90,15 +95,41 @@ static double reading(const struct times *times) {
     return times->input > NOTED * step ? step : 0;
 }
 
+/* Gbit/s of a worker's host and of a ps's; 0: not known. */
+struct links {
+    double worker, ps;
+};
+
+/* A worker and a ps pass what the slower of both links does. Two workers pass
+ * more where the ps's is the slower one; all workers at once pass more where
+ * theirs are, and where they pass as many times more as they are, the ps's link
+ * has never been full. */
+static struct links links_of(const struct verdict_case *of, double pair) {
+    struct links links = {pair, pair};
+    double all = of->all_gbits;
+    if (of->mode == PREDICT_RING || of->link_gbits > 0 || !(pair > 0))
+        return links;
+    if (of->worker_gbits > NOTABLY * pair)
+        links.worker = of->worker_gbits;
+    if (of->workers > 1 && all >= FILLED * of->workers * pair)
+        links.ps = INFINITY;
+    else if (all > NOTABLY * pair)
+        links.ps = all;
+    return links;
+}
+
 static struct predict_case measured(const struct verdict_case *of,
                                     const json_t *runs,
-                                    const struct times *times, double gbits) {
+                                    const struct times *times,
+                                    const struct links *links) {
+    double gbits = links->worker;
     double elements = median(runs, NULL, "parameters");
     double share = of->mode == PREDICT_RING ? 1 : (double)of->workers / of->ps;
     return (struct predict_case){
         .parameters = or_zero(elements),
         .element_bytes = or_zero(median(runs, NULL, "wire_bytes") / elements),
         .link = gbits > 0 ? bound_payload(gbits) : INFINITY,
+        .ps_link = gbits > 0 ? bound_payload(links->ps) : 0,
         .inner = INFINITY,
         .latency = gbits > 0 ? of->latency : 0,
         .compute = times->compute,
@@ -157,15 +188,22 @@ static json_t *describe(const struct verdict_case *of, size_t runs) {
     return object;
 }
 
+/* Gbit/s between who exchanges; 0: not known. */
+static double rate_of(const struct verdict_case *of, const json_t *runs) {
+    if (of->link_gbits > 0)
+        return of->link_gbits;
+    double known = of->mode == PREDICT_RING ? of->worker_gbits : of->pair_gbits;
+    return known > 0 ? known : or_zero(median(runs, NULL, "link_gbits"));
+}
+
 static void judge(struct verdict *verdict, const struct verdict_case *of,
                   const json_t *runs) {
     json_t *object = verdict->object;
-    double gbits = of->link_gbits > 0
-                       ? of->link_gbits
-                       : or_zero(median(runs, NULL, "link_gbits"));
+    double gbits = rate_of(of, runs);
     struct times times = times_of(runs);
     verdict->linked = gbits > 0;
-    verdict->given = measured(of, runs, &times, gbits);
+    struct links links = links_of(of, gbits);
+    verdict->given = measured(of, runs, &times, &links);
     struct predict_step step = predict_step(&verdict->given, of->mode);
     double once = of->samples * of->workers;
     verdict->rate = median(runs, NULL, "examples_per_second");
@@ -176,6 +214,9 @@ static void judge(struct verdict *verdict, const struct verdict_case *of,
     set_real(object, "bytes_per_step", median(runs, NULL, "bytes_per_step"));
     json_object_set_new(object, "seconds_per_step", times_object(&times));
     set_real(object, "link_gbits", gbits > 0 ? gbits : NAN);
+    set_real(object, "worker_link_gbits", gbits > 0 ? links.worker : NAN);
+    set_real(object, "ps_link_gbits",
+             gbits > 0 && of->mode != PREDICT_RING ? links.ps : NAN);
     set_real(object, "bound_examples_per_second", once / step.bound);
     set_real(object, "predicted_examples_per_second", once / step.seconds);
     set_real(object, "reached", verdict->rate * step.bound / once);
@@ -247,8 +288,11 @@ static json_t *crossover(const struct verdict *verdicts, unsigned count,
             best = count_at(&verdicts[i], "ps");
     json_t *object = json_object();
     const struct verdict *by = ring ? ring : any;
+    struct predict_case given = by ? by->given : (struct predict_case){0};
+    if (any)
+        given.ps_link = any->given.ps_link;
     uint32_t formula =
-        by && by->linked ? predict_crossover(&by->given, PREDICT_RING) : 0;
+        by && by->linked ? predict_crossover(&given, PREDICT_RING) : 0;
     json_object_set_new(object, "workers", json_integer((json_int_t)workers));
     json_object_set_new(object, "measured_ps",
                         isnan(best) ? json_null()

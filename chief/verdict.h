@@ -12,9 +12,12 @@
 struct verdict_case {
     enum predict_mode mode; /* PREDICT_RING stands for all-reduce */
     unsigned workers, ps;
-    double samples;    /* of a worker's step */
-    double link_gbits; /* 0: as a run has measured it, if it has */
-    double latency;    /* seconds, where a link is known */
+    double samples;      /* of a worker's step */
+    double link_gbits;   /* of every link; 0: as below */
+    double worker_gbits; /* between two workers; 0: not known */
+    double pair_gbits;   /* between a worker and a ps; 0: as RUNS have it */
+    double all_gbits;    /* between all workers and a ps; 0: not known */
+    double latency;      /* seconds, where a link is known */
     bool clip;
 };
 
@@ -24,6 +27,9 @@ struct verdict {
     double rate;               /* median examples a second; NAN: no run */
     json_t *object;            /* as docs/compare.md has it; the caller's */
 };
+
+/* The median of what RUNS, JSON objects, have at KEY; NAN: none has. */
+double verdict_median(const json_t *runs, const char *key);
 
 /* RUNS: JSON objects of finished runs, possibly none. */
 struct verdict verdict_of(const struct verdict_case *of, const json_t *runs);

@@ -9,6 +9,7 @@
 #include "proto/base/free_memory.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/claim.h"
+#include "proto/store/cut_done.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,18 +91,15 @@ bool cutter_shares_folder(const struct cutter *cutter) {
     return cutter->shares_folder;
 }
 
-static void tell_done(struct cutter *cutter, Capstan__CutDone *done) {
+static void tell_done(struct cutter *cutter, Capstan__CutDone done) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT_DONE;
-    control.cut_done = done;
+    control.cut_done = &done;
     member_tell(cutter->settings.member, &control);
 }
 
 static void tell_failed(struct cutter *cutter, uint64_t id, const char *text) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = id;
-    done.error = (char *)text;
-    tell_done(cutter, &done);
+    tell_done(cutter, cut_done_failed(id, text));
 }
 
 static bool holds_first(const struct cutter *cutter) {
@@ -111,12 +109,7 @@ static bool holds_first(const struct cutter *cutter) {
 /* The snapshot is held: with STEP, that of its first block, if the plan's first
  * is mine. */
 static void tell_held(struct cutter *cutter, uint64_t id, uint64_t step) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = id;
-    done.has_step = holds_first(cutter);
-    if (done.has_step)
-        done.step = step;
-    tell_done(cutter, &done);
+    tell_done(cutter, cut_done_held(id, holds_first(cutter), step));
 }
 
 static void order_write(struct cutter *cutter, struct snapshot *snapshot,
@@ -274,19 +267,13 @@ int cutter_descriptor(const struct cutter *cutter) {
 
 static void tell_written(struct cutter *cutter,
                          const struct snapshot_result *result) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = result->id;
-    done.written = true;
-    done.name = (char *)result->info.name;
-    done.size = result->info.size;
-    done.hash_low = result->info.hash[0];
-    done.hash_high = result->info.hash[1];
-    done.holder = cutter->shares_folder ? "" : cutter->host;
-    done.seconds = result->seconds;
+    const char *holder = cutter->shares_folder ? "" : cutter->host;
+    Capstan__CutDone done =
+        cut_done_written(result->id, &result->info, holder, result->seconds);
     Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
     if (holds_first(cutter))
         done.scaler = &scaler;
-    tell_done(cutter, &done);
+    tell_done(cutter, done);
 }
 
 enum status cutter_step(struct cutter *cutter, struct failure *why) {

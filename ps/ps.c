@@ -218,8 +218,16 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
 
 static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
                              struct failure *why) {
+    double *again = ps->settings->again;
     ps->stopped = true;
     member_bye(ps->member);
+    if (stop->again > 0) {
+        log_info(ps->settings->log, "the run is over: %s; another follows",
+                 stop->text);
+        if (again)
+            *again = stop->again;
+        return STATUS_OK;
+    }
     if (stop->status) {
         status_fail(why, (enum status)stop->status,
                     "the chief ended the run: %s", stop->text);

@@ -26,27 +26,6 @@ static const double tolerance = 1e-5;
     "zero_optimization={\"stage\":" #n ",\"reduce_bucket_size\":300}"
 #define ADAM "optimizer={\"type\":\"Adam\",\"params\":{\"lr\":0.01}}"
 
-/* A run of `capstan local` to its end with CODE; changes end with NULL. */
-#define RUN(run, num_ps, num_workers, code, ...)                               \
-    run_local(run, num_ps, num_workers, code,                                  \
-              (const char *[]){__VA_ARGS__, NULL})
-
-static struct cluster_process *run_local(struct cluster_run *run,
-                                         unsigned num_ps, unsigned num_workers,
-                                         int code, const char *const *changes) {
-    struct cluster_process *local =
-        cluster_play_local(run, num_ps, num_workers, changes);
-    cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
-    return local;
-}
-
-static void expect_said(const struct cluster_process *process,
-                        const char *text) {
-    if (!cluster_play_said(process, text))
-        fail_msg("nothing about \"%s\" in:\n%s", text,
-                 cluster_run_errors(process));
-}
-
 static void read_tensors(const struct cluster_run *run, const char *name,
                          float floats[4][64 * 16]) {
     static const struct parameter parameters[4] = {
@@ -92,8 +71,8 @@ static void expect_close(const struct cluster_run *run, const char *a,
 
 static void two_runs_of_a_job_end_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
-    RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
-    RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
     cluster_play_same(*state, "a", "b");
 }
 
@@ -101,31 +80,37 @@ static void two_runs_of_a_job_end_in_the_same_bits(void **state) {
 static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
     cluster_run_job(*state, "{\"train_micro_batch_size_per_gpu\": 10,"
                             " \"data\": {\"shuffle\": false}}");
-    RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
-        "export.path=a.safetensors");
-    RUN(*state, 2, 3, 0, "checkpoint.dir=b", "export.path=b.safetensors");
-    RUN(*state, 1, 1, 0, "checkpoint.dir=c", "export.path=c.safetensors",
-        "train_micro_batch_size_per_gpu=30");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    CLUSTER_PLAY_RUN(*state, 2, 3, 0, "checkpoint.dir=b",
+                     "export.path=b.safetensors");
+    CLUSTER_PLAY_RUN(*state, 1, 1, 0, "checkpoint.dir=c",
+                     "export.path=c.safetensors",
+                     "train_micro_batch_size_per_gpu=30");
     expect_close(*state, "a.safetensors", "b.safetensors");
     expect_close(*state, "a.safetensors", "c.safetensors");
 }
 
 static void clipping_is_that_of_ps(void **state) {
     cluster_run_job(*state, "{\"gradient_clipping\": 0.1}");
-    RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
-        "export.path=a.safetensors");
-    RUN(*state, 2, 2, 0, "checkpoint.dir=b", "export.path=b.safetensors");
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=b",
+                     "export.path=b.safetensors");
     expect_close(*state, "a.safetensors", "b.safetensors");
 }
 
 /* Weights and state, which every rank then holds a part of. */
 static void every_stage_of_zero_ends_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
-    RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0), "checkpoint.dir=stage-0");
-    RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(1), "checkpoint.dir=stage-1");
-    expect_said(RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(2),
-                    "checkpoint.dir=stage-2"),
-                "nccl is to be asked for), ZeRO stage 2");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0),
+                     "checkpoint.dir=stage-0");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(1),
+                     "checkpoint.dir=stage-1");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM,
+                                              STAGE(2),
+                                              "checkpoint.dir=stage-2"),
+                             "nccl is to be asked for), ZeRO stage 2");
     cluster_play_same(*state, "stage-0", "stage-1");
     cluster_play_same(*state, "stage-0", "stage-2");
 }
@@ -134,12 +119,14 @@ static void a_resumed_run_ends_in_the_same_bits(void **state) {
     static const char *const stages[] = {STAGE(0), STAGE(2)};
     for (int s = 0; s < 2; s++) {
         cluster_run_job(*state, NULL);
-        RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
-            "checkpoint.dir=undisturbed", "checkpoint.resume=never");
-        RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s], "epochs=null",
-            "steps=40", "checkpoint.resume=never");
-        expect_said(RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
-                    "checkpoint/step-000000040, epoch 2");
+        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+                         "checkpoint.dir=undisturbed",
+                         "checkpoint.resume=never");
+        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+                         "epochs=null", "steps=40", "checkpoint.resume=never");
+        cluster_play_expect_said(
+            CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
+            "checkpoint/step-000000040, epoch 2");
         cluster_play_same(*state, "checkpoint", "undisturbed");
     }
 }
@@ -147,39 +134,42 @@ static void a_resumed_run_ends_in_the_same_bits(void **state) {
 /* ps, all-reduce, ps: against ps alone. */
 static void a_run_goes_from_one_mode_to_the_other(void **state) {
     cluster_run_job(*state, "{\"data\": {\"shuffle\": false}}");
-    RUN(*state, 2, 2, 0, ADAM, "checkpoint.dir=alone",
-        "export.path=alone.safetensors");
-    RUN(*state, 2, 2, 0, ADAM, "epochs=1");
-    expect_said(RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
-                "checkpoint/step-000000030, epoch 2");
-    expect_said(
-        RUN(*state, 1, 2, 0, ADAM, "epochs=3", "export.path=both.safetensors"),
-        "checkpoint/step-000000060, epoch 3");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, ADAM, "checkpoint.dir=alone",
+                     "export.path=alone.safetensors");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, ADAM, "epochs=1");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
+        "checkpoint/step-000000030, epoch 2");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 1, 2, 0, ADAM, "epochs=3",
+                                              "export.path=both.safetensors"),
+                             "checkpoint/step-000000060, epoch 3");
     expect_close(*state, "alone.safetensors", "both.safetensors");
 }
 
 static void checkpoints_come_as_the_job_says(void **state) {
     uint64_t steps[MOST];
     cluster_run_job(*state, NULL);
-    RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
-        "checkpoint.every_steps=50");
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
+                     "checkpoint.every_steps=50");
     assert_true(cluster_play_checkpoints(*state, "checkpoint", steps, MOST) >=
                 1);
-    RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=0",
-        "checkpoint.dir=first");
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=0",
+                     "checkpoint.dir=first");
     assert_int_equal(cluster_play_checkpoints(*state, "first", steps, MOST), 1);
     assert_int_equal(steps[0], 0);
-    RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, STAGE(2), "epochs=null", "steps=0",
-        "checkpoint.dir=second");
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, STAGE(2), "epochs=null",
+                     "steps=0", "checkpoint.dir=second");
     assert_int_equal(cluster_play_checkpoints(*state, "second", steps, MOST),
                      1);
 }
 
 static void a_run_starts_from_a_file_of_weights(void **state) {
     cluster_run_job(*state, NULL);
-    RUN(*state, 1, 2, 0, "checkpoint.dir=a", "export.path=a.safetensors");
-    RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=b", "init=a.safetensors",
-        "epochs=null", "steps=0", "export.path=b.safetensors");
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=b",
+                     "init=a.safetensors", "epochs=null", "steps=0",
+                     "export.path=b.safetensors");
     expect_close(*state, "a.safetensors", "b.safetensors");
 }
 
@@ -190,16 +180,17 @@ static void no_ps_and_several_trainers_mean_all_reduce_and_it_is_said(
     cluster_play_describe(&play, *state, 1, 0, 2);
     cluster_play_start_all(&play);
     cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
-    expect_said(play.tasks[0].process,
-                "all-reduce: 3 trainers (no ps is listed), by gloo");
+    cluster_play_expect_said(
+        play.tasks[0].process,
+        "all-reduce: 3 trainers (no ps is listed), by gloo");
 }
 
 static void ps_that_are_listed_hold_nothing_and_end_with_the_rest(
     void **state) {
     struct cluster_process *local;
     cluster_run_job(*state, NULL);
-    local = RUN(*state, 2, 2, 0, ALLREDUCE);
-    expect_said(local, "the ps that are listed hold nothing");
+    local = CLUSTER_PLAY_RUN(*state, 2, 2, 0, ALLREDUCE);
+    cluster_play_expect_said(local, "the ps that are listed hold nothing");
 }
 
 /* Deadlines of the job are far longer than this test may take. */
@@ -220,7 +211,7 @@ static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
         snprintf(name, sizeof name, "worker %u on host", victim - 1);
         for (unsigned i = 0; i < play.count; i++)
             if (i != victim)
-                expect_said(play.tasks[i].process, name);
+                cluster_play_expect_said(play.tasks[i].process, name);
     }
 }
 
@@ -250,7 +241,7 @@ static void rank_0_killed_at_the_last_checkpoint_is_named(void **state) {
     await_file(*state, "checkpoint/step-*/*");
     cluster_run_signal(play.tasks[1].process, SIGKILL);
     cluster_play_expect(&play, 1, RETRY, CLUSTER_RUN_DEADLINE);
-    expect_said(play.tasks[2].process, "worker 0 on host");
+    cluster_play_expect_said(play.tasks[2].process, "worker 0 on host");
 }
 
 static void a_killed_chief_ends_all_with_138(void **state) {
@@ -324,14 +315,18 @@ static void one_trainer_needs_no_plugin(void **state) {
     struct cluster_process *alone =
         cluster_run_program(run, "alone", path, arguments, NULL);
     cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
-    expect_said(alone, "all-reduce: 1 trainer, which has nobody to meet");
+    cluster_play_expect_said(alone,
+                             "all-reduce: 1 trainer, which has nobody to meet");
 }
 
 static void settings_that_need_ps_are_an_error(void **state) {
     cluster_run_job(*state, NULL);
-    expect_said(RUN(*state, 0, 2, CONFIG, "strategy={\"staleness\":\"inf\"}"),
-                "staleness");
-    expect_said(RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG,
+                         "strategy={\"staleness\":\"inf\"}"),
+        "staleness");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
 }
 
 int main(void) {

@@ -38,6 +38,11 @@ static const char short_job[] = "{" MODEL ", " SGD ", \"steps\": 40}";
 static const char long_job[] = "{" LONG "}";
 static const char long_bf16_job[] = "{" LONG ", \"wire\": \"bf16\"}";
 
+/* The loss scale rises and falls all the time. */
+static const char long_fp16_job[] =
+    "{" LONG ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 24,"
+    " \"loss_scale_window\": 11}}";
+
 static unsigned soak_count(void) {
     const char *text = getenv("SOAK_COUNT");
     int count = text ? atoi(text) : 1;
@@ -261,7 +266,7 @@ static void expect_same_bits_of_variants(struct cluster_run *run,
         char variable[64], said[64];
         const char *const environment[] = {variable, NULL};
         snprintf(variable, sizeof variable, "CAPSTAN_CPU=%s", name);
-        snprintf(said, sizeof said, "device cpu (%s)", name);
+        snprintf(said, sizeof said, "cpu (%s)", name);
         struct cluster_process *local = start_with(run, name, "2", environment);
         for (int process = 0; process < 5; process++)
             cluster_run_await(local, said, CLUSTER_RUN_DEADLINE);
@@ -364,6 +369,22 @@ static void a_bf16_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
     expect_same_bits(run, "whole", "killed");
 }
 
+/* What is interrupted is cut at any round, within a window of the scale. */
+static void an_fp16_run_ended_and_resumed_ends_in_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, long_fp16_job);
+    complete(run, "whole", "2");
+    interrupt(run, "killed", "ps 1", SIGKILL, EXIT_RETRY);
+    resume(run, "killed", "3");
+    expect_same_bits(run, "whole", "killed");
+    interrupt(run, "ended", NULL, SIGTERM, EXIT_TERMINATED);
+    resume(run, "ended", "1");
+    expect_same_bits(run, "whole", "ended");
+    cluster_run_job(run, long_job);
+    complete(run, "float32", "2");
+    expect_other_bits(run, "whole", "float32");
+}
+
 #define TEST(name)                                                             \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -383,6 +404,7 @@ int main(void) {
         TEST(bf16_on_the_wire_ends_in_the_same_bits),
         TEST(a_bf16_run_killed_and_resumed_ends_in_the_same_bits),
         TEST(a_run_terminated_and_resumed_ends_in_the_same_bits),
+        TEST(an_fp16_run_ended_and_resumed_ends_in_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

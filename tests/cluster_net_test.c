@@ -2,6 +2,7 @@
  * told by TF_CONFIG, or by its rank, alone. Hosts are network namespaces
  * (tests/net/hosts.sh), which need root. */
 #include "tests/cluster_play.h"
+#include "tests/net_hosts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,15 +10,11 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-enum { NUM_PS = 2, NUM_WORKERS = 2, HOSTS = NUM_PS + NUM_WORKERS };
+enum { NUM_PS = 2, HOSTS = NET_HOSTS };
 enum { EXIT_RETRY = 138, PEER = 3 /* timeouts.peer */ };
 
 /* 14 blocks; a round takes some 56 ms at 100 Mbit/s. */
@@ -25,102 +22,23 @@ enum { EXIT_RETRY = 138, PEER = 3 /* timeouts.peer */ };
     "\"model\": {\"layers\": [64, 512, 256, 10]},"                             \
     " \"timeouts\": {\"peer\": 3}"
 
-struct net {
-    struct cluster_run *run;
-    pid_t keeper;
-    int hold; /* closed: the hosts go */
-    FILE *said;
-    char name[64], skipped[64];
-    int hosts[HOSTS];
-};
-
-/* The keeper ends, and the hosts with it, when this process does. */
-static bool start_keeper(struct net *net) {
-    int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
-        return false;
-    net->keeper = fork();
-    if (net->keeper == 0) {
-        dup2(in[0], STDIN_FILENO);
-        dup2(out[1], STDOUT_FILENO);
-        execl("tests/net/hosts.sh", "hosts.sh", "4", "100mbit", (char *)NULL);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    net->hold = in[1];
-    net->said = fdopen(out[0], "r");
-    return net->keeper > 0 && net->said;
-}
-
-static int setup(void **state) {
-    struct net *net = calloc(1, sizeof *net);
-    void *run = NULL;
-    char word[16] = "", path[128];
-    if (!net || cluster_run_setup(&run) || !start_keeper(net))
-        return -1;
-    net->run = run;
-    *state = net;
-    if (fscanf(net->said, "%15s %63s", word, net->name) != 2)
-        return -1;
-    if (strcmp(word, "ready"))
-        snprintf(net->skipped, sizeof net->skipped, "%s", net->name);
-    for (int i = 0; i < HOSTS && !net->skipped[0]; i++) {
-        snprintf(path, sizeof path, "/run/netns/%s-%d", net->name, i);
-        net->hosts[i] = open(path, O_RDONLY | O_CLOEXEC);
-        if (net->hosts[i] < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct net *net = *state;
-    void *run = net->run;
-    int status, failed = cluster_run_teardown(&run);
-    for (int i = 0; i < HOSTS; i++)
-        if (net->hosts[i] > 0)
-            close(net->hosts[i]);
-    close(net->hold);
-    fclose(net->said);
-    waitpid(net->keeper, &status, 0);
-    free(net);
-    return failed;
-}
-
-static void skip_without_hosts(const struct net *net) {
-    if (!net->skipped[0])
-        return;
-    print_message("no hosts here: %s\n", net->skipped);
-    skip();
-}
-
-/* The switch's port of HOST goes DOWN, or up. */
-static void cut(const struct net *net, int host, bool down) {
-    char command[256];
-    snprintf(command, sizeof command, "ip -n %s-switch link set host-%d %s",
-             net->name, host, down ? "down" : "up");
-    assert_int_equal(system(command), 0);
-}
-
-static void describe(struct net *net) {
+static void describe(struct net_hosts *net) {
     net->run->cluster =
         json_pack("{s:[s, s], s:[s, s]}", "ps", "10.0.0.1:2222",
                   "10.0.0.2:2222", "worker", "10.0.0.3:2222", "10.0.0.4:2222");
 }
 
 /* ps 0, ps 1, worker 0, which leads, and worker 1, each on its host. */
-static void start_all(struct net *net, struct cluster_process *tasks[HOSTS],
+static void start_all(struct net_hosts *net,
+                      struct cluster_process *tasks[HOSTS],
                       const char *const *arguments) {
     describe(net);
     for (int i = 0; i < HOSTS; i++) {
         bool ps = i < NUM_PS;
-        net->run->network = net->hosts[i];
-        tasks[i] = cluster_run_task(net->run, ps ? "ps" : "worker",
-                                    (unsigned)(ps ? i : i - NUM_PS),
-                                    i == NUM_PS ? arguments : NULL);
+        tasks[i] = net_hosts_task(net, i, ps ? "ps" : "worker",
+                                  (unsigned)(ps ? i : i - NUM_PS),
+                                  i == NUM_PS ? arguments : NULL);
     }
-    net->run->network = 0;
 }
 
 static void expect_all(struct cluster_process *tasks[HOSTS], int code) {
@@ -128,7 +46,8 @@ static void expect_all(struct cluster_process *tasks[HOSTS], int code) {
         cluster_run_expect(tasks[i], code, 2 * CLUSTER_RUN_DEADLINE);
 }
 
-static char *read_whole(const struct net *net, const char *name, size_t *size) {
+static char *read_whole(const struct net_hosts *net, const char *name,
+                        size_t *size) {
     char path[PATH_MAX];
     cluster_run_path(net->run, name, path);
     FILE *file = fopen(path, "r");
@@ -141,7 +60,7 @@ static char *read_whole(const struct net *net, const char *name, size_t *size) {
     return bytes;
 }
 
-static void expect_same_bytes(const struct net *net, const char *a,
+static void expect_same_bytes(const struct net_hosts *net, const char *a,
                               const char *b) {
     size_t size_a, size_b;
     char *bytes_a = read_whole(net, a, &size_a);
@@ -175,7 +94,7 @@ static void expect_no_rate(struct cluster_process *chief) {
     json_decref(summary);
 }
 
-static void run_on_loopback(struct net *net) {
+static void run_on_loopback(struct net_hosts *net) {
     const char *const local[] = {"local",
                                  "--ps",
                                  "2",
@@ -196,17 +115,17 @@ static void run_on_loopback(struct net *net) {
 
 /* A link that is away for less than timeouts.peer is made good. */
 static void a_run_across_hosts_heals_and_ends_as_on_loopback(void **state) {
-    struct net *net = *state;
+    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
-    skip_without_hosts(net);
+    net_hosts_need(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100,"
                               " \"export\": {\"path\": \"net.npz\"}}");
     const char *const arguments[] = {"job.json", "--json", NULL};
     start_all(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
-    cut(net, 1, true);
+    net_hosts_cut(net, 1, true);
     cluster_play_pass(0.5); /* how long the link is away */
-    cut(net, 1, false);
+    net_hosts_cut(net, 1, false);
     expect_all(tasks, 0);
     expect_known_rate(tasks[NUM_PS]);
     run_on_loopback(net);
@@ -214,14 +133,14 @@ static void a_run_across_hosts_heals_and_ends_as_on_loopback(void **state) {
 }
 
 static void a_link_that_stays_cut_ends_all_and_names_the_host(void **state) {
-    struct net *net = *state;
+    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
-    skip_without_hosts(net);
+    net_hosts_need(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100000}");
     const char *const arguments[] = {"job.json", NULL};
     start_all(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
-    cut(net, 1, true);
+    net_hosts_cut(net, 1, true);
     for (int i = 0; i < HOSTS; i++)
         cluster_run_expect(tasks[i], EXIT_RETRY, 4 * PEER);
     for (int i = 0; i < HOSTS; i++)
@@ -232,10 +151,10 @@ static void a_link_that_stays_cut_ends_all_and_names_the_host(void **state) {
 
 /* Ranks 2 and 3 are ps: others reach them where they joined from. */
 static void ranks_need_no_address_but_that_of_the_first(void **state) {
-    struct net *net = *state;
+    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     char rank[16], name[16];
-    skip_without_hosts(net);
+    net_hosts_need(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 20}");
     const char *const arguments[] = {"run", "--num-ps", "2", "job.json", NULL};
     const char *const environment[] = {
@@ -254,11 +173,14 @@ static void ranks_need_no_address_but_that_of_the_first(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
-            a_run_across_hosts_heals_and_ends_as_on_loopback, setup, teardown),
+            a_run_across_hosts_heals_and_ends_as_on_loopback, net_hosts_setup,
+            net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
-            a_link_that_stays_cut_ends_all_and_names_the_host, setup, teardown),
+            a_link_that_stays_cut_ends_all_and_names_the_host, net_hosts_setup,
+            net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
-            ranks_need_no_address_but_that_of_the_first, setup, teardown),
+            ranks_need_no_address_but_that_of_the_first, net_hosts_setup,
+            net_hosts_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

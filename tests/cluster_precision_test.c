@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <glob.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,25 @@ static double number(const struct cluster_process *process, const char *key) {
     return found;
 }
 
+/* Does the one event file below FOLDER/DIR hold TEXT? */
+static bool in_events(const struct cluster_run *run, const char *dir,
+                      const char *text) {
+    char path[PATH_MAX], bytes[1 << 16];
+    glob_t files;
+    cluster_run_path(run, dir, path);
+    strncat(path, "/events.out.tfevents.*", sizeof path - strlen(path) - 1);
+    assert_int_equal(glob(path, 0, NULL, &files), 0);
+    FILE *file = fopen(files.gl_pathv[0], "rb");
+    globfree(&files);
+    assert_non_null(file);
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    for (size_t i = 0; i + strlen(text) <= size; i++)
+        if (!memcmp(bytes + i, text, strlen(text)))
+            return true;
+    return false;
+}
+
 static void halves_come_to_the_loss_of_float32(void **state) {
     static const char *const halves[] = {BF16, FP16,
                                          "fp16={\"enabled\":true,"
@@ -81,8 +101,7 @@ static void a_scale_that_is_too_high_comes_down_and_it_trains(void **state) {
         double fits = number(RUN(*state, num_ps, 0, FP16), "train_loss");
         struct cluster_process *local =
             RUN(*state, num_ps, 0, FP16, "fp16.initial_scale_power=36",
-                "fp16.hysteresis=1", "epochs=4",
-                "tensorboard={\"enabled\":true,\"output_path\":\"events\"}");
+                "fp16.hysteresis=1", "epochs=4");
         double skipped = number(local, "skipped_steps");
         assert_true(skipped >= 5 && skipped < 30);
         assert_true(number(local, "loss_scale") == exp2(36 - skipped));
@@ -111,6 +130,9 @@ static void the_same_run_ends_in_the_same_bits(void **state) {
     RUN(*state, 1, 0, BF16, "checkpoint.dir=b");
     RUN(*state, 2, 0, BF16, "checkpoint.dir=c");
     cluster_play_same(*state, "b", "c");
+    RUN(*state, 1, 0, RESTLESS, "wire=bf16", "checkpoint.dir=d");
+    RUN(*state, 2, 0, RESTLESS, "wire=bf16", "checkpoint.dir=e");
+    cluster_play_same(*state, "d", "e");
 }
 
 /* Where it is cut, the scale is neither its first nor at the beginning of a
@@ -145,6 +167,21 @@ static void a_run_goes_from_one_mode_to_the_other_with_its_scale(void **state) {
     assert_true(number(two, "skipped_steps") == skipped);
     assert_true(number(three, "skipped_steps") == skipped);
     assert_true(number(three, "loss_scale") == number(one, "loss_scale"));
+}
+
+/* Scalars are written each second. */
+static void tensorboard_shows_the_scale_and_what_was_skipped(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+                         " \"fp16\": {\"enabled\": true}, \"tensorboard\":"
+                         " {\"enabled\": true, \"output_path\": \"events\"}}");
+    const char *changes[] = {"checkpoint.every_seconds=3", NULL};
+    struct cluster_process *local = cluster_play_local(run, 1, 2, changes);
+    cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    assert_true(in_events(run, "events", "train/loss_scale"));
+    assert_true(in_events(run, "events", "train/skipped_steps"));
 }
 
 static void with_staleness_overflows_are_skipped_too(void **state) {
@@ -232,6 +269,7 @@ int main(void) {
         TEST(the_same_run_ends_in_the_same_bits),
         TEST(a_resumed_run_goes_on_with_its_scale),
         TEST(a_run_goes_from_one_mode_to_the_other_with_its_scale),
+        TEST(tensorboard_shows_the_scale_and_what_was_skipped),
         TEST(with_staleness_overflows_are_skipped_too),
         TEST(accumulated_and_clipped_steps_are_skipped_as_a_whole),
         TEST(an_overflow_at_the_least_scale_ends_the_run),

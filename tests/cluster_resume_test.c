@@ -14,27 +14,6 @@
 
 enum { FAILED = 1, CONFIG = 2, MOST = 64 };
 
-/* A run of `capstan local` to its end with CODE; changes end with NULL. */
-#define RUN(run, num_ps, num_workers, code, ...)                               \
-    run_local(run, num_ps, num_workers, code,                                  \
-              (const char *[]){__VA_ARGS__, NULL})
-
-static struct cluster_process *run_local(struct cluster_run *run,
-                                         unsigned num_ps, unsigned num_workers,
-                                         int code, const char *const *changes) {
-    struct cluster_process *local =
-        cluster_play_local(run, num_ps, num_workers, changes);
-    cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
-    return local;
-}
-
-static void expect_said(const struct cluster_process *process,
-                        const char *text) {
-    if (!cluster_play_said(process, text))
-        fail_msg("nothing about \"%s\" in:\n%s", text,
-                 cluster_run_errors(process));
-}
-
 /* The steps listed are EXPECT, which ends with 0; a checkpoint that was due
  * while another was being written may be missing, if that was said. */
 static void expect_steps(struct cluster_run *run, const char *dir,
@@ -49,7 +28,7 @@ static void expect_steps(struct cluster_run *run, const char *dir,
         if (at < count && steps[at] == *expect)
             at++;
         else
-            expect_said(process, text);
+            cluster_play_expect_said(process, text);
     }
     assert_int_equal(at, count);
 }
@@ -57,12 +36,13 @@ static void expect_steps(struct cluster_run *run, const char *dir,
 static void checkpoints_come_by_steps_and_by_epochs(void **state) {
     cluster_run_job(*state, NULL);
     expect_steps(*state, "by-steps",
-                 RUN(*state, 2, 2, 0, "checkpoint.dir=by-steps", "epochs=null",
-                     "steps=100", "checkpoint.every_steps=40"),
+                 CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=by-steps",
+                                  "epochs=null", "steps=100",
+                                  "checkpoint.every_steps=40"),
                  (const uint64_t[]){40, 80, 100, 0});
     expect_steps(*state, "by-epochs",
-                 RUN(*state, 2, 2, 0, "checkpoint.dir=by-epochs", "epochs=5",
-                     "checkpoint.every_epochs=2"),
+                 CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=by-epochs",
+                                  "epochs=5", "checkpoint.every_epochs=2"),
                  (const uint64_t[]){60, 120, 150, 0});
 }
 
@@ -85,7 +65,7 @@ static void checkpoints_come_by_seconds(void **state) {
 static void as_many_checkpoints_are_kept_as_the_job_says(void **state) {
     uint64_t steps[MOST];
     cluster_run_job(*state, "{\"checkpoint\": {\"keep\": 2}}");
-    RUN(*state, 2, 2, 0, "checkpoint.every_steps=10");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=10");
     assert_int_equal(
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 2);
     assert_int_equal(steps[1], 90);
@@ -112,10 +92,10 @@ static void told_never_a_run_begins_anew_and_the_old_are_moved_aside(
     uint64_t steps[MOST];
     char aside[PATH_MAX];
     cluster_run_job(*state, NULL);
-    RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
-    struct cluster_process *local =
-        RUN(*state, 2, 2, 0, "epochs=2", "seed=2", "checkpoint.resume=never");
-    expect_said(local, "were moved to");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
+    struct cluster_process *local = CLUSTER_PLAY_RUN(
+        *state, 2, 2, 0, "epochs=2", "seed=2", "checkpoint.resume=never");
+    cluster_play_expect_said(local, "were moved to");
     assert_false(cluster_play_said(local, "resuming from"));
     assert_int_equal(
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
@@ -124,18 +104,19 @@ static void told_never_a_run_begins_anew_and_the_old_are_moved_aside(
     unsigned old = cluster_play_checkpoints(*state, aside, steps, MOST);
     assert_true(old > 0);
     assert_int_equal(steps[old - 1], 90);
-    expect_said(RUN(*state, 2, 2, 0, "epochs=2", "seed=2"),
-                "checkpoint/step-000000060, epoch 2");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2", "seed=2"),
+        "checkpoint/step-000000060, epoch 2");
 }
 
 static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
-    RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    RUN(*state, 2, 2, 0, "epochs=1");
-    RUN(*state, 2, 2, 0, "epochs=2");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
     struct cluster_process *local =
-        RUN(*state, 2, 2, 0, "checkpoint.resume=30");
-    expect_said(local, "checkpoint/step-000000030, epoch 2");
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.resume=30");
+    cluster_play_expect_said(local, "checkpoint/step-000000030, epoch 2");
     cluster_play_same(*state, "checkpoint", "undisturbed");
 }
 
@@ -143,12 +124,12 @@ static void a_step_that_is_not_there_is_an_error_and_nothing_goes(
     void **state) {
     uint64_t steps[MOST];
     cluster_run_job(*state, NULL);
-    RUN(*state, 1, 1, 0, "epochs=1");
+    CLUSTER_PLAY_RUN(*state, 1, 1, 0, "epochs=1");
     struct cluster_process *local = cluster_play_local(
         *state, 1, 1, (const char *[]){"checkpoint.resume=17", NULL});
     int code = cluster_run_exit(local, CLUSTER_RUN_DEADLINE);
     assert_true(code == FAILED || code == CONFIG);
-    expect_said(local, "checkpoint.resume names step 17");
+    cluster_play_expect_said(local, "checkpoint.resume names step 17");
     assert_int_equal(
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
 }
@@ -156,12 +137,13 @@ static void a_step_that_is_not_there_is_an_error_and_nothing_goes(
 static void another_number_of_ps_goes_on_to_the_same_bits(void **state) {
     cluster_run_job(*state, "{\"optimizer\": {\"type\": \"Adam\","
                             " \"params\": {\"lr\": 0.01}}}");
-    RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    RUN(*state, 2, 2, 0, "epochs=null", "steps=40");
-    expect_said(RUN(*state, 3, 2, 0, "epochs=null", "steps=70"),
-                "checkpoint/step-000000040, epoch 2");
-    expect_said(RUN(*state, 1, 2, 0, "epochs=3"),
-                "checkpoint/step-000000070, epoch 3");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=null", "steps=40");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 3, 2, 0, "epochs=null", "steps=70"),
+        "checkpoint/step-000000040, epoch 2");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=3"),
+                             "checkpoint/step-000000070, epoch 3");
     cluster_play_same(*state, "checkpoint", "undisturbed");
 }
 
@@ -182,11 +164,11 @@ static uint64_t samples_of_newest(struct cluster_run *run) {
 static void other_workers_go_on_at_the_sample_rounded_down_to_their_batch(
     void **state) {
     cluster_run_job(*state, NULL);
-    RUN(*state, 2, 2, 0, "epochs=null", "steps=46");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=null", "steps=46");
     assert_int_equal(samples_of_newest(*state), 920);
     struct cluster_process *local =
-        RUN(*state, 2, 3, 0, "epochs=null", "steps=50");
-    expect_said(local, "steps 46 to 50");
+        CLUSTER_PLAY_RUN(*state, 2, 3, 0, "epochs=null", "steps=50");
+    cluster_play_expect_said(local, "steps 46 to 50");
     assert_int_equal(samples_of_newest(*state), 1020);
 }
 
@@ -201,9 +183,11 @@ static void what_does_not_match_a_checkpoint_is_named_and_nothing_goes(
     };
     cluster_run_job(*state, NULL);
     struct cluster_process *local =
-        RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        expect_said(RUN(*state, 2, 2, CONFIG, cases[i].change), cases[i].name);
+        cluster_play_expect_said(
+            CLUSTER_PLAY_RUN(*state, 2, 2, CONFIG, cases[i].change),
+            cases[i].name);
         expect_steps(*state, "checkpoint", local,
                      (const uint64_t[]){30, 60, 90, 0});
     }
@@ -226,13 +210,15 @@ static void damage(const struct cluster_run *run, unsigned step) {
 
 static void a_damaged_checkpoint_is_passed_over_and_named(void **state) {
     cluster_run_job(*state, NULL);
-    RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    RUN(*state, 2, 2, 0, "epochs=1");
-    RUN(*state, 2, 2, 0, "epochs=2");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
     damage(*state, 60);
-    struct cluster_process *local = RUN(*state, 2, 2, 0, "epochs=3");
-    expect_said(local, "warning: checkpoint of step 60 passed over");
-    expect_said(local, "checkpoint/step-000000030, epoch 2");
+    struct cluster_process *local =
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=3");
+    cluster_play_expect_said(local,
+                             "warning: checkpoint of step 60 passed over");
+    cluster_play_expect_said(local, "checkpoint/step-000000030, epoch 2");
     damage(*state, 30);
     cluster_play_tool(*state, FAILED,
                       (const char *[]){"ckpt", "verify", "checkpoint", NULL});
@@ -241,14 +227,15 @@ static void a_damaged_checkpoint_is_passed_over_and_named(void **state) {
 static void with_all_damaged_nobody_starts_from_nothing(void **state) {
     char found[PATH_MAX];
     cluster_run_job(*state, NULL);
-    RUN(*state, 2, 2, 0, "epochs=1");
-    RUN(*state, 2, 2, 0, "epochs=2");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
     damage(*state, 30);
     damage(*state, 60);
-    struct cluster_process *local = RUN(*state, 2, 2, FAILED, "epochs=3");
-    expect_said(local, "none of 2 checkpoints can be read");
+    struct cluster_process *local =
+        CLUSTER_PLAY_RUN(*state, 2, 2, FAILED, "epochs=3");
+    cluster_play_expect_said(local, "none of 2 checkpoints can be read");
     assert_int_equal(count_beginning(*state, "checkpoint", "step-", found), 2);
-    RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");
 }
 
 static void an_asynchronous_run_is_saved_and_resumed(void **state) {
@@ -256,7 +243,8 @@ static void an_asynchronous_run_is_saved_and_resumed(void **state) {
     cluster_run_job(*state, "{\"steps\": 8000, \"steps_per_epoch\": 100000,"
                             " \"strategy\": {\"type\": \"ps\","
                             " \"staleness\": \"inf\"}}");
-    RUN(*state, 2, 2, 0, "checkpoint.every_steps=200", "checkpoint.keep=60");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=200",
+                     "checkpoint.keep=60");
     unsigned count =
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST);
     assert_true(count >= 2); /* one by steps, one at the end */
@@ -264,7 +252,8 @@ static void an_asynchronous_run_is_saved_and_resumed(void **state) {
     char from[64];
     snprintf(from, sizeof from, "checkpoint/step-%09llu, epoch",
              (unsigned long long)steps[count - 1]);
-    expect_said(RUN(*state, 2, 2, 0, "steps=8100"), from);
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 2, 2, 0, "steps=8100"),
+                             from);
     count = cluster_play_checkpoints(*state, "checkpoint", steps, MOST);
     assert_in_range(steps[count - 1], 8100, 8102);
 }
@@ -272,13 +261,13 @@ static void an_asynchronous_run_is_saved_and_resumed(void **state) {
 static void no_steps_leave_a_checkpoint_of_step_0_to_go_on_from(void **state) {
     uint64_t steps[MOST];
     cluster_run_job(*state, NULL);
-    RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    RUN(*state, 2, 2, 0, "epochs=null", "steps=0");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=null", "steps=0");
     assert_int_equal(
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
     assert_int_equal(steps[0], 0);
-    expect_said(RUN(*state, 2, 2, 0, "epochs=3"),
-                "checkpoint/step-000000000, epoch 1");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=3"),
+                             "checkpoint/step-000000000, epoch 1");
     cluster_play_same(*state, "checkpoint", "undisturbed");
 }
 

@@ -64,15 +64,44 @@ static void flags_go_on_and_ours_come_after_them(void **state) {
     spell(&flags, asked, text);
     expect(text, "--lane=tcp --link-gbits=2.5 --deepspeed_config=ds.json --set "
                  "checkpoint.dir=a --set checkpoint=null --set "
-                 "tensorboard=null --set export=null --set chief=coordinate ");
+                 "tensorboard=null --set export=null --set compare=null --set "
+                 "chief=coordinate ");
     assert_null(strstr(text, "data.test"));
     assert_null(strstr(text, " steps="));
+}
+
+static void settings_alone_leave_the_chief_as_the_job_has_it(void **state) {
+    (void)state;
+    struct options flags = {
+        .job = "job.json", .sets = {"seed=7"}, .num_sets = 1};
+    struct job job = {.micro_batch = 16, .accumulation = 2};
+    struct comparison_asked asked = {
+        .of = {.mode = PREDICT_PS_FREE, .workers = 3, .ps = 2}, .steps = 20};
+    static const char *const words[] = {"seed=7",
+                                        "checkpoint=null",
+                                        "tensorboard=null",
+                                        "export=null",
+                                        "compare=null",
+                                        "strategy.type=ps",
+                                        "strategy.staleness=inf",
+                                        "train_batch_size=32",
+                                        "train_micro_batch_size_per_gpu=16",
+                                        "gradient_accumulation_steps=2",
+                                        "steps=20",
+                                        "data.test=null"};
+    struct comparison_command command;
+    comparison_command_settings(&command, &flags, &job, &asked);
+    assert_int_equal(command.count, sizeof words / sizeof *words);
+    for (unsigned i = 0; i < command.count; i++)
+        assert_string_equal(command.words[i], words[i]);
+    comparison_command_forget(&command);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_mode_has_its_strategy_and_whole_batch),
         cmocka_unit_test(flags_go_on_and_ours_come_after_them),
+        cmocka_unit_test(settings_alone_leave_the_chief_as_the_job_has_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

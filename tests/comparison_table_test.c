@@ -51,15 +51,24 @@ static void people_get_a_row_a_case(void **state) {
     expect(text, "job.json: 300 rounds of 64 samples a worker; medians of 3 "
                  "runs in turns; 2 cores\n");
     expect(text, "\n      2   - all-reduce   failed: it said \"no\", twice\n");
-    expect(text, "\n      2   1 synchronous       5000      4000      6000     "
-                 " 5600     89% |   1.00   10.00   12.00      0.00   2.00 |   "
-                 "10.72     1.50    75%   0.250   0.8750  ps link\n");
+    expect(text, "\n      2   1 synchronous      5000     4000     6000     "
+                 "5600     89%   0.250   0.8750  ps link\n");
+    expect(text, "\n      2   1 synchronous     1.00   10.00   12.00      0.00 "
+                 "  2.00    10.72     1.50    75%\n");
     expect(text, "\nbound with 1 Gbit/s each way a host\n");
     expect(text, "\nloss and accuracy after 1.5 s of training each\n");
     expect(text, "\n2 workers: a round by ps is as fast as all-reduce from 2 "
-                 "on by the formulas (of the exchange alone m >= "
-                 "n^2/(2(n-1)))\n");
+                 "on by the formulas (of the exchange alone\n    "
+                 "m>=n^2/(2(n-1)))\n");
     free(text);
+}
+
+/* Where the last letter of WORD stands in its line. */
+static long end_of(const char *line, const char *word) {
+    const char *found = strstr(line, word);
+    if (!found)
+        fail_msg("'%s' is not in:\n%s", word, line);
+    return found - line + (long)strlen(word);
 }
 
 static void headings_stand_above_their_columns(void **state) {
@@ -67,11 +76,46 @@ static void headings_stand_above_their_columns(void **state) {
     char *text = print(comparison_table_print);
     const char *heads = strstr(text, "workers  ps");
     const char *row = strstr(text, "      2   1");
-    const char *reached = strstr(heads, "reached"),
-               *limit = strstr(heads, "limit");
-    assert_int_equal(reached + strlen("reached") - heads,
-                     strstr(row, "89%") + strlen("89%") - row);
-    assert_int_equal(limit - heads, strstr(row, "ps link") - row);
+    assert_int_equal(end_of(heads, "reached"), end_of(row, "89%"));
+    assert_int_equal(end_of(heads, "accuracy"), end_of(row, "0.8750"));
+    assert_int_equal(end_of(heads, " limit") + 2, end_of(row, "ps link"));
+    heads = strstr(heads + 1, "workers  ps");
+    row = strstr(row + 1, "      2   1");
+    assert_int_equal(end_of(heads, "compute"), end_of(row, "10.00"));
+    assert_int_equal(end_of(heads, "update"), end_of(row, " 2.00"));
+    assert_int_equal(end_of(heads, "T1/nTn"), end_of(row, "75%"));
+    free(text);
+}
+
+/* Of the widest figures there may be, and the longest name of a limit. */
+static void no_line_is_wider_than_100_columns(void **state) {
+    (void)state;
+    char *text;
+    size_t size;
+    json_t *object = json_loads(result, 0, NULL);
+    json_t *cases = json_object_get(object, "cases");
+    json_t *measured = json_array_get(cases, 1);
+    FILE *to = open_memstream(&text, &size);
+    json_object_set_new(object, "job",
+                        json_string("a/folder/of/jobs/with/long/names.json"));
+    json_object_set_new(measured, "limit", json_string("ps arithmetic"));
+    json_object_set_new(json_object_get(measured, "examples_per_second"),
+                        "median", json_real(99999999));
+    json_object_set_new(
+        json_array_get(cases, 0), "error",
+        json_string("optimizer.params.lr: found \"fast\" (a string); allowed: "
+                    "a number, at least 0; and more of the kind that a case "
+                    "can fail for, over several lines"));
+    comparison_table_print(to, object);
+    fclose(to);
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        if (length > 100)
+            fail_msg("%zu columns: %.*s", length, (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    expect(text, "\n                         least 0; and more");
+    json_decref(object);
     free(text);
 }
 
@@ -99,6 +143,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(people_get_a_row_a_case),
         cmocka_unit_test(headings_stand_above_their_columns),
+        cmocka_unit_test(no_line_is_wider_than_100_columns),
         cmocka_unit_test(spreadsheets_get_a_line_a_case),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Whole comparisons of a program that only pretends to train: what it is asked
- * for, in which order, and what becomes of those that fail. */
+/* Whole comparisons by a way that makes no runs: in which order it is asked, of
+ * what, and what becomes of its answers. */
 #include "chief/comparison.h"
 
 #include <setjmp.h>
@@ -8,236 +8,219 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-struct fixture {
-    char folder[64], program[PATH_MAX], log[PATH_MAX];
-    struct options options;
-    struct job job;
+enum { MOST = 64 };
+
+struct fake {
+    struct comparison_asked asked[MOST];
+    unsigned count;
+    int impossible;  /* the mode that cannot be, or -1 */
+    int fails_from;  /* runs from this one on fail, or -1 */
+    double gbits[2]; /* measured by all-reduce, by ps and all its workers */
+    int end_at;      /* this run ends the comparison, or -1 */
+    enum status end; /* with this */
 };
 
-/* The words of each run go to FOLDER/log, a line each. All-reduce is what it
- * does not have. */
-static const char script[] =
-    "#!/bin/sh\n"
-    "echo \"$*\" >> '%s'\n"
-    "case \"$*\" in *allreduce*) echo '1 local: error: no such mode' >&2\n"
-    "  exit 2;; esac\n"
-    "%s\n"
-    "echo '{\"steps\":20,\"steps_per_second\":10.0,"
-    "\"examples_per_second\":640.0,\"train_loss\":0.5,\"test_accuracy\":0.75,"
-    "\"link_gbits\":null,\"parameters\":1000,\"wire_bytes\":4000.0,"
-    "\"bytes_per_step\":16000.0,\"seconds_per_step\":{\"input\":0.0,"
-    "\"compute\":0.05,\"waiting_for_weights\":0.05,"
-    "\"waiting_for_gradients\":0.0,\"update\":0.001}}'\n";
+static json_t *object(void) {
+    return json_pack("{s:i,s:f,s:f,s:f,s:f,s:i,s:f,s:f,s:{s:f,s:f,s:f,s:f,s:f}"
+                     "}",
+                     "steps", 20, "steps_per_second", 10.0,
+                     "examples_per_second", 640.0, "train_loss", 0.5,
+                     "test_accuracy", 0.75, "parameters", 1000, "wire_bytes",
+                     4000.0, "bytes_per_step", 16000.0, "seconds_per_step",
+                     "input", 0.0, "compute", 0.05, "waiting_for_weights", 0.05,
+                     "waiting_for_gradients", 0.0, "update", 0.001);
+}
 
-static void write_program(const struct fixture *fixture, const char *more) {
-    FILE *file = fopen(fixture->program, "w");
-    assert_non_null(file);
-    fprintf(file, script, fixture->log, more);
-    fclose(file);
-    assert_int_equal(chmod(fixture->program, 0700), 0);
+static enum status check(void *context, const struct comparison_asked *asked,
+                         struct failure *why) {
+    const struct fake *fake = context;
+    return (int)asked->of.mode == fake->impossible
+               ? status_fail(why, STATUS_CONFIG, "no such mode")
+               : STATUS_OK;
+}
+
+static enum status make(void *context, const struct comparison_asked *asked,
+                        struct comparison_outcome *outcome,
+                        struct failure *why) {
+    struct fake *fake = context;
+    int now = (int)fake->count;
+    assert_true(fake->count < MOST);
+    fake->asked[fake->count++] = *asked;
+    if (now == fake->end_at)
+        return status_fail(why, fake->end, "worker 1 is gone");
+    if (fake->fails_from >= 0 && now >= fake->fails_from) {
+        outcome->code = STATUS_FAILED;
+        snprintf(outcome->problem, sizeof outcome->problem, "a loss of nan");
+        return STATUS_OK;
+    }
+    bool ring = asked->of.mode == PREDICT_RING;
+    outcome->object = object();
+    if (fake->gbits[0] > 0)
+        json_object_set_new(outcome->object, "link_gbits",
+                            json_real(fake->gbits[!ring]));
+    if (fake->gbits[0] > 0 && !ring)
+        json_object_set_new(outcome->object, "ps_link_gbits",
+                            json_real(fake->gbits[1]));
+    return STATUS_OK;
 }
 
 static int setup(void **state) {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    *state = fixture;
-    snprintf(fixture->folder, sizeof fixture->folder,
-             "/tmp/capstan-comparison-XXXXXX");
-    if (!fixture || !mkdtemp(fixture->folder))
-        return -1;
-    snprintf(fixture->program, sizeof fixture->program, "%s/program",
-             fixture->folder);
-    snprintf(fixture->log, sizeof fixture->log, "%s/log", fixture->folder);
-    compare_options_open(&fixture->options.compare);
-    fixture->options.job = "job.json";
-    fixture->options.compare.steps = 20;
-    fixture->options.compare.repeats = 2;
-    fixture->options.compare.limit = 60;
-    fixture->job.micro_batch = 16;
-    fixture->job.accumulation = 2;
-    write_program(fixture, ":");
+    static struct fake fake;
+    fake = (struct fake){.impossible = -1, .fails_from = -1, .end_at = -1};
+    *state = &fake;
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
-    unlink(fixture->program);
-    unlink(fixture->log);
-    rmdir(fixture->folder);
-    free(fixture);
-    return 0;
-}
-
-static enum status compare(struct fixture *fixture, json_t **result,
+/* 2 workers and 1 ps: 3 cases, 2 laps and the last one. */
+static enum status compare(struct fake *fake, unsigned members, json_t **result,
                            struct failure *why) {
-    struct comparison_options options = {.flags = &fixture->options,
-                                         .job = &fixture->job,
-                                         .program = fixture->program,
-                                         .log = NULL};
+    struct options flags = {.job = "job.json"};
+    struct job job = {.micro_batch = 16, .accumulation = 2};
+    struct comparison_way way = {check, make, fake};
+    struct comparison_options options = {
+        .flags = &flags, .job = &job, .way = &way, .members = members};
+    compare_options_open(&flags.compare);
+    flags.compare.steps = 20;
+    flags.compare.repeats = 2;
     return comparison_run(result, &options, why);
 }
-
-/* The words of run NUMBER, from 0 on. */
-static void expect_words(const struct fixture *fixture, int number,
-                         const char *const *parts) {
-    char line[4096] = "";
-    FILE *file = fopen(fixture->log, "r");
-    assert_non_null(file);
-    for (int i = 0; i <= number; i++)
-        if (!fgets(line, sizeof line, file))
-            fail_msg("there is no run %d", number);
-    fclose(file);
-    for (; *parts; parts++)
-        if (!strstr(line, *parts))
-            fail_msg("'%s' is not in run %d: %s", *parts, number, line);
-}
-
-static int count_lines(const struct fixture *fixture) {
-    int count = 0, letter;
-    FILE *file = fopen(fixture->log, "r");
-    while (file && (letter = fgetc(file)) != EOF)
-        count += letter == '\n';
-    if (file)
-        fclose(file);
-    return count;
-}
-
-#define WORDS(...)                                                             \
-    (const char *const[]) {                                                    \
-        __VA_ARGS__, NULL                                                      \
-    }
 
 static const json_t *case_at(const json_t *result, size_t index) {
     return json_array_get(json_object_get(result, "cases"), index);
 }
 
-static void cases_take_turns_with_the_same_batch(void **state) {
-    struct fixture *fixture = *state;
+static void cases_take_turns_and_the_last_lap_has_the_test_set(void **state) {
+    static const enum predict_mode modes[] = {PREDICT_RING, PREDICT_PS,
+                                              PREDICT_PS_FREE};
+    struct fake *fake = *state;
     struct failure why;
     json_t *result;
-    fixture->options.sets[fixture->options.num_sets++] = "seed=7";
-    fixture->options.lane = "tcp";
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
-    assert_int_equal(count_lines(fixture), 1 + 2 + 2 + 2);
-    expect_words(fixture, 0,
-                 WORDS("local --json --ps=0 --workers=2 --lane=tcp --set "
-                       "seed=7 --set checkpoint=null --set tensorboard=null "
-                       "--set export=null --set chief=coordinate",
-                       "strategy.type=allreduce", "staleness=null"));
-    for (int lap = 0; lap < 2; lap++) {
-        expect_words(fixture, 1 + 2 * lap,
-                     WORDS("--ps=1 --workers=2", "strategy.type=ps",
-                           "strategy.staleness=0", "train_batch_size=64",
-                           "train_micro_batch_size_per_gpu=16",
-                           "gradient_accumulation_steps=2", "steps=20 ",
-                           "data.test=null -- job.json"));
-        expect_words(fixture, 2 + 2 * lap,
-                     WORDS("--ps=1 --workers=2", "strategy.staleness=inf",
-                           "train_batch_size=32", "steps=40 ",
-                           "data.test=null"));
+    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_int_equal(fake->count, 9);
+    for (unsigned i = 0; i < 9; i++) {
+        assert_int_equal(fake->asked[i].of.mode, modes[i % 3]);
+        assert_int_equal(fake->asked[i].tests, i >= 6);
+        assert_int_equal(fake->asked[i].steps, i < 6 && i % 3 == 2 ? 40 : 20);
     }
+    assert_true(json_is_null(json_object_get(result, "members")));
+    assert_true(json_is_integer(json_object_get(result, "cores")));
     json_decref(result);
 }
 
-/* 20 steps at 10 a second: 2 s, for the others 20 steps too. */
-static void the_last_lap_has_equal_time_and_the_test_set(void **state) {
-    struct fixture *fixture = *state;
+/* So a chief can tell its members whether to stay. */
+static void each_run_is_told_whether_others_follow(void **state) {
+    struct fake *fake = *state;
     struct failure why;
     json_t *result;
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
-    expect_words(fixture, 5, WORDS("staleness=0", "steps=20 -- job.json"));
-    expect_words(fixture, 6, WORDS("staleness=inf", "steps=20 -- job.json"));
-    assert_true(json_number_value(json_object_get(result, "equal_seconds")) ==
-                2);
-    assert_true(json_number_value(json_object_get(case_at(result, 1),
-                                                  "test_accuracy")) == 0.75);
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    for (unsigned i = 0; i < 9; i++) {
+        assert_int_equal(fake->asked[i].more[true], i < 8);
+        assert_int_equal(fake->asked[i].more[false], i < 8);
+    }
+    assert_int_equal(json_integer_value(json_object_get(result, "members")), 4);
+    assert_true(json_is_null(json_object_get(result, "cores")));
     json_decref(result);
+}
+
+static void when_all_others_have_failed_a_failure_is_the_end(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->fails_from = 0;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_FAILED);
+    assert_null(result);
+    assert_non_null(strstr(why.text, "a loss of nan"));
+    assert_int_equal(fake->count, 3);
+    assert_true(fake->asked[1].more[false]);
+    assert_false(fake->asked[2].more[false]);
+    assert_true(fake->asked[2].more[true]);
 }
 
 static void a_case_that_fails_is_told_and_not_repeated(void **state) {
-    struct fixture *fixture = *state;
+    struct fake *fake = *state;
     struct failure why;
     json_t *result;
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
-    const char *error =
-        json_string_value(json_object_get(case_at(result, 0), "error"));
-    assert_string_equal(error, "no such mode (exit code 2)");
-    assert_true(json_is_null(json_object_get(case_at(result, 1), "error")));
+    fake->fails_from = 5;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_int_equal(fake->count, 8); /* the third case's last is not run */
+    assert_string_equal(
+        json_string_value(json_object_get(case_at(result, 2), "error")),
+        "a loss of nan");
     assert_int_equal(
-        json_integer_value(json_object_get(case_at(result, 1), "runs")), 2);
+        json_integer_value(json_object_get(case_at(result, 2), "runs")), 1);
     json_decref(result);
 }
 
-static void when_all_fail_there_is_no_result(void **state) {
-    struct fixture *fixture = *state;
+static void what_cannot_be_is_never_run(void **state) {
+    struct fake *fake = *state;
     struct failure why;
     json_t *result;
-    write_program(fixture, "echo 'error: no data' >&2; exit 2");
-    assert_int_equal(compare(fixture, &result, &why), STATUS_CONFIG);
+    fake->impossible = PREDICT_RING;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_int_equal(fake->count, 6);
+    assert_string_equal(
+        json_string_value(json_object_get(case_at(result, 0), "error")),
+        "no such mode");
+    assert_false(fake->asked[5].more[true]);
+    json_decref(result);
+}
+
+static void who_is_gone_ends_it_all(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->end_at = 4;
+    fake->end = STATUS_RETRY;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_RETRY);
     assert_null(result);
-    assert_non_null(strstr(why.text, "no such mode"));
-    write_program(fixture, "exit 1");
-    assert_int_equal(compare(fixture, &result, &why), STATUS_FAILED);
+    assert_int_equal(fake->count, 5);
+    assert_string_equal(why.text, "worker 1 is gone");
 }
 
-static void a_run_that_takes_too_long_is_a_failure(void **state) {
-    struct fixture *fixture = *state;
+static void a_signal_tells_how_far_it_came(void **state) {
+    struct fake *fake = *state;
     struct failure why;
     json_t *result;
-    fixture->options.compare.limit = 0.3;
-    write_program(fixture, "case \"$*\" in *=inf*) exec sleep 60;; esac");
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
-    const char *error =
-        json_string_value(json_object_get(case_at(result, 2), "error"));
-    assert_non_null(strstr(error, "not over after 0.3 s (--limit)"));
+    fake->end_at = 4;
+    fake->end = STATUS_TERMINATED;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_TERMINATED);
+    assert_string_equal(why.text, "ended by signal 15 after 4 of 9 runs");
+}
+
+/* The runs by ps have seen a tenth of what workers pass among themselves. */
+static void what_runs_have_measured_tells_the_slower_link(void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->gbits[0] = 1e-3;
+    fake->gbits[1] = 1e-4;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    const json_t *by_ps = case_at(result, 1);
+    assert_string_equal(json_string_value(json_object_get(by_ps, "limit")),
+                        "ps link");
+    assert_true(json_real_value(json_object_get(by_ps, "link_gbits")) == 1e-4);
+    assert_true(json_real_value(json_object_get(by_ps, "worker_link_gbits")) ==
+                1e-3);
+    assert_true(json_real_value(
+                    json_object_get(case_at(result, 0), "link_gbits")) == 1e-3);
     json_decref(result);
 }
 
-static void a_signal_ends_it_all(void **state) {
-    struct fixture *fixture = *state;
-    struct failure why;
-    json_t *result;
-    char more[128];
-    snprintf(more, sizeof more, "kill -INT %d; exec sleep 60", (int)getpid());
-    write_program(fixture, more);
-    assert_int_equal(compare(fixture, &result, &why), STATUS_INTERRUPTED);
-    assert_null(result);
-    assert_int_equal(count_lines(fixture), 2);
-    assert_non_null(strstr(why.text, "signal 2"));
-}
-
-static void each_number_of_workers_and_ps_is_a_case(void **state) {
-    struct fixture *fixture = *state;
-    struct compare_options *flags = &fixture->options.compare;
-    struct failure why;
-    json_t *result;
-    flags->ps = (struct compare_counts){{1, 2}, 2};
-    flags->workers = (struct compare_counts){{1, 2, 4}, 3};
-    flags->repeats = 1;
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
-    assert_int_equal(json_array_size(json_object_get(result, "cases")),
-                     3 * (1 + 2 * 2));
-    assert_int_equal(json_array_size(json_object_get(result, "crossover")), 3);
-    json_decref(result);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(cases_take_turns_with_the_same_batch),
-        TEST(the_last_lap_has_equal_time_and_the_test_set),
+        TEST(cases_take_turns_and_the_last_lap_has_the_test_set),
+        TEST(each_run_is_told_whether_others_follow),
+        TEST(when_all_others_have_failed_a_failure_is_the_end),
         TEST(a_case_that_fails_is_told_and_not_repeated),
-        TEST(when_all_fail_there_is_no_result),
-        TEST(a_run_that_takes_too_long_is_a_failure),
-        TEST(a_signal_ends_it_all),
-        TEST(each_number_of_workers_and_ps_is_a_case),
+        TEST(what_cannot_be_is_never_run),
+        TEST(who_is_gone_ends_it_all),
+        TEST(a_signal_tells_how_far_it_came),
+        TEST(what_runs_have_measured_tells_the_slower_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,27 +40,31 @@ struct cuda_fiber {
     bool returned;
 };
 
+/* Between two stacks nothing is counted on either. */
+#define NOT_WATCHED                                                            \
+    __attribute__((noinline, no_sanitize_address, no_sanitize_thread))
+
 #if defined __SANITIZE_ADDRESS__
-static void leave(struct watched *from, const struct watched *to) {
+NOT_WATCHED static void leave(struct watched *from, const struct watched *to) {
     __sanitizer_start_switch_fiber(&from->fake, to->at, to->size);
 }
 
-static void arrive(const struct watched *at, struct watched *from) {
+NOT_WATCHED static void arrive(const struct watched *at, struct watched *from) {
     __sanitizer_finish_switch_fiber(at->fake, &from->at, &from->size);
 }
 #elif defined __SANITIZE_THREAD__
-static void leave(struct watched *from, const struct watched *to) {
+NOT_WATCHED static void leave(struct watched *from, const struct watched *to) {
     from->fiber = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(to->fiber, 0);
 }
 
-static void arrive(const struct watched *, struct watched *) {
+NOT_WATCHED static void arrive(const struct watched *, struct watched *) {
 }
 #else
-static void leave(struct watched *, const struct watched *) {
+NOT_WATCHED static void leave(struct watched *, const struct watched *) {
 }
 
-static void arrive(const struct watched *, struct watched *) {
+NOT_WATCHED static void arrive(const struct watched *, struct watched *) {
 }
 #endif
 
@@ -128,8 +132,6 @@ void cuda_fiber_close(struct cuda_fiber **fiber) {
     delete *fiber;
     *fiber = nullptr;
 }
-
-#define NOT_WATCHED __attribute__((noinline, no_sanitize_address))
 
 [[noreturn]] NOT_WATCHED static void jump(void **to) {
     __builtin_longjmp(to, 1);

@@ -90,6 +90,9 @@ static const struct setting {
     {"model.layers=[3,2,1]", "model.layers=3", "model.layers=[3]"},
     {"model.activation=tanh", "model.activation=[]", "model.activation=elu"},
     {"model.loss=mse", "model.loss=2", "model.loss=hinge"},
+    {"activation_checkpointing.number_checkpoints=24",
+     "activation_checkpointing.number_checkpoints=all",
+     "activation_checkpointing.number_checkpoints=-1"},
     {"data.format=idx", "data.format={}", "data.format=csv"},
     {"data.dir=/x", "data.dir=3", "data.dir="},
     {"data.train=[\"a\",\"b\"]", "data.train=a", "data.train=[\"a\"]"},
@@ -178,6 +181,15 @@ static const struct setting {
     {"timeouts.step=1", "timeouts.step=x", "timeouts.step=0"},
     {"timeouts.grace=1", "timeouts.grace=x", "timeouts.grace=0"},
     {"timeouts.stop=1", "timeouts.stop=x", "timeouts.stop=0"},
+    {"compare.ps=[1,2,4]", "compare.ps=all", "compare.ps=[2,2]"},
+    {"compare.workers=2", "compare.workers=[\"2\"]", "compare.workers=[]"},
+    {"compare.steps=300", "compare.steps=x", "compare.steps=0"},
+    {"compare.repeats=3", "compare.repeats=1.5", "compare.repeats=102"},
+    {"compare.limit=60", "compare.limit=x", "compare.limit=0.5"},
+    {"compare.csv=a.csv", "compare.csv=1", "compare.csv="},
+    {"compare.plot=a.svg", "compare.plot=1", "compare.plot=a.pdf"},
+    {"compare.link_gbits=10", "compare.link_gbits=x", "compare.link_gbits=0"},
+    {"compare.latency_us=20", "compare.latency_us=x", "compare.latency_us=-1"},
 };
 
 /* The refusal names the key, what was found and what is allowed. */
@@ -258,6 +270,7 @@ static void one_precision_at_a_time(void **state) {
                   "fp16.enabled: found true beside bf16.enabled");
     expect_ok(fixture, job_fixture_set(fixture, "fp16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
+    assert_non_null(strstr(fixture->log, "products are rounded to fp16;"));
     expect_ok(fixture, job_fixture_set(fixture, "bf16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
     expect_ok(fixture, job_fixture_set(fixture, "fp16.loss_scale=8"));
@@ -534,6 +547,24 @@ static void the_text_gives_the_same_job_and_text_again(void **state) {
     }
 }
 
+static void an_empty_block_compares_as_well(void **state) {
+    struct job_fixture *fixture = *state;
+    struct failure why;
+    struct job *again;
+    expect_ok(fixture, job_fixture_set(fixture, "seed=1"));
+    assert_false(fixture->job->compare.on);
+    expect_ok(fixture, job_fixture_set(fixture, "compare={}"));
+    assert_true(fixture->job->compare.on);
+    assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
+    assert_true(again->compare.on);
+    job_free(&again);
+    expect_ok(fixture, job_fixture_set(fixture, "compare.ps=[1,2]"));
+    assert_true(fixture->job->compare.on);
+    assert_int_equal(fixture->job->compare.ps.values[1], 2);
+    expect_ok(fixture, job_fixture_set(fixture, "compare=null"));
+    assert_false(fixture->job->compare.on);
+}
+
 static void a_text_with_relative_paths_is_refused(void **state) {
     struct job_fixture *fixture = *state;
     expect_config(fixture,
@@ -633,6 +664,7 @@ int main(void) {
         JOB_TEST(an_override_that_leads_nowhere_is_refused),
         JOB_TEST(a_tilde_is_a_name_like_others),
         JOB_TEST(the_text_gives_the_same_job_and_text_again),
+        JOB_TEST(an_empty_block_compares_as_well),
         JOB_TEST(a_text_with_relative_paths_is_refused),
         JOB_TEST(no_mutation_of_a_job_crashes_or_fails_without_a_word),
         JOB_TEST(no_override_crashes_or_fails_without_a_word),

@@ -354,6 +354,16 @@ static void what_is_due_while_another_is_written_is_left_out_and_told(
     assert_true(seen.failed[0]);
 }
 
+/* Nothing is being written then: to say so would be a lie. */
+static void what_comes_after_the_end_is_not_said_to_be_left_out(void **state) {
+    struct fixture *fixture = *state;
+    open_keeper(fixture);
+    keeper_cancel(fixture->keeper);
+    hand_over(fixture, 30);
+    keeper_step(fixture->keeper);
+    assert_int_equal(seen.told, 0);
+}
+
 static void *save_due(void *argument) {
     struct fixture *fixture = argument;
     save_block(fixture, fixture->due, 0);
@@ -579,6 +589,8 @@ int main(void) {
                                         enter, leave),
         cmocka_unit_test_setup_teardown(without_a_directory_nothing_is_saved,
                                         enter, leave),
+        cmocka_unit_test_setup_teardown(
+            what_comes_after_the_end_is_not_said_to_be_left_out, enter, leave),
         cmocka_unit_test_setup_teardown(some_are_never_left_out, enter, leave),
         cmocka_unit_test_setup_teardown(
             weights_are_read_from_the_cut_to_its_end, enter, leave),

@@ -1,5 +1,7 @@
 #include "chief/link_rate.h"
 
+#include "chief/series.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,12 +94,66 @@ static void only_an_answer_that_was_asked_for_counts(void **state) {
     }
 }
 
+/* Trainers' shares of what passes at ps 0, in a series; 2 trainers. */
+static struct run *asked_together(void) {
+    static struct series series;
+    static struct run_trainer trainers[2];
+    struct run *run = listed("p:1", "a:2,b:3");
+    memset(trainers, 0, sizeof trainers);
+    run->series = &series;
+    run->trainers = trainers;
+    run->link_gbits = 0.1;
+    run->link_measured = true;
+    run->together_asked = 5;
+    return run;
+}
+
+static void what_all_trainers_pass_at_once_is_the_sum_of_their_shares(
+    void **state) {
+    (void)state;
+    Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
+    struct run *run = asked_together();
+    measured.bytes_per_second = 119.55e6;
+    link_rate_take(run, &run->roster.slots[0], &measured);
+    link_rate_take(run, &run->roster.slots[0], &measured); /* again */
+    assert_false(link_rate_settled(run, 6));
+    assert_true(isnan(link_rate_together(run)));
+    link_rate_take(run, &run->roster.slots[1], &measured);
+    assert_true(link_rate_settled(run, 6));
+    assert_true(fabs(link_rate_together(run) - 2) < 1e-3);
+    assert_true(run->link_gbits == 0.1);
+}
+
+static void who_cannot_tell_its_share_leaves_the_sum_unknown(void **state) {
+    (void)state;
+    Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
+    struct run *run = asked_together();
+    measured.bytes_per_second = 119.55e6;
+    link_rate_take(run, &run->roster.slots[0], &measured);
+    assert_true(link_rate_settled(run, 5 + 1000000000));
+    measured.bytes_per_second = 0;
+    link_rate_take(run, &run->roster.slots[1], &measured);
+    assert_true(link_rate_settled(run, 6));
+    assert_true(isnan(link_rate_together(run)));
+}
+
+static void a_run_that_stands_alone_asks_one_pair_only(void **state) {
+    (void)state;
+    struct run *run = asked_together();
+    run->series = NULL;
+    assert_true(link_rate_settled(run, 6));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_that_share_a_host_are_not_measured),
         cmocka_unit_test(a_given_rate_is_not_measured),
         cmocka_unit_test(nobody_waits_for_a_rate_longer_than_a_second),
         cmocka_unit_test(only_an_answer_that_was_asked_for_counts),
+        cmocka_unit_test(
+            what_all_trainers_pass_at_once_is_the_sum_of_their_shares),
+        cmocka_unit_test(who_cannot_tell_its_share_leaves_the_sum_unknown),
+        cmocka_unit_test(a_run_that_stands_alone_asks_one_pair_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,7 @@ static void expect_missing(const char *name, const char *symbol,
 static void what_is_missing_is_said(void **state) {
     (void)state;
     expect_missing("nowhere", "test_table", "capstan-nowhere.so");
+    expect_missing("nowhere", "test_table", "not in this build");
     make("older", 2, "");
     expect_missing("older", "test_table", "version 2, this program 3");
     unmake("older");

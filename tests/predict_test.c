@@ -44,9 +44,24 @@ static void a_round_by_ps_takes_the_longer_of_both_links(void **state) {
     near(seconds(given, PREDICT_PS), 1);
 }
 
+static void a_ps_may_have_a_link_of_its_own(void **state) {
+    (void)state;
+    struct predict_case given = plain(2, 2);
+    given.ps_link = 25e6;
+    near(seconds(given, PREDICT_PS), 4);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit, PREDICT_PS_LINK);
+    near(seconds(given, PREDICT_RING), 1);
+    given.ps_link = INFINITY;
+    near(seconds(given, PREDICT_PS), 1);
+    assert_int_equal(predict_step(&given, PREDICT_PS).limit,
+                     PREDICT_WORKER_LINK);
+}
+
 static void a_ring_moves_everything_twice_but_for_an_nth(void **state) {
     (void)state;
     near(seconds(plain(1, 1), PREDICT_RING), 0);
+    struct predict_case alone = plain(1, 1);
+    near(predict_step(&alone, PREDICT_RING).efficiency, 1);
     near(seconds(plain(2, 1), PREDICT_RING), 1);
     near(seconds(plain(4, 1), PREDICT_RING), 1.5);
     struct predict_case given = plain(4, 1);
@@ -54,6 +69,8 @@ static void a_ring_moves_everything_twice_but_for_an_nth(void **state) {
     near(seconds(given, PREDICT_RING), 1.5 + 6 * 0.01);
     near(seconds(given, PREDICT_HALVING), 1.5 + 4 * 0.01);
     near(seconds(given, PREDICT_PS), 4 + 2 * 0.01);
+    given.clip = true;
+    near(seconds(given, PREDICT_PS), 8 + 4 * 0.01);
 }
 
 /* 6 workers: 2 fold into 4 and out again. */
@@ -80,6 +97,8 @@ static void devices_of_a_host_share_its_link(void **state) {
     near(seconds(given, PREDICT_RING), 0.15);
     assert_int_equal(predict_step(&given, PREDICT_RING).limit,
                      PREDICT_INNER_LINK);
+    given.workers = 5; /* the second host has one of them */
+    near(seconds(given, PREDICT_RING), 1 + 0.15);
 }
 
 static void computing_hides_what_travels_beside_it(void **state) {
@@ -97,6 +116,7 @@ static void computing_hides_what_travels_beside_it(void **state) {
     given.input = 7;
     near(seconds(given, PREDICT_PS), 7);
     assert_int_equal(predict_step(&given, PREDICT_PS).limit, PREDICT_INPUT);
+    near(predict_step(&given, PREDICT_PS).efficiency, 1);
 }
 
 /* 25e6 elements at 40 ns: a second for each gradient. */
@@ -110,6 +130,7 @@ static void the_rule_costs_a_ps_by_gradients_and_a_ring_once(void **state) {
     near(seconds(given, PREDICT_RING), 1.75 + 2);
     assert_int_equal(predict_step(&given, PREDICT_RING).limit, PREDICT_COMPUTE);
     near(seconds(given, PREDICT_PS_FREE), 8);
+    near(predict_step(&given, PREDICT_PS).efficiency, 0.25);
 }
 
 static void without_rounds_only_a_full_ps_makes_workers_wait(void **state) {
@@ -137,6 +158,20 @@ static void the_ps_wins_from_n_squared_by_two_n_less_two_on(void **state) {
     assert_int_equal(predict_crossover(&given, PREDICT_RING), 1);
 }
 
+/* Of the exchange alone: what there is of ps does not matter, what a ps has to
+ * compute and wait for does. */
+static void the_exchange_alone_has_its_own_crossover(void **state) {
+    (void)state;
+    struct predict_case given = plain(8, 4);
+    near(predict_crossover_wire(&given, PREDICT_RING), 64 / 14.0);
+    given.latency = 0.01;
+    near(predict_crossover_wire(&given, PREDICT_RING),
+         8 / (1.75 + 14 * 0.01 - 2 * 0.01));
+    given.latency = 0;
+    given.update = 40e-9 * 2;
+    near(predict_crossover_wire(&given, PREDICT_RING), 16 / 1.75);
+}
+
 static void clipping_or_a_shared_link_leave_no_crossover(void **state) {
     (void)state;
     struct predict_case given = plain(8, 1);
@@ -159,11 +194,14 @@ static void the_computing_of_an_efficiency_is_found(void **state) {
     near(predict_compute_for(&given, PREDICT_RING, 0.875), 7 * 1.5 / 4.5);
     given.compute = 7 * 1.5 / 4.5;
     near(predict_step(&given, PREDICT_RING).efficiency, 0.875);
+    given.input = 100; /* a slow reader is another matter */
+    near(predict_compute_for(&given, PREDICT_RING, 0.875), 7 * 1.5 / 4.5);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_round_by_ps_takes_the_longer_of_both_links),
+        cmocka_unit_test(a_ps_may_have_a_link_of_its_own),
         cmocka_unit_test(a_ring_moves_everything_twice_but_for_an_nth),
         cmocka_unit_test(halving_folds_what_is_beyond_a_power_of_two),
         cmocka_unit_test(devices_of_a_host_share_its_link),
@@ -171,6 +209,7 @@ int main(void) {
         cmocka_unit_test(the_rule_costs_a_ps_by_gradients_and_a_ring_once),
         cmocka_unit_test(without_rounds_only_a_full_ps_makes_workers_wait),
         cmocka_unit_test(the_ps_wins_from_n_squared_by_two_n_less_two_on),
+        cmocka_unit_test(the_exchange_alone_has_its_own_crossover),
         cmocka_unit_test(clipping_or_a_shared_link_leave_no_crossover),
         cmocka_unit_test(the_computing_of_an_efficiency_is_found),
     };

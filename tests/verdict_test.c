@@ -71,6 +71,43 @@ static void the_median_counts_and_the_spread_is_told(void **state) {
     json_decref(verdict.object);
 }
 
+static void of_two_runs_the_mean_counts(void **state) {
+    (void)state;
+    json_t *runs = json_array();
+    json_array_append_new(runs, run(900, 0, 0.01, 0.001, 0));
+    json_array_append_new(runs, run(300, 0, 0.03, 0.001, 0));
+    struct verdict verdict = judge(case_of(PREDICT_PS, 2, 2), runs);
+    near(verdict.rate, 600);
+    json_decref(verdict.object);
+}
+
+static double predicted(struct verdict_case of, json_t *one) {
+    json_t *runs = json_array();
+    json_array_append_new(runs, one);
+    struct verdict verdict = judge(of, runs);
+    double found =
+        number(verdict.object, NULL, "predicted_examples_per_second");
+    json_decref(verdict.object);
+    return found;
+}
+
+/* 4 workers of 32 samples, 2 ps; 2/3 of the computing hides what it can. */
+static void what_is_predicted_has_the_rule_the_reader_and_clipping(
+    void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 4, 2);
+    of.latency = 1; /* of no link */
+    near(predicted(of, run(100, 0, 0.01, 0.03, 0.02)),
+         128 / (0.01 + 0.02 - 0.02 / 3));
+    near(predicted(of, run(100, 0.05, 0.02, 0.01, 0)), 128 / 0.08);
+    near(predicted(of, run(100, 0.01, 0.02, 0.02, 0)), 128 / 0.02);
+    of.latency = 0;
+    of.link_gbits = 1;
+    of.clip = true;
+    near(predicted(of, run(100, 0, 0, 0.06, 0)),
+         128 / (4 * 4e6 / bound_payload(1)));
+}
+
 /* 4 MB at 1 Gbit/s take 33.5 ms; 2 workers of 32 samples. */
 static void the_bound_is_that_of_the_links(void **state) {
     (void)state;
@@ -107,6 +144,10 @@ static void each_limit_is_named(void **state) {
     expect_limit(of, run(100, 0.05, 0.02, 0.01, 0.001), "input");
     expect_limit(of, run(100, 0, 0.01, 0.04, 0.03), "ps arithmetic");
     expect_limit(of, run(100, 0, 0.01, 0.04, 0.001), "messages");
+    expect_limit(of, run(100, 0.015, 0.01, 0.04, 0.001), "messages");
+    expect_limit(of, run(100, 0, 0.02, 0.03, 0.018), "ps arithmetic");
+    of.link_gbits = 100;
+    expect_limit(of, run(100, 0, 0.01, 0.04, 0.0), "ps link");
     of.link_gbits = 1;
     expect_limit(of, run(100, 0, 0.01, 0.06, 0.001), "ps link");
     of.ps = 4;
@@ -114,6 +155,50 @@ static void each_limit_is_named(void **state) {
     expect_limit(of, run(100, 0, 0.2, 0.01, 0.001), "compute");
     of.mode = PREDICT_RING;
     expect_limit(of, run(100, 0, 0.001, 0.06, 0.001), "worker link");
+}
+
+/* Rates between two workers, a worker and a ps, all workers and a ps. */
+static struct verdict_case linked(struct verdict_case of, double workers,
+                                  double pair, double all) {
+    of.worker_gbits = workers;
+    of.pair_gbits = pair;
+    of.all_gbits = all;
+    return of;
+}
+
+static void the_slower_link_is_named(void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 2, 2);
+    json_t *runs[5];
+    for (int i = 0; i < 5; i++)
+        runs[i] = run(100, 0, 0.001, 0.3, 0.001);
+    expect_limit(linked(of, 1, 1, 1), runs[0], "worker link");
+    expect_limit(linked(of, 1, 0.1, 0.1), runs[1], "ps link");
+    expect_limit(linked(of, 0.1, 0.1, 0.19), runs[2], "worker link");
+    of.ps = 1;
+    expect_limit(linked(of, 0.1, 0.1, 0.19), runs[3], "worker link");
+    expect_limit(linked(of, 0.1, 0.1, 0.1), runs[4], "ps link");
+}
+
+static void the_bound_is_that_of_the_slower_link(void **state) {
+    (void)state;
+    struct verdict_case of = linked(case_of(PREDICT_PS, 4, 1), 0.2, 0.2, 0.4);
+    json_t *runs = json_array();
+    json_array_append_new(runs, run(100, 0, 0.001, 0.3, 0));
+    struct verdict verdict = judge(of, runs);
+    near(number(verdict.object, NULL, "worker_link_gbits"), 0.2);
+    near(number(verdict.object, NULL, "ps_link_gbits"), 0.4);
+    near(number(verdict.object, NULL, "bound_examples_per_second"),
+         4 * 32 / (4 * 4e6 / bound_payload(0.4)));
+    json_decref(verdict.object);
+}
+
+/* A rate that was given is every link's. */
+static void a_given_rate_is_of_all_links(void **state) {
+    (void)state;
+    struct verdict_case of = linked(case_of(PREDICT_PS, 2, 2), 5, 0.1, 0.1);
+    of.link_gbits = 1;
+    expect_limit(of, run(100, 0, 0.001, 0.3, 0.001), "worker link");
 }
 
 static void nothing_measured_is_no_figure(void **state) {
@@ -127,7 +212,7 @@ static void nothing_measured_is_no_figure(void **state) {
     json_decref(verdict.object);
 }
 
-enum { MOST = 4 };
+enum { MOST = 5 };
 struct lot {
     struct verdict verdicts[MOST];
     unsigned count;
@@ -151,18 +236,21 @@ static void forget(struct lot *lot) {
 static void speed_up_is_against_the_fewest_workers(void **state) {
     (void)state;
     struct lot lot = {0};
-    add(&lot, PREDICT_PS, 2, 1, 1000);
     add(&lot, PREDICT_PS, 4, 1, 1500);
+    add(&lot, PREDICT_PS, 2, 1, 1000);
     add(&lot, PREDICT_PS, 4, 2, 9999);
     add(&lot, PREDICT_RING, 4, 0, 0);
+    add(&lot, PREDICT_PS_FREE, 8, 1, 9999);
     verdict_scale(lot.verdicts, lot.count);
-    near(number(lot.verdicts[0].object, NULL, "speed_up"), 2);
-    near(number(lot.verdicts[1].object, NULL, "speed_up"), 3);
-    near(number(lot.verdicts[1].object, NULL, "efficiency"), 0.75);
+    near(number(lot.verdicts[0].object, NULL, "speed_up"), 3);
+    near(number(lot.verdicts[0].object, NULL, "efficiency"), 0.75);
+    near(number(lot.verdicts[1].object, NULL, "speed_up"), 2);
     assert_true(
         json_is_null(json_object_get(lot.verdicts[2].object, "speed_up")));
     assert_true(
         json_is_null(json_object_get(lot.verdicts[3].object, "efficiency")));
+    assert_true(
+        json_is_null(json_object_get(lot.verdicts[4].object, "speed_up")));
     forget(&lot);
 }
 
@@ -191,9 +279,15 @@ static void the_crossover_is_the_fewest_ps_that_are_as_fast(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_counts_and_the_spread_is_told),
+        cmocka_unit_test(of_two_runs_the_mean_counts),
+        cmocka_unit_test(
+            what_is_predicted_has_the_rule_the_reader_and_clipping),
         cmocka_unit_test(the_bound_is_that_of_the_links),
         cmocka_unit_test(without_a_link_computing_is_the_bound),
         cmocka_unit_test(each_limit_is_named),
+        cmocka_unit_test(the_slower_link_is_named),
+        cmocka_unit_test(the_bound_is_that_of_the_slower_link),
+        cmocka_unit_test(a_given_rate_is_of_all_links),
         cmocka_unit_test(nothing_measured_is_no_figure),
         cmocka_unit_test(speed_up_is_against_the_fewest_workers),
         cmocka_unit_test(the_crossover_is_the_fewest_ps_that_are_as_fast),

@@ -1,62 +1,23 @@
+/* Two threads meet here. The compute thread writes down what it wants (a
+ * client_wish) and wakes the communication thread, which alone touches the
+ * links and the window: it asks, and counts down `missing` as blocks come.
+ * Both do that with the mutex held. The arenas themselves have no lock:
+ * a parameter's weights are written only while some of its blocks are missing,
+ * which is while the compute thread waits for it or has yet to, and its
+ * gradients stay as they are until then. */
 #include "worker/client.h"
 
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
-#include "proto/wire/link.h"
-#include "proto/wire/message.h"
-#include "proto/wire/resolve.h"
-#include "worker/window.h"
+#include "worker/client_parts.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 static const int64_t LOOK_UP_EVERY = 5 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
-
-/* What the compute thread asked for, in order: COUNT parameters from FIRST. */
-struct wish {
-    uint64_t clock, snapshot;
-    uint32_t first, count;
-    enum window_kind kind;
-};
-
-struct peer {
-    struct link *link;
-    struct resolve *resolve;
-    int64_t looked_up;
-    char host[256], name[320]; /* "ps 1 at host:port" */
-    uint16_t port;
-    bool connected; /* or on the way to it */
-};
-
-struct client {
-    struct client_settings settings;
-    struct window *window;
-    uint32_t *block_bytes; /* in a push */
-    struct peer *peers;
-    uint64_t seq, snapshot;
-    int64_t step_limit, said_wait;
-    struct message_arena arena;
-    unsigned char header[MESSAGE_MAX_HEADER];
-    char refusal[256]; /* last one logged */
-
-    pthread_mutex_t mutex;
-    pthread_cond_t arrived;
-    int wake;
-    struct wish *wishes; /* ring of num_parameters + 1 */
-    uint32_t first_wish, num_wishes;
-    uint32_t *missing; /* blocks awaited, a parameter */
-    uint64_t global_step;
-    struct loss_scaler scaler;
-    double void_scale; /* of the last void push */
-    bool cancelled;
-    int64_t waited;
-};
 
 static enum status open_peers(struct client *client, struct failure *why) {
     const struct client_settings *s = &client->settings;
@@ -64,7 +25,7 @@ static enum status open_peers(struct client *client, struct failure *why) {
         .max_frame = MESSAGE_MAX_PAYLOAD, .receive_frames = 0, .linger_ms = 0};
     enum status status = STATUS_OK;
     for (uint32_t p = 0; !status && p < s->plan->num_ps; p++) {
-        struct peer *peer = &client->peers[p];
+        struct client_peer *peer = &client->peers[p];
         status = link_open(&peer->link, s->zmq, LINK_CLIENT, &link, why);
         if (!status && s->inside)
             status = link_connect_inside(peer->link, s->inside, why);
@@ -162,7 +123,7 @@ void client_close(struct client **where) {
 
 /* The mutex is held. A parameter is wished for once at a time, so the ring
  * never overflows. */
-static void wish(struct client *client, struct wish wish) {
+static void wish(struct client *client, struct client_wish wish) {
     const struct layout *layout = client->settings.plan->layout;
     uint32_t room = layout->num_parameters + 1;
     client->wishes[(client->first_wish + client->num_wishes++) % room] = wish;
@@ -173,7 +134,7 @@ static void wish(struct client *client, struct wish wish) {
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
     uint32_t count = client->settings.plan->layout->num_parameters;
     pthread_mutex_lock(&client->mutex);
-    wish(client, (struct wish){clock, snapshot, 0, count, WINDOW_PULL});
+    wish(client, (struct client_wish){clock, snapshot, 0, count, WINDOW_PULL});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -188,7 +149,7 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
     pthread_mutex_lock(&client->mutex);
     if (what == CONTRIBUTION_VOID)
         client->void_scale = client->scaler.scale;
-    wish(client, (struct wish){clock, 0, first, count, kinds[what]});
+    wish(client, (struct client_wish){clock, 0, first, count, kinds[what]});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -261,7 +222,7 @@ static bool is_silent(struct client *client, uint32_t p, int64_t now) {
 
 /* Names are looked up late, and again while a ps stays silent. */
 static void look_up(struct client *client, uint32_t p, int64_t now) {
-    struct peer *peer = &client->peers[p];
+    struct client_peer *peer = &client->peers[p];
     char text[300];
     struct failure why;
     if (client->settings.inside)
@@ -292,7 +253,7 @@ static void grant_wishes(struct client *client) {
     eventfd_read(client->wake, &count);
     pthread_mutex_lock(&client->mutex);
     while (client->num_wishes) {
-        struct wish wish = client->wishes[client->first_wish];
+        struct client_wish wish = client->wishes[client->first_wish];
         client->first_wish =
             (client->first_wish + 1) % (layout->num_parameters + 1);
         client->num_wishes--;
@@ -303,200 +264,6 @@ static void grant_wishes(struct client *client) {
         window_want(client->window, begin, end - begin, wish.kind, wish.clock);
     }
     pthread_mutex_unlock(&client->mutex);
-}
-
-static size_t elements_of(const struct client *client, uint32_t b) {
-    return client->settings.plan->layout->blocks[b].elements;
-}
-
-/* Where block B begins in both arenas, in floats. */
-static size_t offset_of(const struct client *client, uint32_t b) {
-    const struct block *block = &client->settings.plan->layout->blocks[b];
-    return client->settings.offsets[block->parameter] + block->offset;
-}
-
-/* What weights travel in: those of a snapshot, or of now. */
-static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
-    return snapshot ? JOB_FLOAT32 : client->settings.wire;
-}
-
-/* Do they lie as they travel? */
-static bool contiguous(const struct client *client,
-                       const struct window_request *request) {
-    size_t end = offset_of(client, request->blocks[0]);
-    if (client->settings.wire != JOB_FLOAT32)
-        return false;
-    for (uint32_t i = 0; i < request->count; i++) {
-        if (offset_of(client, request->blocks[i]) != end)
-            return false;
-        end += elements_of(client, request->blocks[i]);
-    }
-    return true;
-}
-
-/* Neighbouring blocks leave from where they lie, others are gathered. */
-static bool fill_payload(struct client *client,
-                         const struct window_request *request,
-                         struct link_payload *payload) {
-    if (request->kind != WINDOW_PUSH) {
-        link_no_payload(payload);
-        return true;
-    }
-    if (contiguous(client, request)) {
-        link_borrow(payload, client->settings.gradients,
-                    offset_of(client, request->blocks[0]) * sizeof(float),
-                    request->bytes);
-        return true;
-    }
-    if (!link_reserve(client->peers[request->ps].link, 0, payload,
-                      request->bytes))
-        return false;
-    char *to = link_reserved(payload);
-    const float *from = buffer_data(client->settings.gradients);
-    for (uint32_t i = 0; i < request->count; i++) {
-        uint32_t b = request->blocks[i];
-        encoding_write(client->settings.loops, client->settings.wire,
-                       from + offset_of(client, b), elements_of(client, b), to);
-        to += client->block_bytes[b];
-    }
-    return true;
-}
-
-static Capstan__DataHeader__Encoding encoding_of(
-    const struct client *client, const struct window_request *request,
-    uint64_t snapshot) {
-    if (request->kind == WINDOW_PUSH_EMPTY)
-        return CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
-    if (request->kind == WINDOW_PUSH_VOID)
-        return CAPSTAN__DATA_HEADER__ENCODING__VOID;
-    return encoding_name(wire_of(client, snapshot));
-}
-
-static double void_scale_of(struct client *client) {
-    pthread_mutex_lock(&client->mutex);
-    double scale = client->void_scale;
-    pthread_mutex_unlock(&client->mutex);
-    return scale;
-}
-
-static bool send_request(struct client *client,
-                         struct window_request *request) {
-    static const Capstan__DataHeader__Kind kinds[] = {
-        [WINDOW_PUSH] = CAPSTAN__DATA_HEADER__KIND__PUSH,
-        [WINDOW_PUSH_EMPTY] = CAPSTAN__DATA_HEADER__KIND__PUSH,
-        [WINDOW_PUSH_VOID] = CAPSTAN__DATA_HEADER__KIND__PUSH,
-        [WINDOW_PULL] = CAPSTAN__DATA_HEADER__KIND__PULL,
-        [WINDOW_ASK] = CAPSTAN__DATA_HEADER__KIND__ASK,
-    };
-    struct link_payload payload;
-    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
-    header.kind = kinds[request->kind];
-    header.run = client->settings.run;
-    header.incarnation = client->settings.incarnation;
-    header.rank = client->settings.rank;
-    header.seq = ++client->seq;
-    header.clock = request->clock;
-    header.n_blocks = request->count;
-    header.blocks = request->blocks;
-    if (request->kind == WINDOW_PULL)
-        header.snapshot = client->snapshot;
-    header.encoding = encoding_of(client, request, header.snapshot);
-    if (request->kind == WINDOW_PUSH_VOID)
-        header.loss_scale = void_scale_of(client);
-    if (!fill_payload(client, request, &payload))
-        return false;
-    size_t bytes = message_write_data(&header, client->header);
-    return link_commit(client->peers[request->ps].link, 0, client->header,
-                       bytes, &payload);
-}
-
-/* Copies the weights of a reply's awaited blocks into place. Its step is known
- * before anybody who waits for them goes on. */
-static void take_weights(struct client *client,
-                         const Capstan__DataHeader *header, const char *from,
-                         int64_t now) {
-    const struct layout *layout = client->settings.plan->layout;
-    float *weights = buffer_data(client->settings.weights);
-    enum job_wire wire = wire_of(client, header->snapshot);
-    pthread_mutex_lock(&client->mutex);
-    if (header->step > client->global_step)
-        client->global_step = header->step;
-    pthread_mutex_unlock(&client->mutex);
-    for (size_t i = 0; i < header->n_blocks; i++) {
-        uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
-        if (header->snapshot == client->snapshot &&
-            window_arrived(client->window, b, header->clock, now)) {
-            encoding_read(client->settings.loops, wire, from,
-                          elements_of(client, b),
-                          weights + offset_of(client, b));
-            pthread_mutex_lock(&client->mutex);
-            if (b == 0 && !header->snapshot)
-                client->scaler = (struct loss_scaler){
-                    .scale = header->loss_scale, .skipped = header->skipped};
-            if (!--client->missing[p])
-                pthread_cond_signal(&client->arrived);
-            pthread_mutex_unlock(&client->mutex);
-        }
-        from += encoding_bytes(wire, elements_of(client, b));
-    }
-}
-
-/* Blocks are of this ps; weights are in what they were asked for, and have
- * their size. */
-static bool is_sound(const struct client *client, uint32_t ps,
-                     const Capstan__DataHeader *header, size_t payload) {
-    const struct plan *plan = client->settings.plan;
-    enum job_wire wire = wire_of(client, header->snapshot);
-    size_t bytes = 0;
-    if (header->run != client->settings.run ||
-        header->incarnation != plan->ps[ps].incarnation)
-        return false;
-    for (size_t i = 0; i < header->n_blocks; i++) {
-        if (header->blocks[i] >= plan->layout->num_blocks ||
-            plan->block_ps[header->blocks[i]] != ps)
-            return false;
-        bytes += encoding_bytes(wire, elements_of(client, header->blocks[i]));
-    }
-    if (header->kind != CAPSTAN__DATA_HEADER__KIND__WEIGHTS)
-        return !payload;
-    return header->encoding == encoding_name(wire) && payload == bytes;
-}
-
-static void take_answer(struct client *client, uint32_t ps,
-                        const Capstan__DataHeader *header,
-                        const struct link_frame *frame, int64_t now) {
-    switch (header->kind) {
-    case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
-        take_weights(client, header, frame->payload.data, now);
-        break;
-    case CAPSTAN__DATA_HEADER__KIND__LACK:
-        window_heard(client->window, ps, now);
-        for (size_t i = 0; i < header->n_blocks; i++)
-            window_lacking(client->window, header->blocks[i], header->clock);
-        break;
-    case CAPSTAN__DATA_HEADER__KIND__REFUSED:
-        if (strncmp(client->refusal, header->text, sizeof client->refusal - 1))
-            log_warning(client->settings.log, "ps %u refused: %s", ps,
-                        header->text);
-        snprintf(client->refusal, sizeof client->refusal, "%s", header->text);
-        break;
-    default:
-        break;
-    }
-}
-
-static void receive(struct client *client, uint32_t ps, int64_t now) {
-    struct link_frame frame;
-    while (link_view(client->peers[ps].link, &frame)) {
-        Capstan__DataHeader *header;
-        struct failure bad;
-        if (message_read_data(&header, &client->arena, frame.header.data,
-                              frame.header.size, &bad))
-            log_warning(client->settings.log, "from ps %u: %s", ps, bad.text);
-        else if (is_sound(client, ps, header, frame.payload.size))
-            take_answer(client, ps, header, &frame, now);
-        link_release(&frame);
-    }
 }
 
 struct wait client_silent(const struct client *client) {
@@ -533,13 +300,6 @@ static enum status check_silence(struct client *client, int64_t now,
                        2 * time_to_seconds(client->step_limit));
 }
 
-static void send_due(struct client *client, int64_t now) {
-    struct window_request request;
-    while (window_next(client->window, now, &request))
-        if (!send_request(client, &request))
-            window_unsent(client->window, &request, now);
-}
-
 static void say_way(const struct client *client, uint32_t p) {
     char text[128];
     if (link_way(client->peers[p].link, text, sizeof text))
@@ -553,9 +313,9 @@ enum status client_step(struct client *client, int64_t now,
         say_way(client, p);
         if (link_renewed(client->peers[p].link))
             window_reconnected(client->window, p);
-        receive(client, p, now);
+        client_receive(client, p, now);
     }
     grant_wishes(client);
-    send_due(client, now);
+    client_send_due(client, now);
     return check_silence(client, now, why);
 }

@@ -15,6 +15,7 @@
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/claim.h"
+#include "proto/store/cut_done.h"
 #include "worker/lender.h"
 #include "worker/saver.h"
 
@@ -135,11 +136,10 @@ static void begin_save(struct keeper *keeper, uint64_t round) {
     pthread_mutex_unlock(&keeper->mutex);
     bool last = round == keeper->settings.plan->rounds.total;
     keeper->said_full = false;
-    keeper->left_out = !asked && !last && saver_busy(keeper->saver);
-    if (!keeper->left_out)
-        keeper->left_out =
-            !saver_begin(keeper->saver, keeper->saving, round, &keeper->scaler);
-    if (!keeper->left_out || asked || last)
+    bool busy = !asked && !last && saver_busy(keeper->saver);
+    keeper->left_out = busy || !saver_begin(keeper->saver, keeper->saving,
+                                            round, &keeper->scaler);
+    if (!busy)
         return;
     log_warning(keeper->settings.log,
                 "the checkpoint of step %llu is left out: an earlier one "
@@ -306,26 +306,11 @@ void keeper_attach(struct keeper *keeper, const struct keeper_rounds *rounds) {
     lender_settle(keeper->lender);
 }
 
-static void tell_done(struct keeper *keeper, Capstan__CutDone *done) {
+static void tell_done(struct keeper *keeper, Capstan__CutDone done) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_CUT_DONE;
-    control.cut_done = done;
+    control.cut_done = &done;
     tell(keeper, &control);
-}
-
-static void tell_failed(struct keeper *keeper, uint64_t id, const char *text) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = id;
-    done.error = (char *)text;
-    tell_done(keeper, &done);
-}
-
-static void tell_held(struct keeper *keeper, uint64_t id, uint64_t round) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = id;
-    done.has_step = true;
-    done.step = round;
-    tell_done(keeper, &done);
 }
 
 /* The round under way may have told the others already what it is: only the
@@ -349,8 +334,9 @@ static void ask(struct keeper *keeper, const Capstan__CutAsk *order) {
 static void cut_now(struct keeper *keeper, const Capstan__Cut *order) {
     lender_show(keeper->lender, order->id);
     if (!order->write) {
-        tell_held(keeper, order->id,
-                  keeper->rounds.round(keeper->rounds.context));
+        tell_done(keeper,
+                  cut_done_held(order->id, true,
+                                keeper->rounds.round(keeper->rounds.context)));
         return;
     }
     pthread_mutex_lock(&keeper->mutex);
@@ -415,18 +401,12 @@ void keeper_poll_items(struct keeper *keeper, zmq_pollitem_t *items) {
 
 static void tell_written(struct keeper *keeper,
                          const struct saver_result *result) {
-    Capstan__CutDone done = CAPSTAN__CUT_DONE__INIT;
-    done.id = result->id;
-    done.written = true;
-    done.name = (char *)result->info.name;
-    done.size = result->info.size;
-    done.hash_low = result->info.hash[0];
-    done.hash_high = result->info.hash[1];
-    done.holder = keeper->shares_folder ? "" : keeper->host;
-    done.seconds = result->seconds;
+    const char *holder = keeper->shares_folder ? "" : keeper->host;
+    Capstan__CutDone done =
+        cut_done_written(result->id, &result->info, holder, result->seconds);
     Capstan__LossScaler scaler = plan_scaler_message(&result->scaler);
     done.scaler = &scaler;
-    tell_done(keeper, &done);
+    tell_done(keeper, done);
 }
 
 /* A round is told as held before it is told as written. */
@@ -439,9 +419,11 @@ static void tell_handed_over(struct keeper *keeper) {
     keeper->held = keeper->skipped = 0;
     pthread_mutex_unlock(&keeper->mutex);
     if (held)
-        tell_held(keeper, held, round);
+        tell_done(keeper, cut_done_held(held, true, round));
     if (skipped)
-        tell_failed(keeper, skipped, "an earlier one was still being written");
+        tell_done(
+            keeper,
+            cut_done_failed(skipped, "an earlier one was still being written"));
 }
 
 void keeper_step(struct keeper *keeper) {
@@ -456,5 +438,5 @@ void keeper_step(struct keeper *keeper) {
     }
     log_error(keeper->settings.log, "a checkpoint was not written: %s",
               result.why.text);
-    tell_failed(keeper, result.id, result.why.text);
+    tell_done(keeper, cut_done_failed(result.id, result.why.text));
 }

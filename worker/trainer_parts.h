@@ -3,12 +3,12 @@
 #ifndef CAPSTAN_TRAINER_PARTS_H
 #define CAPSTAN_TRAINER_PARTS_H
 
-#include "proto/math/loss_scaler.h"
 #include "worker/arena.h"
 #include "worker/dataset.h"
 #include "worker/engine.h"
 #include "worker/loader.h"
 #include "worker/reports.h"
+#include "worker/scaling.h"
 #include "worker/trainer.h"
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ struct trainer {
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
-    struct loss_scaler scaler;        /* of this step */
+    struct scaling scaling;
     int64_t began, evaluating, input; /* ns */
     double waited;                    /* seconds, before it began */
 
@@ -60,7 +60,7 @@ bool trainer_await(struct trainer *trainer, uint32_t parameter);
 
 /* The run's scale for the next step, which is here with the last parameter;
  * false as trainer_await. */
-bool trainer_step_scale(struct trainer *trainer);
+bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
 
 /* Takes step `clock`: samples in, gradients announced, or nothing where there
  * is no meaning in it any more. */

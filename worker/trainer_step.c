@@ -2,7 +2,7 @@
 
 #include "proto/base/time.h"
 #include "worker/clipping.h"
-#include "worker/unscaling.h"
+#include "worker/scaling.h"
 #include "worker/window.h"
 
 #include <math.h>
@@ -54,38 +54,21 @@ static void announce_all(struct trainer *trainer, enum contribution what) {
                      trainer->clock, what);
 }
 
-/* Gradients are looked at as a whole before any of them leaves. */
-static bool checks_overflow(const struct trainer *trainer) {
-    const struct job *job = trainer->settings.job;
-    return job->fp16.enabled || (job->bf16.enabled && job->bf16.check_overflow);
-}
-
-static void report_scale(struct trainer *trainer) {
+static void report_scale(struct trainer *trainer,
+                         const struct loss_scaler *now) {
     pthread_mutex_lock(&trainer->mutex);
     if (trainer->settings.job->fp16.enabled)
-        trainer->progress.loss_scale = trainer->scaler.scale;
-    trainer->progress.skipped = trainer->scaler.skipped;
+        trainer->progress.loss_scale = now->scale;
+    trainer->progress.skipped = now->skipped;
     pthread_mutex_unlock(&trainer->mutex);
 }
 
-bool trainer_step_scale(struct trainer *trainer) {
-    if (!checks_overflow(trainer))
-        return true;
+bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now) {
     if (!trainer_await(trainer, trainer->layout->num_parameters - 1))
         return false;
-    trainer->scaler = partner_scaler(trainer->partner);
-    report_scale(trainer);
+    *now = partner_scaler(trainer->partner);
+    report_scale(trainer, now);
     return true;
-}
-
-/* One trainer says it for all. */
-static void say_scale(const struct trainer *trainer, double before) {
-    if (trainer->settings.rank == 0 && trainer->settings.job->fp16.enabled &&
-        trainer->scaler.scale != before)
-        log_info(trainer->settings.log,
-                 "loss scale %g from step %llu on; skipped so far: %llu",
-                 trainer->scaler.scale, (unsigned long long)trainer->clock,
-                 (unsigned long long)trainer->scaler.skipped);
 }
 
 static void add_progress(struct trainer *trainer,
@@ -118,7 +101,7 @@ static bool clips(const struct trainer *trainer) {
 
 /* Does a gradient leave as soon as it is complete? */
 static bool leaves_early(const struct trainer *trainer) {
-    return !clips(trainer) && !checks_overflow(trainer);
+    return !clips(trainer) && !scaling_checks(trainer->settings.job);
 }
 
 /* The next batch of the loader sets out; the view of the one before ends. */
@@ -137,8 +120,8 @@ static enum status feed(struct trainer *trainer, struct failure *why) {
 static float scale_of(const struct trainer *trainer,
                       const struct loader_batch *batch) {
     const struct job *job = trainer->settings.job;
-    float mean = 1.0f / ((float)batch->count * (float)job->accumulation);
-    return job->fp16.enabled ? mean * (float)trainer->scaler.scale : mean;
+    return 1.0f / ((float)batch->count * (float)job->accumulation) *
+           scaling_factor(&trainer->scaling);
 }
 
 /* Forward and backward over one micro batch. Where the device goes on by
@@ -190,12 +173,7 @@ static enum status take_gradients(struct trainer *trainer,
 }
 
 static void skip_overflow(struct trainer *trainer) {
-    char at[64] = "";
-    if (trainer->settings.job->fp16.enabled)
-        snprintf(at, sizeof at, " at loss scale %g", trainer->scaler.scale);
-    log_warning(trainer->settings.log,
-                "step %llu is skipped: its gradients overflow%s",
-                (unsigned long long)trainer->clock, at);
+    scaling_say_skipped(&trainer->scaling, trainer->clock);
     announce_all(trainer, CONTRIBUTION_VOID);
 }
 
@@ -203,7 +181,7 @@ static void skip_overflow(struct trainer *trainer) {
  * any other, as DeepSpeed has it: the scale falls, to an end if it has to. */
 static enum status leave_out(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
-    if (job->fp16.enabled && job->fp16.loss_scale == 0) {
+    if (scaling_is_dynamic(job)) {
         skip_overflow(trainer);
         return STATUS_OK;
     }
@@ -224,9 +202,8 @@ static enum status leave_out(struct trainer *trainer, struct failure *why) {
 static void finish_gradients(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     float *const *gradients = trainer->arena.gradient_of;
-    if (checks_overflow(trainer) &&
-        !unscaling_apply(trainer->layout, gradients,
-                         job->fp16.enabled ? trainer->scaler.scale : 1)) {
+    if (scaling_checks(job) &&
+        !scaling_undo(&trainer->scaling, trainer->layout, gradients)) {
         skip_overflow(trainer);
         return;
     }
@@ -236,25 +213,15 @@ static void finish_gradients(struct trainer *trainer) {
     announce_all(trainer, CONTRIBUTION_WHOLE);
 }
 
-/* The step's loss scale; there may be none any more. */
 static enum status begin_step(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    double before = trainer->scaler.scale;
+    struct loss_scaler now;
     trainer->poisoned = false;
     trainer->step_loss = 0;
     ferry_renew(&trainer->engine.ferry);
-    if (!trainer_step_scale(trainer))
+    if (!scaling_checks(trainer->settings.job) ||
+        !trainer_step_scale(trainer, &now))
         return STATUS_OK;
-    say_scale(trainer, before);
-    if (!job->fp16.enabled || trainer->scaler.scale > 0)
-        return STATUS_OK;
-    return status_fail(why, STATUS_FAILED,
-                       "gradients overflow at the least loss scale "
-                       "(fp16.min_loss_scale, %g) before step %llu: "
-                       "bf16.enabled instead has float32's range, a smaller "
-                       "rate may do too",
-                       job->fp16.min_loss_scale,
-                       (unsigned long long)trainer->clock);
+    return scaling_begin(&trainer->scaling, &now, trainer->clock, why);
 }
 
 enum status trainer_step_take(struct trainer *trainer, struct failure *why) {

@@ -31,6 +31,8 @@ struct worker_settings {
     double join_timeout;                  /* seconds */
     bool lanes;     /* shared memory between processes on one host */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
+    double *again;  /* set when the chief leads another run: seconds within
+                       which it is back; NULL: nobody asks */
 };
 
 /* Returns when the run has ended: its status, with WHY unless OK. A signal

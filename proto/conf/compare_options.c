@@ -151,6 +151,7 @@ static bool set_text(struct compare_options *compare,
 bool compare_options_set(struct compare_options *compare,
                          enum compare_options_key key, const char *text,
                          char *problem, size_t size) {
+    compare->given |= 1u << key;
     compare->of_runs |=
         key >= COMPARE_OPTIONS_STEPS && key <= COMPARE_OPTIONS_PLOT;
     compare->of_prediction |= key >= COMPARE_OPTIONS_PARAMS &&

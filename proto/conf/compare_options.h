@@ -16,6 +16,8 @@ struct compare_counts {
 struct compare_options {
     struct compare_counts ps, workers;
 
+    unsigned given; /* 1 << enum compare_options_key of each flag that was */
+
     /* Measured. */
     uint64_t steps; /* rounds of each run; 0: not given */
     uint64_t repeats;

@@ -75,6 +75,8 @@ static char *write_text(const struct job *job) {
         whole = !value || job_tree_put(tree, keys[i].path, value);
         json_decref(value);
     }
+    if (job->compare.on && !json_object_get(tree, "compare"))
+        whole = !json_object_set_new(tree, "compare", json_object()) && whole;
     char *text = whole ? json_dumps(tree, JSON_COMPACT) : NULL;
     json_decref(tree);
     return text;

@@ -5,6 +5,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
+#include "proto/conf/compare_options.h"
 #include "proto/conf/optimizer.h"
 
 #include <stdbool.h>
@@ -34,6 +35,8 @@ struct job_model {
     uint32_t layers[JOB_MAX_LAYERS];
     enum job_activation activation;
     enum job_loss loss;
+    uint32_t kept; /* activation_checkpointing: hidden layers whose outputs stay
+                      for the backward pass; 0: all */
     enum job_precision precision; /* as bf16 and fp16 say */
 };
 
@@ -86,6 +89,17 @@ struct job_timeouts {
     double join, peer, step, grace, stop;
 };
 
+/* Runs by ps and by all-reduce in turns instead of one: what the flags of
+ * `capstan compare` are. 0 and NULL: not given. */
+struct job_compare {
+    bool on; /* the block is there, if only as an empty one */
+    struct compare_counts ps, workers;
+    uint64_t steps, repeats;
+    double limit;
+    char *csv, *plot;
+    double link_gbits, latency_us;
+};
+
 struct job {
     struct job_model model;
     struct job_data data;
@@ -117,6 +131,7 @@ struct job {
     uint32_t steps_per_print;
     bool nan_skip; /* on_nan: skip */
     struct job_timeouts timeouts;
+    struct job_compare compare;
     char *text; /* the whole checked job as one JSON object: overrides and
                    defaults applied, paths absolute; job_parse of it gives this
                    job and this text again */

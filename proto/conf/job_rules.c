@@ -131,6 +131,18 @@ static void tell_defaults(const struct job *job,
                  "life (1.0 since 2026); write the value to be sure");
 }
 
+static void tell_precision(const struct job *job,
+                           const struct job_given *given) {
+    static const char *const halves[] = {
+        [JOB_HALF_BF16] = "bf16", [JOB_HALF_FP16] = "fp16"};
+    const char *half = halves[job->model.precision];
+    if (half)
+        log_info(given->log,
+                 "%s.enabled: operands of matrix products are rounded to %s; "
+                 "weights, sums and updates stay float32",
+                 half, half);
+}
+
 /* Which it is depends on the cluster where the job does not say. */
 static void tell_zero(const struct job *job, const struct job_given *given) {
     const char *open = job->strategy == JOB_STRATEGY_UNSET
@@ -160,6 +172,16 @@ static void tell_zero(const struct job *job, const struct job_given *given) {
     }
 }
 
+static void tell_recompute(const struct job *job,
+                           const struct job_given *given) {
+    uint32_t hidden = job->model.num_layers ? job->model.num_layers - 2 : 0;
+    if (job->model.kept && job->model.kept >= hidden)
+        log_info(given->log,
+                 "activation_checkpointing.number_checkpoints: the model has "
+                 "%u hidden layer%s: all activations are kept",
+                 hidden, hidden == 1 ? "" : "s");
+}
+
 void job_rules_check(struct job *job, const struct job_given *given,
                      struct problems *problems) {
     check_length(given, problems);
@@ -173,4 +195,7 @@ void job_rules_check(struct job *job, const struct job_given *given,
     fill_events(job, given);
     tell_defaults(job, given);
     tell_zero(job, given);
+    tell_precision(job, given);
+    job->compare.on = is_given(given, "compare");
+    tell_recompute(job, given);
 }

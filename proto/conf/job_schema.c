@@ -26,6 +26,8 @@
 #define EITHER(member, no, yes)                                                \
     .kind = JOB_KIND_EITHER, .field = FIELD(member), .words = WORDS(no, yes)
 #define PATH(member) .kind = JOB_KIND_PATH, .field = FIELD(member)
+#define COUNTS(member)                                                         \
+    .kind = JOB_KIND_COUNTS, .field = FIELD(member), .least = 1, .most = PEERS
 
 #define MANY 1e15 /* steps, epochs: exact in a double */
 #define HUGE JOB_BOUNDLESS
@@ -47,7 +49,6 @@ static const struct job_key keys[] = {
      CHOICE(model.loss, "softmax_cross_entropy", "sigmoid_cross_entropy",
             "mse"),
      .usual = "\"softmax_cross_entropy\""},
-
     {"data.format", CHOICE(data.format, "idx"), .usual = "\"idx\""},
     {"data.dir", PATH(data.dir)},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train_images),
@@ -168,6 +169,8 @@ static const struct job_key keys[] = {
     /* torch's DDP overlaps always, DeepSpeed only in stage 3 */
     {"zero_optimization.overlap_comm", BOOL(zero.overlap), .usual = "true",
      .deepspeed = "false"},
+    {"activation_checkpointing.number_checkpoints", U32(model.kept, 0, 1e9),
+     .usual = "0"},
     {"wire", CHOICE(wire, "float32", "bf16"), .usual = "\"float32\""},
     {"chief", CHOICE(chief, "", "train", "coordinate")},
     {"device", CHOICE(device, "auto", "cpu", "cuda"), .usual = "\"auto\""},
@@ -202,6 +205,17 @@ static const struct job_key keys[] = {
     {"timeouts.step", REAL(timeouts.step, 0.1, LONG), .usual = "1800"},
     {"timeouts.grace", REAL(timeouts.grace, 0.1, LONG), .usual = "30"},
     {"timeouts.stop", REAL(timeouts.stop, 0.1, LONG), .usual = "5"},
+
+    /* Ranges are those of the flags; --latency-us alone may be 0. */
+    {"compare.ps", COUNTS(compare.ps)},
+    {"compare.workers", COUNTS(compare.workers)},
+    {"compare.steps", U64(compare.steps, 1, 1e12)},
+    {"compare.repeats", U64(compare.repeats, 1, COMPARE_OPTIONS_MAX_REPEATS)},
+    {"compare.limit", REAL(compare.limit, 1, 1e6)},
+    {"compare.csv", PATH(compare.csv)},
+    {"compare.plot", PATH(compare.plot), .words = WORDS(".svg", ".png")},
+    {"compare.link_gbits", REAL(compare.link_gbits, 1e-3, 1e5)},
+    {"compare.latency_us", REAL(compare.latency_us, 1e-3, 1e6)},
 };
 
 const struct job_key *job_schema(size_t *count) {

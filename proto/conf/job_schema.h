@@ -25,6 +25,7 @@ enum job_kind {
     JOB_KIND_STEPS,     /* struct job: has_steps, steps */
     JOB_KIND_STALENESS, /* a count or "inf" */
     JOB_KIND_RESUME,    /* struct job_checkpoint: resume, resume_step */
+    JOB_KIND_COUNTS,    /* struct compare_counts */
     JOB_KINDS
 };
 

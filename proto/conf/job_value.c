@@ -87,8 +87,8 @@ static bool read_real(const struct job_key *key, const json_t *value,
 }
 
 static json_t *write_real(const struct job_key *key, const void *field) {
-    (void)key;
-    return json_real(*(const double *)field);
+    double number = *(const double *)field;
+    return number != 0 || key->usual ? json_real(number) : NULL;
 }
 
 static void allow_real(const struct job_key *key, char *text, size_t size) {
@@ -380,6 +380,43 @@ static void allow_resume(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "\"auto\", \"never\" or the number of a step");
 }
 
+/* One number, or several that ascend. */
+static bool read_counts(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct compare_counts counts = {0};
+    size_t many = json_is_array(value) ? json_array_size(value) : 1;
+    if (!many || many > COMPARE_OPTIONS_MAX_COUNTS)
+        return false;
+    for (size_t i = 0; i < many; i++) {
+        uint64_t count;
+        if (!read_whole(key,
+                        json_is_array(value) ? json_array_get(value, i) : value,
+                        &count) ||
+            (i && count <= counts.values[i - 1]))
+            return false;
+        counts.values[counts.count++] = (unsigned)count;
+    }
+    *(struct compare_counts *)field = counts;
+    return true;
+}
+
+static json_t *write_counts(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct compare_counts *counts = field;
+    json_t *list = counts->count ? json_array() : NULL;
+    for (unsigned i = 0; i < counts->count; i++)
+        json_array_append_new(list, json_integer(counts->values[i]));
+    return list;
+}
+
+static void allow_counts(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size,
+             "an integer from %.0f to %.0f, or an array of up to %d of them "
+             "that ascend",
+             key->least, key->most, COMPARE_OPTIONS_MAX_COUNTS);
+}
+
 static const struct {
     bool (*read)(const struct job_key *, const json_t *, void *,
                  const struct job_reader *);
@@ -402,6 +439,7 @@ static const struct {
     [JOB_KIND_STALENESS] = {read_staleness, write_staleness, allow_staleness,
                             0},
     [JOB_KIND_RESUME] = {read_resume, write_resume, allow_resume, 0},
+    [JOB_KIND_COUNTS] = {read_counts, write_counts, allow_counts, 0},
 };
 
 bool job_value_read(const struct job_key *key, const json_t *value,

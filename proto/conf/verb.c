@@ -232,7 +232,10 @@ static const struct verb verbs[OPTIONS_VERBS] = {
     [OPTIONS_RUN] = {"run", "[JOB.json]",
                      "Plays the role that the environment describes (flags, "
                      "TF_CONFIG, CLUSTER_SPEC; the ranks of torchrun, mpirun, "
-                     "srun). Only the chief needs the job.",
+                     "srun). Only the chief needs the job. With \"compare\" "
+                     "in it the cluster trains by ps and by all-reduce in "
+                     "turns, and the chief prints what `capstan compare` "
+                     "does.",
                      run_options, 0, 1, LOOPS},
     [OPTIONS_LOCAL] = {"local", "JOB.json",
                        "Starts a whole cluster on this machine: a chief, ps "
@@ -269,7 +272,8 @@ static const struct verb verbs[OPTIONS_VERBS] = {
          "The same work by parameter server, synchronous and asynchronous, and "
          "by all-reduce: how fast each is, how far from what the network "
          "allows, what limits it, and from how many ps on the parameter server "
-         "wins. With --predict by formulas alone.",
+         "wins. With --predict by formulas alone. Runs are made on this "
+         "machine; across hosts put \"compare\" into the job of `capstan run`.",
          compare_options, 0, 1, LOOPS},
 };
 

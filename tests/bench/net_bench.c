@@ -1,22 +1,27 @@
 /* Four hosts at 1 Gbit/s each way, or less, a process on each: steps a second
- * beside what the network allows. Hosts are network namespaces, which need
- * root. The cases are interleaved; medians. Usage: net_bench [repeats] [steps]
- * [Mbit/s]: slower links show what the exchange alone loses, as the hosts share
- * this machine's cores. */
+ * beside what the network allows, and beside what the formulas of `capstan
+ * compare` predict from the time that computing took. Hosts are network
+ * namespaces, which need root. The cases are interleaved; medians; some two
+ * minutes. Usage: net_bench [repeats] [steps] [Mbit/s]: slower links show what
+ * the exchange alone loses, as the hosts share this machine's cores. */
+#include "chief/verdict.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 7, MOST = 31 };
+enum { CASES = 7, MOST = 31, SAMPLES = 32 };
+
+static const double LATENCY = 50e-6; /* seconds, as --latency-us has it */
 
 static const char data[] =
     "{\"model\":{\"type\":\"mlp\",\"layers\":[784,512,512,10]},"
     "\"data\":{\"format\":\"idx\",\"dir\":\"/usr/share/datasets/fashion-mnist\","
     "\"train\":[\"train-images-idx3-ubyte.gz\",\"train-labels-idx1-ubyte.gz\"]},"
     "\"optimizer\":{\"type\":\"SGD\",\"params\":{\"lr\":0.05}},"
-    "\"train_micro_batch_size_per_gpu\":32,\"steps\":%d,"
+    "\"train_micro_batch_size_per_gpu\":%d,\"steps\":%d,"
     "\"strategy\":%s}\n";
 
 #define SYNC "{\"type\":\"ps\",\"staleness\":0}"
@@ -25,12 +30,14 @@ static const char data[] =
 
 struct net_case {
     const char *name, *strategy;
+    enum predict_mode mode;
     int num_ps, num_workers;
     /* Per cent of the same bound: TensorFlow 2.21's parameter servers; of the
      * ring's own bound: PyTorch 2.15 DDP over Gloo. 0: not measured. */
     int tensorflow, ddp;
     double bound, rates[MOST];
-    double busy; /* share of this machine's processor time, the last run */
+    double busy;  /* share of this machine's processor time, the last run */
+    json_t *runs; /* their objects */
 };
 
 /* Ticks of all processors since the start, and those of them that idled. */
@@ -57,12 +64,12 @@ static int ascending(const void *left, const void *right) {
 /* False, and why is said, when there was no run. */
 static bool run_once(const char *folder, struct net_case *one, int steps,
                      int mbits, double *rate) {
-    char path[512], command[2048], line[1024] = "";
+    char path[512], command[2048], line[4096] = "";
     snprintf(path, sizeof path, "%s/job.json", folder);
     FILE *job = fopen(path, "w");
     if (!job)
         return false;
-    fprintf(job, data, steps, one->strategy);
+    fprintf(job, data, SAMPLES, steps, one->strategy);
     fclose(job);
     snprintf(command, sizeof command,
              "tests/net/cluster.sh %d %d %dmbit %s %s --json --link-gbits %g",
@@ -83,29 +90,50 @@ static bool run_once(const char *folder, struct net_case *one, int steps,
     *rate = json_number_value(json_object_get(object, "steps_per_second"));
     one->bound =
         json_number_value(json_object_get(object, "bound_steps_per_second"));
-    json_decref(object);
+    json_array_append_new(one->runs, object);
     return *rate > 0 && one->bound > 0;
+}
+
+/* Steps a second by the formulas, with what the runs took to compute, read and
+ * update; as the runs count them. */
+static double predict(const struct net_case *one, int mbits) {
+    struct verdict_case of = {.mode = one->mode,
+                              .workers = (unsigned)one->num_workers,
+                              .ps = (unsigned)one->num_ps,
+                              .samples = SAMPLES,
+                              .link_gbits = mbits / 1e3,
+                              .latency = LATENCY};
+    struct verdict verdict = verdict_of(&of, one->runs);
+    double examples = json_number_value(
+        json_object_get(verdict.object, "predicted_examples_per_second"));
+    json_decref(verdict.object);
+    return examples / SAMPLES /
+           (one->mode == PREDICT_PS_FREE ? 1 : one->num_workers);
 }
 
 static void print_share(int percent) {
     if (percent)
-        printf(" %10d %%", percent);
+        printf(" %9d %%", percent);
     else
-        printf(" %12s", "-");
+        printf(" %11s", "-");
 }
 
 static void print_table(struct net_case *cases, int repeats, int mbits) {
     char title[64];
     snprintf(title, sizeof title, "%d Mbit/s a host, steps/s", mbits);
-    printf("%-28s %9s %9s %9s %9s %8s %8s %12s %12s\n", title, "capstan", "min",
-           "max", "bound", "share", "cores", "TensorFlow", "DDP's ring");
+    printf("%-26s %8s %7s %7s %7s %6s %6s %9s %6s %11s %11s\n", title,
+           "capstan", "min", "max", "bound", "share", "cores", "predicted",
+           "off", "TensorFlow", "DDP's ring");
     for (int c = 0; c < CASES; c++) {
         struct net_case *one = &cases[c];
         qsort(one->rates, (size_t)repeats, sizeof *one->rates, ascending);
         double middle = one->rates[repeats / 2];
-        printf("%-28s %9.1f %9.1f %9.1f %9.1f %6.0f %% %6.0f %%", one->name,
-               middle, one->rates[0], one->rates[repeats - 1], one->bound,
-               100 * middle / one->bound, 100 * one->busy);
+        double predicted = predict(one, mbits);
+        printf("%-26s %8.1f %7.1f %7.1f %7.1f %4.0f %% %4.0f %% %9.1f %+4.0f "
+               "%%",
+               one->name, middle, one->rates[0], one->rates[repeats - 1],
+               one->bound, 100 * middle / one->bound, 100 * one->busy,
+               predicted, 100 * (predicted / middle - 1));
         print_share(one->tensorflow);
         print_share(one->ddp);
         printf("\n");
@@ -114,28 +142,32 @@ static void print_table(struct net_case *cases, int repeats, int mbits) {
 
 int main(int argc, char **argv) {
     int repeats = argc > 1 ? atoi(argv[1]) : 3;
-    int steps = argc > 2 ? atoi(argv[2]) : 200;
+    int steps = argc > 2 ? atoi(argv[2]) : 120;
     int mbits = argc > 3 ? atoi(argv[3]) : 1000;
     char folder[] = "/tmp/capstan-bench-XXXXXX", command[256];
     struct net_case cases[CASES] = {
-        {"2 ps, 2 workers, sync", SYNC, 2, 2, 26, 0, 0, {0}, 0},
-        {"1 ps, 3 workers, sync", SYNC, 1, 3, 0, 0, 0, {0}, 0},
-        {"3 ps, 1 worker, sync", SYNC, 3, 1, 0, 0, 0, {0}, 0},
-        {"2 ps, 2 workers, async", ASYNC, 2, 2, 0, 0, 0, {0}, 0},
-        {"1 ps, 3 workers, async", ASYNC, 1, 3, 0, 0, 0, {0}, 0},
-        {"3 ps, 1 worker, async", ASYNC, 3, 1, 0, 0, 0, {0}, 0},
-        {"4 ranks, all-reduce", RING, 0, 4, 0, 86, 0, {0}, 0},
+        {"2 ps, 2 workers, sync", SYNC, PREDICT_PS, 2, 2, .tensorflow = 26},
+        {"1 ps, 3 workers, sync", SYNC, PREDICT_PS, 1, .num_workers = 3},
+        {"3 ps, 1 worker, sync", SYNC, PREDICT_PS, 3, .num_workers = 1},
+        {"2 ps, 2 workers, async", ASYNC, PREDICT_PS_FREE, 2, .num_workers = 2},
+        {"1 ps, 3 workers, async", ASYNC, PREDICT_PS_FREE, 1, .num_workers = 3},
+        {"3 ps, 1 worker, async", ASYNC, PREDICT_PS_FREE, 3, .num_workers = 1},
+        {"4 ranks, all-reduce", RING, PREDICT_RING, 0, 4, .ddp = 86},
     };
     if (repeats < 1 || repeats > MOST || steps < 1 || mbits < 1 ||
         !mkdtemp(folder))
         return 2;
     bool measured = true;
+    for (int c = 0; c < CASES; c++)
+        cases[c].runs = json_array();
     for (int i = 0; i < repeats && measured; i++)
         for (int c = 0; c < CASES && measured; c++)
             measured =
                 run_once(folder, &cases[c], steps, mbits, &cases[c].rates[i]);
     if (measured)
         print_table(cases, repeats, mbits);
+    for (int c = 0; c < CASES; c++)
+        json_decref(cases[c].runs);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) ? 1 : 0;
 }

@@ -1,0 +1,35 @@
+/* What a service is made of: for service*.c only. */
+#ifndef CAPSTAN_SERVICE_PARTS_H
+#define CAPSTAN_SERVICE_PARTS_H
+
+#include "proto/math/schedule.h"
+#include "ps/answers.h"
+#include "ps/holding.h"
+#include "ps/parcels.h"
+#include "ps/service.h"
+#include "ps/tasks.h"
+
+struct service {
+    struct service_settings settings;
+    struct exchange *exchange;
+    struct shard *shard;
+    struct snapshots *snapshots;
+    struct schedule schedule;
+    struct holding holding;
+    uint64_t *receipts; /* [num_blocks, num_ranks]: the last request that wants
+                           a receipt */
+    struct answers *answers;
+    struct tasks *tasks;
+    struct parcels *parcels;
+    double *sums;
+    uint32_t num_summed;
+    double norm;
+    int64_t update_ns;
+};
+
+/* Tells the exchange what FRAME with HEADER brings, and answers what needs no
+ * decision. NULL, or why it is refused. Blocks in HEADER become local. */
+const char *service_take(struct service *service, struct link_frame *frame,
+                         Capstan__DataHeader *header);
+
+#endif
