@@ -133,6 +133,20 @@ static bool is_anothers(const struct run *run, const Capstan__Join *join) {
     return key[0] && join->key[0] && strcmp(key, join->key);
 }
 
+/* What it may still take of memory. */
+static void keep_limits(struct run *run, const struct roster_slot *slot,
+                        const Capstan__Join *join) {
+    struct fitting_limits *told = &run->limits[slot - run->roster.slots];
+    told->count = 0;
+    told->device = false;
+    for (size_t i = 0; i < join->n_memory && i < FREE_MEMORY_LIMITS; i++) {
+        struct free_memory_limit *limit = &told->limits[told->count++];
+        limit->free = join->memory[i]->free;
+        snprintf(limit->key, sizeof limit->key, "%s", join->memory[i]->key);
+        snprintf(limit->name, sizeof limit->name, "%s", join->memory[i]->name);
+    }
+}
+
 /* Does JOIN know another cluster than this chief? Writes TEXT. The job's own
  * word for the workers goes before any list of them. */
 static bool is_of_another_size(const struct run *run, const Capstan__Join *join,
@@ -210,6 +224,7 @@ void admission_join(struct run *run, const struct post_letter *letter,
         return;
     if (slot->rank != ROSTER_NO_RANK)
         renew_trainer(run, slot->rank);
+    keep_limits(run, slot, join);
     welcome(run, slot, peer);
 }
 

@@ -60,10 +60,11 @@ static enum status allocate(struct run *run,
                               time_from_seconds(run->job->timeouts.peer));
     run->trainers = calloc(run->roster.num_ranks + 1, sizeof *run->trainers);
     run->ps = calloc(run->roster.num_ps + 1, sizeof *run->ps);
+    run->limits = calloc(run->roster.count + 1, sizeof *run->limits);
     run->post = roster ? post_open(run->link, &run->roster, run->log, run->id,
                                    run->incarnation)
                        : NULL;
-    if (!run->trainers || !run->ps || !run->post)
+    if (!run->trainers || !run->ps || !run->limits || !run->post)
         return status_fail(why, STATUS_RETRY, "no memory for a chief");
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         capstan__beat__init(&run->trainers[r].beat);
@@ -130,6 +131,7 @@ static void close_run(struct run *run) {
     free(run->evaluations);
     free(run->trainers);
     free(run->ps);
+    free(run->limits);
     free(run->ps_of_block);
     free(run->square_sums);
 }

@@ -1,6 +1,7 @@
 #include "chief/planning.h"
 
 #include "chief/admission.h"
+#include "chief/fitting.h"
 #include "chief/link_rate.h"
 #include "chief/placement.h"
 #include "chief/saves.h"
@@ -61,6 +62,11 @@ void planning_declare(struct run *run, struct roster_slot *slot,
     trainer->digest = declaration->digest;
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;
+    trainer->passes = declaration->passes;
+    if (declaration->device)
+        fitting_add_device(&run->limits[slot - run->roster.slots],
+                           declaration->device->key, declaration->device->name,
+                           declaration->device->free);
     if (slot->rank == 0)
         keep_first(run, declaration);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
@@ -146,6 +152,73 @@ static bool place(struct run *run) {
     for (uint32_t b = 0; !status && b < run->layout->num_blocks; b++)
         if (run->ps_of_block[b] >= run->num_holders)
             run->num_holders = run->ps_of_block[b] + 1;
+    return !status;
+}
+
+static struct footprint_case footprint_of(const struct run *run) {
+    return (struct footprint_case){.job = run->job,
+                                   .allreduce = run->allreduce,
+                                   .trainers = run->roster.num_ranks,
+                                   .elements = run->layout->elements,
+                                   .train_samples = run->train_samples,
+                                   .test_samples = run->test_samples};
+}
+
+static uint32_t trainers_beyond(const struct run *run, const char *host) {
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        count += strcmp(run->roster.slots[r].host, host) != 0;
+    return count;
+}
+
+static uint64_t held_by(const struct run *run, uint32_t ps) {
+    uint64_t elements = 0;
+    for (uint32_t b = 0; !run->allreduce && b < run->layout->num_blocks; b++)
+        if (run->ps_of_block[b] == ps)
+            elements += run->layout->blocks[b].elements;
+    return elements;
+}
+
+/* Fills MEMBERS and NAMES, of all slots. */
+static void list_members(const struct run *run, struct fitting_member *members,
+                         char (*names)[64]) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct roster_slot *slot = &run->roster.slots[i];
+        bool ranked = slot->rank != ROSTER_NO_RANK;
+        roster_name(slot, names[i], sizeof names[i]);
+        members[i] = (struct fitting_member){
+            .name = names[i],
+            .host = slot->host,
+            .told = &run->limits[i],
+            .trains = ranked && !run->trainers[slot->rank].passes,
+            .elements = ranked ? 0 : held_by(run, slot->index),
+            .remote = ranked ? 0 : trainers_beyond(run, slot->host),
+        };
+    }
+}
+
+/* Before anything is looked for on disk or had of memory anywhere. */
+static bool fits(struct run *run) {
+    struct footprint_case given = footprint_of(run);
+    uint32_t count = run->roster.count;
+    struct fitting_member *members = calloc(count, sizeof *members);
+    char(*names)[64] = calloc(count, sizeof *names);
+    struct failure why;
+    char text[640];
+    enum status status =
+        status_fail(&why, STATUS_RETRY, "no memory for the plan");
+    if (members && names) {
+        list_members(run, members, names);
+        status = fitting_check(members, count, &given, &why);
+    }
+    if (status) {
+        run_stop(run, status, "%s", why.text);
+    } else {
+        fitting_text(members, count, &given, text, sizeof text);
+        log_info(run->log, "%s", text);
+    }
+    free(members);
+    free(names);
     return !status;
 }
 
@@ -243,6 +316,8 @@ static void say_plan(const struct run *run) {
 
 static void plan(struct run *run) {
     struct failure why;
+    if (!place(run) || !fits(run))
+        return;
     enum status status = saves_find_start(run, &why);
     if (status) {
         run_stop(run, status, "%s", why.text);
@@ -254,8 +329,6 @@ static void plan(struct run *run) {
                  "read",
                  run->job->init);
     set_rounds(run);
-    if (!place(run))
-        return;
     say_plan(run);
     if (run->has_restored && run->rounds.start >= run->rounds.total)
         log_info(run->log, "that is the end of the run: nothing is left to "

@@ -5,6 +5,7 @@
 
 #include "chief/cut_round.h"
 #include "chief/events.h"
+#include "chief/fitting.h"
 #include "chief/parts.h"
 #include "chief/post.h"
 #include "chief/progress.h"
@@ -41,7 +42,8 @@ struct run_point {
 struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* as it declared */
-    bool planned;                                 /* has been sent the plan */
+    bool passes;      /* holds no parameters, as it declared */
+    bool planned;     /* has been sent the plan */
     bool viewed;      /* has been sent a view that lists it */
     bool left;        /* out of the loop */
     bool measured;    /* has told what it passes beside all others */
@@ -101,8 +103,9 @@ struct run {
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 
-    struct run_trainer *trainers; /* [num_ranks] */
-    struct run_ps *ps;            /* [num_ps], then rank 0 in all-reduce */
+    struct run_trainer *trainers;  /* [num_ranks] */
+    struct run_ps *ps;             /* [num_ps], then rank 0 in all-reduce */
+    struct fitting_limits *limits; /* [roster.count]: the holder's */
 
     struct layout *layout; /* as rank 0 declared it */
     uint64_t digest, train_samples, test_samples, batches_per_epoch;

@@ -1,5 +1,6 @@
 #include "ps/shard.h"
 
+#include "proto/conf/byte_size.h"
 #include "ps/pool.h"
 
 #include <stdlib.h>
@@ -47,6 +48,22 @@ static struct buffer *take(struct shard *shard, unsigned tensor, size_t bytes) {
     return shown ? shown : pool_take(shard->pool, bytes);
 }
 
+static enum status no_memory(const struct shard *shard, const uint32_t *ids,
+                             struct failure *why) {
+    uint64_t wanted = 0;
+    char all[16], had[16];
+    for (uint32_t b = 0; b < shard->count; b++)
+        wanted += shard->layout->blocks[ids[b]].elements * sizeof(float) *
+                  shard->num_tensors;
+    byte_size_text(wanted, all, sizeof all);
+    byte_size_text(shard->bytes, had, sizeof had);
+    return status_fail(why, STATUS_RETRY,
+                       "no memory for %s of weights and state in %u blocks, "
+                       "of which %s were had: list more ps, on other hosts, "
+                       "or give this one more memory",
+                       all, shard->count, had);
+}
+
 static enum status allocate(struct shard *shard, const uint32_t *ids,
                             struct failure *why) {
     show_weights(shard, ids);
@@ -57,11 +74,7 @@ static enum status allocate(struct shard *shard, const uint32_t *ids,
         for (unsigned t = 0; t < shard->num_tensors; t++) {
             shard->cells[b].tensors[t] = take(shard, t, bytes);
             if (!shard->cells[b].tensors[t])
-                return status_fail(why, STATUS_RETRY,
-                                   "no memory for the weights and state of %u "
-                                   "blocks: %zu bytes were had; list more ps "
-                                   "or give this host more memory",
-                                   shard->count, shard->bytes);
+                return no_memory(shard, ids, why);
             shard->bytes += bytes;
         }
     }

@@ -266,7 +266,7 @@ static void expect_same_bits_of_variants(struct cluster_run *run,
         char variable[64], said[64];
         const char *const environment[] = {variable, NULL};
         snprintf(variable, sizeof variable, "CAPSTAN_CPU=%s", name);
-        snprintf(said, sizeof said, "device cpu (%s)", name);
+        snprintf(said, sizeof said, "cpu (%s)", name);
         struct cluster_process *local = start_with(run, name, "2", environment);
         for (int process = 0; process < 5; process++)
             cluster_run_await(local, said, CLUSTER_RUN_DEADLINE);

@@ -169,6 +169,27 @@ static void a_killed_worker_ends_all_and_is_named(void **state) {
     }
 }
 
+/* All-reduce has no bf16, so that the first run is by 1 of both ps. */
+static void a_run_by_ps_does_not_go_on_without_a_worker(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_play play;
+    cluster_run_job(run, "{" LONG ", \"wire\": \"bf16\","
+                         " \"steps_per_print\": 10,"
+                         " \"compare\": {\"steps\": 1000000000}}");
+    cluster_play_describe(&play, run, 0, 2, 2);
+    cluster_play_start_all(&play);
+    cluster_run_await(play.tasks[0].process, " blocks on 1 ps",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await(play.tasks[0].process, "examples/s",
+                      CLUSTER_RUN_DEADLINE);
+    unsigned dead = cluster_play_find(&play, "worker", 1);
+    cluster_run_signal(play.tasks[dead].process, SIGKILL);
+    cluster_play_expect(&play, dead, RETRY, PEER + SLACK);
+    assert_true(cluster_play_said(play.tasks[0].process, "worker 1 on host"));
+    assert_true(cluster_play_said(play.tasks[0].process,
+                                  "the comparison cannot go on without it"));
+}
+
 /* ps 0, which holds nothing in all-reduce, is stopped while the chief waits for
  * its goodbye; the others are back long before. */
 static void who_is_back_early_waits_for_the_next_run(void **state) {
@@ -285,6 +306,7 @@ int main(void) {
         TEST(without_ps_all_reduce_alone_is_measured),
         TEST(a_local_cluster_compares_as_well),
         TEST(a_killed_worker_ends_all_and_is_named),
+        TEST(a_run_by_ps_does_not_go_on_without_a_worker),
         TEST(who_is_back_early_waits_for_the_next_run),
         TEST(a_killed_ps_ends_all_and_is_named),
         TEST(without_their_chief_members_end),

@@ -72,6 +72,28 @@ static void so_do_gpus_in_all_reduce(void **state) {
     cluster_play_same(run, "cpu", "gpu");
 }
 
+/* Weights and batches are read once more during the backward pass. */
+static void so_do_gpus_that_compute_activations_anew(void **state) {
+    static const char *const kept[] = {"0", "1", "2"};
+    static const char *const gpus[] = {NULL, "devices=2,order=0",
+                                       "devices=2,order=3,seed=5"};
+    struct cluster_run *run = *state;
+    for (int i = 0; i < 3; i++) {
+        char deep[512], dir[16];
+        snprintf(deep, sizeof deep,
+                 "{\"model\": {\"layers\": [64, 96, 130, 70, 200, 64, 10]},"
+                 " \"steps\": 30, \"gradient_accumulation_steps\": 2,"
+                 " \"activation_checkpointing\":"
+                 " {\"number_checkpoints\": %s}}",
+                 kept[i]);
+        snprintf(dir, sizeof dir, "kept%s", kept[i]);
+        cluster_run_job(run, deep);
+        cluster_run_expect(start(run, dir, "1", gpus[i], "strategy.type=ps"), 0,
+                           DEADLINE);
+        cluster_play_same(run, "kept0", dir);
+    }
+}
+
 static void more_workers_than_devices_share_them(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
@@ -143,6 +165,8 @@ static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
     assert_true(cluster_play_said(loser, text));
     assert_true(cluster_play_said(leader, text));
     assert_true(cluster_play_said(ps, text));
+    assert_true(cluster_play_said(loser, "device as the job says: cuda or"));
+    assert_true(cluster_play_said(ps, "device cpu ("));
 }
 
 static void a_gpu_that_is_wished_and_not_there_is_exit_2(void **state) {
@@ -169,11 +193,23 @@ static void auto_goes_on_without_a_gpu_and_says_why(void **state) {
     assert_true(cluster_play_said(local, "device cpu; cuda: there is no GPU"));
 }
 
+static void a_gpu_that_is_too_small_is_exit_2_at_the_plan(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local = start(
+        run, "small", "1", "devices=2,memory=1048576", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "memory: the job takes 3.2 MB on "));
+    assert_true(cluster_play_said(local, "where there is 1 MB (free on device "
+                                         "cuda "));
+}
+
+/* Seven eighths of what it takes are there: it is tried. */
 static void a_gpu_without_memory_names_the_keys(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local =
-        start(run, "full", "1", "devices=2,memory=1048576", "strategy.type=ps");
+        start(run, "full", "1", "devices=2,memory=3000000", "strategy.type=ps");
     cluster_run_expect(local, 1, DEADLINE);
     assert_true(cluster_play_said(local, "no memory on device cuda"));
     assert_true(cluster_play_said(local, "What needs less: "
@@ -266,11 +302,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_cluster_of_gpus_ends_in_the_bits_of_the_cpu),
         TEST(so_do_gpus_in_all_reduce),
+        TEST(so_do_gpus_that_compute_activations_anew),
         TEST(more_workers_than_devices_share_them),
         TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
         TEST(a_lost_device_ends_the_run_and_all_hear_of_it),
         TEST(a_gpu_that_is_wished_and_not_there_is_exit_2),
         TEST(auto_goes_on_without_a_gpu_and_says_why),
+        TEST(a_gpu_that_is_too_small_is_exit_2_at_the_plan),
         TEST(a_gpu_without_memory_names_the_keys),
         TEST(info_lists_each_device),
         TEST(a_real_gpu_learns_what_the_cpu_learns),

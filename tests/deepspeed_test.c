@@ -308,10 +308,32 @@ static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
         {"sparse_attention={\"mode\":\"fixed\"}", "no attention"},
         {"elasticity.enabled=true", "batch equation"},
         {"wandb.enabled=true", "tensorboard.enabled"},
-        {"activation_checkpointing.cpu_checkpointing=true", "are kept"},
+        {"activation_checkpointing.cpu_checkpointing=true",
+         "stays on the trainer's device"},
+        {"activation_checkpointing.profile=true", "not timed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_set(fixture, cases[i][0], cases[i][1]);
+}
+
+static void number_checkpoints_says_how_many_outputs_are_kept(void **state) {
+    struct job_fixture *fixture = *state;
+    expect_ok(fixture,
+              job_fixture_set(fixture,
+                              "activation_checkpointing.number_checkpoints=2"));
+    assert_int_equal(fixture->job->model.kept, 2);
+    expect_ok(fixture,
+              job_fixture_set(
+                  fixture, "activation_checkpointing.number_checkpoints=null"));
+    assert_int_equal(fixture->job->model.kept, 0);
+    static const char *const harmless[] = {
+        "activation_checkpointing.partition_activations=true",
+        "activation_checkpointing.contiguous_memory_optimization=true",
+        "activation_checkpointing.synchronize_checkpoint_boundary=true"};
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
+        expect_ok(fixture, job_fixture_set(fixture, harmless[i]));
+        assert_int_equal(fixture->job->model.kept, 0);
+    }
 }
 
 static bool in_schema(const char *path) {
@@ -373,6 +395,7 @@ int main(void) {
         DEEPSPEED_TEST(a_configuration_loads_as_it_is_by_the_flag),
         DEEPSPEED_TEST(a_configuration_loads_as_it_is_inside_the_job),
         DEEPSPEED_TEST(stage_2_with_the_state_on_the_cpu_loads_for_all_reduce),
+        DEEPSPEED_TEST(number_checkpoints_says_how_many_outputs_are_kept),
         DEEPSPEED_TEST(stage_2_is_satisfied_by_design_where_ps_may_be),
         DEEPSPEED_TEST(the_same_loads_with_fp16_enabled),
         DEEPSPEED_TEST(the_old_name_of_bf16_is_taken),

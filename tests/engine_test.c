@@ -58,8 +58,13 @@ static enum status open_engine(struct fixture *fixture, enum job_device kind,
                           fixture->arena.weight_of[block->parameter] +
                               block->offset);
     }
-    return engine_open(&fixture->engine, &wish, &fixture->job, fixture->layout,
-                       &fixture->arena, trains, NULL, why);
+    struct engine_use use = {.micro_batch =
+                                 trains ? fixture->job.micro_batch : 0,
+                             .evaluates = true};
+    enum status status = engine_find(&fixture->engine, &wish, NULL, why);
+    return status ? status
+                  : engine_open(&fixture->engine, &fixture->job,
+                                fixture->layout, &fixture->arena, &use, why);
 }
 
 static void close_engine(struct fixture *fixture) {

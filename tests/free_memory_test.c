@@ -6,7 +6,175 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* A machine of files in a folder. */
+struct machine {
+    char root[64];
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    unsigned count;
+};
+
+static void write_file(const struct machine *machine, const char *path,
+                       const char *text) {
+    char whole[512];
+    snprintf(whole, sizeof whole, "%s%s", machine->root, path);
+    for (char *slash = whole + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = 0;
+        mkdir(whole, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(whole, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int setup(void **state) {
+    struct machine *machine = calloc(1, sizeof *machine);
+    strcpy(machine->root, "/tmp/free_memory_test.XXXXXX");
+    if (!mkdtemp(machine->root))
+        return -1;
+    write_file(machine, "/proc/meminfo",
+               "MemTotal:       24684436 kB\nMemAvailable:   1000 kB\n"
+               "SwapFree:       500 kB\n");
+    write_file(machine, "/proc/sys/kernel/random/boot_id", "one-machine\n");
+    *state = machine;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct machine *machine = *state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", machine->root);
+    int removed = system(command);
+    free(machine);
+    return removed;
+}
+
+static void look(struct machine *machine) {
+    machine->count = free_memory_limits_in(machine->root, machine->limits);
+}
+
+static const struct free_memory_limit *find(const struct machine *machine,
+                                            const char *name) {
+    for (unsigned i = 0; i < machine->count; i++)
+        if (strstr(machine->limits[i].name, name))
+            return &machine->limits[i];
+    fail_msg("no limit is called %s", name);
+    return NULL;
+}
+
+static void the_machine_has_what_is_available_and_swap(void **state) {
+    struct machine *machine = *state;
+    look(machine);
+    assert_int_equal(machine->count, 1);
+    assert_int_equal(machine->limits[0].free, 1500 << 10);
+    assert_string_equal(machine->limits[0].key, "one-machine");
+    assert_string_equal(machine->limits[0].name, "free memory");
+}
+
+static void what_zfs_keeps_of_files_is_free(void **state) {
+    struct machine *machine = *state;
+    write_file(machine, "/proc/spl/kstat/zfs/arcstats",
+               "name type data\nc_min 4 1000\nsize 4 7000\n"
+               "compressed_size 4 99\n");
+    look(machine);
+    assert_int_equal(machine->limits[0].free, (1500 << 10) + 6000);
+}
+
+static void each_control_group_around_a_process_is_a_limit(void **state) {
+    struct machine *machine = *state;
+    write_file(machine, "/proc/self/cgroup", "0::/all/job\n");
+    write_file(machine, "/sys/fs/cgroup/all/job/memory.max", "9000000\n");
+    write_file(machine, "/sys/fs/cgroup/all/job/memory.current", "5000000\n");
+    write_file(machine, "/sys/fs/cgroup/all/job/memory.stat",
+               "anon 1\nfile 9\ninactive_file 1000000\nactive_file 500000\n"
+               "slab_reclaimable 20000\nworkingset 7\n");
+    write_file(machine, "/sys/fs/cgroup/all/memory.max", "max\n");
+    write_file(machine, "/sys/fs/cgroup/all/memory.current", "5000000\n");
+    write_file(machine, "/sys/fs/cgroup/memory.max", "20000000\n");
+    write_file(machine, "/sys/fs/cgroup/memory.current", "19000000\n");
+    look(machine);
+    assert_int_equal(machine->count, 3);
+    const struct free_memory_limit *job = find(machine, "group /all/job,");
+    const struct free_memory_limit *top = find(machine, "group /,");
+    assert_int_equal(job->free, 4000000 + 1520000 + (500 << 10));
+    assert_int_equal(top->free, 1000000 + (500 << 10));
+    assert_non_null(strstr(job->name, "memory.max"));
+    assert_string_not_equal(job->key, top->key);
+}
+
+static void the_first_generation_of_control_groups_is_one_too(void **state) {
+    struct machine *machine = *state;
+    write_file(machine, "/proc/self/cgroup",
+               "5:cpu:/cpus\n4:memory:/job\n1:name=systemd:/\n");
+    write_file(machine, "/sys/fs/cgroup/memory/job/memory.limit_in_bytes",
+               "9000000\n");
+    write_file(machine, "/sys/fs/cgroup/memory/job/memory.usage_in_bytes",
+               "8000000\n");
+    write_file(machine, "/sys/fs/cgroup/memory/job/memory.stat",
+               "cache 3\ninactive_file 5\ntotal_inactive_file 300000\n");
+    write_file(machine, "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+               "9223372036854771712\n");
+    write_file(machine, "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+               "8000000\n");
+    look(machine);
+    assert_int_equal(machine->count, 2);
+    assert_int_equal(find(machine, "group /job,")->free,
+                     1000000 + 300000 + (500 << 10));
+}
+
+/* A container sees its own group as the root, whatever its name is outside. */
+static void a_group_that_is_not_seen_is_the_root_that_is(void **state) {
+    struct machine *machine = *state;
+    write_file(machine, "/proc/self/cgroup", "0::/docker/1234\n");
+    write_file(machine, "/sys/fs/cgroup/memory.max", "20000000\n");
+    write_file(machine, "/sys/fs/cgroup/memory.current", "19000000\n");
+    look(machine);
+    assert_int_equal(machine->count, 2);
+    find(machine, "group /,");
+}
+
+static void a_full_group_leaves_nothing(void **state) {
+    struct machine *machine = *state;
+    write_file(machine, "/proc/meminfo", "MemAvailable: 1000 kB\n");
+    write_file(machine, "/proc/self/cgroup", "0::/\n");
+    write_file(machine, "/sys/fs/cgroup/memory.max", "1000\n");
+    write_file(machine, "/sys/fs/cgroup/memory.current", "2000\n");
+    look(machine);
+    assert_int_equal(find(machine, "group /,")->free, 0);
+}
+
+static void what_is_not_there_is_no_limit(void **state) {
+    struct machine *machine = *state;
+    write_file(machine, "/proc/meminfo", "nothing\n");
+    write_file(machine, "/proc/self/cgroup", "nonsense\n0::/job\n");
+    look(machine);
+    assert_int_equal(machine->count, 0);
+}
+
+static void a_limit_of_the_process_is_its_own(void **state) {
+    struct machine *machine = *state;
+    struct rlimit before, less;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    less = before;
+    less.rlim_cur = (rlim_t)1 << 40;
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    write_file(machine, "/proc/self/status", "VmSize:\t 1024 kB\n");
+    look(machine);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    const struct free_memory_limit *own = find(machine, "ulimit -v");
+    assert_int_equal(own->free, (UINT64_C(1) << 40) - (1 << 20));
+    char pid[32];
+    snprintf(pid, sizeof pid, "pid %d ", (int)getpid());
+    assert_non_null(strstr(own->key, pid));
+}
 
 static void half_of_it_is_some_and_less_than_all_memory(void **state) {
     uint64_t all =
@@ -17,8 +185,18 @@ static void half_of_it_is_some_and_less_than_all_memory(void **state) {
     assert_true(half <= all / 2);
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(the_machine_has_what_is_available_and_swap),
+        TEST(what_zfs_keeps_of_files_is_free),
+        TEST(each_control_group_around_a_process_is_a_limit),
+        TEST(the_first_generation_of_control_groups_is_one_too),
+        TEST(a_group_that_is_not_seen_is_the_root_that_is),
+        TEST(a_full_group_leaves_nothing),
+        TEST(what_is_not_there_is_no_limit),
+        TEST(a_limit_of_the_process_is_its_own),
         cmocka_unit_test(half_of_it_is_some_and_less_than_all_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

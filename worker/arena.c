@@ -1,5 +1,6 @@
 #include "worker/arena.h"
 
+#include "proto/conf/byte_size.h"
 #include "worker/reducer.h"
 
 #include <stdlib.h>
@@ -21,10 +22,14 @@ static uint64_t place(struct arena *arena, const struct layout *layout) {
 
 static enum status fail(struct arena *arena, struct failure *why,
                         uint64_t floats) {
+    char bytes[16];
     arena_close(arena);
+    byte_size_text(2 * floats * sizeof(float), bytes, sizeof bytes);
     return status_fail(why, STATUS_RETRY,
-                       "no memory for weights and gradients of %llu bytes",
-                       (unsigned long long)(2 * floats * sizeof(float)));
+                       "no memory for %s of weights and gradients, which each "
+                       "trainer has whole: list fewer trainers on this host, "
+                       "or give it more memory",
+                       bytes);
 }
 
 enum status arena_open(struct arena *arena, const struct layout *layout,

@@ -93,6 +93,7 @@ static void tell_declaration(struct bench_client *client) {
     Capstan__Parameter **parameters = NULL;
     declaration.digest = layout_digest(client->layout);
     declaration.train_samples = declaration.batches_per_epoch = UINT32_MAX;
+    declaration.passes = true;
     if (client->rank == 0) {
         parameters = plan_parameters(client->layout);
         declaration.n_parameters =

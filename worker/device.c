@@ -111,6 +111,15 @@ void device_unpin(const struct device *device, void *memory) {
     device->ops->unpin(device->handle, memory);
 }
 
+bool device_free(const struct device *device, uint64_t *bytes) {
+    struct device_description about;
+    if (!device->ops->later ||
+        device->ops->describe(device->index, &about, NULL))
+        return false;
+    *bytes = about.free;
+    return true;
+}
+
 static void append(struct failure *why, const char *text) {
     size_t used = strlen(why->text);
     snprintf(why->text + used, sizeof why->text - used, "%s", text);

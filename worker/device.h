@@ -8,6 +8,7 @@
 #include "proto/conf/job.h"
 #include "worker/ops.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,10 @@ void device_close(struct device *device);
  * it cannot be pinned a warning says that copies are slower. */
 void device_pin(const struct device *device, void *memory, size_t bytes);
 void device_unpin(const struct device *device, void *memory);
+
+/* Bytes that are free on a device with memory of its own; false: it has none,
+ * or does not tell. */
+bool device_free(const struct device *device, uint64_t *bytes);
 
 /* Adds to WHY, which tells of memory that DEVICE does not have, what is free
  * there and which keys of JOB need less. Returns its status. */

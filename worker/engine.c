@@ -3,35 +3,38 @@
 /* What takes memory of the device. */
 static enum status open_parts(struct engine *engine, const struct job *job,
                               const struct layout *layout, struct arena *arena,
-                              bool trains, struct failure *why) {
+                              const struct engine_use *use,
+                              struct failure *why) {
     const struct device *device = &engine->device;
-    uint32_t batch = EVALUATION_BATCH;
+    uint32_t batch = use->micro_batch;
     uint32_t features = job->model.layers[0];
+    bool trains = use->micro_batch > 0;
     enum status status =
         ferry_open(&engine->ferry, device, layout, arena, trains, why);
-    if (trains && job->micro_batch > batch)
-        batch = job->micro_batch;
+    if (use->evaluates && batch < EVALUATION_BATCH)
+        batch = EVALUATION_BATCH;
     if (!status)
         status = mlp_open(&engine->mlp, &job->model, device->ops,
                           device->handle, batch, why);
     if (!status && trains)
-        status = intake_open(&engine->intake, device, job->micro_batch,
+        status = intake_open(&engine->intake, device, use->micro_batch,
                              features, why);
-    if (!status)
+    if (!status && use->evaluates)
         status = intake_open(&engine->trial, device, EVALUATION_BATCH, features,
                              why);
     return status;
 }
 
-enum status engine_open(struct engine *engine, const struct device_wish *wish,
-                        const struct job *job, const struct layout *layout,
-                        struct arena *arena, bool trains, const struct log *log,
-                        struct failure *why) {
+enum status engine_find(struct engine *engine, const struct device_wish *wish,
+                        const struct log *log, struct failure *why) {
     *engine = (struct engine){0};
-    enum status status = device_open(&engine->device, wish, log, why);
-    if (status)
-        return status;
-    status = open_parts(engine, job, layout, arena, trains, why);
+    return device_open(&engine->device, wish, log, why);
+}
+
+enum status engine_open(struct engine *engine, const struct job *job,
+                        const struct layout *layout, struct arena *arena,
+                        const struct engine_use *use, struct failure *why) {
+    enum status status = open_parts(engine, job, layout, arena, use, why);
     if (status)
         device_advise(&engine->device, job, why);
     if (status)

@@ -25,13 +25,22 @@ struct engine {
     struct intake trial;  /* of those to evaluate on */
 };
 
-/* Opens JOB's model on the device that WISH means, for the weights in ARENA,
- * which is open; with TRAINS also for the job's micro batches and gradients.
+/* What the model is used for. */
+struct engine_use {
+    uint32_t micro_batch; /* samples it is trained on at a time; 0: it is not */
+    bool evaluates;
+};
+
+/* Takes the device that WISH means, and nothing of its memory yet. */
+enum status engine_find(struct engine *engine, const struct device_wish *wish,
+                        const struct log *log, struct failure *why) MUST_CHECK;
+
+/* After engine_find: opens JOB's model for the weights in ARENA, which is open.
  * Borrows all. STATUS_FAILED says how much memory was wanted for what, and
  * which keys need less. */
-enum status engine_open(struct engine *engine, const struct device_wish *wish,
-                        const struct job *job, const struct layout *layout,
-                        struct arena *arena, bool trains, const struct log *log,
+enum status engine_open(struct engine *engine, const struct job *job,
+                        const struct layout *layout, struct arena *arena,
+                        const struct engine_use *use,
                         struct failure *why) MUST_CHECK;
 
 /* Waits for what is under way, or has failed. */

@@ -3,13 +3,14 @@
 #define CAPSTAN_EVALUATION_H
 
 #include "proto/base/status.h"
+#include "proto/math/footprint.h"
 #include "worker/dataset.h"
 #include "worker/intake.h"
 #include "worker/mlp.h"
 
 #include <stdint.h>
 
-enum { EVALUATION_BATCH = 256 };
+enum { EVALUATION_BATCH = FOOTPRINT_EVALUATION };
 
 struct evaluation {
     double loss_sum;

@@ -77,14 +77,17 @@ static enum status open_model(struct evaluator *evaluator,
     struct device_wish wish = {.kind = job->device,
                                .threads = job->threads,
                                .timeout = job->timeouts.step};
+    struct engine_use use = {.evaluates = true};
     enum status status =
         layout_build(&evaluator->layout, parameters, count, why);
     if (!status)
         status = arena_open(&evaluator->arena, evaluator->layout, why);
     if (!status)
-        status = engine_open(&evaluator->engine, &wish, job, evaluator->layout,
-                             &evaluator->arena, false, evaluator->settings->log,
-                             why);
+        status = engine_find(&evaluator->engine, &wish,
+                             evaluator->settings->log, why);
+    if (!status)
+        status = engine_open(&evaluator->engine, job, evaluator->layout,
+                             &evaluator->arena, &use, why);
     return status;
 }
 

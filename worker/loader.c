@@ -1,5 +1,7 @@
 #include "worker/loader.h"
 
+#include "proto/conf/byte_size.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -100,10 +102,15 @@ static void place_slots(struct loader *loader, size_t values, size_t stride) {
 
 static enum status no_memory(const struct loader *loader, size_t micro_batch,
                              struct failure *why) {
-    return status_fail(why, STATUS_FAILED,
-                       "no memory for %zu batches of %zu samples read ahead; "
-                       "lower data.prefetch_factor or data.num_workers",
-                       (size_t)loader->depth + 1, micro_batch);
+    char bytes[16];
+    byte_size_text(loader->bytes, bytes, sizeof bytes);
+    return status_fail(
+        why, STATUS_FAILED,
+        "no memory for %zu batches of %zu samples read ahead, %s: lower "
+        "data.prefetch_factor or data.num_workers, or halve "
+        "train_micro_batch_size_per_gpu and double "
+        "gradient_accumulation_steps",
+        (size_t)loader->depth + 1, micro_batch, bytes);
 }
 
 static enum status allocate_slots(struct loader *loader, size_t micro_batch,

@@ -1,5 +1,7 @@
 #include "worker/mlp.h"
 
+#include "proto/math/recompute.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +23,9 @@ struct mlp {
     const struct ops *ops;
     struct ops_device *device;
     uint32_t max_batch, layers;
-    float *outputs[JOB_MAX_LAYERS]; /* of layer l: [max_batch, width l + 1] */
+    struct recompute plan;
+    float *rooms[JOB_MAX_LAYERS]; /* [max_batch, the room's width] */
+    uint32_t present;     /* first output of the stretch that is in its rooms */
     float *upper, *lower; /* gradients of the outputs above and below the layer
                              at work: [max_batch, widest] */
     struct tally *tally;
@@ -114,8 +118,10 @@ static bool allocate(struct mlp *mlp) {
     for (uint32_t l = 0; l < mlp->layers; l++) {
         uint32_t width = mlp->model.layers[l + 1];
         widest = width > widest ? width : widest;
-        mlp->outputs[l] = allocate_rows(mlp, width);
-        complete = complete && mlp->outputs[l];
+    }
+    for (uint32_t r = 0; r < mlp->plan.rooms; r++) {
+        mlp->rooms[r] = allocate_rows(mlp, mlp->plan.width[r]);
+        complete = complete && mlp->rooms[r];
     }
     mlp->upper = allocate_rows(mlp, widest);
     mlp->lower = allocate_rows(mlp, widest);
@@ -133,6 +139,7 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
     mlp->device = device;
     mlp->max_batch = max_batch;
     mlp->layers = model->num_layers - 1;
+    recompute_plan(&mlp->plan, model);
     ops->set_precision(device, model->precision);
     if (!allocate(mlp)) {
         status_fail(why, STATUS_FAILED,
@@ -150,8 +157,8 @@ void mlp_close(struct mlp **mlp) {
     if (!mlp || !*mlp)
         return;
     const struct ops *ops = (*mlp)->ops;
-    for (uint32_t l = 0; l < (*mlp)->layers; l++)
-        ops->release((*mlp)->device, (*mlp)->outputs[l]);
+    for (uint32_t r = 0; r < (*mlp)->plan.rooms; r++)
+        ops->release((*mlp)->device, (*mlp)->rooms[r]);
     ops->release((*mlp)->device, (*mlp)->upper);
     ops->release((*mlp)->device, (*mlp)->lower);
     release_tally(*mlp);
@@ -169,23 +176,46 @@ static void done(const struct mlp_hooks *hooks, uint32_t parameter) {
         hooks->done(hooks->context, parameter);
 }
 
+static float *output_of(const struct mlp *mlp, uint32_t layer) {
+    return mlp->rooms[mlp->plan.room[layer]];
+}
+
 static const float *inputs_of(const struct mlp *mlp, uint32_t layer,
                               const struct loader_batch *batch) {
-    return layer == 0 ? batch->inputs : mlp->outputs[layer - 1];
+    return layer == 0 ? batch->inputs : output_of(mlp, layer - 1);
+}
+
+static void compute(struct mlp *mlp, uint32_t layer,
+                    const struct loader_batch *batch, float *const *weights) {
+    bool last = layer == mlp->layers - 1;
+    mlp->ops->linear(mlp->device, inputs_of(mlp, layer, batch),
+                     weights[weight_of(layer)], weights[bias_of(layer)],
+                     output_of(mlp, layer), batch->count,
+                     mlp->model.layers[layer], mlp->model.layers[layer + 1],
+                     last ? JOB_IDENTITY : mlp->model.activation);
+    if (!mlp->plan.kept[layer])
+        mlp->present = mlp->plan.stretch[layer];
 }
 
 static void forward(struct mlp *mlp, const struct loader_batch *batch,
                     float *const *weights, const struct mlp_hooks *hooks) {
     for (uint32_t l = 0; l < mlp->layers; l++) {
-        bool last = l == mlp->layers - 1;
         need(hooks, weight_of(l));
         need(hooks, bias_of(l));
-        mlp->ops->linear(mlp->device, inputs_of(mlp, l, batch),
-                         weights[weight_of(l)], weights[bias_of(l)],
-                         mlp->outputs[l], batch->count, mlp->model.layers[l],
-                         mlp->model.layers[l + 1],
-                         last ? JOB_IDENTITY : mlp->model.activation);
+        compute(mlp, l, batch, weights);
     }
+}
+
+/* Output LAYER is there again: its stretch is computed as it was in the forward
+ * pass, from what is kept before it, so it has the same bits. The weights that
+ * this reads are those of layers below the one at work: not yet done. */
+static void restore(struct mlp *mlp, uint32_t layer,
+                    const struct loader_batch *batch, float *const *weights) {
+    uint32_t first = mlp->plan.stretch[layer];
+    if (mlp->plan.kept[layer] || mlp->present == first)
+        return;
+    for (uint32_t l = first; l <= layer; l++)
+        compute(mlp, l, batch, weights);
 }
 
 /* DZ: receives the gradient of scale * (sum of the losses), or NULL. Its sum
@@ -195,7 +225,7 @@ static void loss(struct mlp *mlp, const struct loader_batch *batch, float *dz,
                  float scale) {
     const struct ops *ops = mlp->ops;
     mlp->count = batch->count;
-    ops->loss(mlp->device, mlp->model.loss, mlp->outputs[mlp->layers - 1],
+    ops->loss(mlp->device, mlp->model.loss, output_of(mlp, mlp->layers - 1),
               batch->labels, dz, batch->count, mlp->model.layers[mlp->layers],
               scale, &mlp->tally->loss, &mlp->tally->correct);
     ops->record(mlp->device, OPS_COMPUTE, mlp->telling);
@@ -221,7 +251,7 @@ static void pass_down(struct mlp *mlp, uint32_t layer, uint32_t n,
     mlp->ops->linear_input_gradient(mlp->device, mlp->upper, weight, mlp->lower,
                                     n, in, out);
     mlp->ops->activation_gradient(mlp->device, mlp->model.activation,
-                                  mlp->outputs[layer - 1], mlp->lower, n, in);
+                                  output_of(mlp, layer - 1), mlp->lower, n, in);
 }
 
 /* The order is that of every push: the last parameter first. A weight is read
@@ -235,8 +265,10 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
         ops->column_sums(mlp->device, mlp->upper, gradients[bias_of(l)],
                          batch->count, out, add);
         done(hooks, bias_of(l));
-        if (l > 0)
+        if (l > 0) {
+            restore(mlp, l - 1, batch, weights);
             pass_down(mlp, l, batch->count, weights[weight_of(l)]);
+        }
         ops->linear_weight_gradient(
             mlp->device, mlp->upper, inputs_of(mlp, l, batch),
             gradients[weight_of(l)], batch->count, in, out, add);

@@ -14,8 +14,10 @@
  * before the backward pass (false: leave that out) where it is known by then,
  * on a device without ops.later, `done` when a parameter's gradient is complete
  * and its weights will not be read again in this pass: in order of the device's
- * computing stream, where each call goes on. Parameters are needed in model
- * order and done in the reverse, each once. Each may be NULL. */
+ * computing stream, where each call goes on. Between the two they are read as
+ * often as the pass likes: where activations are computed anew, those of the
+ * layers below once more. Parameters are needed in model order and done in the
+ * reverse, each once. Each may be NULL. */
 struct mlp_hooks {
     void *context;
     void (*need)(void *context, uint32_t parameter);
@@ -41,8 +43,10 @@ enum status mlp_check_data(const struct job_model *model,
                            const struct dataset *dataset, const char *name,
                            struct failure *why) MUST_CHECK;
 
-/* Allocates activations for batches up to MAX_BATCH. Borrows OPS, DEVICE, which
- * takes the model's precision. */
+/* Allocates activations for batches up to MAX_BATCH, those of model.kept hidden
+ * layers and of the longest stretch between them: the rest is computed anew in
+ * the backward pass, to the same bits. Borrows OPS, DEVICE, which takes the
+ * model's precision. */
 enum status mlp_open(struct mlp **out, const struct job_model *model,
                      const struct ops *ops, struct ops_device *device,
                      uint32_t max_batch, struct failure *why) MUST_CHECK;

@@ -1,5 +1,6 @@
 #include "worker/partition.h"
 
+#include "proto/conf/byte_size.h"
 #include "worker/collective.h"
 
 #include <stdlib.h>
@@ -25,12 +26,14 @@ struct part partition_part(const struct bucket *bucket, uint64_t begin,
 
 static enum status no_memory(struct partition *partition, struct failure *why) {
     uint64_t bytes = partition->elements * partition->slots * sizeof(float);
+    char text[16];
     partition_close(partition);
+    byte_size_text(bytes, text, sizeof text);
     return status_fail(why, STATUS_RETRY,
-                       "no memory for %llu bytes of the optimiser's state: "
-                       "zero_optimization.stage 1 shares it out among the "
-                       "ranks",
-                       (unsigned long long)bytes);
+                       "no memory for %s of the optimiser's state: "
+                       "zero_optimization.stage 2 shares it out among the "
+                       "ranks; with strategy.type \"ps\" the ps have it",
+                       text);
 }
 
 static bool allocate(struct partition *partition,

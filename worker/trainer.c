@@ -25,10 +25,14 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
     return status;
 }
 
-static enum status open_model(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
+static enum status open_layout(struct trainer *trainer, struct failure *why) {
     struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&job->model, parameters);
+    uint32_t count = mlp_parameters(&trainer->settings.job->model, parameters);
+    return layout_build(&trainer->layout, parameters, count, why);
+}
+
+static enum status find_device(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
     struct device_wish wish = {
         .kind = job->device,
         .threads = job->threads,
@@ -37,13 +41,17 @@ static enum status open_model(struct trainer *trainer, struct failure *why) {
         .cuda = trainer->settings.cuda,
         .timeout = job->timeouts.step,
     };
-    enum status status = layout_build(&trainer->layout, parameters, count, why);
-    if (!status)
-        status = arena_open(&trainer->arena, trainer->layout, why);
-    return status
-               ? status
-               : engine_open(&trainer->engine, &wish, job, trainer->layout,
-                             &trainer->arena, true, trainer->settings.log, why);
+    return engine_find(&trainer->engine, &wish, trainer->settings.log, why);
+}
+
+/* Memory for the model: had once the plan is here, as the chief may find that
+ * it is too much. */
+static enum status open_model(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    struct engine_use use = {.micro_batch = job->micro_batch,
+                             .evaluates = trainer->test};
+    return engine_open(&trainer->engine, job, trainer->layout, &trainer->arena,
+                       &use, why);
 }
 
 static struct sampler_options sampling(const struct trainer *trainer) {
@@ -72,6 +80,9 @@ static enum status declare(struct trainer *trainer, struct failure *why) {
         .batches_per_epoch = sampler_batches_per_epoch(sampler),
     };
     sampler_close(&sampler);
+    const struct device *device = &trainer->engine.device;
+    declaration.has_device = device_free(device, &declaration.device_free);
+    snprintf(declaration.device, sizeof declaration.device, "%s", device->name);
     reports_put(&trainer->reports, &declaration);
     return STATUS_OK;
 }
@@ -262,7 +273,9 @@ static enum status stay(struct trainer *trainer, struct failure *why) {
 static enum status prepare(struct trainer *trainer, struct failure *why) {
     enum status status = load_data(trainer, why);
     if (!status)
-        status = open_model(trainer, why);
+        status = open_layout(trainer, why);
+    if (!status)
+        status = find_device(trainer, why);
     return status ? status : declare(trainer, why);
 }
 
@@ -294,7 +307,10 @@ static void close_loader(struct trainer *trainer) {
 
 static enum status run(struct trainer *trainer, struct failure *why) {
     enum status status = prepare(trainer, why);
-    if (status || !await_plan(trainer) || !first_weights(trainer))
+    if (status || !await_plan(trainer))
+        return status;
+    status = open_model(trainer, why);
+    if (status || !first_weights(trainer))
         return status;
     status = open_loader(trainer, why);
     if (!status)
@@ -387,6 +403,12 @@ void trainer_progress(struct trainer *trainer,
 
 const struct layout *trainer_layout(const struct trainer *trainer) {
     return trainer->layout;
+}
+
+enum status trainer_allocate(struct trainer *trainer, struct failure *why) {
+    return trainer->arena.weights
+               ? STATUS_OK
+               : arena_open(&trainer->arena, trainer->layout, why);
 }
 
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,

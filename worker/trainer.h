@@ -51,6 +51,9 @@ struct trainer_report {
     uint64_t correct, count;
     struct trainer_progress progress; /* EVALUATED: at that step */
     uint64_t clock;                   /* LEFT */
+    bool has_device; /* DECLARES: it has memory of its own, with so much free */
+    uint64_t device_free;
+    char device[192]; /* its name */
     struct failure why;
 };
 
@@ -77,8 +80,13 @@ void trainer_progress(struct trainer *trainer,
 /* After DECLARES; views. */
 const struct layout *trainer_layout(const struct trainer *trainer);
 
+/* After DECLARES, once the chief has planned: memory for weights and gradients.
+ * Does nothing when it is there. */
+enum status trainer_allocate(struct trainer *trainer,
+                             struct failure *why) MUST_CHECK;
+
 /* The arenas of trainer_layout's parameters, parameter p at float offsets[p];
- * views. */
+ * views. After trainer_allocate. */
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,
                     struct buffer **gradients, const uint64_t **offsets);
 

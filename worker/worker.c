@@ -135,6 +135,9 @@ static enum status open_client(struct worker *worker, const Capstan__View *view,
         .step_timeout = job->timeouts.step,
         .scaler = loss_scaler_resumed(&job->fp16, &worker->plan->scaler),
     };
+    enum status status = trainer_allocate(worker->trainer, why);
+    if (status)
+        return status;
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
                    &client.offsets);
     return client_open(&worker->client, &client, why);
@@ -190,6 +193,9 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
     };
+    enum status status = trainer_allocate(worker->trainer, why);
+    if (status)
+        return status;
     trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
                    &allreduce.offsets);
     return allreduce_open(&worker->allreduce, &allreduce, why);
@@ -300,8 +306,20 @@ static enum status obey_all(struct worker *worker, struct failure *why) {
     return status;
 }
 
+/* Nothing says which of two processes' devices are the same one, so each has
+ * its own for itself: what several take of one is not added up. */
+static void name_device(const struct worker *worker,
+                        const struct trainer_report *report, char key[64],
+                        char name[256]) {
+    snprintf(key, 64, "device of %016llx",
+             (unsigned long long)member_incarnation(worker->member));
+    snprintf(name, 256, "free on device %s", report->device);
+}
+
 static void tell_declaration(struct worker *worker,
                              const struct trainer_report *report) {
+    Capstan__MemoryLimit device = CAPSTAN__MEMORY_LIMIT__INIT;
+    char key[64], name[256];
     const struct layout *layout = trainer_layout(worker->trainer);
     Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -310,6 +328,13 @@ static void tell_declaration(struct worker *worker,
     declaration.train_samples = report->train_samples;
     declaration.test_samples = report->test_samples;
     declaration.batches_per_epoch = report->batches_per_epoch;
+    if (report->has_device) {
+        name_device(worker, report, key, name);
+        device.key = key;
+        device.name = name;
+        device.free = report->device_free;
+        declaration.device = &device;
+    }
     if (worker->rank == 0) {
         parameters = plan_parameters(layout);
         declaration.n_parameters = parameters ? layout->num_parameters : 0;

@@ -1,20 +1,239 @@
 #include "proto/base/free_memory.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+enum { PATH_BYTES = 4096 };
+
+struct list {
+    const char *root;
+    struct free_memory_limit *limits;
+    bool swaps; /* what can be moved to swap counts */
+    unsigned count;
+    char machine[48]; /* tells this one from others */
+    uint64_t swap;
+};
+
+static FILE *open_below(const char *root, const char *path) {
+    char whole[PATH_BYTES];
+    int length = snprintf(whole, sizeof whole, "%s%s", root, path);
+    return length < (int)sizeof whole ? fopen(whole, "re") : NULL;
+}
+
+/* The number behind FIELD in a file of lines "field number"; the first number
+ * of the file when FIELD is empty. */
+static bool read_number(const char *root, const char *path, const char *field,
+                        uint64_t *number) {
+    FILE *file = open_below(root, path);
+    char line[256];
+    size_t length = strlen(field);
+    unsigned long long value;
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file))
+        found = !strncmp(line, field, length) &&
+                sscanf(line + length, "%llu", &value) == 1;
+    if (file)
+        fclose(file);
+    if (found)
+        *number = value;
+    return found;
+}
+
+static struct free_memory_limit *add(struct list *list, uint64_t free) {
+    if (list->count == FREE_MEMORY_LIMITS)
+        return NULL;
+    struct free_memory_limit *limit = &list->limits[list->count++];
+    *limit = (struct free_memory_limit){.free = free};
+    return limit;
+}
+
+/* What ZFS keeps of files is not counted as available, and given back. */
+static uint64_t zfs_cached(const char *root) {
+    FILE *file = open_below(root, "/proc/spl/kstat/zfs/arcstats");
+    unsigned long long size = 0, least = 0;
+    char line[256];
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "size %*u %llu", &size) != 1)
+            (void)sscanf(line, "c_min %*u %llu", &least);
+    if (file)
+        fclose(file);
+    return size > least ? size - least : 0;
+}
+
+static void add_machine(struct list *list) {
+    FILE *file = open_below(list->root, "/proc/sys/kernel/random/boot_id");
+    uint64_t kib;
+    if (!file || fscanf(file, "%47s", list->machine) != 1)
+        list->machine[0] = 0;
+    if (file)
+        fclose(file);
+    if (list->swaps &&
+        read_number(list->root, "/proc/meminfo", "SwapFree:", &kib))
+        list->swap = kib << 10;
+    if (!read_number(list->root, "/proc/meminfo", "MemAvailable:", &kib))
+        return;
+    struct free_memory_limit *limit =
+        add(list, (kib << 10) + zfs_cached(list->root) + list->swap);
+    if (!limit)
+        return;
+    snprintf(limit->key, sizeof limit->key, "%s", list->machine);
+    snprintf(limit->name, sizeof limit->name, "free memory");
+}
+
+/* The two generations of control groups; what is in `cached` the kernel takes
+ * back when the group is full. */
+struct generation {
+    const char *mount, *limit, *used, *stat;
+    const char *cached[3];
+};
+
+static const struct generation second = {
+    "/sys/fs/cgroup",
+    "memory.max",
+    "memory.current",
+    "memory.stat",
+    {"inactive_file ", "active_file ", "slab_reclaimable "}};
+static const struct generation first = {
+    "/sys/fs/cgroup/memory",
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "memory.stat",
+    {"total_inactive_file ", "total_active_file ", NULL}};
+
+static bool number_of(const struct list *list, const char *folder,
+                      const char *file, const char *field, uint64_t *number) {
+    char path[PATH_BYTES];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, file);
+    return length < (int)sizeof path &&
+           read_number(list->root, path, field, number);
+}
+
+/* The name of a folder is another one in each container: what is the same for
+ * all is its number. */
+static void name_group(const struct list *list,
+                       const struct generation *generation, const char *folder,
+                       struct free_memory_limit *limit) {
+    char path[PATH_BYTES];
+    struct stat about = {0};
+    const char *group = folder + strlen(generation->mount);
+    int length = snprintf(path, sizeof path, "%s%s", list->root, folder);
+    if (length >= (int)sizeof path || stat(path, &about))
+        about.st_ino = 0;
+    snprintf(limit->key, sizeof limit->key, "%s group %llu", list->machine,
+             (unsigned long long)about.st_ino);
+    snprintf(limit->name, sizeof limit->name, "left by control group %.80s, %s",
+             *group ? group : "/", generation->limit);
+}
+
+/* Without a limit the file holds a word, or more than any machine has. */
+static void add_group(struct list *list, const struct generation *generation,
+                      const char *folder) {
+    uint64_t most, used, cached;
+    if (!number_of(list, folder, generation->limit, "", &most) ||
+        !number_of(list, folder, generation->used, "", &used) ||
+        most > UINT64_C(1) << 60)
+        return;
+    for (size_t i = 0; i < 3 && generation->cached[i]; i++)
+        if (number_of(list, folder, generation->stat, generation->cached[i],
+                      &cached))
+            used -= cached < used ? cached : used;
+    struct free_memory_limit *limit =
+        add(list, (most > used ? most - used : 0) + list->swap);
+    if (limit)
+        name_group(list, generation, folder, limit);
+}
+
+/* GROUP and all that it is in; where it is not found, as in a container whose
+ * own group is mounted as the root, that root alone. */
+static void add_groups(struct list *list, const struct generation *generation,
+                       const char *group) {
+    char folder[PATH_BYTES];
+    int length =
+        snprintf(folder, sizeof folder, "%s%s", generation->mount, group);
+    size_t mount = strlen(generation->mount);
+    if (length >= (int)sizeof folder)
+        return;
+    while (strlen(folder) > mount) {
+        char *slash = strrchr(folder, '/');
+        if (slash[1])
+            add_group(list, generation, folder);
+        *slash = 0;
+    }
+    folder[mount] = 0;
+    add_group(list, generation, folder);
+}
+
+/* A line of /proc/self/cgroup is "number:controllers:/group". */
+static void add_all_groups(struct list *list) {
+    FILE *file = open_below(list->root, "/proc/self/cgroup");
+    char line[PATH_BYTES];
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        char *controllers = strchr(line, ':');
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = 0;
+        if (!strcmp(controllers, ":memory"))
+            add_groups(list, &first, group);
+        else if (!strcmp(controllers, ":"))
+            add_groups(list, &second, group);
+    }
+    if (file)
+        fclose(file);
+}
+
+static void add_own(struct list *list, uint64_t most, const char *field,
+                    const char *name) {
+    uint64_t kib;
+    if (most >= RLIM_INFINITY ||
+        !read_number(list->root, "/proc/self/status", field, &kib))
+        return;
+    struct free_memory_limit *limit =
+        add(list, most > kib << 10 ? most - (kib << 10) : 0);
+    if (!limit)
+        return;
+    snprintf(limit->key, sizeof limit->key, "%s pid %d %s", list->machine,
+             (int)getpid(), field);
+    snprintf(limit->name, sizeof limit->name, "left to the process by %s",
+             name);
+}
+
+static void add_all(struct list *list) {
+    struct rlimit space, data;
+    add_machine(list);
+    if (!getrlimit(RLIMIT_AS, &space))
+        add_own(list, space.rlim_cur, "VmSize:", "ulimit -v");
+    if (!getrlimit(RLIMIT_DATA, &data))
+        add_own(list, data.rlim_cur, "VmData:", "ulimit -d");
+    add_all_groups(list);
+}
+
+unsigned free_memory_limits_in(
+    const char *root,
+    struct free_memory_limit limits[static FREE_MEMORY_LIMITS]) {
+    struct list list = {.root = root, .limits = limits, .swaps = true};
+    add_all(&list);
+    return list.count;
+}
+
+unsigned free_memory_limits(
+    struct free_memory_limit limits[static FREE_MEMORY_LIMITS]) {
+    return free_memory_limits_in("", limits);
+}
+
 uint64_t free_memory_half(void) {
-    uint64_t bytes =
-        (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    unsigned long long limit, used;
-    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re");
-    FILE *now = fopen("/sys/fs/cgroup/memory.current", "re");
-    if (max && now && fscanf(max, "%llu", &limit) == 1 &&
-        fscanf(now, "%llu", &used) == 1 && limit > used && limit - used < bytes)
-        bytes = limit - used;
-    if (max)
-        fclose(max);
-    if (now)
-        fclose(now);
-    return bytes / 2;
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    struct list list = {.root = "", .limits = limits};
+    add_all(&list);
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = 0; i < list.count; i++)
+        if (limits[i].free < least)
+            least = limits[i].free;
+    return list.count ? least / 2 : 0;
 }

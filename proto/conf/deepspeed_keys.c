@@ -43,8 +43,8 @@ static const char host_memory[] =
 static const char quantised[] = "nothing is quantised: set it to false";
 static const char fast_rules[] =
     "each update is one fused pass, whatever it says";
-static const char activations[] =
-    "activations are kept, not recomputed: set it to false";
+static const char contiguous[] =
+    "what is kept lies in memory that is had once, at the start";
 static const char transformer[] =
     "the models have no attention or experts: leave it out";
 static const char curriculum[] =
@@ -215,13 +215,19 @@ static const struct deepspeed_key keys[] = {
             "messages are not logged one by one: set it to false"),
     SETTING("comms_logger.*"),
 
-    REFUSED("activation_checkpointing.partition_activations", activations),
-    REFUSED("activation_checkpointing.cpu_checkpointing", activations),
-    REFUSED("activation_checkpointing.contiguous_memory_optimization",
-            activations),
-    SETTING("activation_checkpointing.number_checkpoints"),
-    SETTING("activation_checkpointing.synchronize_checkpoint_boundary"),
-    SETTING("activation_checkpointing.profile"),
+    ACTED_ON("activation_checkpointing.number_checkpoints"),
+    BY_DESIGN("activation_checkpointing.partition_activations",
+              "it cuts them over the devices of one layer, and a layer has one "
+              "device here"),
+    REFUSED("activation_checkpointing.cpu_checkpointing",
+            "what is kept stays on the trainer's device: set it to false; a "
+            "smaller number_checkpoints keeps less"),
+    BY_DESIGN("activation_checkpointing.contiguous_memory_optimization",
+              contiguous),
+    BY_DESIGN("activation_checkpointing.synchronize_checkpoint_boundary",
+              "a device does its calls in order"),
+    REFUSED("activation_checkpointing.profile",
+            "what is computed anew is not timed by itself: set it to false"),
     REFUSED("sparse_attention", transformer),
     REFUSED("pipeline", "a model is not cut into stages: leave it out"),
     REFUSED("tensor_parallel", "a layer is not cut over devices: leave it out"),

@@ -35,6 +35,8 @@ struct job_model {
     uint32_t layers[JOB_MAX_LAYERS];
     enum job_activation activation;
     enum job_loss loss;
+    uint32_t kept; /* activation_checkpointing: hidden layers whose outputs stay
+                      for the backward pass; 0: all */
     enum job_precision precision; /* as bf16 and fp16 say */
 };
 

@@ -172,6 +172,16 @@ static void tell_zero(const struct job *job, const struct job_given *given) {
     }
 }
 
+static void tell_recompute(const struct job *job,
+                           const struct job_given *given) {
+    uint32_t hidden = job->model.num_layers ? job->model.num_layers - 2 : 0;
+    if (job->model.kept && job->model.kept >= hidden)
+        log_info(given->log,
+                 "activation_checkpointing.number_checkpoints: the model has "
+                 "%u hidden layer%s: all activations are kept",
+                 hidden, hidden == 1 ? "" : "s");
+}
+
 void job_rules_check(struct job *job, const struct job_given *given,
                      struct problems *problems) {
     check_length(given, problems);
@@ -187,4 +197,5 @@ void job_rules_check(struct job *job, const struct job_given *given,
     tell_zero(job, given);
     tell_precision(job, given);
     job->compare.on = is_given(given, "compare");
+    tell_recompute(job, given);
 }

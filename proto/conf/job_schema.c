@@ -49,7 +49,6 @@ static const struct job_key keys[] = {
      CHOICE(model.loss, "softmax_cross_entropy", "sigmoid_cross_entropy",
             "mse"),
      .usual = "\"softmax_cross_entropy\""},
-
     {"data.format", CHOICE(data.format, "idx"), .usual = "\"idx\""},
     {"data.dir", PATH(data.dir)},
     {"data.train", .kind = JOB_KIND_FILES, .field = FIELD(data.train_images),
@@ -170,6 +169,8 @@ static const struct job_key keys[] = {
     /* torch's DDP overlaps always, DeepSpeed only in stage 3 */
     {"zero_optimization.overlap_comm", BOOL(zero.overlap), .usual = "true",
      .deepspeed = "false"},
+    {"activation_checkpointing.number_checkpoints", U32(model.kept, 0, 1e9),
+     .usual = "0"},
     {"wire", CHOICE(wire, "float32", "bf16"), .usual = "\"float32\""},
     {"chief", CHOICE(chief, "", "train", "coordinate")},
     {"device", CHOICE(device, "auto", "cpu", "cuda"), .usual = "\"auto\""},

@@ -1,5 +1,6 @@
 #include "proto/wire/member.h"
 
+#include "proto/base/free_memory.h"
 #include "proto/base/time.h"
 #include "proto/base/wait.h"
 #include "proto/wire/channel.h"
@@ -34,6 +35,9 @@ struct member {
     int64_t join_limit, peer_limit, beat_every;
     Capstan__Beat beat;
     Capstan__Control *order;
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    unsigned num_limits;
+    int64_t limits_read;
 };
 
 static void name_chief(struct member *member) {
@@ -184,8 +188,33 @@ static bool send_now(struct member *member, Capstan__Control *control) {
     return sent;
 }
 
+/* Joins are sent often while nobody answers; what is free is read more seldom.
+ */
+static void read_limits(struct member *member, int64_t now) {
+    if (member->num_limits && now - member->limits_read < LOOK_UP_EVERY)
+        return;
+    member->limits_read = now;
+    member->num_limits = free_memory_limits(member->limits);
+}
+
+static void add_limits(struct member *member, Capstan__Join *join,
+                       Capstan__MemoryLimit *limits,
+                       Capstan__MemoryLimit **array) {
+    for (unsigned i = 0; i < member->num_limits; i++) {
+        capstan__memory_limit__init(&limits[i]);
+        limits[i].key = member->limits[i].key;
+        limits[i].name = member->limits[i].name;
+        limits[i].free = member->limits[i].free;
+        array[i] = &limits[i];
+    }
+    join->n_memory = member->num_limits;
+    join->memory = array;
+}
+
 /* Unnumbered, so it is repeated until a welcome comes. */
-static bool send_join(struct member *member) {
+static bool send_join(struct member *member, int64_t now) {
+    Capstan__MemoryLimit limits[FREE_MEMORY_LIMITS];
+    Capstan__MemoryLimit *array[FREE_MEMORY_LIMITS];
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     join.role = member->settings.role;
     join.index = member->settings.index;
@@ -202,6 +231,8 @@ static bool send_join(struct member *member) {
         join.workers = member->settings.size.workers;
         join.ps = member->settings.size.ps;
     }
+    read_limits(member, now);
+    add_limits(member, &join, limits, array);
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
@@ -245,7 +276,7 @@ static enum status step_joining(struct member *member, int64_t now,
     member->looked = now;
     if (now - member->join_sent >= JOIN_EVERY) {
         member->join_sent = now;
-        if (!send_join(member)) /* not connected yet */
+        if (!send_join(member, now)) /* not connected yet */
             member->join_sent += LOOK_EVERY - JOIN_EVERY;
     }
     return STATUS_OK;
