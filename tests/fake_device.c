@@ -1,10 +1,13 @@
 #include "tests/fake_device.h"
 
+#include "proto/base/time.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 enum { PAGE = 4096, ALIGNMENT = 64, MOST_DEVICES = 16, MOST_PIECES = 256 };
 static const uint64_t USUAL_MEMORY = 64 << 20;
@@ -57,7 +60,8 @@ struct ops_device {
     unsigned num_pieces, num_pinned, num_events;
     struct stream streams[OPS_STREAMS];
     uint64_t calls, allocations, random, uploaded, downloaded;
-    bool lost;
+    struct ops_settings settings;
+    bool lost, hangs;
 };
 
 /* STREAM had been given POSITION commands. */
@@ -99,6 +103,7 @@ static const struct fake_device_plan *plan(void) {
         .memory = number_of(text ? text : "", "memory="),
         .lose = number_of(text ? text : "", "lose="),
         .loser = (uint32_t)number_of(text ? text : "", "loser="),
+        .hang = number_of(text ? text : "", "hang="),
         .refuse = number_of(text ? text : "", "refuse="),
         .older = text && strstr(text, "older"),
         .unpinnable = text && strstr(text, "unpinnable"),
@@ -138,6 +143,7 @@ static enum status open_device(struct ops_device **out,
         misused("opened beyond what there is");
     device->plan = *plan();
     device->index = settings->index;
+    device->settings = *settings;
     device->random = device->plan.seed + 1;
     device->memory = mmap(NULL, device->plan.memory, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -288,7 +294,9 @@ static void give(struct ops_device *device, enum ops_stream stream,
     if (device->calls == device->plan.lose &&
         device->index == device->plan.loser)
         device->lost = true;
-    if (device->lost)
+    if (device->calls == device->plan.hang)
+        device->hangs = true;
+    if (device->lost || device->hangs)
         return;
     put(&device->streams[stream], command);
     if (device->plan.order == FAKE_DEVICE_LATE)
@@ -314,12 +322,31 @@ static enum status run_all(struct ops_device *device,
     return STATUS_OK;
 }
 
+/* What never comes, until it has taken too long or is given up. */
+static enum status await_in_vain(const struct ops_device *device,
+                                 struct failure *why) {
+    static const struct timespec moment = {.tv_nsec = 1000000};
+    const struct ops_settings *settings = &device->settings;
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    while (time_now() < until) {
+        if (settings->given_up && settings->given_up(settings->context))
+            return status_fail(why, STATUS_RETRY, "given up");
+        nanosleep(&moment, NULL);
+    }
+    return status_fail(why, STATUS_RETRY,
+                       "device cuda %u (Fake GPU) has not finished its work "
+                       "for %.3g s (timeouts.step)",
+                       device->index, settings->timeout);
+}
+
 static enum status await(struct ops_device *device, struct ops_event *event,
                          struct failure *why) {
-    return run_all(device, event, why);
+    return device->hangs ? await_in_vain(device, why)
+                         : run_all(device, event, why);
 }
 
 static enum status synchronize(struct ops_device *device, struct failure *why) {
+    device->lost |= device->hangs;
     return run_all(device, NULL, why);
 }
 

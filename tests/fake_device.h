@@ -31,6 +31,7 @@ struct fake_device_plan {
     uint64_t memory;  /* bytes of each; 0: 64 MiB */
     uint64_t lose;    /* the loser is lost at this call (from 1); 0: never */
     uint32_t loser;   /* device */
+    uint64_t hang;    /* from this call on nothing is ever done; 0: never */
     uint64_t refuse;  /* the allocation without memory (from 1); 0: none */
     bool older;       /* than the build */
     bool unpinnable;  /* no memory can be pinned */

@@ -720,6 +720,40 @@ static void a_lost_gpu_is_worth_a_retry(void **state) {
     fail_msg("the run never ended by itself");
 }
 
+/* In its third step. */
+static struct fixture *train_until_it_hangs(void **state, double timeout) {
+    struct fake_device_plan gpu = {.devices = 1, .hang = 100};
+    struct fixture *fixture = renew(state, &gpu);
+    fixture->job.timeouts.step = timeout;
+    open_trainer(fixture);
+    expect_declaration(fixture);
+    begin(fixture);
+    return fixture;
+}
+
+static void a_gpu_that_does_not_end_is_told_in_time(void **state) {
+    struct fixture *fixture = train_until_it_hangs(state, 0.25);
+    struct trainer_report report = await_report(fixture);
+    assert_int_equal(report.event, TRAINER_FAILED);
+    assert_int_equal(report.why.status, STATUS_RETRY);
+    assert_string_equal(report.why.text,
+                        "device cuda 0 (Fake GPU) has not finished its work "
+                        "for 0.25 s (timeouts.step)");
+}
+
+static void a_gpu_that_does_not_end_holds_no_end_up(void **state) {
+    struct fixture *fixture = train_until_it_hangs(state, 1000);
+    struct trainer_progress progress = {0};
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    while (progress.clock < 2) {
+        turn(fixture);
+        trainer_progress(fixture->trainer, &progress);
+        assert_true(time_now() < deadline);
+    }
+    trainer_close(&fixture->trainer);
+    assert_true(time_now() < deadline);
+}
+
 /* Each piece that a trainer takes of the device's memory. */
 static void a_gpu_without_memory_says_what_needs_less(void **state) {
     static const char *const wanted[] = {
@@ -772,6 +806,8 @@ int main(void) {
         TRAINER_TEST(a_gpu_ends_in_the_bits_of_the_cpu),
         TRAINER_TEST(a_snapshot_is_evaluated_on_a_gpu_too),
         TRAINER_TEST(a_lost_gpu_is_worth_a_retry),
+        TRAINER_TEST(a_gpu_that_does_not_end_is_told_in_time),
+        TRAINER_TEST(a_gpu_that_does_not_end_holds_no_end_up),
         TRAINER_TEST(a_gpu_without_memory_says_what_needs_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

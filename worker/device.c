@@ -62,8 +62,8 @@ static enum status open_gpu(struct device *device,
     if (!status && !about.usable)
         status = status_fail(why, STATUS_CONFIG, "device %u (%s): %s",
                              device->index, about.name, about.reason);
-    struct ops_settings settings = {device->index, wish->threads,
-                                    wish->timeout};
+    struct ops_settings settings = {device->index, wish->threads, wish->timeout,
+                                    wish->given_up, wish->context};
     if (!status)
         status = device->ops->open(&device->handle, &settings, why);
     if (status)

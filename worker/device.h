@@ -27,6 +27,8 @@ struct device_wish {
     uint32_t local_trainers; /* how many those are; 0: not known */
     const struct ops *cuda;  /* NULL: capstan-cuda.so, where it can work */
     double timeout;          /* seconds that a wait for it may take */
+    bool (*given_up)(void *context); /* as in ops_settings, or NULL */
+    void *context;
 };
 
 /* Takes the device that WISH means: GPU local_rank, modulo how many there are,

@@ -41,7 +41,13 @@ struct ops_settings {
     uint32_t index;   /* of the device, below `count` */
     uint32_t threads; /* of the host, where that computes */
     double timeout;   /* seconds that any wait for the device may take */
+    bool (*given_up)(void *context); /* NULL, or ends an `await` once true */
+    void *context;
 };
+
+/* Seconds that `synchronize` waits: what does not end by then counts as lost,
+ * and its memory stays as it is for the rest of the process's life. */
+enum { OPS_REST = 5 };
 
 /* Begins as a device_head (proto/base/device_head.h). */
 struct ops {
@@ -100,8 +106,8 @@ struct ops {
                    struct ops_event *event);
 
     /* The host waits until EVENT as last recorded has come, or all is done.
-     * STATUS_RETRY names a device that is lost, STATUS_FAILED one that had no
-     * memory for the work. */
+     * STATUS_RETRY names a device that is lost, does not end or was given up,
+     * STATUS_FAILED one that had no memory for the work. */
     enum status (*await)(struct ops_device *device, struct ops_event *event,
                          struct failure *why);
     enum status (*synchronize)(struct ops_device *device, struct failure *why);

@@ -27,6 +27,9 @@ struct ops_device {
     int index;
     char name[300]; /* "cuda 1 (NVIDIA H200)" */
     double timeout; /* seconds */
+    bool (*given_up)(void *context);
+    void *context;
+    bool hung; /* it does not end: what would wait for it is not called */
     cudaStream_t streams[OPS_STREAMS];
     struct ops_cuda_blas blas;
     enum job_precision precision;
@@ -131,6 +134,8 @@ static void close_device(struct ops_device **where) {
     *where = NULL;
     if (!device)
         return;
+    if (device->hung)
+        return;
     cudaSetDevice(device->index);
     for (int s = 0; s < OPS_STREAMS; s++)
         if (device->streams[s])
@@ -169,6 +174,8 @@ static enum status open_device(struct ops_device **out,
         return status_fail(why, STATUS_RETRY, "no memory for a device");
     device->index = (int)settings->index;
     device->timeout = settings->timeout;
+    device->given_up = settings->given_up;
+    device->context = settings->context;
     snprintf(device->name, sizeof device->name, "cuda %u (%s)", settings->index,
              about.name);
     status = open_streams(device, why);
@@ -194,6 +201,8 @@ static void *allocate(struct ops_device *device, size_t bytes) {
 }
 
 static void release(struct ops_device *device, void *memory) {
+    if (device->hung)
+        return;
     cudaSetDevice(device->index);
     cudaFree(memory);
 }
@@ -207,6 +216,8 @@ static bool pin(struct ops_device *device, void *memory, size_t bytes) {
 }
 
 static void unpin(struct ops_device *device, void *memory) {
+    if (device->hung)
+        return;
     cudaSetDevice(device->index);
     if (cudaHostUnregister(memory))
         cudaGetLastError();
@@ -243,8 +254,10 @@ static struct ops_event *event_open(struct ops_device *device) {
 }
 
 static void event_close(struct ops_device *device, struct ops_event **event) {
-    cudaSetDevice(device->index);
-    cudaEventDestroy(event_of(*event));
+    if (!device->hung) {
+        cudaSetDevice(device->index);
+        cudaEventDestroy(event_of(*event));
+    }
     *event = NULL;
 }
 
@@ -269,40 +282,16 @@ static void pause_after(int64_t start, int64_t now) {
         clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
 }
 
-/* ASK: cudaSuccess when what is awaited has come. */
-static enum status wait_until(struct ops_device *device,
-                              cudaError_t (*ask)(struct ops_device *device,
-                                                 struct ops_event *event),
-                              struct ops_event *event, struct failure *why) {
-    int64_t start = time_now();
-    int64_t until = start + time_from_seconds(device->timeout);
-    while (!device->failed) {
-        cudaError_t error = ask(device, event);
-        if (!error)
-            return STATUS_OK;
-        int64_t now = time_now();
-        if (error != cudaErrorNotReady)
-            note(device, error, "work under way");
-        else if (now > until)
-            return status_fail(why, STATUS_RETRY,
-                               "device %s has not finished its work for %.0f "
-                               "s (timeouts.step)",
-                               device->name, device->timeout);
-        pause_after(start, now);
-    }
-    return tell(device, why);
+static bool is_given_up(const struct ops_device *device) {
+    return device->given_up && device->given_up(device->context);
 }
 
-static cudaError_t ask_event(struct ops_device *device,
-                             struct ops_event *event) {
-    (void)device;
-    return cudaEventQuery(event_of(event));
-}
-
-static cudaError_t ask_streams(struct ops_device *device,
-                               struct ops_event *event) {
+/* cudaSuccess once EVENT has come, NULL: once all is done. */
+static cudaError_t ask(const struct ops_device *device,
+                       struct ops_event *event) {
     cudaError_t error = cudaSuccess;
-    (void)event;
+    if (event)
+        return cudaEventQuery(event_of(event));
     for (int s = 0; !error && s < OPS_STREAMS; s++)
         error = cudaStreamQuery(device->streams[s]);
     return error;
@@ -310,12 +299,42 @@ static cudaError_t ask_streams(struct ops_device *device,
 
 static enum status await(struct ops_device *device, struct ops_event *event,
                          struct failure *why) {
-    return wait_until(device, ask_event, event, why);
+    int64_t start = time_now(), now = start;
+    int64_t until = start + time_from_seconds(device->timeout);
+    while (!device->failed) {
+        cudaError_t error = ask(device, event);
+        if (!error)
+            return STATUS_OK;
+        if (error != cudaErrorNotReady)
+            note(device, error, "work under way");
+        else if (now > until)
+            return status_fail(why, STATUS_RETRY,
+                               "device %s has not finished its work for %.3g "
+                               "s (timeouts.step)",
+                               device->name, device->timeout);
+        else if (now - start > SPIN && is_given_up(device))
+            return status_fail(why, STATUS_RETRY,
+                               "device %s: the wait for it was given up",
+                               device->name);
+        pause_after(start, now);
+        now = time_now();
+    }
+    return tell(device, why);
 }
 
 static enum status synchronize(struct ops_device *device, struct failure *why) {
+    int64_t start = time_now(), now = start;
     cudaSetDevice(device->index);
-    return wait_until(device, ask_streams, NULL, why);
+    while (!device->failed && ask(device, NULL) == cudaErrorNotReady) {
+        if (now - start > OPS_REST * TIME_S) {
+            device->hung = true;
+            note(device, cudaErrorLaunchTimeout, "its end");
+        }
+        pause_after(start, now);
+        now = time_now();
+    }
+    note(device, device->failed ? cudaSuccess : ask(device, NULL), "its end");
+    return tell(device, why);
 }
 
 /* Where ROOM has to grow, it waits for what uses it. */

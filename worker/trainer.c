@@ -31,6 +31,10 @@ static enum status open_layout(struct trainer *trainer, struct failure *why) {
     return layout_build(&trainer->layout, parameters, count, why);
 }
 
+static bool gives_up(void *trainer) {
+    return trainer_is_cancelled(trainer);
+}
+
 static enum status find_device(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
     struct device_wish wish = {
@@ -40,6 +44,8 @@ static enum status find_device(struct trainer *trainer, struct failure *why) {
         .local_trainers = trainer->settings.local_trainers,
         .cuda = trainer->settings.cuda,
         .timeout = job->timeouts.step,
+        .given_up = gives_up,
+        .context = trainer,
     };
     return engine_find(&trainer->engine, &wish, trainer->settings.log, why);
 }
