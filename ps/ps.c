@@ -1,3 +1,5 @@
+/* One thread takes turns: frames alone, for a millisecond, while they keep
+ * coming; then all else. Who sends more than copies have room for waits. */
 #include "ps/ps.h"
 
 #include "proto/base/time.h"

@@ -17,6 +17,11 @@ static enum status take_job(struct worker *worker,
                             const Capstan__Welcome *welcome,
                             struct failure *why) {
     const struct log *log = worker->settings->log;
+    if (welcome->rank >= welcome->trainers)
+        return status_fail(why, STATUS_FAILED,
+                           "the chief counts %u trainers and calls this one "
+                           "rank %u",
+                           welcome->trainers, welcome->rank);
     enum status status = job_parse(&worker->job, welcome->job, why);
     if (!status)
         status = job_solve_batch(worker->job, welcome->trainers, why);

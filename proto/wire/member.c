@@ -1,3 +1,8 @@
+/* The chief may not run yet, and its name may move: it is looked up again and
+ * again, and asked to let this process join until it answers. What is told from
+ * then on is numbered and kept until it is acknowledged (channel.h), which any
+ * of the chief's messages does; beats are not, as a later one says more. Any
+ * message of the run is a sign of the chief's life. */
 #include "proto/wire/member.h"
 
 #include "proto/base/free_memory.h"
@@ -125,18 +130,9 @@ void member_meet(struct member *member, const char *host, uint16_t port) {
 
 void member_called(struct member *member, const char *address) {
     char host[256];
-    const char *colon = strrchr(address, ':');
-    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
-    size_t size = colon ? (size_t)(colon - address) : 0;
-    if (!port || port > UINT16_MAX || !size || size >= sizeof host)
-        return;
-    memcpy(host, address, size);
-    host[size] = 0;
-    if (host[0] == '[' && host[size - 1] == ']') {
-        host[size - 1] = 0;
-        memmove(host, host + 1, size - 1);
-    }
-    member_meet(member, host, (uint16_t)port);
+    uint16_t port;
+    if (resolve_split(address, host, sizeof host, &port))
+        member_meet(member, host, port);
 }
 
 bool member_chief_address(const struct member *member, char *text,
