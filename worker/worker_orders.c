@@ -36,8 +36,7 @@ static enum status take_job(struct worker *worker,
         log_warning(worker->settings->log,
                     "the job given here is not read and differs from the "
                     "chief's");
-    member_timeouts(worker->member, worker->job->timeouts.peer,
-                    worker->job->timeouts.stop);
+    member_timeout(worker->member, worker->job->timeouts.peer);
     log_info(log, "joined %s, run %016llx, rank %u of %u",
              member_chief_name(worker->member),
              (unsigned long long)member_run(worker->member), worker->rank,
@@ -181,23 +180,8 @@ void worker_measure(struct worker *worker) {
 
 static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
-    double *again = worker->settings->again;
     worker->stopped = true;
-    member_bye(worker->member);
-    if (stop->again > 0) {
-        log_info(worker->settings->log, "the run is over: %s; another follows",
-                 stop->text);
-        if (again)
-            *again = stop->again;
-        return STATUS_OK;
-    }
-    if (stop->status) {
-        status_fail(why, (enum status)stop->status,
-                    "the chief ended the run: %s", stop->text);
-        return status_heard(why);
-    }
-    log_info(worker->settings->log, "the run is over: %s", stop->text);
-    return STATUS_OK;
+    return member_stop(worker->member, stop, worker->settings->again, why);
 }
 
 static void take_evaluate(struct worker *worker,
