@@ -1,3 +1,9 @@
+/* The thread's life: data, layout and device are declared; a plan is awaited;
+ * then memory, first weights, steps; and after the last step it stays for
+ * evaluations until it is cancelled. The mutex holds what the communication
+ * thread sets (plan, partner, an order, leaving, cancelled) and what it reads
+ * (progress); all else is the thread's own until it is joined, but for the
+ * layout, which is there for all once it has been declared. */
 #include "worker/trainer.h"
 
 #include "proto/base/time.h"
