@@ -154,6 +154,31 @@ $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
+# And beside the real one whose kernels run on the CPU, with what it calls of
+# CUDA's libraries; their headers say how. Its cuBLAS is loaded with it, so that
+# no other is found.
+ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
+EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
+    libcublas.so.$(NVCC_MAJOR))
+endif
+$(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%: $(BUILD)/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+
+$(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
+    $(CUDA_SOURCES:%.cu=$(BUILD)/cuda_on_cpu/%.o) \
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,on_cpu fiber runtime_on_cpu) \
+    $(filter %/libcublas.so.$(NVCC_MAJOR),$(EMULATED))
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
+	    -Wl,--no-as-needed -o $@ $^
+
+$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
+
 $(BUILD)/plugin/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -192,16 +217,17 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(
 
 # The kernels as functions of the CPU, and what runs them as a GPU would: their
 # tests need neither nvcc nor a GPU.
-ON_CPU := $(patsubst %,$(BUILD)/on_cpu/%.o,\
+ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
     $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber))
-$(BUILD)/tests/cuda_%_test: $(BUILD)/tests/cuda_%_test.o \
+CUDA_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda_*_test.c))
+$(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
     $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
 
 # The same tests of the kernels themselves, on this machine's GPU.
-GPU_TESTS := $(patsubst tests/%.c,$(BUILD)/gpu/%,\
-    $(filter-out tests/cuda_on_cpu_test.c,$(wildcard tests/cuda_*_test.c)))
+GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
+    $(filter-out %/cuda_on_cpu_test,$(CUDA_TESTS)))
 $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
     $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
 	@echo "c++  $@"
@@ -218,15 +244,15 @@ gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
 	@tests/run.sh $(GPU_TESTS) $(BUILD)/tests/ops_test -- $(BUILD)/tests/cluster_device_test
 
-$(BUILD)/on_cpu/%.o: %.cu
+$(BUILD)/cuda_on_cpu/%.o: %.cu
 	@mkdir -p $(@D)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
 
-$(BUILD)/on_cpu/%.o: %.cc
+$(BUILD)/cuda_on_cpu/%.o: %.cc
 	@mkdir -p $(@D)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 	@mkdir -p $(@D)
@@ -250,7 +276,7 @@ check: deps-test ## install what tests need, build and run every test
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS) -- $(CLUSTER_TESTS)
 
-build-tests: all $(TESTS) $(FAKE)
+build-tests: all $(TESTS) $(FAKE) $(EMULATED)
 
 unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)

@@ -168,8 +168,11 @@ static enum status write_script(char *name, const json_t *result,
                                 const char *path, struct failure *why) {
     int descriptor = mkstemp(name);
     FILE *script = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
-    if (!script)
+    if (!script) {
+        if (descriptor >= 0)
+            close(descriptor);
         return status_fail(why, STATUS_RETRY, "%s cannot be written", name);
+    }
     comparison_plot_script(script, result, path);
     return fclose(script)
                ? status_fail(why, STATUS_RETRY, "%s cannot be written", name)

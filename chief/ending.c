@@ -3,6 +3,7 @@
 #include "chief/admission.h"
 #include "chief/cuts.h"
 #include "chief/evaluations.h"
+#include "chief/series.h"
 #include "proto/base/time.h"
 
 #include <math.h>
@@ -207,7 +208,7 @@ static void list_silent(const struct run *run, char *text, size_t size) {
 static bool awaits_absent(const struct run *run, int64_t now) {
     if (run->refused_at && now - run->refused_at < TIME_S)
         return true;
-    return run->status && !run_signalled(run->status) &&
+    return run->status && !run_signalled(run->status) && !series_needs(run) &&
            now - run->phase_since <
                time_from_seconds(run->job->timeouts.stop) &&
            roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT);

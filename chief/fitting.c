@@ -77,9 +77,9 @@ static struct sum add_up(const struct fitting *fitting,
 }
 
 /* A job that would have fitted is never refused: what a process really holds
- * is within an eighth of its sum (cluster_memory_test), so seven eighths have
- * to be too much. What is taken beside, for a while or by others of the host,
- * is not known here, and not in the sum. */
+ * is within an eighth of its sum (cluster_footprint_test), so seven eighths
+ * have to be too much. What is taken beside, for a while or by others of the
+ * host, is not known here, and not in the sum. */
 static bool is_too_much(const struct sum *sum) {
     return sum->need - sum->need / 8 > sum->free;
 }
@@ -236,8 +236,6 @@ static void try_ps(struct text *text, const struct fitting *fitting,
                    const struct sum *sum) {
     struct footprint_case changed = *fitting->given;
     char bytes[16];
-    if (!changed.allreduce)
-        return;
     changed.allreduce = false;
     if (helps(fitting, sum, &changed, bytes))
         append(text,

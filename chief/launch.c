@@ -134,8 +134,9 @@ static enum status configure(struct launch *launch, struct failure *why) {
 static void list_ps(const struct launch *launch) {
     char list[16384] = "";
     size_t used = 0;
-    for (unsigned i = 1; i <= launch->options->num_ps; i++)
-        if (launch->processes[i].pid && used + 16 < sizeof list)
+    for (unsigned i = 0; i < launch->count; i++)
+        if (!strcmp(launch->processes[i].type, "ps") &&
+            launch->processes[i].pid && used + 16 < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%d",
                                      used ? "," : "",
                                      (int)launch->processes[i].pid);

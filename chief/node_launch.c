@@ -11,6 +11,9 @@
 static const int forwarded[] = {SIGHUP, SIGQUIT};
 enum { FORWARDED = sizeof forwarded / sizeof *forwarded };
 
+/* What SIGKILL may take. */
+static const int64_t AFTER_KILL = 10 * TIME_S;
+
 struct node_process {
     pid_t pid; /* 0: has ended */
     char name[32];
@@ -24,6 +27,7 @@ struct node_launch {
     struct node_process *processes; /* [nproc_per_node] */
     uint32_t alive;
     bool ending;      /* all have been told to end */
+    bool killed;      /* and have been since */
     int64_t deadline; /* for those that were */
     int exit_code;
 };
@@ -125,16 +129,25 @@ static void begin_end(struct node_launch *launch, int number) {
     launch->deadline = time_now() + time_from_seconds(launch->world->grace);
 }
 
+/* Killed where it has not ended within the grace, and left behind where that
+ * does not end it either: a process that waits for a disk that is dead. */
 static void pass_deadline(struct node_launch *launch) {
-    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++)
-        if (launch->processes[i].pid)
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        const struct node_process *process = &launch->processes[i];
+        if (process->pid && launch->killed)
             log_warning(launch->log,
-                        "%s (pid %d) did not end within %g s "
-                        "(--grace): killed",
-                        launch->processes[i].name,
-                        (int)launch->processes[i].pid, launch->world->grace);
+                        "%s (pid %d) does not end even on SIGKILL: left behind",
+                        process->name, (int)process->pid);
+        else if (process->pid)
+            log_warning(launch->log,
+                        "%s (pid %d) did not end within %g s (--grace): killed",
+                        process->name, (int)process->pid, launch->world->grace);
+    }
+    if (launch->killed)
+        launch->alive = 0;
     signal_all(launch, SIGKILL);
-    launch->deadline = TIME_NEVER;
+    launch->killed = true;
+    launch->deadline = time_now() + AFTER_KILL;
 }
 
 static void note_end(struct node_launch *launch, struct node_process *process,

@@ -159,7 +159,7 @@ static void print_mode(FILE *out, const struct predict_case *given,
         [PREDICT_RING] = "all-reduce, ring",
         [PREDICT_HALVING] = "all-reduce, halving"};
     struct predict_step step = predict_step(given, mode);
-    fprintf(out, "%-20s %10.4g %10.4g %10.4g %9.4g %8.2f %6.1f%% %10.4g  %s\n",
+    fprintf(out, "%-19s %8.4g %8.4g %8.4g %8.4g %8.2f %5.1f%% %8.4g  %s\n",
             texts[mode], 1e3 * step.seconds, 1e3 * step.wire,
             1e3 * step.exposed, step.rate, step.efficiency * given->workers,
             100 * step.efficiency,
@@ -176,9 +176,9 @@ static void print_crossover(FILE *out, const struct predict_case *given) {
     else
         fprintf(out, "no number of ps makes a step as short as the ring's");
     if (isfinite(wire))
-        fprintf(out, "; of the exchange alone from %.2f: m >= nM/(BT)\n", wire);
+        fprintf(out, "; the exchange alone from %.2f: m >= nM/(BT)\n", wire);
     else
-        fprintf(out, "; the workers' own links take longer than the ring\n");
+        fprintf(out, ": the workers' own links take longer\n");
 }
 
 static void print_table(FILE *out, const struct predict_case *given,
@@ -186,7 +186,7 @@ static void print_table(FILE *out, const struct predict_case *given,
     char heading[32];
     snprintf(heading, sizeof heading, "ms@%.3g%%", 100 * target);
     print_case(out, given);
-    fprintf(out, "\n%-20s %10s %10s %10s %9s %8s %7s %10s  %s\n", "", "step ms",
+    fprintf(out, "\n%-19s %8s %8s %8s %8s %8s %6s %8s  %s\n", "", "step ms",
             "exchange", "exposed", "steps/s", "speed-up", "T1/nTn", heading,
             "limit");
     for (int mode = 0; mode < PREDICT_MODES; mode++)

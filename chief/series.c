@@ -5,16 +5,11 @@
 
 #include <stdio.h>
 
-/* This chief may wait for goodbyes, and members take their part down. */
-static double back_within(const struct run *run) {
-    return run->job->timeouts.peer + run->job->timeouts.stop;
-}
-
 double series_again(const struct run *run, enum status status) {
     if (!run->series || (status && status != STATUS_FAILED) ||
         !run->series->more[status == STATUS_OK])
         return 0;
-    return back_within(run);
+    return run->job->timeouts.peer + run->job->timeouts.stop;
 }
 
 bool series_needs(const struct run *run) {
@@ -34,17 +29,18 @@ static void list_absent(const struct run *run, char *text, size_t size) {
     }
 }
 
-/* They were here a moment ago. */
+/* They were here a moment ago, and have only had to take their part down. */
 static void await_back(struct run *run, int64_t now) {
     char absent[512];
-    if (now - run->opened < time_from_seconds(back_within(run)))
+    double within = run->job->timeouts.peer;
+    if (now - run->opened < time_from_seconds(within))
         return;
     list_absent(run, absent, sizeof absent);
     if (absent[0])
         run_stop(run, STATUS_RETRY,
                  "did not come back for the next run within %.0f s "
-                 "(timeouts.peer and timeouts.stop): %s",
-                 back_within(run), absent);
+                 "(timeouts.peer): %s",
+                 within, absent);
 }
 
 void series_step(struct run *run, int64_t now) {

@@ -23,10 +23,11 @@ struct series {
     json_t *measured; /* what is known of it at its end; the caller's */
 };
 
-/* In how many seconds members have to be back for the next run when this one
- * ends with STATUS; 0: there is none, or RUN is no run of a series. A run that
- * failed on its own is followed by the next; who is gone, or what is wrong
- * with the configuration, would be so in the next one too. */
+/* Within how many seconds this chief, who may have to wait for goodbyes first,
+ * is back for the next run when this one ends with STATUS; 0: there is none, or
+ * RUN is no run of a series. A run that failed on its own is followed by the
+ * next; who is gone, or what is wrong with the configuration, would be so in
+ * the next one too. */
 double series_again(const struct run *run, enum status status);
 
 /* Ends a run that takes longer than it may, or to which somebody of the one

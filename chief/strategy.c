@@ -2,12 +2,12 @@
 
 #include <stdio.h>
 
-/* Whether each rank has a device of its own the chief does not know. */
+/* Gradients come to the host from every device: ferry.c. */
 static void choose_backend(struct strategy *out, const struct job *job,
                            const char **reason) {
     out->backend = job->backend == JOB_NCCL ? "nccl" : "gloo";
     *reason = job->backend == JOB_BACKEND_AUTO
-                  ? " (auto: nccl is to be asked for)"
+                  ? " (auto: sums are made in the hosts' memory)"
                   : "";
 }
 

@@ -1,3 +1,5 @@
+/* One thread takes turns: frames alone, for a millisecond, while they keep
+ * coming; then all else. Who sends more than copies have room for waits. */
 #include "ps/ps.h"
 
 #include "proto/base/time.h"
@@ -191,7 +193,7 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
         log_warning(ps->settings->log,
                     "the job given here is not read and differs from the "
                     "chief's");
-    member_timeouts(ps->member, ps->job->timeouts.peer, ps->job->timeouts.stop);
+    member_timeout(ps->member, ps->job->timeouts.peer);
     log_info(ps->settings->log, "joined %s, run %016llx",
              member_chief_name(ps->member),
              (unsigned long long)member_run(ps->member));
@@ -218,23 +220,8 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
 
 static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
                              struct failure *why) {
-    double *again = ps->settings->again;
     ps->stopped = true;
-    member_bye(ps->member);
-    if (stop->again > 0) {
-        log_info(ps->settings->log, "the run is over: %s; another follows",
-                 stop->text);
-        if (again)
-            *again = stop->again;
-        return STATUS_OK;
-    }
-    if (stop->status) {
-        status_fail(why, (enum status)stop->status,
-                    "the chief ended the run: %s", stop->text);
-        return status_heard(why);
-    }
-    log_info(ps->settings->log, "the run is over: %s", stop->text);
-    return STATUS_OK;
+    return member_stop(ps->member, stop, ps->settings->again, why);
 }
 
 static enum status obey(struct ps *ps, const Capstan__Control *order,

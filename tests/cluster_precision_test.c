@@ -253,6 +253,34 @@ static void stage_2_with_offload_and_fp16_loads_unchanged(void **state) {
     assert_true(number(local, "train_loss") < 2.4);
 }
 
+/* It begins neither with the run's first scale nor with steps that overflow. */
+static void who_is_started_again_has_the_scale_of_the_run(void **state) {
+    struct cluster_play play;
+    cluster_run_job(
+        *state,
+        "{\"model\": {\"layers\": [64, 512, 512, 10]}, \"steps\": 2400,"
+        " \"steps_per_epoch\": 600, \"timeouts\": {\"peer\": 2},"
+        " \"chief\": \"coordinate\", \"checkpoint\": {\"every_steps\": 100},"
+        " \"fp16\": {\"enabled\": true, \"initial_scale_power\": 30,"
+        " \"loss_scale_window\": 100000}}");
+    cluster_play_describe(&play, *state, 1, 2, 2);
+    cluster_play_start_all(&play);
+    unsigned victim = cluster_play_find(&play, "worker", 0);
+    struct cluster_process *chief = play.tasks[0].process;
+    cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play.tasks[victim].process, SIGKILL);
+    cluster_run_expect(play.tasks[victim].process, 128 + SIGKILL,
+                       CLUSTER_RUN_DEADLINE);
+    expect_said(play.tasks[victim].process, "loss scale 1.07374e+09 from step");
+    cluster_run_await(chief, "is gone", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *again = cluster_play_start(&play, victim);
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, 2 * CLUSTER_RUN_DEADLINE);
+    expect_said(again, "skipped so far: ");
+    assert_false(cluster_play_said(again, "skipped so far: 0"));
+    assert_false(cluster_play_said(again, "loss scale 1.07374e+09"));
+    assert_false(cluster_play_said(again, "its gradients overflow"));
+}
+
 static void both_halves_are_refused(void **state) {
     cluster_run_job(*state, NULL);
     expect_said(RUN(*state, 1, CONFIG, FP16, BF16), "beside bf16.enabled");
@@ -274,6 +302,7 @@ int main(void) {
         TEST(accumulated_and_clipped_steps_are_skipped_as_a_whole),
         TEST(an_overflow_at_the_least_scale_ends_the_run),
         TEST(stage_2_with_offload_and_fp16_loads_unchanged),
+        TEST(who_is_started_again_has_the_scale_of_the_run),
         TEST(both_halves_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

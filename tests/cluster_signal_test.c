@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 enum { RETRY = 138, PS = 2, WORKERS = 2, MOST = 8 };
 static const double SOON = 5; /* seconds; far below grace and peer */
@@ -29,6 +30,20 @@ static void begin(struct cluster_play *play, struct cluster_run *run,
     cluster_play_start_all(play);
     cluster_run_await(play->tasks[0].process, "steps 0 to",
                       CLUSTER_RUN_DEADLINE);
+}
+
+/* A stop takes effect when each thread has come to it: on a busy machine what
+ * is sent afterwards may be there before. */
+static void stop(const struct cluster_process *process) {
+    siginfo_t found = {0};
+    cluster_run_signal(process, SIGSTOP);
+    for (int tries = 0; !found.si_pid && tries < 500; tries++) {
+        assert_int_equal(waitid(P_PID, (id_t)cluster_run_pid(process), &found,
+                                WSTOPPED | WNOHANG | WNOWAIT),
+                         0);
+        cluster_play_pass(0.01);
+    }
+    assert_int_equal(found.si_pid, cluster_run_pid(process));
 }
 
 /* The signal's checkpoint, the only one there is. */
@@ -178,7 +193,7 @@ static void a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint(
     struct cluster_process *chief = play.tasks[0].process;
     unsigned stopped = cluster_play_find(&play, "ps", 1);
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play.tasks[stopped].process, SIGSTOP);
+    stop(play.tasks[stopped].process);
     cluster_run_signal(chief, SIGINT);
     cluster_run_await(chief, "one checkpoint, then all end", SOON);
     cluster_run_signal(chief, SIGINT);
@@ -221,7 +236,7 @@ static void a_second_signal_at_ps_or_worker_ends_it_at_once(void **state) {
     struct cluster_process *worker =
         play.tasks[cluster_play_find(&play, "worker", 1)].process;
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(chief, SIGSTOP);
+    stop(chief);
     cluster_run_signal(ps, SIGTERM);
     cluster_run_await(ps, "asking the chief", SOON);
     cluster_run_signal(ps, SIGTERM);

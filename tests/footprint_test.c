@@ -40,6 +40,9 @@ static void a_trainer_has_what_its_parts_have(void **state) {
     assert_int_equal(found.bytes[FOOTPRINT_BATCHES],
                      (3 * 1000 + 256) * (100 * 4 + 4));
     assert_int_equal(found.bytes[FOOTPRINT_DATA], 5700 * 101 + 5000 * 4);
+    job.data.shuffle = false;
+    footprint_trainer(&found, &given, FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[FOOTPRINT_DATA], 5700 * 101);
     uint64_t sum = 0;
     for (int kind = 0; kind < FOOTPRINT_KINDS; kind++)
         sum += found.bytes[kind];

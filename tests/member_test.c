@@ -300,7 +300,7 @@ static void deadlines_name_the_chief_and_their_key(void **state) {
     member = open_member(fixture, true);
     join(fixture, member);
     await_order(member);
-    member_timeouts(member, 10, 5);
+    member_timeout(member, 10);
     assert_int_equal(member_step(member, time_now() + 9 * TIME_S, &why), 0);
     assert_int_equal(member_step(member, time_now() + 11 * TIME_S, &why),
                      STATUS_RETRY);
@@ -323,6 +323,29 @@ static void it_never_asks_to_be_stepped_in_the_past(void **state) {
         }
         member_close(&member);
     }
+}
+
+static void the_end_is_heard_with_its_status_or_with_another_run(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct member *member = open_member(fixture, true);
+    uint32_t peer = join(fixture, member);
+    struct failure why = {0};
+    double again = 0;
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    stop.text = "enough";
+    assert_int_equal(member_stop(member, &stop, &again, &why), STATUS_OK);
+    Capstan__Control *told =
+        hear(fixture, member, CAPSTAN__CONTROL__BODY_BYE, &peer);
+    message_free_control(&told);
+    stop.status = STATUS_FAILED;
+    assert_int_equal(member_stop(member, &stop, &again, &why), STATUS_FAILED);
+    assert_string_equal(why.text, "the chief ended the run: enough");
+    assert_true(why.heard && again == 0);
+    stop.again = 7;
+    assert_int_equal(member_stop(member, &stop, NULL, &why), STATUS_OK);
+    assert_int_equal(member_stop(member, &stop, &again, &why), STATUS_OK);
+    assert_true(again == 7);
+    member_close(&member);
 }
 
 static void a_call_tells_an_unknowing_member_its_chief(void **state) {
@@ -378,6 +401,7 @@ int main(void) {
         MEMBER_TEST(garbage_from_the_chief_is_logged_and_left),
         MEMBER_TEST(deadlines_name_the_chief_and_their_key),
         MEMBER_TEST(it_never_asks_to_be_stepped_in_the_past),
+        MEMBER_TEST(the_end_is_heard_with_its_status_or_with_another_run),
         MEMBER_TEST(a_call_tells_an_unknowing_member_its_chief),
         MEMBER_TEST(a_host_of_any_length_does_no_harm),
     };

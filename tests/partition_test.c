@@ -19,8 +19,9 @@ static const struct optimizer adagrad = {.type = OPTIMIZER_ADAGRAD,
 static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
                      bool shared) {
     struct failure why;
-    if (partition_open(partition, buckets, BUCKETS, BEGIN, &adagrad, rank, size,
-                       shared, &why))
+    struct partition_settings settings = {buckets, BUCKETS, BEGIN, &adagrad,
+                                          rank,    size,    shared};
+    if (partition_open(partition, &settings, &why))
         fail_msg("%s", why.text);
 }
 

@@ -42,19 +42,38 @@ static void people_get_a_row_a_mode_and_the_crossover(void **state) {
         "predicted: 25.6M parameters, 102.4 MB on the wire; 8 workers, 1 to a "
         "host, 4 ps\n",
         "link passes 1196 MB/s each way, 20 us apart\n",
-        "ps, synchronous           211.3      171.3      91.35     37.85     "
-        "4.54   56.8%      211.7  ps link\n",
-        "ps, asynchronous          171.3",
-        "all-reduce, ring          190.2      150.2      70.17",
+        "ps, synchronous        211.3    171.3    91.35    37.85     4.54  "
+        "56.8%    211.7  ps link\n",
+        "ps, asynchronous       171.3",
+        "all-reduce, ring       190.2    150.2    70.17",
         "all-reduce, halving ",
-        "from 5 ps on a step by ps takes no longer than by ring; of the "
-        "exchange alone from 4.56: m >= nM/(BT)\n"};
+        "from 5 ps on a step by ps takes no longer than by ring; the exchange "
+        "alone from 4.56: m >= nM/(BT)\n"};
     struct compare_options flags = resnet();
     char *text = print(&flags, false);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (!strstr(text, lines[i]))
             fail_msg("'%s' is not in:\n%s", lines[i], text);
     free(text);
+}
+
+/* Also with the longest name of a limit. */
+static void no_line_is_wider_than_100_columns(void **state) {
+    (void)state;
+    struct compare_options flags = resnet();
+    flags.per_host = 4;
+    for (int i = 0; i < 2; i++) {
+        flags.inner_gbits = i ? 0.25 : 0;
+        char *text = print(&flags, false);
+        for (const char *line = text; *line;) {
+            size_t length = strcspn(line, "\n");
+            if (length > 100)
+                fail_msg("%zu columns: %.*s", length, (int)length, line);
+            line += length + (line[length] == '\n');
+        }
+        assert_true(i == 0 || strstr(text, "link inside a host"));
+        free(text);
+    }
 }
 
 static double number(const json_t *object, const char *key) {
@@ -124,6 +143,7 @@ static void an_unknown_machine_or_link_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(people_get_a_row_a_mode_and_the_crossover),
+        cmocka_unit_test(no_line_is_wider_than_100_columns),
         cmocka_unit_test(programs_get_one_object),
         cmocka_unit_test(a_machine_of_the_table_brings_its_links),
         cmocka_unit_test(an_unknown_machine_or_link_is_refused),

@@ -91,24 +91,27 @@ static void a_round_named_while_ranks_pause_is_saved(void **state) {
     }
 }
 
-/* Rank 2 hears early that no round follows. */
+/* The rank of the note hears early that no round follows. */
 static void say_so_early(void *context, uint32_t rank, const char *call,
                          size_t count) {
     struct reducer_play *play = context;
     (void)count;
-    if (rank == 2 && !strcmp(call, "reduce_scatter"))
-        reducer_save_now(play->rank[2].reducer);
+    if (rank == play->note && !strcmp(call, "reduce_scatter"))
+        reducer_save_now(play->rank[rank].reducer);
 }
 
 /* Alone, and right after one that stands in the plan: whether a rank hears
- * before or after that one that no round follows, it does what the others do.
- */
+ * before or after that one that no round follows, it does what the others do,
+ * and waits for nobody to allow another. */
 static void what_there_is_at_the_end_is_saved_by_all(void **state) {
     (void)state;
-    for (unsigned planned = 0; planned < 2; planned++) {
+    for (unsigned way = 0; way < 4; way++) {
         struct reducer_play play;
         struct failure why;
+        unsigned planned = way % 2, early = way < 2 ? 2 : 0;
+        int allowed;
         reducer_play_open_usual(&play, 3);
+        play.note = early;
         play.rounds = 1;
         play.job.zero.stage = 1;
         play.job.zero.overlap = false;
@@ -123,6 +126,8 @@ static void what_there_is_at_the_end_is_saved_by_all(void **state) {
         for (unsigned saves = 0; saves < 1 + planned; saves++)
             reducer_play_await(&play.handed_over);
         assert_int_equal(play.saved.round, play.rounds);
+        sem_getvalue(&play.over, &allowed);
+        assert_false(early == 0 && allowed);
         struct reducer_model alone;
         reducer_model_open(&alone, &play);
         reducer_play_alone(&play, &alone);

@@ -43,6 +43,16 @@ static void the_rate_is_scaled_by_the_ranks_where_the_job_says_so(
     reducer_play_close(&plain);
 }
 
+static void the_rate_is_the_schedules_of_each_round(void **state) {
+    struct reducer_play play;
+    (void)state;
+    reducer_play_open_usual(&play, 2);
+    play.job.schedule = (struct schedule){
+        .type = SCHEDULE_WARMUP, .warmup_max_lr = 0.01, .warmup_num_steps = 10};
+    reducer_play_run_and_compare(&play);
+    reducer_play_close(&play);
+}
+
 static void every_rule_gives_the_same_bits_in_every_stage(void **state) {
     static const uint32_t small[] = {1025, 7, 255};
     (void)state;
@@ -98,6 +108,21 @@ static void the_smaller_of_both_bucket_sizes_counts(void **state) {
         assert_in_range(play.note, 3900, 4000 + 2 * REDUCER_WORD);
         reducer_play_close(&play);
     }
+}
+
+/* A MB, however large the job allows them to be. */
+static void what_travels_fits_a_cache(void **state) {
+    static const uint32_t elements[] = {600000};
+    struct reducer_play play;
+    (void)state;
+    reducer_play_open(&play, 2, elements, 1, &reducer_fixture_sgd, 0.1);
+    play.rounds = 1;
+    play.job.zero.stage = 1;
+    play.meeting.called = note_largest;
+    play.meeting.context = &play;
+    reducer_play_run(&play);
+    assert_in_range(play.note, 1 << 17, (1 << 18) + 2 * REDUCER_WORD);
+    reducer_play_close(&play);
 }
 
 static void the_sum_is_near_one_in_double(void **state) {
@@ -239,9 +264,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one_process_with_the_whole_batch),
         cmocka_unit_test(the_rate_is_scaled_by_the_ranks_where_the_job_says_so),
+        cmocka_unit_test(the_rate_is_the_schedules_of_each_round),
         cmocka_unit_test(every_rule_gives_the_same_bits_in_every_stage),
         cmocka_unit_test(buckets_of_any_size_give_the_same_bits),
         cmocka_unit_test(the_smaller_of_both_bucket_sizes_counts),
+        cmocka_unit_test(what_travels_fits_a_cache),
         cmocka_unit_test(the_sum_is_near_one_in_double),
         cmocka_unit_test(the_mean_gradient_is_clipped_by_its_norm),
         cmocka_unit_test(clipped_weights_are_the_same_bits_in_every_stage),

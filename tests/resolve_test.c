@@ -65,6 +65,9 @@ static void an_address_is_a_host_and_a_port(void **state) {
     uint16_t port = 7;
     (void)state;
     assert_false(resolve_split("no-port", host, sizeof host, &port));
+    assert_false(resolve_split(":1", host, sizeof host, &port));
+    assert_false(resolve_split("a:0", host, sizeof host, &port));
+    assert_false(resolve_split("a:65536", host, sizeof host, &port));
     assert_false(resolve_split("0123456789abcdef:1", host, sizeof host, &port));
     assert_string_equal(host, "before");
     assert_int_equal(port, 7);

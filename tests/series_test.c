@@ -82,9 +82,9 @@ static void who_is_gone_matters_once_all_have_been_here(void **state) {
 static void who_does_not_come_back_is_named_in_time(void **state) {
     struct fixture *fixture = *state;
     struct run *run = &fixture->run;
-    series_step(run, 8 * TIME_S - 1);
+    series_step(run, 3 * TIME_S - 1);
     assert_int_equal(run->phase, RUN_JOINING);
-    series_step(run, 8 * TIME_S);
+    series_step(run, 3 * TIME_S);
     assert_int_equal(run->status, STATUS_RETRY);
     assert_non_null(strstr(run->text, "did not come back"));
     assert_non_null(strstr(run->text, "worker 0, worker 1, ps 0"));

@@ -133,8 +133,7 @@ static enum status take_welcome(struct bench_client *client,
     if (status)
         return status;
     client->rank = welcome->rank;
-    member_timeouts(client->member, client->job->timeouts.peer,
-                    client->job->timeouts.stop);
+    member_timeout(client->member, client->job->timeouts.peer);
     tell_declaration(client);
     return STATUS_OK;
 }

@@ -51,19 +51,22 @@ static bool allocate(struct partition *partition,
 }
 
 enum status partition_open(struct partition *partition,
-                           const struct bucket *buckets, uint32_t count,
-                           uint64_t begin, const struct optimizer *rule,
-                           uint32_t rank, uint32_t size, bool shared,
+                           const struct partition_settings *settings,
                            struct failure *why) {
-    *partition = (struct partition){
-        .buckets = buckets, .count = count, .slots = rule_slots(rule)};
+    const struct optimizer *rule = settings->rule;
+    uint32_t count = settings->count;
+    uint32_t rank = settings->shared ? settings->rank : 0;
+    uint32_t size = settings->shared ? settings->size : 1;
+    *partition = (struct partition){.buckets = settings->buckets,
+                                    .count = count,
+                                    .slots = rule_slots(rule)};
     partition->own = calloc(count, sizeof *partition->own);
     if (!partition->own)
         return no_memory(partition, why);
     for (uint32_t i = 0; i < count; i++) {
         struct part *own = &partition->own[i];
-        *own = shared ? partition_part(&buckets[i], begin, rank, size)
-                      : partition_part(&buckets[i], begin, 0, 1);
+        *own =
+            partition_part(&settings->buckets[i], settings->begin, rank, size);
         own->place = partition->elements;
         partition->elements += own->end - own->first;
     }

@@ -26,13 +26,20 @@ struct partition {
     uint64_t elements; /* of each slot */
 };
 
-/* RANK's part of BUCKETS, whose parameters begin at float BEGIN; SHARED: each
- * of SIZE ranks has its own, else all have everything. State is at RULE's
- * start. STATUS_RETRY names the bytes when there is no memory. */
+/* All is borrowed. */
+struct partition_settings {
+    const struct bucket *buckets;
+    uint32_t count;
+    uint64_t begin; /* where the first parameter begins, in floats */
+    const struct optimizer *rule;
+    uint32_t rank, size;
+    bool shared; /* each of SIZE ranks has its own part, else all have all */
+};
+
+/* RANK's part, its state at the rule's start. STATUS_RETRY names the bytes when
+ * there is no memory. */
 enum status partition_open(struct partition *partition,
-                           const struct bucket *buckets, uint32_t count,
-                           uint64_t begin, const struct optimizer *rule,
-                           uint32_t rank, uint32_t size, bool shared,
+                           const struct partition_settings *settings,
                            struct failure *why) MUST_CHECK;
 
 void partition_close(struct partition *partition);

@@ -45,10 +45,16 @@ static enum status allocate(struct reduction *reduction, struct failure *why) {
                    s->offsets, most_elements(reduction), why);
     if (status)
         return status;
-    return partition_open(&reduction->partition, reduction->buckets,
-                          reduction->num_buckets, reduction->begin,
-                          &s->job->optimizer, group->rank, group->size,
-                          reduction->shared, why);
+    struct partition_settings partition = {
+        .buckets = reduction->buckets,
+        .count = reduction->num_buckets,
+        .begin = reduction->begin,
+        .rule = &s->job->optimizer,
+        .rank = group->rank,
+        .size = group->size,
+        .shared = reduction->shared,
+    };
+    return partition_open(&reduction->partition, &partition, why);
 }
 
 enum status reduction_open(struct reduction *reduction,

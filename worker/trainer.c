@@ -1,3 +1,9 @@
+/* The thread's life: data, layout and device are declared; a plan is awaited;
+ * then memory, first weights, steps; and after the last step it stays for
+ * evaluations until it is cancelled. The mutex holds what the communication
+ * thread sets (plan, partner, an order, leaving, cancelled) and what it reads
+ * (progress); all else is the thread's own until it is joined, but for the
+ * layout, which is there for all once it has been declared. */
 #include "worker/trainer.h"
 
 #include "proto/base/time.h"
@@ -87,7 +93,8 @@ static enum status declare(struct trainer *trainer, struct failure *why) {
     };
     sampler_close(&sampler);
     const struct device *device = &trainer->engine.device;
-    declaration.has_device = device_free(device, &declaration.device_free);
+    declaration.has_device =
+        device_free(device, &declaration.device_free, declaration.device_id);
     snprintf(declaration.device, sizeof declaration.device, "%s", device->name);
     reports_put(&trainer->reports, &declaration);
     return STATUS_OK;

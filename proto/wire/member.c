@@ -1,3 +1,8 @@
+/* The chief may not run yet, and its name may move: it is looked up again and
+ * again, and asked to let this process join until it answers. What is told from
+ * then on is numbered and kept until it is acknowledged (channel.h), which any
+ * of the chief's messages does; beats are not, as a later one says more. Any
+ * message of the run is a sign of the chief's life. */
 #include "proto/wire/member.h"
 
 #include "proto/base/free_memory.h"
@@ -57,8 +62,7 @@ static void name_chief(struct member *member) {
                  "a chief (this cluster description names none)");
 }
 
-void member_timeouts(struct member *member, double peer, double stop) {
-    (void)stop;
+void member_timeout(struct member *member, double peer) {
     member->peer_limit = time_from_seconds(peer);
     member->beat_every = member->peer_limit / 6;
     if (member->beat_every > TIME_S / 2)
@@ -93,7 +97,7 @@ enum status member_open(struct member **out,
     member->join_sent = member->beat_sent = member->looked_up =
         member->opened - LOOK_UP_EVERY;
     member->join_limit = time_from_seconds(settings->join_timeout);
-    member_timeouts(member, FIRST_PEER_TIMEOUT, 0);
+    member_timeout(member, FIRST_PEER_TIMEOUT);
     capstan__beat__init(&member->beat);
     gethostname(member->host, sizeof member->host - 1);
     if (settings->chief)
@@ -125,18 +129,9 @@ void member_meet(struct member *member, const char *host, uint16_t port) {
 
 void member_called(struct member *member, const char *address) {
     char host[256];
-    const char *colon = strrchr(address, ':');
-    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
-    size_t size = colon ? (size_t)(colon - address) : 0;
-    if (!port || port > UINT16_MAX || !size || size >= sizeof host)
-        return;
-    memcpy(host, address, size);
-    host[size] = 0;
-    if (host[0] == '[' && host[size - 1] == ']') {
-        host[size - 1] = 0;
-        memmove(host, host + 1, size - 1);
-    }
-    member_meet(member, host, (uint16_t)port);
+    uint16_t port;
+    if (resolve_split(address, host, sizeof host, &port))
+        member_meet(member, host, port);
 }
 
 bool member_chief_address(const struct member *member, char *text,
@@ -418,6 +413,25 @@ void member_bye(struct member *member) {
     control.body_case = CAPSTAN__CONTROL__BODY_BYE;
     control.bye = &bye;
     send_now(member, &control);
+}
+
+enum status member_stop(struct member *member, const Capstan__Stop *stop,
+                        double *again, struct failure *why) {
+    const struct log *log = member->settings.log;
+    member_bye(member);
+    if (stop->again > 0) {
+        log_info(log, "the run is over: %s; another follows", stop->text);
+        if (again)
+            *again = stop->again;
+        return STATUS_OK;
+    }
+    if (stop->status) {
+        status_fail(why, (enum status)stop->status,
+                    "the chief ended the run: %s", stop->text);
+        return status_heard(why);
+    }
+    log_info(log, "the run is over: %s", stop->text);
+    return STATUS_OK;
 }
 
 bool member_joined(const struct member *member) {

@@ -74,11 +74,17 @@ Capstan__Beat *member_beat(struct member *member);
 /* Sends a heartbeat now: what follows is judged with these numbers. */
 void member_beat_now(struct member *member);
 
-/* Seconds, from the job. */
-void member_timeouts(struct member *member, double peer, double stop);
+/* PEER of the job's timeouts, in seconds. */
+void member_timeout(struct member *member, double peer);
 
 /* Says goodbye; the process leaves. */
 void member_bye(struct member *member);
+
+/* The chief ends the run: says goodbye and logs it. Returns what the process
+ * ends with, WHY heard of. OK with *AGAIN set (unless that is NULL): the chief
+ * leads another run, to be joined within so many seconds. */
+enum status member_stop(struct member *member, const Capstan__Stop *stop,
+                        double *again, struct failure *why) MUST_CHECK;
 
 /* Has the chief said welcome? */
 bool member_joined(const struct member *member);

@@ -83,10 +83,11 @@ bool resolve_split(const char *address, char *host, size_t size,
                    uint16_t *port) {
     const char *colon = strrchr(address, ':');
     size_t length = colon ? (size_t)(colon - address) : 0;
+    unsigned long number = colon ? strtoul(colon + 1, NULL, 10) : 0;
     bool bracket = address[0] == '[' && length > 2;
-    if (!colon || length >= size)
+    if (!length || length >= size || !number || number > UINT16_MAX)
         return false;
-    *port = (uint16_t)strtoul(colon + 1, NULL, 10);
+    *port = (uint16_t)number;
     snprintf(host, size, "%.*s", (int)length - 2 * bracket, address + bracket);
     return true;
 }

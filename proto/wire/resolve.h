@@ -19,8 +19,8 @@ enum resolve_state resolve_poll(struct resolve *resolve, char *text,
                                 size_t size);
 
 /* Takes ADDRESS ("host:port", "[v6]:port") apart: the host, without brackets,
- * into HOST of SIZE bytes. False, and both left alone: it has no port, or the
- * host is too long. */
+ * into HOST of SIZE bytes. False, and both left alone: it has no host, or one
+ * that is too long, or no port from 1 to 65535. */
 bool resolve_split(const char *address, char *host, size_t size,
                    uint16_t *port);
 

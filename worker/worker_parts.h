@@ -1,0 +1,41 @@
+/* What a worker is made of: for worker*.c only. */
+#ifndef CAPSTAN_WORKER_PARTS_H
+#define CAPSTAN_WORKER_PARTS_H
+
+#include "proto/math/plan.h"
+#include "proto/wire/member.h"
+#include "worker/allreduce.h"
+#include "worker/caller.h"
+#include "worker/client.h"
+#include "worker/link_probe.h"
+#include "worker/trainer.h"
+#include "worker/worker.h"
+
+struct worker {
+    const struct worker_settings *settings;
+    struct member *member;
+    struct caller *caller;
+    struct job *job;
+    struct plan *plan;
+    struct trainer *trainer;
+    struct client *client;       /* with ps */
+    struct allreduce *allreduce; /* else */
+    struct link_probe *probe;    /* of the network, or NULL */
+    uint64_t chief;              /* its incarnation */
+    uint32_t rank, num_ranks;
+    bool stopped, leaving;
+    enum status interrupted; /* by a signal, or OK */
+};
+
+/* Has a view begun its training? */
+bool worker_trains(const struct worker *worker);
+
+/* Does what ORDER says, or passes it on to all-reduce's parts. */
+enum status worker_obey(struct worker *worker, const Capstan__Control *order,
+                        struct failure *why) MUST_CHECK;
+
+/* Goes on measuring the network, if the chief has asked for it, and tells the
+ * rate. */
+void worker_measure(struct worker *worker);
+
+#endif
