@@ -35,8 +35,8 @@ struct comparison_options {
     const struct options *flags; /* borrowed, as the rest */
     const struct job *job;       /* its batch is solved */
     const struct comparison_way *way;
-    unsigned members; /* processes of a cluster that play all runs; 0: each run
-                         has its own, here */
+    unsigned members; /* trainers and ps of a cluster that play all runs; 0:
+                         each run has its own, here */
     const struct log *log;
 };
 

@@ -125,7 +125,7 @@ static void put_title(FILE *out, const json_t *result) {
     double rounds = number(result, NULL, "rounds");
     double members = number(result, NULL, "members");
     if (members > 0)
-        snprintf(where, sizeof where, "%.0f processes of a cluster", members);
+        snprintf(where, sizeof where, "across a cluster");
     else
         snprintf(where, sizeof where, "%.0f cores",
                  number(result, NULL, "cores"));
