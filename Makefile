@@ -154,7 +154,8 @@ $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_devic
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
 # And beside the real one whose kernels run on the CPU, with what it calls of
-# CUDA's libraries; their headers say how.
+# CUDA's libraries; their headers say how. Its cuBLAS is loaded with it, so that
+# no other is found.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
     libcublas.so.$(NVCC_MAJOR))
@@ -164,16 +165,18 @@ $(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%
 	$(Q)cp $< $@
 
 $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
-    $(CUDA_SOURCES:%.cu=$(BUILD)/on_cpu/%.o) \
-    $(patsubst %,$(BUILD)/on_cpu/tests/cuda_%.o,on_cpu fiber runtime_on_cpu)
+    $(CUDA_SOURCES:%.cu=$(BUILD)/cuda_on_cpu/%.o) \
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,on_cpu fiber runtime_on_cpu) \
+    $(filter %/libcublas.so.$(NVCC_MAJOR),$(EMULATED))
 	@mkdir -p $(@D)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' -o $@ $^
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
+	    -Wl,--no-as-needed -o $@ $^
 
-$(BUILD)/emulated/libcublas.so.%: $(BUILD)/on_cpu/tests/cublas_on_cpu.o
+$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o
 	@mkdir -p $(@D)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -o $@ $^
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
 $(BUILD)/plugin/%.o: %.c
 	@mkdir -p $(@D)
@@ -213,7 +216,7 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(
 
 # The kernels as functions of the CPU, and what runs them as a GPU would: their
 # tests need neither nvcc nor a GPU.
-ON_CPU := $(patsubst %,$(BUILD)/on_cpu/%.o,\
+ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
     $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber))
 CUDA_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda_*_test.c))
 $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
@@ -240,12 +243,12 @@ gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
 	@tests/run.sh $(GPU_TESTS) $(BUILD)/tests/ops_test -- $(BUILD)/tests/cluster_device_test
 
-$(BUILD)/on_cpu/%.o: %.cu
+$(BUILD)/cuda_on_cpu/%.o: %.cu
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
 
-$(BUILD)/on_cpu/%.o: %.cc
+$(BUILD)/cuda_on_cpu/%.o: %.cc
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<

@@ -250,7 +250,7 @@ struct share {
 static struct share largest_loss(const struct run *run, double *all) {
     double update = 0;
     struct share shares[] = {
-        {"input", "data.prefetch_factor", 0},
+        {"input", "data.num_workers (larger)", 0},
         {run->allreduce ? "waiting for other trainers (network, sums)"
                         : "waiting for weights (wire, ps and other trainers)",
          run_synchronous(run)

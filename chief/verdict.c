@@ -9,7 +9,7 @@
 enum { MOST_RUNS = 128 };
 static const double NOTED = 0.25; /* of a step: the first samples of a short
                                      run come late, too */
-static const double NOTABLY = 1.5, FILLED = 0.8; /* rates of short bursts */
+static const double NOTABLY = 1.6, FILLED = 0.85; /* rates of short bursts */
 
 /* Medians of the runs, seconds of a step. */
 struct times {

@@ -202,6 +202,11 @@ static void a_gpu_that_is_too_small_is_exit_2_at_the_plan(void **state) {
     assert_true(cluster_play_said(local, "memory: the job takes 3.2 MB on "));
     assert_true(cluster_play_said(local, "where there is 1 MB (free on device "
                                          "cuda "));
+    local = start(run, "shared", "1", "devices=1,memory=4194304",
+                  "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "memory: the job takes 6.3 MB on "));
+    assert_true(cluster_play_said(local, "fewer of the 2 trainers"));
 }
 
 /* Seven eighths of what it takes are there: it is tried. */

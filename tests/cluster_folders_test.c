@@ -9,12 +9,13 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { FAILED = 1 };
+enum { FAILED = 1, CONFIG = 2, RETRY = 138 };
 
 static void skip_unless_hosts_can_be_made(void) {
     if (!system("unshare --mount --uts hostname other 2> /dev/null"))
@@ -190,6 +191,35 @@ static void a_ps_without_its_shard_says_which_host_has_it(void **state) {
     assert_int_equal(count_beginning(*state, "beta.disk", "step-"), 2);
 }
 
+/* Beta's folder is that of ps 0, which no chief sees. */
+static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
+    static const char *const arguments[] = {"local", "--workers", "1",
+                                            "job.json", NULL};
+    struct cluster_play play;
+    struct cluster_run *run = *state;
+    char beta[PATH_MAX], text[64];
+    skip_unless_hosts_can_be_made();
+    make_hosts(run);
+    cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 1000000,"
+                         " \"steps_per_epoch\": 1000000,"
+                         " \"timeouts\": {\"stop\": 1}}");
+    cluster_play_describe(&play, run, 1, 2, 2);
+    start_all(&play, "beta", "gamma");
+    struct cluster_process *chief = play.tasks[0].process;
+    cluster_run_await(chief, "steps 0 to", CLUSTER_RUN_DEADLINE);
+    cluster_run_path(run, "beta", beta);
+    struct cluster_process *second =
+        cluster_run_program(run, "second", beta, arguments, NULL);
+    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    snprintf(
+        text, sizeof text, "ps 0, pid %d on host beta",
+        cluster_run_pid(play.tasks[cluster_play_find(&play, "ps", 0)].process));
+    assert_true(cluster_play_said(second, text));
+    cluster_run_signal(chief, SIGTERM);
+    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect(&play, 0, RETRY, CLUSTER_RUN_DEADLINE);
+}
+
 #define FOLDERS_TEST(name)                                                     \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -200,6 +230,7 @@ int main(void) {
         FOLDERS_TEST(every_host_keeps_as_many_as_the_job_says),
         FOLDERS_TEST(a_ps_that_finds_its_shard_goes_on_to_the_same_bits),
         FOLDERS_TEST(a_ps_without_its_shard_says_which_host_has_it),
+        FOLDERS_TEST(a_second_run_on_the_host_of_a_ps_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,18 +95,17 @@ static void with_a_ps_members_hold_what_the_plan_says(void **state) {
 }
 
 /* Over the network: gradients of all trainers wait for the norm of their round.
- * Then all its answers leave together, gathered for each trainer: what is on
- * its way is not told, and as much again at most. */
-static void with_clipping_a_ps_holds_a_round_of_gradients(void **state) {
+ * What is on its way after that, all answers at once, is not told. */
+static void with_clipping_a_ps_holds_a_round_of_gradients_at_least(
+    void **state) {
     struct cluster_run *run = *state;
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct footprint_case given = footprint_of(&job, false);
     struct footprint ps;
-    double most = 0, told, answers;
+    double most = 0, told;
     job.gradient_clipping = 1;
     footprint_ps(&ps, &given, given.elements, WORKERS);
     told = (double)footprint_sum(&ps);
-    answers = WORKERS * (double)ps.bytes[FOOTPRINT_WEIGHTS];
     write_large_job(run, "SGD", 0, ", \"gradient_clipping\": 1");
     setenv("CAPSTAN_LANE", "tcp", 1);
     struct cluster_held cluster = cluster_held_start(run, cluster_held_ps(run));
@@ -118,7 +117,6 @@ static void with_clipping_a_ps_holds_a_round_of_gradients(void **state) {
     print_message("a ps holds %.0f MiB, %+.1f %% of what is told\n", most / mib,
                   100 * (most / told - 1));
     assert_true(most >= (1 - off_by) * told);
-    assert_true(most <= (1 + off_by) * (told + answers));
 }
 
 static void expect_of_ranks(struct cluster_run *run, uint32_t stage) {
@@ -164,7 +162,7 @@ static void with_zero_ranks_hold_what_the_plan_says(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(with_a_ps_members_hold_what_the_plan_says),
-        TEST(with_clipping_a_ps_holds_a_round_of_gradients),
+        TEST(with_clipping_a_ps_holds_a_round_of_gradients_at_least),
         TEST(in_all_reduce_ranks_hold_what_the_plan_says),
         TEST(with_zero_ranks_hold_what_the_plan_says),
         TEST(rounding_ranks_hold_what_the_plan_says),

@@ -129,6 +129,7 @@ static enum status describe(uint32_t index, struct device_description *out,
                                        .free = plan()->memory -
                                                atomic_load(&in_use[index]),
                                        .usable = !plan()->older};
+    snprintf(out->id, sizeof out->id, "fake %u", index);
     if (plan()->older)
         snprintf(out->reason, sizeof out->reason,
                  "compute capability 3.0 is older than this build");

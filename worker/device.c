@@ -111,12 +111,14 @@ void device_unpin(const struct device *device, void *memory) {
     device->ops->unpin(device->handle, memory);
 }
 
-bool device_free(const struct device *device, uint64_t *bytes) {
+bool device_free(const struct device *device, uint64_t *free,
+                 char id[static DEVICE_ID]) {
     struct device_description about;
     if (!device->ops->later ||
         device->ops->describe(device->index, &about, NULL))
         return false;
-    *bytes = about.free;
+    *free = about.free;
+    memcpy(id, about.id, DEVICE_ID);
     return true;
 }
 

@@ -45,9 +45,10 @@ void device_close(struct device *device);
 void device_pin(const struct device *device, void *memory, size_t bytes);
 void device_unpin(const struct device *device, void *memory);
 
-/* Bytes that are free on a device with memory of its own; false: it has none,
- * or does not tell. */
-bool device_free(const struct device *device, uint64_t *bytes);
+/* Bytes that are FREE on a device with memory of its own, and its ID as in
+ * device_head.h; false: it has none, or does not tell. */
+bool device_free(const struct device *device, uint64_t *free,
+                 char id[static DEVICE_ID]);
 
 /* Adds to WHY, which tells of memory that DEVICE does not have, what is free
  * there and which keys of JOB need less. Returns its status. */

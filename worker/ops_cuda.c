@@ -74,6 +74,12 @@ static void advise_build(struct device_description *out) {
                    "begins at 7.0");
 }
 
+static void write_id(const cudaUUID_t *uuid, char id[DEVICE_ID]) {
+    for (size_t i = 0; i < sizeof uuid->bytes; i++)
+        snprintf(id + 2 * i, DEVICE_ID - 2 * i, "%02x",
+                 (unsigned char)uuid->bytes[i]);
+}
+
 static enum status describe(uint32_t index, struct device_description *out,
                             struct failure *why) {
     struct cudaDeviceProp properties;
@@ -85,6 +91,7 @@ static enum status describe(uint32_t index, struct device_description *out,
         out->major = (uint32_t)properties.major;
         out->minor = (uint32_t)properties.minor;
         out->total = properties.totalGlobalMem;
+        write_id(&properties.uuid, out->id);
         advise_build(out);
     }
     if (!error && out->usable)

@@ -93,7 +93,8 @@ static enum status declare(struct trainer *trainer, struct failure *why) {
     };
     sampler_close(&sampler);
     const struct device *device = &trainer->engine.device;
-    declaration.has_device = device_free(device, &declaration.device_free);
+    declaration.has_device =
+        device_free(device, &declaration.device_free, declaration.device_id);
     snprintf(declaration.device, sizeof declaration.device, "%s", device->name);
     reports_put(&trainer->reports, &declaration);
     return STATUS_OK;

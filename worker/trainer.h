@@ -53,7 +53,7 @@ struct trainer_report {
     uint64_t clock;                   /* LEFT */
     bool has_device; /* DECLARES: it has memory of its own, with so much free */
     uint64_t device_free;
-    char device[192]; /* its name */
+    char device[192], device_id[DEVICE_ID]; /* its name, and as it tells */
     struct failure why;
 };
 

@@ -67,13 +67,14 @@ static enum status obey_all(struct worker *worker, struct failure *why) {
     return status;
 }
 
-/* Nothing says which of two processes' devices are the same one, so each has
- * its own for itself: what several take of one is not added up. */
+/* Trainers that share a device are added up, if it says which it is. */
 static void name_device(const struct worker *worker,
                         const struct trainer_report *report, char key[64],
                         char name[256]) {
-    snprintf(key, 64, "device of %016llx",
-             (unsigned long long)member_incarnation(worker->member));
+    snprintf(key, 64, "device %s", report->device_id);
+    if (!report->device_id[0])
+        snprintf(key, 64, "device of %016llx",
+                 (unsigned long long)member_incarnation(worker->member));
     snprintf(name, 256, "free on device %s", report->device);
 }
 

@@ -12,11 +12,12 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 1 };
+enum { DEVICE_ABI = 1, DEVICE_ID = 40 };
 #define DEVICE_SYMBOL "capstan_device"
 
 struct device_description {
     char name[128];        /* "NVIDIA H200" */
+    char id[DEVICE_ID];    /* one for all who see it, and no other's; "" */
     uint32_t major, minor; /* compute capability */
     uint64_t total, free;  /* bytes of memory, now */
     bool usable;           /* this build has code for it */
