@@ -130,8 +130,24 @@ Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler) {
     return message;
 }
 
-static char *copy_text(const char *text) {
-    return text && text[0] ? strdup(text) : NULL;
+/* NULL for "". False: no memory for it. */
+static bool copy_text(char **out, const char *text) {
+    bool empty = !text || !text[0];
+    *out = empty ? NULL : strdup(text);
+    return empty || *out;
+}
+
+/* Without its folder a plan would say that the run begins anew. */
+static enum status read_paths(struct plan *plan, const Capstan__Plan *message,
+                              struct failure *why) {
+    if (!copy_text(&plan->restore_folder, message->restore_folder) ||
+        !copy_text(&plan->restore_manifest, message->restore_manifest) ||
+        !copy_text(&plan->checkpoint_dir, message->checkpoint_dir))
+        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+    if (plan->restore_folder && !plan->restore_manifest)
+        return status_fail(why, STATUS_FAILED,
+                           "a plan that restores without a manifest");
+    return STATUS_OK;
 }
 
 static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
@@ -163,13 +179,7 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
     plan->pull_first = message->pull_first;
     plan->allreduce = message->strategy == JOB_ALLREDUCE;
     snprintf(plan->backend, sizeof plan->backend, "%s", message->backend);
-    plan->restore_folder = copy_text(message->restore_folder);
-    plan->restore_manifest = copy_text(message->restore_manifest);
-    plan->checkpoint_dir = copy_text(message->checkpoint_dir);
-    enum status status = STATUS_OK;
-    if (plan->restore_folder && !plan->restore_manifest)
-        status = status_fail(why, STATUS_FAILED,
-                             "a plan that restores without a manifest");
+    enum status status = read_paths(plan, message, why);
     if (!status)
         status = plan_read_scaler(&plan->scaler, message->scaler, why);
     if (!status && plan->scaler.skipped > message->start_step)
