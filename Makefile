@@ -51,11 +51,10 @@ CLUSTER_SOURCES := $(filter-out $(UNIT_SOURCES),$(notdir $(wildcard tests/cluste
 TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
-# What measures, what stops or kills by the clock, and what there can be one of
-# on a machine, runs by itself; all else beside another.
+# What measures, and what there can be one of on a machine, runs by itself; all
+# else beside another.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
-    compare_members compare_net kill lane memory net signal simulate slurm \
-    staleness)
+    compare_members compare_net lane memory net simulate slurm)
 PAIRED_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
 
 .PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean

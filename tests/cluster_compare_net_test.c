@@ -1,5 +1,6 @@
 /* What `capstan compare` names as the limit of a cluster, moved on purpose:
  * hosts whose links are made slower, batches made larger, data made dearer. */
+#include "tests/cluster_play.h"
 #include "tests/net_hosts.h"
 
 #include <setjmp.h>
@@ -57,6 +58,14 @@ static void expect_limit(const json_t *object, const char *mode, int ps,
     fail_msg("no case %s with %d ps", mode, ps);
 }
 
+/* A comparison takes a quarter of a minute: make check has two of them. */
+static void need_soak(void) {
+    if (cluster_play_repeats(1) > 1)
+        return;
+    print_message("# SKIP: make soak runs it\n");
+    skip();
+}
+
 static void limit_all(const struct net_hosts *net, int from, int to,
                       const char *rate) {
     for (int i = from; i < to; i++)
@@ -67,6 +76,7 @@ static void limit_all(const struct net_hosts *net, int from, int to,
  * the workers. */
 static void small_batches_are_limited_by_links(void **state) {
     struct net_hosts *net = *state;
+    need_soak();
     net_hosts_need(net);
     json_t *object = compare(net, "{" MODEL ", \"compare\": {\"steps\": 20,"
                                   " \"repeats\": 1}}");
@@ -90,6 +100,7 @@ static void slower_links_of_ps_are_named(void **state) {
 
 static void slower_links_of_workers_are_named(void **state) {
     struct net_hosts *net = *state;
+    need_soak();
     net_hosts_need(net);
     limit_all(net, PS, NET_HOSTS, "20mbit");
     json_t *object = compare(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
@@ -103,6 +114,7 @@ static void slower_links_of_workers_are_named(void **state) {
 /* Of enough steps that the wait for the first samples is little of all. */
 static void large_batches_are_limited_by_computing(void **state) {
     struct net_hosts *net = *state;
+    need_soak();
     net_hosts_need(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
     json_t *object =
