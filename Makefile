@@ -54,7 +54,7 @@ UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 # What measures, and what there can be one of on a machine, runs by itself; all
 # else beside another.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
-    compare_members compare_net lane memory net simulate slurm)
+    compare_members compare_net memory net simulate slurm)
 PAIRED_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
 
 .PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
