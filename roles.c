@@ -25,10 +25,14 @@ enum status roles_open(struct roles *roles, struct failure *why) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     roles->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (roles->done < 0)
-        return status_errno(why, STATUS_RETRY, errno,
-                            "no descriptor to hear the end of threads by");
-    return STATUS_OK;
+    roles->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (roles->done >= 0 && roles->signals >= 0)
+        return STATUS_OK;
+    enum status status =
+        status_errno(why, STATUS_RETRY, errno,
+                     "no descriptor to hear signals and ends of threads by");
+    roles_close(roles);
+    return status;
 }
 
 void roles_close(struct roles *roles) {
@@ -38,7 +42,9 @@ void roles_close(struct roles *roles) {
     }
     if (roles->done >= 0)
         close(roles->done);
-    roles->done = -1;
+    if (roles->signals >= 0)
+        close(roles->signals);
+    roles->done = roles->signals = -1;
 }
 
 struct role *roles_add(struct roles *roles, enum role_kind kind,
@@ -91,24 +97,20 @@ static void end_from(struct roles *roles, unsigned from, unsigned started) {
 /* A signal goes to the role that the process plays. Roles beside a chief that
  * has ended without telling them end too. */
 static void await(struct roles *roles, unsigned started) {
-    sigset_t signals = taken();
-    int descriptor = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     unsigned ended = 0;
     while (ended < started) {
-        struct pollfd items[] = {{descriptor, POLLIN, 0},
+        struct pollfd items[] = {{roles->signals, POLLIN, 0},
                                  {roles->done, POLLIN, 0}};
         struct signalfd_siginfo signal;
         eventfd_t count = 0;
         bool chief_ended = atomic_load(&roles->list[0].ended);
         if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
             end_from(roles, 1, started);
-        if (read(descriptor, &signal, sizeof signal) == sizeof signal)
+        if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
             eventfd_write(roles->list[0].raise, signal.ssi_signo);
         if (!eventfd_read(roles->done, &count))
             ended += (unsigned)count;
     }
-    if (descriptor >= 0)
-        close(descriptor);
 }
 
 enum status roles_play(struct roles *roles, struct failure *why) {

@@ -41,7 +41,7 @@ struct role {
 };
 
 struct roles {
-    int done;
+    int done, signals; /* heard by roles_play; -1: closed */
     struct role list[ROLES_MAX];
     unsigned count;
 };

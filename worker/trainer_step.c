@@ -2,11 +2,9 @@
 
 #include "proto/base/time.h"
 #include "worker/clipping.h"
-#include "worker/scaling.h"
 #include "worker/window.h"
 
 #include <math.h>
-#include <stdio.h>
 
 static void need(void *context, uint32_t parameter) {
     struct trainer *trainer = context;
