@@ -122,7 +122,7 @@ endif
 # The device itself. cuBLAS it opens when there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/worker/%.o,ops_cuda ops_cuda_blas)
+CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops_cuda*.c))
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
@@ -178,6 +178,8 @@ $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
 	    -Wl,--no-as-needed -o $@ $^
+
+$(BUILD)/tests/ops_cuda_span_test: | $(EMULATED)
 
 $(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o \
     $(BUILD)/emulated/libcuda_on_cpu.so
