@@ -55,7 +55,7 @@ struct CUgraphExec_st {
 static struct {
     enum cuda_streams_order order;
     uint64_t random;
-    bool refuses_capture, refuses_instantiate, tells;
+    bool refuses_capture, refuses_work, refuses_instantiate, tells;
     unsigned streams;
     steps waiting;
     int failed;
@@ -74,6 +74,7 @@ static void arrange(void) {
     device.order = (enum cuda_streams_order)number_of(text, "order=");
     device.random = number_of(text, "seed=");
     device.refuses_capture = strstr(text, "refuse=capture");
+    device.refuses_work = strstr(text, "refuse=work");
     device.refuses_instantiate = strstr(text, "refuse=instantiate");
     device.tells = strstr(text, "count");
     device.failed = 0;
@@ -140,6 +141,8 @@ int cuda_streams_give(struct CUstream_st *stream, std::function<int()> work) {
     device.counts.works++;
     if (stream->capturing && stream->capturing->invalid)
         return CUDA_STREAMS_INVALIDATED;
+    if (stream->capturing && device.refuses_work)
+        return invalidate(stream->capturing, CUDA_STREAMS_UNSUPPORTED);
     if (stream->capturing) {
         add_node(stream, std::move(work), nullptr);
         return 0;
@@ -165,9 +168,13 @@ struct CUstream_st *cuda_streams_open(void) {
 
 static void tell(void) {
     const struct cuda_streams_counts *counts = &device.counts;
-    fprintf(stderr, "emulated: %llu graphs captured, %llu launches of them\n",
-            (unsigned long long)counts->captures,
-            (unsigned long long)counts->launches);
+    fprintf(
+        stderr,
+        "emulated: %llu calls of CUDA, %llu graphs, %llu launches of them\n",
+        (unsigned long long)(counts->works + counts->events + counts->waits +
+                             counts->launches),
+        (unsigned long long)counts->captures,
+        (unsigned long long)counts->launches);
 }
 
 void cuda_streams_close(struct CUstream_st *stream) {

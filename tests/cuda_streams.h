@@ -5,9 +5,10 @@
  * a stream is captured nothing of it is done, and what CUDA forbids then fails
  * the capture. One device, used by one thread at a time.
  *
- * CAPSTAN_EMULATED says how it goes: "order=2,seed=7", "refuse=capture",
- * "refuse=instantiate", "count" (a line on stderr when the last stream is
- * closed). Functions return a cudaError_t. */
+ * CAPSTAN_EMULATED says how it goes: "order=2,seed=7", "refuse=capture" (or
+ * what is given to a captured stream: "refuse=work", or "refuse=instantiate"),
+ * "count" (a line on stderr when the last stream is closed). Functions return a
+ * cudaError_t. */
 #ifndef CAPSTAN_CUDA_STREAMS_H
 #define CAPSTAN_CUDA_STREAMS_H
 
