@@ -337,6 +337,158 @@ static void a_stream_keeps_its_order_around_a_graph(void **state) {
         }
 }
 
+/* Spans by chance over a few matrices: what a graph does side by side is what
+ * goes one by one without. */
+enum { PLACES = 6, CALLS = 14, ALL = PLACES * FLOATS, SUMS = 4 };
+
+struct chance {
+    struct fixture f;
+    float *memory; /* [PLACES, FLOATS] */
+    float *others; /* as many, which stay as they are */
+    uint32_t *labels;
+    double *sums; /* of the loss, how many are right, and of all columns */
+    uint32_t seed;
+};
+
+/* What a span leaves behind. */
+struct outcome {
+    float memory[ALL], taken[FLOATS];
+    double sums[SUMS];
+};
+
+static uint32_t draw(uint32_t *seed, uint32_t below) {
+    *seed = *seed * 1664525 + 1013904223;
+    return (*seed >> 16) % below;
+}
+
+/* Three different matrices. */
+static void draw_places(struct chance *chance, uint32_t *seed,
+                        float *places[3]) {
+    uint32_t first = draw(seed, PLACES);
+    uint32_t second = 1 + draw(seed, PLACES - 1);
+    uint32_t third = 1 + draw(seed, PLACES - 1);
+    third += third == second;
+    places[0] = chance->memory + first * FLOATS;
+    places[1] = chance->memory + (first + second) % PLACES * FLOATS;
+    places[2] = chance->memory + (first + third % PLACES) % PLACES * FLOATS;
+}
+
+static void give_call(struct chance *chance, uint32_t *seed, float *found) {
+    const struct ops *ops = chance->f.ops;
+    struct ops_device *device = chance->f.device;
+    float *p[3];
+    draw_places(chance, seed, p);
+    bool add = draw(seed, 2);
+    switch (draw(seed, 10)) {
+    case 0:
+        multiply(&chance->f, p[0], p[1], p[2]);
+        return;
+    case 1:
+        ops->linear(device, p[0], p[1], p[1], p[2], WIDTH, WIDTH, WIDTH,
+                    JOB_RELU);
+        return;
+    case 2:
+    case 3:
+    case 4:
+        ops->linear_weight_gradient(device, p[0], p[1], p[2], WIDTH, WIDTH,
+                                    WIDTH, add);
+        return;
+    case 5:
+        ops->column_sums(device, p[0], p[1] + 8 * add, WIDTH, WIDTH, add);
+        return;
+    case 6:
+        ops->activation_gradient(device, JOB_TANH, p[0], p[1], WIDTH, WIDTH);
+        return;
+    case 7:
+        ops->loss(device, JOB_MSE, p[0], chance->labels, p[1], WIDTH, WIDTH, 1,
+                  chance->sums, (uint32_t *)(chance->sums + 1));
+        return;
+    case 8: /* in several pieces */
+        ops->column_sums(device, chance->others, (float *)(chance->sums + 2),
+                         ALL, 1, add);
+        return;
+    default:
+        ops->record(device, OPS_COMPUTE, chance->f.computed);
+        ops->follow(device, OPS_GRADIENTS, chance->f.computed);
+        ops->download(device, OPS_GRADIENTS, found, p[0], BYTES);
+        ops->record(device, OPS_GRADIENTS, chance->f.taken);
+        ops->follow(device, OPS_COMPUTE, chance->f.taken);
+    }
+}
+
+/* The span of the seed, on matrices of small numbers. */
+static void run_chance(struct chance *chance, struct outcome *outcome) {
+    const struct ops *ops = chance->f.ops;
+    struct ops_device *device = chance->f.device;
+    static float taken[FLOATS]; /* a place of its own, as graphs know it */
+    uint32_t seed = chance->seed;
+    *outcome = (struct outcome){0};
+    memset(taken, 0, sizeof taken);
+    for (int i = 0; i < ALL; i++)
+        outcome->memory[i] = (float)(i % 7 - 3) / 16;
+    ops->upload(device, OPS_COMPUTE, chance->memory, outcome->memory,
+                sizeof outcome->memory);
+    ops->upload(device, OPS_COMPUTE, chance->sums, outcome->sums,
+                sizeof outcome->sums);
+    assert_int_equal(ops->synchronize(device, NULL), STATUS_OK);
+    ops->begin(device);
+    for (int i = 0; i < CALLS; i++)
+        give_call(chance, &seed, taken);
+    ops->end(device);
+    ops->download(device, OPS_COMPUTE, outcome->memory, chance->memory,
+                  sizeof outcome->memory);
+    ops->download(device, OPS_COMPUTE, outcome->sums, chance->sums,
+                  sizeof outcome->sums);
+    assert_int_equal(ops->synchronize(device, NULL), STATUS_OK);
+    memcpy(outcome->taken, taken, sizeof taken);
+}
+
+static void check_chances(struct chance *chance) {
+    static struct outcome first, again;
+    enum { PROGRAMS = 200, FEW = 60 /* until all rooms are there */ };
+    for (chance->seed = 0; chance->seed < FEW; chance->seed++)
+        run_chance(chance, &first);
+    struct cuda_streams_counts before = emulated_device_counts();
+    for (chance->seed = FEW; chance->seed < FEW + PROGRAMS; chance->seed++) {
+        run_chance(chance, &first);
+        for (int times = 0; times < 3; times++) {
+            run_chance(chance, &again);
+            if (memcmp(&first, &again, sizeof first))
+                fail_msg("seed %u, launch %d", chance->seed, times);
+        }
+    }
+    assert_int_equal(since(before).launches, 3 * PROGRAMS);
+}
+
+static void what_a_graph_does_side_by_side_is_what_goes_one_by_one(
+    void **state) {
+    static const enum job_precision each[] = {JOB_PRECISE, JOB_HALF_BF16};
+    static const uint32_t zeros[WIDTH] = {0};
+    static float others[ALL];
+    (void)state;
+    for (int i = 0; i < ALL; i++)
+        others[i] = (float)(i % 11);
+    for (int i = 0; i < 2; i++) {
+        struct chance chance = {.seed = 0};
+        open_fixture(&chance.f, "order=2,seed=5");
+        const struct ops *ops = chance.f.ops;
+        struct ops_device *device = chance.f.device;
+        ops->set_precision(device, each[i]);
+        chance.memory = ops->allocate(device, ALL * sizeof(float));
+        chance.labels = ops->allocate(device, sizeof zeros);
+        chance.sums = ops->allocate(device, SUMS * sizeof *chance.sums);
+        chance.others = ops->allocate(device, sizeof others);
+        ops->upload(device, OPS_COMPUTE, chance.labels, zeros, sizeof zeros);
+        ops->upload(device, OPS_COMPUTE, chance.others, others, sizeof others);
+        check_chances(&chance);
+        ops->release(device, chance.memory);
+        ops->release(device, chance.others);
+        ops->release(device, chance.labels);
+        ops->release(device, chance.sums);
+        close_fixture(&chance.f);
+    }
+}
+
 static void what_cannot_be_captured_goes_call_by_call(void **state) {
     static const char *const each[] = {"refuse=capture", "refuse=work",
                                        "refuse=instantiate"};
@@ -408,6 +560,8 @@ int main(void) {
         cmocka_unit_test(in_halves_a_span_has_its_rooms_when_it_is_captured),
         cmocka_unit_test(streams_meet_in_a_graph_as_they_do_without),
         cmocka_unit_test(a_stream_keeps_its_order_around_a_graph),
+        cmocka_unit_test(
+            what_a_graph_does_side_by_side_is_what_goes_one_by_one),
         cmocka_unit_test(what_cannot_be_captured_goes_call_by_call),
         cmocka_unit_test(a_long_span_goes_in_pieces),
         cmocka_unit_test(more_spans_than_are_remembered_go_call_by_call),

@@ -50,15 +50,29 @@ static void put_in_order(struct ops_device *device, enum ops_stream ahead,
                       "putting streams in order");
 }
 
-static void give_now(struct ops_device *device,
-                     const struct ops_cuda_call *call) {
+/* STREAM is given something outside a graph. */
+static void open_stream(struct ops_device *device, enum ops_stream stream) {
     struct ops_cuda_spans *spans = &device->spans;
-    enum ops_stream stream = (enum ops_stream)call->stream;
     if (spans->behind[stream])
         put_in_order(device, OPS_COMPUTE, stream);
     spans->behind[stream] = false;
     spans->ahead[stream] = stream != OPS_COMPUTE;
+}
+
+static void give_now(struct ops_device *device,
+                     const struct ops_cuda_call *call) {
+    open_stream(device, (enum ops_stream)call->stream);
     ops_cuda_call_do(device, call);
+}
+
+cudaStream_t ops_cuda_span_stream(struct ops_device *device,
+                                  enum ops_stream stream) {
+    if (device->spans.open) {
+        ops_cuda_span_end(device);
+        ops_cuda_span_begin(device);
+    }
+    open_stream(device, stream);
+    return device->streams[stream];
 }
 
 void ops_cuda_span_begin(struct ops_device *device) {

@@ -54,6 +54,11 @@ void ops_cuda_span_end(struct ops_device *device);
 void ops_cuda_span_give(struct ops_device *device,
                         const struct ops_cuda_call *call);
 
+/* STREAM for calls of others: what is put there now is in order with all that
+ * the device was given so far, the calls of a span that is open among it. */
+cudaStream_t ops_cuda_span_stream(struct ops_device *device,
+                                  enum ops_stream stream);
+
 /* No graph of before is launched any more: memory, events or arithmetic that it
  * knows are others from now on. */
 void ops_cuda_span_forget(struct ops_device *device);
