@@ -72,8 +72,7 @@ static void print_alone(const struct gpu_table *table, FILE *out) {
         cell(out, 9, "%.1f", row->graph_us);
         fprintf(out, "\n");
     }
-    fprintf(out, "(eager, CUDA graph: PyTorch 2.11 on one H200, with its "
-                 "update)\n\n");
+    fprintf(out, "(eager, CUDA graph: a step of PyTorch 2.11 on one H200)\n\n");
 }
 
 static double share(double part, double whole) {
