@@ -59,7 +59,7 @@ LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
     compare_members compare_net memory net simulate slurm)
 PAIRED_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
 
-.PHONY: all help gpu-kernels gpu-check gpu-bench generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -316,6 +316,11 @@ soak: build-tests ## every test, long repetitions COUNT (10) times check's
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done
 	@$(CAPSTAN) bench
+
+PACK ?= gz
+bundle: deps-test ## an archive of all that was built, for machines without compiler and network; PACK=xz: half as large
+	@$(MAKE) --no-print-directory $(JOBS) build-tests $(GPU_TESTS) $(BENCHES)
+	@LONE_TESTS="$(LONE_TESTS)" deploy/bundle.sh $(BUILD) $(PACK)
 
 # The plugins are looked for beside the binary, so both live in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan

@@ -55,8 +55,8 @@ static void arrange(const struct cluster_run *run, bool gpu) {
     else
         write_script(
             run, "b/capstan",
-            "echo '{\"devices\":[{\"name\":\"cuda\",\"available\":false,"
-            "\"reason\":\"none here\"}]}'");
+            "printf '{\"name\":\"cuda\",\"available\":false,"
+            "\"reason\":\"none here, with %s\"}' \"$LD_LIBRARY_PATH\"");
     write_script(run, "b/tests/ops_test", "echo ok 1 - ops");
     write_script(run, "b/gpu/cuda_one_test", "echo ok 1 - one");
     write_script(run, "bin/compute-sanitizer",
@@ -110,7 +110,7 @@ static void without_a_gpu_it_says_what_did_not_run(void **state) {
     arrange(run, false);
     const char *said = cluster_run_output(check(run, "RACE=", NOT_ALL));
     assert_non_null(strstr(said, "did not run: all that needs a GPU: no GPU: "
-                                 "none here\n"));
+                                 "none here, with "));
     assert_non_null(strstr(said, "did not run: compute-sanitizer\n"
                                  "1 passed, 0 failed\n"));
 }
@@ -129,6 +129,34 @@ static void without_a_gpu_nothing_is_measured(void **state) {
                            "gpu-bench: nothing was measured. No GPU: "));
 }
 
+/* Where PyPI's packages put them, and where a variable says. */
+static void it_finds_the_libraries_of_cuda(void **state) {
+    static const char *const folders[] = {"site", "site/nvidia",
+                                          "site/nvidia/cu99",
+                                          "site/nvidia/cu99/lib", "given"};
+    struct cluster_run *run = *state;
+    char path[PATH_MAX], setting[PATH_MAX + 32];
+    arrange(run, false);
+    for (int i = 0; i < 5; i++) {
+        cluster_run_path(run, folders[i], path);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    write_script(run, "b/capstan-cuda.so", "libcudart.so.99");
+    write_script(run, "bin/python3", "echo \"${0%/bin/python3}/site\"");
+    write_script(run, "site/nvidia/cu99/lib/libcudart.so.99", "");
+    write_script(run, "given/libcublas.so.99", "");
+    cluster_run_path(run, "given", path);
+    snprintf(setting, sizeof setting, "CAPSTAN_CUDA_LIBS=%s", path);
+    struct cluster_process *process = check(run, setting, NOT_ALL);
+    const char *said = cluster_run_errors(process);
+    assert_non_null(strstr(said, "/site/nvidia/cu99/lib/libcudart.so.99\n"));
+    assert_non_null(strstr(said, "cuBLAS: /"));
+    assert_non_null(strstr(said, "/given/libcublas.so.99\n"));
+    said = cluster_run_output(process);
+    assert_non_null(strstr(said, "/given:"));
+    assert_non_null(strstr(said, "/site/nvidia/cu99/lib"));
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -138,6 +166,7 @@ int main(void) {
         TEST(what_compute_sanitizer_finds_is_a_failure),
         TEST(without_a_gpu_it_says_what_did_not_run),
         TEST(without_a_gpu_nothing_is_measured),
+        TEST(it_finds_the_libraries_of_cuda),
     };
     find_scripts();
     return cmocka_run_group_tests(tests, NULL, NULL);
