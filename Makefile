@@ -148,13 +148,18 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/fake_device.h).
-FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so)
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so capstan-gloo.so)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
 $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
     $(patsubst %,$(BUILD)/plugin/tests/%.o,fake_device fake_streams)
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
+
+$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_nccl.o
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
