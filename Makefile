@@ -51,11 +51,11 @@ CLUSTER_SOURCES := $(filter-out $(UNIT_SOURCES),$(notdir $(wildcard tests/cluste
 TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
-# What measures, and what there can be one of on a machine, runs by itself; all
-# else beside another.
+# What measures runs by itself, and the second of two that take the same network
+# namespaces; all else side by side.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
-    compare_members compare_net memory net simulate slurm)
-PAIRED_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
+    compare_members compare_net memory simulate)
+CROWD_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
 
 .PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
@@ -284,7 +284,7 @@ demo: deps ## install, build and train Fashion-MNIST on this machine
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install what tests need, build and run every test
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
-	@SOAK_COUNT=1 tests/run.sh $(PAIRED_TESTS) -- $(LONE_TESTS)
+	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED)
 
@@ -294,7 +294,7 @@ unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 COUNT ?= 10
 soak: build-tests ## every test, long repetitions COUNT (10) times check's
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
-	    tests/run.sh $(PAIRED_TESTS) -- $(LONE_TESTS)
+	    tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done
