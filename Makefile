@@ -150,8 +150,8 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/fake_device.h).
-FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so \
-    libnvidia-ml.so.1)
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
+    capstan-gloo.so libnvidia-ml.so.1)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
@@ -167,6 +167,11 @@ $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
+
+$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_nccl.o
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
 # And beside the real one whose kernels run on the CPU, with what it calls of
 # CUDA's libraries; their headers say how. Its cuBLAS is loaded with it, so that
