@@ -43,7 +43,9 @@ GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
     $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o)
-BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c))
+GPU_BENCH := $(BUILD)/bench/gpu_bench
+BENCHES := $(filter-out $(GPU_BENCH),\
+    $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c)))
 TEST_PARTS := $(filter-out $(wildcard tests/*_test.c),$(wildcard tests/*.c))
 # tests/cluster_*_test.c start processes; but proto/conf has a cluster.c too.
 UNIT_SOURCES := $(filter $(notdir $(SOURCES:.c=_test.c)),$(notdir $(wildcard tests/*_test.c)))
@@ -57,7 +59,7 @@ LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
     compare_members compare_net memory simulate)
 CROWD_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
 
-.PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -148,13 +150,25 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/fake_device.h).
-FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so)
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
+    capstan-gloo.so libnvidia-ml.so.1)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
 $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
     $(patsubst %,$(BUILD)/plugin/tests/%.o,fake_device fake_streams)
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
+
+# It is as busy as this says (tests/bench/gpu_use.h).
+$(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
+
+$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_nccl.o
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
@@ -240,8 +254,10 @@ $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
 
 # The same tests of the kernels themselves, on this machine's GPU.
+ifneq ($(CUDA),)
 GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
     $(filter-out %/cuda_on_cpu_test %/cuda_streams_test,$(CUDA_TESTS)))
+endif
 $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
     $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
 	@echo "c++  $@"
@@ -255,8 +271,15 @@ $(BUILD)/gpu/%.o: tests/%.cc
 gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
 
-gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
-	@tests/run.sh $(GPU_TESTS) $(BUILD)/tests/ops_test -- $(BUILD)/tests/cluster_device_test
+# What deploy/gpu-check.sh runs, so that a bundle needs no make.
+GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops collective_nccl \
+    cluster_device cluster_emulated cluster_gpu_bench)
+# 77: nothing failed, but without a GPU not all ran, as the last lines say.
+gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## every test that uses this machine's GPU, and compute-sanitizer
+	@deploy/gpu-check.sh $(BUILD) || [ $$? = 77 ]
+
+gpu-bench: all $(GPU_BENCH) ## a training step on this machine's GPU beside what copies and wire allow
+	@deploy/gpu-bench.sh $(BUILD) || [ $$? = 77 ]
 
 $(BUILD)/cuda_on_cpu/%.o: %.cu
 	@mkdir -p $(@D)
@@ -268,10 +291,14 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
+# A plugin may need what the program exports.
+$(GPU_BENCH): CFLAGS_ALL += -rdynamic
+$(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
+    $(BUILD)/tests/near_device.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 	@mkdir -p $(@D)
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 
 deps: ## install what is missing through apt
 	@deploy/deps.sh
@@ -290,7 +317,7 @@ check: deps-test ## install what tests need, build and run every test
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
-build-tests: all $(TESTS) $(FAKE) $(EMULATED)
+build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
 
 unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)
@@ -303,6 +330,11 @@ soak: build-tests ## every test, long repetitions COUNT (10) times check's
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done
 	@$(CAPSTAN) bench
+
+PACK ?= gz
+bundle: deps-test ## an archive of all that was built, for machines without compiler and network; PACK=xz: half as large
+	@$(MAKE) --no-print-directory $(JOBS) build-tests $(GPU_TESTS) $(BENCHES)
+	@LONE_TESTS="$(LONE_TESTS)" deploy/bundle.sh $(BUILD) $(PACK)
 
 # The plugins are looked for beside the binary, so both live in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan

@@ -1,7 +1,6 @@
 #include "model/forecast.h"
 
 #include "proto/wire/message.h"
-#include "worker/window.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -42,9 +41,9 @@ void forecast_case(struct model_case *given, const struct forecast *forecast,
         .clip = forecast->clip,
         .bf16 = forecast->bf16,
         .group_bytes = flags->group ? (uint32_t)flags->group
-                                    : window_group(flags->place == SIMULATE_ONE
-                                                       ? 0
-                                                       : flags->link_gbits),
+                                    : message_group(flags->place == SIMULATE_ONE
+                                                        ? 0
+                                                        : flags->link_gbits),
         .place = places[flags->place],
         .link_rate =
             flags->place == SIMULATE_ONE ? 0 : forecast_rate(flags->link_gbits),

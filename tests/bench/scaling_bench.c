@@ -10,9 +10,9 @@
 #include "model/model.h"
 #include "model/probe.h"
 #include "proto/conf/job.h"
+#include "proto/wire/message.h"
 #include "worker/mlp.h"
 #include "worker/pace.h"
-#include "worker/window.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -194,7 +194,7 @@ static double simulate(const struct bench *bench, const struct run_case *one,
         .link_rate = one->net ? forecast_rate(1e-3 * bench->link_mbits) : 0,
         .latency = one->net ? LATENCY : 0,
         .share_cores = true,
-        .group_bytes = window_group(one->net ? 1e-3 * bench->link_mbits : 0),
+        .group_bytes = message_group(one->net ? 1e-3 * bench->link_mbits : 0),
         .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
         .crowded = bench->alone.crowded,
         .jitter = 0.05,
