@@ -353,6 +353,36 @@ static void a_stream_keeps_its_order_around_a_graph(void **state) {
         }
 }
 
+/* As late as they may, what a graph computes is not done when a copy has come
+ * that follows what leaves in the middle of it. */
+static void a_stream_goes_on_before_a_graph_has_ended(void **state) {
+    struct fixture f;
+    (void)state;
+    open_fixture(&f, "order=0");
+    float *last = f.host + FLOATS, *later = last + FLOATS;
+    set(&f, f.x, 1);
+    set(&f, f.w, 2);
+    for (int times = 0; times < 4; times++) {
+        *last = *later = -1;
+        f.ops->begin(f.device);
+        multiply(&f, f.x, f.w, f.y);
+        f.ops->record(f.device, OPS_COMPUTE, f.computed);
+        f.ops->follow(f.device, OPS_GRADIENTS, f.computed);
+        f.ops->download(f.device, OPS_GRADIENTS, f.host, f.y, BYTES);
+        multiply(&f, f.y, f.w, f.z);
+        f.ops->download(f.device, OPS_COMPUTE, last, f.z, BYTES);
+        f.ops->end(f.device);
+        f.ops->download(f.device, OPS_GRADIENTS, later, f.y, BYTES);
+        f.ops->record(f.device, OPS_GRADIENTS, f.taken);
+        assert_int_equal(f.ops->await(f.device, f.taken, NULL), STATUS_OK);
+        assert_true(*later == 2);
+        assert_true(real || *last == -1);
+        assert_int_equal(f.ops->synchronize(f.device, NULL), STATUS_OK);
+        assert_true(*last == 4);
+    }
+    close_fixture(&f);
+}
+
 /* Spans by chance over a few matrices: what a graph does side by side is what
  * goes one by one without. */
 enum { PLACES = 6, CALLS = 14, ALL = PLACES * FLOATS, SUMS = 4 };
@@ -578,6 +608,7 @@ int main(void) {
         cmocka_unit_test(in_halves_a_span_has_its_rooms_when_it_is_captured),
         cmocka_unit_test(streams_meet_in_a_graph_as_they_do_without),
         cmocka_unit_test(a_stream_keeps_its_order_around_a_graph),
+        cmocka_unit_test(a_stream_goes_on_before_a_graph_has_ended),
         cmocka_unit_test(
             what_a_graph_does_side_by_side_is_what_goes_one_by_one),
         cmocka_unit_test(what_cannot_be_captured_goes_call_by_call),

@@ -94,6 +94,17 @@ static void give(struct capture *capture, uint32_t at) {
     }
 }
 
+/* STREAM has passed all that it is captured of. */
+static void leave(struct capture *capture, enum ops_stream stream) {
+    struct ops_device *device = capture->device;
+    ops_cuda_note(device,
+                  cudaEventRecordWithFlags(device->spans.passed[stream],
+                                           device->streams[stream],
+                                           cudaEventRecordExternal),
+                  "capturing it");
+    join(device, device->streams[stream], capture->along);
+}
+
 static void capture_all(struct capture *capture) {
     struct ops_device *device = capture->device;
     bool used[OPS_STREAMS];
@@ -108,7 +119,7 @@ static void capture_all(struct capture *capture) {
     join(device, capture->aside, capture->along);
     for (int s = 0; s < OPS_STREAMS; s++)
         if (used[s])
-            join(device, device->streams[s], capture->along);
+            leave(capture, (enum ops_stream)s);
 }
 
 /* Other threads of the process may do what they like meanwhile

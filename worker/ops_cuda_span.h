@@ -36,7 +36,9 @@ struct ops_cuda_spans {
     uint32_t num_known;
     cudaEvent_t order;
     bool ahead[OPS_STREAMS];  /* has work that OPS_COMPUTE does not follow */
-    bool behind[OPS_STREAMS]; /* does not follow the graph launched last */
+    bool behind[OPS_STREAMS]; /* does not follow what graphs did of it */
+    cudaEvent_t passed[OPS_STREAMS]; /* has come when they have; of all but
+                                        OPS_COMPUTE */
 };
 
 /* STATUS_RETRY when there is no memory. Its streams are open. */
