@@ -42,6 +42,7 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
     return STATUS_OK;
 }
 
+/* 0 = 0 * 0. */
 static cublasStatus_t warm_up(struct ops_cuda_blas *blas) {
     float *workspace = blas->workspace;
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
@@ -63,6 +64,8 @@ static cublasStatus_t warm_up(struct ops_cuda_blas *blas) {
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) {
     cudaError_t error = cudaMalloc(&blas->workspace, WORKSPACE);
+    if (!error)
+        error = cudaMemsetAsync(blas->workspace, 0, 2 * sizeof(float), stream);
     if (error)
         return status_fail(why, STATUS_RETRY, "the workspace of cuBLAS: %s",
                            cudaGetErrorString(error));
