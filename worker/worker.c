@@ -4,6 +4,7 @@
  */
 #include "worker/worker.h"
 
+#include "proto/base/plugin.h"
 #include "proto/base/time.h"
 #include "proto/wire/link.h"
 #include "worker/worker_parts.h"
@@ -78,10 +79,17 @@ static void name_device(const struct worker *worker,
     snprintf(name, 256, "free on device %s", report->device);
 }
 
+/* Who computes on the processor, or never sums, does not load it. */
+static bool asks_for_nccl(const struct job *job) {
+    return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
+}
+
 static void tell_declaration(struct worker *worker,
                              const struct trainer_report *report) {
     Capstan__MemoryLimit device = CAPSTAN__MEMORY_LIMIT__INIT;
     char key[64], name[256];
+    struct failure missing;
+    const void *table;
     const struct layout *layout = trainer_layout(worker->trainer);
     Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -90,6 +98,10 @@ static void tell_declaration(struct worker *worker,
     declaration.train_samples = report->train_samples;
     declaration.test_samples = report->test_samples;
     declaration.batches_per_epoch = report->batches_per_epoch;
+    if (report->has_device && asks_for_nccl(worker->job) &&
+        plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
+                    &missing))
+        declaration.without_nccl = missing.text;
     if (report->has_device) {
         name_device(worker, report, key, name);
         device.key = key;

@@ -31,6 +31,8 @@ struct footprint {
 struct footprint_case {
     const struct job *job; /* its batch is solved */
     bool allreduce;
+    bool resident; /* where a trainer has a device, gradients and the
+                      optimiser's state stay there */
     uint32_t trainers;
     uint64_t elements; /* of all parameters */
     uint64_t train_samples, test_samples;
