@@ -122,7 +122,8 @@ endif
 # The device itself. cuBLAS it opens when there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/worker/%.o,ops_cuda ops_cuda_blas)
+CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/%.o,proto/math/rule_form \
+    $(addprefix worker/,ops_cuda ops_cuda_blas ops_cuda_update))
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
@@ -148,13 +149,20 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/fake_device.h).
-FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so)
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so \
+    capstan-nccl.so)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
 $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
     $(patsubst %,$(BUILD)/plugin/tests/%.o,fake_device fake_streams)
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
+
+$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
+    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/joined_collective)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^

@@ -104,10 +104,15 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .keeper = allreduce->keeper ? keeper_calls(allreduce->keeper) : NULL,
         .loads = settings->plan->pull_first,
         .scaler = settings->plan->scaler,
+        .wake = settings->wake,
+        .context = settings->context,
     };
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* who is alone meets nobody */
         status = collectives_find(&reducer.ops, settings->plan->backend, why);
+    reducer.wide = reducer.ops && reducer.ops->joins; /* the same on all */
+    reducer.resident = settings->remote && !settings->job->zero.offload &&
+                       (!reducer.ops || reducer.ops->joins);
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct keeper_rounds rounds = {allreduce->reducer, round_of, save,

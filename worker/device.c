@@ -63,7 +63,7 @@ static enum status open_gpu(struct device *device,
         status = status_fail(why, STATUS_CONFIG, "device %u (%s): %s",
                              device->index, about.name, about.reason);
     struct ops_settings settings = {device->index, wish->threads, wish->timeout,
-                                    wish->given_up, wish->context};
+                                    wish->given_up, wish->context, NULL};
     if (!status)
         status = device->ops->open(&device->handle, &settings, why);
     if (status)

@@ -5,6 +5,7 @@
 #include "worker/cuda_kernels.h"
 #include "worker/ops.h"
 #include "worker/ops_cuda_blas.h"
+#include "worker/ops_cuda_update.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -33,10 +34,11 @@ struct ops_device {
     cudaStream_t streams[OPS_STREAMS];
     struct ops_cuda_blas blas;
     enum job_precision precision;
-    struct room sums;        /* that kernels add up in */
-    struct room operands[2]; /* of a product, in 16 bits */
-    cudaError_t failed;      /* the first error, for good */
-    const char *what;        /* ... at */
+    struct room sums;                 /* that kernels add up in */
+    struct room operands[2];          /* of a product, in 16 bits */
+    struct rule_constants *constants; /* of updates, one for each stream */
+    cudaError_t failed;               /* the first error, for good */
+    const char *what;                 /* ... at */
 };
 
 static enum status check(struct failure *why) {
@@ -148,6 +150,7 @@ static void close_device(struct ops_device **where) {
         if (device->streams[s])
             cudaStreamDestroy(device->streams[s]);
     ops_cuda_blas_close(&device->blas);
+    cudaFree(device->constants);
     cudaFree(device->sums.memory);
     for (int i = 0; i < 2; i++)
         cudaFree(device->operands[i].memory);
@@ -163,6 +166,11 @@ static enum status open_streams(struct ops_device *device,
                  cudaStreamCreateWithFlags(&device->streams[s],
                                            cudaStreamNonBlocking),
                  "opening a stream");
+    if (!device->failed)
+        note(device,
+             cudaMalloc((void **)&device->constants,
+                        OPS_STREAMS * sizeof *device->constants),
+             "the constants of updates");
     return tell(device, why);
 }
 
@@ -244,6 +252,18 @@ static void download(struct ops_device *device, enum ops_stream stream,
          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
                          device->streams[stream]),
          "a copy from it");
+}
+
+static void copy(struct ops_device *device, enum ops_stream stream, void *to,
+                 const void *from, size_t bytes) {
+    note(device,
+         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                         device->streams[stream]),
+         "a copy within it");
+}
+
+static void *native(struct ops_device *device, enum ops_stream stream) {
+    return device->streams[stream];
 }
 
 /* An event of ours is CUDA's. */
@@ -481,6 +501,48 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
          "the loss");
 }
 
+static void fill(struct ops_device *device, enum ops_stream stream, float *x,
+                 size_t count, float value) {
+    note(device,
+         (cudaError_t)cuda_kernels_fill(device->streams[stream], x, count,
+                                        value),
+         "filling a vector");
+}
+
+static void scale(struct ops_device *device, enum ops_stream stream, float *x,
+                  size_t count, float by) {
+    note(device,
+         (cudaError_t)cuda_kernels_scale(device->streams[stream], x, count, by,
+                                         NULL),
+         "scaling a vector");
+}
+
+static void find_overflow(struct ops_device *device, enum ops_stream stream,
+                          const float *x, size_t count, uint32_t *found) {
+    note(
+        device,
+        ops_cuda_update_find_overflow(device->streams[stream], x, count, found),
+        "looking for overflows");
+}
+
+static void square_sums(struct ops_device *device, enum ops_stream stream,
+                        const float *x, size_t count, float by,
+                        double *pieces) {
+    note(device,
+         (cudaError_t)cuda_kernels_square_sums(device->streams[stream], x,
+                                               count, by, NULL, pieces),
+         "sums of squares");
+}
+
+static void rule(struct ops_device *device, enum ops_stream stream,
+                 const struct optimizer *which,
+                 const struct rule_update *update) {
+    note(device,
+         ops_cuda_update_rule(device->streams[stream],
+                              device->constants + stream, which, update),
+         "an update");
+}
+
 #define TEXT(number) #number
 #define DOTTED(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
 
@@ -501,6 +563,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .unpin = unpin,
     .upload = upload,
     .download = download,
+    .copy = copy,
+    .native = native,
     .event_open = event_open,
     .event_close = event_close,
     .record = record,
@@ -514,4 +578,9 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .column_sums = column_sums,
     .activation_gradient = activation_gradient,
     .loss = loss,
+    .fill = fill,
+    .scale = scale,
+    .find_overflow = find_overflow,
+    .square_sums = square_sums,
+    .rule = rule,
 };
