@@ -122,8 +122,8 @@ endif
 # The device itself. cuBLAS it opens when there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/%.o,proto/math/rule_form \
-    $(addprefix worker/,ops_cuda ops_cuda_blas ops_cuda_update))
+CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops_cuda*.c) \
+    proto/math/rule_form.c)
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
@@ -172,7 +172,9 @@ $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
 # no other is found.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
-    libcublas.so.$(NVCC_MAJOR))
+    libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so \
+    $(if $(filter 2,$(words $(NCCL_HEADERS))),capstan-nccl.so))
+EMULATED_LIBS := $(filter %/libcublas.so.$(NVCC_MAJOR) %/libcuda_on_cpu.so,$(EMULATED))
 endif
 $(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%: $(BUILD)/%
 	@mkdir -p $(@D)
@@ -180,14 +182,36 @@ $(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%
 
 $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
     $(CUDA_SOURCES:%.cu=$(BUILD)/cuda_on_cpu/%.o) \
-    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,on_cpu fiber runtime_on_cpu) \
-    $(filter %/libcublas.so.$(NVCC_MAJOR),$(EMULATED))
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,on_cpu fiber) $(EMULATED_LIBS)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
 	    -Wl,--no-as-needed -o $@ $^
 
-$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o
+$(BUILD)/emulated/capstan-nccl.so: $(PLUGIN_COMMON) \
+    $(BUILD)/plugin/worker/collective_nccl.o \
+    $(addprefix $(BUILD)/emulated/lib,nccl_on_cpu.so cuda_on_cpu.so)
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
+	    -Wl,-rpath,'$$ORIGIN' -o $@ $^
+
+$(BUILD)/emulated/libnccl_on_cpu.so: $(BUILD)/cuda_on_cpu/tests/nccl_on_cpu.o \
+    $(BUILD)/emulated/libcuda_on_cpu.so
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
+
+$(BUILD)/tests/ops_cuda_span_test: | $(EMULATED)
+
+$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o \
+    $(BUILD)/emulated/libcuda_on_cpu.so
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
+
+$(BUILD)/emulated/libcuda_on_cpu.so: \
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,runtime_on_cpu streams memory)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
@@ -231,7 +255,7 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(
 # The kernels as functions of the CPU, and what runs them as a GPU would: their
 # tests need neither nvcc nor a GPU.
 ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
-    $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber))
+    $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber memory streams))
 CUDA_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda_*_test.c))
 $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
     $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a
@@ -240,7 +264,7 @@ $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
 
 # The same tests of the kernels themselves, on this machine's GPU.
 GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
-    $(filter-out %/cuda_on_cpu_test,$(CUDA_TESTS)))
+    $(filter-out %/cuda_on_cpu_test %/cuda_streams_test,$(CUDA_TESTS)))
 $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
     $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
 	@echo "c++  $@"

@@ -49,6 +49,10 @@ static void say_device(const struct device *device,
                  : "");
 }
 
+static void warn(void *hearer, const char *line) {
+    log_warning(hearer, "%s", line);
+}
+
 static enum status open_gpu(struct device *device,
                             const struct device_wish *wish,
                             struct failure *why) {
@@ -62,8 +66,15 @@ static enum status open_gpu(struct device *device,
     if (!status && !about.usable)
         status = status_fail(why, STATUS_CONFIG, "device %u (%s): %s",
                              device->index, about.name, about.reason);
-    struct ops_settings settings = {device->index, wish->threads, wish->timeout,
-                                    wish->given_up, wish->context, NULL};
+    struct ops_settings settings = {
+        .index = device->index,
+        .threads = wish->threads,
+        .timeout = wish->timeout,
+        .given_up = wish->given_up,
+        .context = wish->context,
+        .warn = warn,
+        .hearer = (void *)device->log,
+    };
     if (!status)
         status = device->ops->open(&device->handle, &settings, why);
     if (status)

@@ -122,15 +122,16 @@ static float scale_of(const struct trainer *trainer,
            scaling_factor(&trainer->scaling);
 }
 
-/* Forward and backward over one micro batch. Where the device goes on by
- * itself, the next batch sets out meanwhile. */
+/* Forward and backward over one micro batch, of which the first brings the
+ * weights. Where the device goes on by itself, the next batch sets out
+ * meanwhile. */
 static enum status take_batch(struct trainer *trainer, uint32_t k,
                               struct failure *why) {
     const struct job *job = trainer->settings.job;
     struct engine *engine = &trainer->engine;
     bool remote = is_remote(trainer);
     bool last = k + 1 == job->accumulation && !trainer->poisoned;
-    struct mlp_hooks hooks = {trainer, need, take_loss,
+    struct mlp_hooks hooks = {trainer, k == 0 ? need : NULL, take_loss,
                               last && (remote || leaves_early(trainer)) ? done
                                                                         : NULL};
     struct mlp_result result;
