@@ -43,7 +43,9 @@ GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
     $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o)
-BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c))
+GPU_BENCH := $(BUILD)/bench/gpu_bench
+BENCHES := $(filter-out $(GPU_BENCH),\
+    $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c)))
 TEST_PARTS := $(filter-out $(wildcard tests/*_test.c),$(wildcard tests/*.c))
 # tests/cluster_*_test.c start processes; but proto/conf has a cluster.c too.
 UNIT_SOURCES := $(filter $(notdir $(SOURCES:.c=_test.c)),$(notdir $(wildcard tests/*_test.c)))
@@ -51,13 +53,13 @@ CLUSTER_SOURCES := $(filter-out $(UNIT_SOURCES),$(notdir $(wildcard tests/cluste
 TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
-# What measures, and what there can be one of on a machine, runs by itself; all
-# else beside another.
+# What measures runs by itself, and the second of two that take the same network
+# namespaces; all else side by side.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
-    compare_members compare_net memory net simulate slurm)
-PAIRED_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
+    compare_members compare_net memory simulate)
+CROWD_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
 
-.PHONY: all help gpu-kernels gpu-check generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -149,8 +151,8 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/fake_device.h).
-FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so \
-    capstan-nccl.so)
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
+    capstan-gloo.so libnvidia-ml.so.1)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
@@ -161,8 +163,14 @@ $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
+# It is as busy as this says (tests/bench/gpu_use.h).
+$(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
+
 $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/joined_collective)
+    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/fake_nccl tests/joined_collective)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
@@ -263,8 +271,10 @@ $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
 
 # The same tests of the kernels themselves, on this machine's GPU.
+ifneq ($(CUDA),)
 GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
     $(filter-out %/cuda_on_cpu_test %/cuda_streams_test,$(CUDA_TESTS)))
+endif
 $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
     $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
 	@echo "c++  $@"
@@ -278,8 +288,15 @@ $(BUILD)/gpu/%.o: tests/%.cc
 gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
 
-gpu-check: build-tests $(GPU_TESTS) ## every test that uses this machine's GPU
-	@tests/run.sh $(GPU_TESTS) $(BUILD)/tests/ops_test -- $(BUILD)/tests/cluster_device_test
+# What deploy/gpu-check.sh runs, so that a bundle needs no make.
+GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops collective_nccl \
+    cluster_device cluster_emulated cluster_gpu_bench)
+# 77: nothing failed, but without a GPU not all ran, as the last lines say.
+gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## every test that uses this machine's GPU, and compute-sanitizer
+	@deploy/gpu-check.sh $(BUILD) || [ $$? = 77 ]
+
+gpu-bench: all $(GPU_BENCH) ## a training step on this machine's GPU beside what copies and wire allow
+	@deploy/gpu-bench.sh $(BUILD) || [ $$? = 77 ]
 
 $(BUILD)/cuda_on_cpu/%.o: %.cu
 	@mkdir -p $(@D)
@@ -291,10 +308,14 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
+# A plugin may need what the program exports.
+$(GPU_BENCH): CFLAGS_ALL += -rdynamic
+$(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
+    $(BUILD)/tests/near_device.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 	@mkdir -p $(@D)
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 
 deps: ## install what is missing through apt
 	@deploy/deps.sh
@@ -311,9 +332,9 @@ demo: deps ## install, build and train Fashion-MNIST on this machine
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install what tests need, build and run every test
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
-	@SOAK_COUNT=1 tests/run.sh $(PAIRED_TESTS) -- $(LONE_TESTS)
+	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
-build-tests: all $(TESTS) $(FAKE) $(EMULATED)
+build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
 
 unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)
@@ -321,11 +342,16 @@ unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 COUNT ?= 10
 soak: build-tests ## every test, long repetitions COUNT (10) times check's
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
-	    tests/run.sh $(PAIRED_TESTS) -- $(LONE_TESTS)
+	    tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done
 	@$(CAPSTAN) bench
+
+PACK ?= gz
+bundle: deps-test ## an archive of all that was built, for machines without compiler and network; PACK=xz: half as large
+	@$(MAKE) --no-print-directory $(JOBS) build-tests $(GPU_TESTS) $(BENCHES)
+	@LONE_TESTS="$(LONE_TESTS)" deploy/bundle.sh $(BUILD) $(PACK)
 
 # The plugins are looked for beside the binary, so both live in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan

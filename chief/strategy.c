@@ -33,6 +33,11 @@ static void find_reason(const struct job *job,
                      rank->name);
             return;
         }
+        if (rank->replicas > 1) {
+            snprintf(text, size, "%s adds up %u devices in its host's memory",
+                     rank->name, rank->replicas);
+            return;
+        }
         const struct strategy_rank *other = sharer(ranks, r);
         if (other)
             snprintf(text, size, "%s and %s share a device", other->name,
@@ -58,8 +63,9 @@ const char *strategy_settle(const struct job *job,
 }
 
 bool strategy_resident(const struct job *job, const char *backend,
-                       uint32_t count) {
-    return !job->zero.offload && (count == 1 || !strcmp(backend, "nccl"));
+                       uint32_t count, uint32_t replicas) {
+    return !job->zero.offload && replicas == count &&
+           (count == 1 || !strcmp(backend, "nccl"));
 }
 
 /* What the job leaves open and the cluster decides is checked here; the rest

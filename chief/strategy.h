@@ -35,6 +35,7 @@ struct strategy_rank {
     const char *device;       /* that has memory of its own: whose name no other
                                  device has; NULL: none */
     const char *without_nccl; /* why its plugin cannot work there; "": it can */
+    uint32_t replicas;        /* devices that it computes on */
 };
 
 /* "auto" becomes "nccl" where each of COUNT RANKS has a device of its own and
@@ -43,8 +44,9 @@ const char *strategy_settle(const struct job *job,
                             const struct strategy_rank *ranks, uint32_t count,
                             const struct log *log);
 
-/* Do weights, gradients and state of COUNT trainers stay on their devices? */
+/* Do weights, gradients and state of COUNT trainers with so many REPLICAS stay
+ * on their devices? */
 bool strategy_resident(const struct job *job, const char *backend,
-                       uint32_t count);
+                       uint32_t count, uint32_t replicas);
 
 #endif

@@ -1,6 +1,6 @@
 /* All-reduce whose gradients and state stay on GPUs: fake ones
  * (tests/fake_device.h), over a collective that joins their streams
- * (tests/joined_collective.h), both plugins beside a copy of the program. */
+ * (tests/fake_nccl.c), both plugins beside a copy of the program. */
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
 
@@ -42,8 +42,9 @@ static void arrange(const char *gpus) {
 
 /* Without an order of its own a clip waits for all that there is. */
 static void gpus_end_in_the_bits_of_the_cpu_in_every_stage(void **state) {
-    static const char *const gpus[] = {"devices=3,order=0", "devices=3,order=1",
-                                       "devices=3,order=3,seed=5"};
+    static const char *const gpus[] = {"devices=3,order=0,nccl",
+                                       "devices=3,order=1,nccl",
+                                       "devices=3,order=3,seed=5,nccl"};
     struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_PLAY_RUN(run, 0, 3, 0, CPU, "checkpoint.dir=cpu");
@@ -69,7 +70,8 @@ static void without_clipping_or_overlap_they_do_too(void **state) {
         snprintf(gpu, sizeof gpu, "checkpoint.dir=gpu%d", i);
         write_job(run, 2 * i);
         CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, cpu, changes[i][0], changes[i][1]);
-        arrange(i ? "devices=2,order=2" : "devices=2,order=3,seed=11");
+        arrange(i ? "devices=2,order=2,nccl"
+                  : "devices=2,order=3,seed=11,nccl");
         CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, gpu, changes[i][0], changes[i][1]);
         cluster_play_same(run, strchr(cpu, '=') + 1, strchr(gpu, '=') + 1);
     }
@@ -83,7 +85,7 @@ static void in_fp16_they_skip_the_steps_that_the_cpu_skips(void **state) {
         " \"initial_scale_power\": 28, \"loss_scale_window\": 9}";
     write_job(run, 1);
     CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, scale, "checkpoint.dir=cpu");
-    arrange("devices=2,order=3");
+    arrange("devices=2,order=3,nccl");
     cluster_play_expect_said(
         CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, scale, "checkpoint.dir=gpu"),
         "step 1 is skipped");
@@ -94,7 +96,7 @@ static void in_fp16_they_skip_the_steps_that_the_cpu_skips(void **state) {
  * alone; the stages change on the way. */
 static void a_run_goes_from_gpus_to_the_cpu_and_back(void **state) {
     struct cluster_run *run = *state;
-    arrange("devices=2,order=3,seed=3");
+    arrange("devices=2,order=3,seed=3,nccl");
     write_job(run, 0);
     CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=cpu");
     CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, "steps=13");
@@ -108,7 +110,7 @@ static void a_run_goes_from_gpus_to_the_cpu_and_back(void **state) {
 
 static void weights_come_from_a_file_and_leave_in_one(void **state) {
     struct cluster_run *run = *state;
-    arrange("devices=2,order=0");
+    arrange("devices=2,order=0,nccl");
     write_job(run, 1);
     CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=first", "steps=5",
                      "export.path=first.safetensors");
@@ -128,7 +130,7 @@ static void one_trainer_alone_needs_no_collective(void **state) {
     struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_PLAY_RUN(run, 0, 1, 0, CPU, "checkpoint.dir=cpu");
-    arrange("devices=1,order=3,seed=2");
+    arrange("devices=1,order=3,seed=2,nccl");
     CLUSTER_PLAY_RUN(run, 0, 1, 0, GPU, "checkpoint.dir=gpu");
     cluster_play_same(run, "cpu", "gpu");
 }
@@ -137,24 +139,23 @@ static void auto_takes_gloo_where_it_must_and_says_why(void **state) {
     struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=cpu");
-    arrange("devices=1");
+    arrange("devices=1,nccl");
     cluster_play_expect_said(
         CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, "checkpoint.dir=shared"),
         "all-reduce by gloo (auto: worker 0 and worker 1 share a device)");
     cluster_play_same(run, "cpu", "shared");
-    arrange("devices=2");
+    arrange("devices=2,nccl");
     cluster_play_expect_said(
         CLUSTER_PLAY_RUN(
             run, 0, 2, 0, GPU, "checkpoint.dir=offloaded",
             "zero_optimization.offload_optimizer={\"device\": \"cpu\"}"),
         "all-reduce by gloo (auto: offload_optimizer has the state");
     cluster_play_same(run, "cpu", "offloaded");
-    setenv("CAPSTAN_FAKE_NCCL", "missing", 1);
+    arrange("devices=2");
     cluster_play_expect_said(
         CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, "checkpoint.dir=missing"),
-        "all-reduce by gloo (auto: nccl, at worker 0: cannot work here: it is "
-        "not there, as arranged)");
-    unsetenv("CAPSTAN_FAKE_NCCL");
+        "all-reduce by gloo (auto: nccl, at worker 0: cannot work here: there "
+        "is no fake NCCL)");
     cluster_play_same(run, "cpu", "missing");
     cluster_play_expect_said(
         CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=host"),
@@ -165,7 +166,7 @@ static void auto_takes_gloo_where_it_must_and_says_why(void **state) {
 static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
     struct cluster_play play;
     struct cluster_run *run = *state;
-    arrange("devices=2,order=3");
+    arrange("devices=2,order=3,nccl");
     cluster_run_job(run, "{\"steps\": 10000000, \"device\": \"cuda\","
                          " \"steps_per_epoch\": 10000000}");
     cluster_play_describe(&play, run, 0, 0, 2);
@@ -185,7 +186,7 @@ static void a_signal_saves_and_ends_all(void **state) {
         uint64_t steps[MOST];
         struct cluster_run *run = cluster_play_renew(state);
         char changes[256];
-        arrange("devices=2,order=0");
+        arrange("devices=2,order=0,nccl");
         snprintf(changes, sizeof changes,
                  "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
                  " \"device\": \"cuda\","
@@ -221,7 +222,6 @@ static void take_fake_program(void) {
 
 static int teardown(void **state) {
     unsetenv("CAPSTAN_FAKE_DEVICE");
-    unsetenv("CAPSTAN_FAKE_NCCL");
     return cluster_run_teardown(state);
 }
 

@@ -13,6 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A plugin that was built elsewhere finds none of its libraries here. */
+static bool is_of_nvidia(const char *missing) {
+    return strncmp(missing, "libnccl.so", 10) == 0 ||
+           strncmp(missing, "libcudart.so", 12) == 0;
+}
+
 /* Built only where NCCL and CUDA are; it works only where a GPU is. */
 static void it_works_or_says_what_is_missing(void **state) {
     (void)state;
@@ -24,8 +30,13 @@ static void it_works_or_says_what_is_missing(void **state) {
     if (access(path, R_OK))
         skip();
     void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!plugin)
-        fail_msg("%s", dlerror());
+    const char *missing = plugin ? NULL : dlerror();
+    if (missing && is_of_nvidia(missing)) {
+        print_message("skipped: %s\n", missing);
+        skip();
+    }
+    if (missing)
+        fail_msg("%s", missing);
     const struct collective_ops *ops = dlsym(plugin, COLLECTIVE_SYMBOL);
     assert_non_null(ops);
     assert_int_equal(ops->abi, COLLECTIVE_ABI);

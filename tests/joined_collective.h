@@ -1,8 +1,6 @@
 /* Any collective of the host's memory as one that joins a stream of a fake
  * device (fake_streams.h): a call is made when it is the stream's turn, by the
- * thread that works there then. Without a stream it is the other itself. Also
- * the plugin build/fake/capstan-nccl.so, over the one for gloo that lies beside
- * it; CAPSTAN_FAKE_NCCL=missing: it says that it cannot work. */
+ * thread that works there then. Without a stream it is the other itself. */
 #ifndef CAPSTAN_JOINED_COLLECTIVE_H
 #define CAPSTAN_JOINED_COLLECTIVE_H
 
@@ -11,7 +9,6 @@
 /* INNER is the other for all groups that are opened from now on. */
 void joined_collective_over(const struct collective_ops *inner);
 
-/* Its table: the symbol `capstan_collective`. */
 const struct collective_ops *joined_collective_ops(void);
 
 #endif

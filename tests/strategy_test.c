@@ -80,9 +80,9 @@ static void what_all_reduce_cannot_do_is_named(void **state) {
 
 static void auto_is_nccl_where_each_trainer_has_a_device(void **state) {
     struct job job = {0};
-    struct strategy_rank ranks[] = {{"worker 0", "device a", ""},
-                                    {"worker 1", "device b", ""},
-                                    {"worker 2", "device c", ""}};
+    struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
+                                    {"worker 1", "device b", "", 1},
+                                    {"worker 2", "device c", "", 1}};
     (void)state;
     assert_string_equal(strategy_settle(&job, ranks, 3, NULL), "nccl");
     ranks[2].device = "device a";
@@ -90,9 +90,12 @@ static void auto_is_nccl_where_each_trainer_has_a_device(void **state) {
     assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "nccl");
     ranks[1].without_nccl = "no libnccl.so.2";
     assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "gloo");
-    ranks[1] = (struct strategy_rank){"worker 1", NULL, ""};
+    ranks[1] = (struct strategy_rank){"worker 1", NULL, "", 1};
     assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "gloo");
     assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "nccl");
+    ranks[0].replicas = 2;
+    assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "gloo");
+    ranks[0].replicas = 1;
     job.zero.offload = true;
     assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "gloo");
 }
@@ -101,11 +104,12 @@ static void what_is_offloaded_or_summed_by_gloo_leaves_the_device(
     void **state) {
     struct job job = {0};
     (void)state;
-    assert_true(strategy_resident(&job, "nccl", 4));
-    assert_false(strategy_resident(&job, "gloo", 4));
-    assert_true(strategy_resident(&job, "gloo", 1));
+    assert_true(strategy_resident(&job, "nccl", 4, 4));
+    assert_false(strategy_resident(&job, "gloo", 4, 4));
+    assert_true(strategy_resident(&job, "gloo", 1, 1));
+    assert_false(strategy_resident(&job, "nccl", 2, 3));
     job.zero.offload = true;
-    assert_false(strategy_resident(&job, "nccl", 4));
+    assert_false(strategy_resident(&job, "nccl", 4, 4));
 }
 
 int main(void) {

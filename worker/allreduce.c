@@ -106,12 +106,16 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .scaler = settings->plan->scaler,
         .wake = settings->wake,
         .context = settings->context,
+        .replicas = plan_replicas(settings->plan, settings->rank),
+        .all_replicas = plan_all_replicas(settings->plan),
     };
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* who is alone meets nobody */
         status = collectives_find(&reducer.ops, settings->plan->backend, why);
     reducer.wide = reducer.ops && reducer.ops->joins; /* the same on all */
-    reducer.resident = settings->remote && !settings->job->zero.offload &&
+    bool one_each = plan_all_replicas(settings->plan) == settings->num_ranks;
+    reducer.resident = settings->remote && one_each &&
+                       !settings->job->zero.offload &&
                        (!reducer.ops || reducer.ops->joins);
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);

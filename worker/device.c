@@ -46,6 +46,9 @@ static void say_device(const struct device *device,
              shared(wish, count)
                  ? "; more trainers than devices here: they share them, unless "
                    "each is shown others (CUDA_VISIBLE_DEVICES)"
+             : wish->local_trainers > 1 && wish->local_trainers < count
+                 ? "; fewer trainers than devices here: one each, and the rest "
+                   "stay unused (one trainer alone would take all)"
                  : "");
 }
 

@@ -20,14 +20,15 @@ struct ferry {
     struct arena *arena;
     float **weights, **gradients; /* of the device, a pointer a parameter */
     float *memory;                /* both, or NULL: the arena's are used */
-    bool resident; /* they stay: nothing is brought or taken */
+    bool resident;                /* they stay: nothing is brought or taken */
     bool *current;                /* a parameter's weights are there */
     struct ops_event **brought, **taken; /* a parameter */
     struct ops_event *computed;
 };
 
-/* Borrows all. Without GRADIENTS there is no place for them. STATUS_FAILED
- * tells how much memory the device does not have. */
+/* Borrows all; what buffers ARENA has of its own are pinned. Without GRADIENTS
+ * there is no place for them. STATUS_FAILED tells how much memory the device
+ * does not have. */
 enum status ferry_open(struct ferry *ferry, const struct device *device,
                        const struct layout *layout, struct arena *arena,
                        bool gradients, struct failure *why) MUST_CHECK;
@@ -53,11 +54,19 @@ void ferry_renew(struct ferry *ferry);
  * as they are until it is computed. Resident ones it has already. */
 void ferry_bring(struct ferry *ferry, uint32_t parameter);
 
+/* PARAMETER's gradient is complete by what has been computed so far, and stays
+ * on the device. */
+void ferry_note(struct ferry *ferry, uint32_t parameter);
+
+/* As it is on the device after ferry_note, it sets out for the arena. */
+void ferry_fetch(struct ferry *ferry, uint32_t parameter);
+
 /* PARAMETER's gradient is complete by what has been computed so far: it sets
  * out for the arena, or, resident, that moment is recorded. */
 void ferry_take(struct ferry *ferry, uint32_t parameter);
 
-/* Waits until it is there, or, resident, does not wait; as ops.await. */
+/* Waits until it is there: complete, or in the arena; or, resident, does not
+ * wait. As ops.await. */
 enum status ferry_await(struct ferry *ferry, uint32_t parameter,
                         struct failure *why) MUST_CHECK;
 

@@ -34,6 +34,8 @@ struct footprint_case {
     bool resident; /* where a trainer has a device, gradients and the
                       optimiser's state stay there */
     uint32_t trainers;
+    uint32_t replicas; /* of the trainer in question; 0: 1 */
+    bool adds_on_host; /* the gradients of several, each with its place there */
     uint64_t elements; /* of all parameters */
     uint64_t train_samples, test_samples;
 };
@@ -42,7 +44,8 @@ struct footprint_case {
 enum footprint_place { FOOTPRINT_ALL, FOOTPRINT_HOST, FOOTPRINT_DEVICE };
 
 /* A trainer's: ALL, where it has no device, else what lies in its HOST's memory
- * or on its DEVICE. */
+ * or on its DEVICE: of several on the first, which evaluates, and without a
+ * test set on each other one. */
 void footprint_trainer(struct footprint *out,
                        const struct footprint_case *given,
                        enum footprint_place place);

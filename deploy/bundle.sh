@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Packs what was built for machines without compiler and network:
+# deploy/bundle.sh BUILD [gz | xz | folder]
+#
+# Makes BUILD/capstan-VERSION-bundle.tar.gz, or .tar.xz, half as large, or only
+# the folder of that name: the sources as committed, and in its build/ the
+# program, its plugins, whatever tests and measurements BUILD has, and the
+# Debian libraries they need. A program there finds these by its own place
+# (DT_RPATH, $ORIGIN), wherever that is, and hands nothing on to others. The
+# host's stay: glibc with the loader, libstdc++ and libgcc where it has them,
+# and all of NVIDIA's (deploy/host-libs.sh). tar and gzip are on every machine,
+# xz is not. LONE_TESTS: the tests that run by themselves.
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+build=${1:?the folder that make built}
+pack=${2:-gz}
+version=$(sed -n 's/.*VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
+name=capstan-$version-bundle
+stage=$build/$name
+
+fail() {
+    echo "bundle: $*" >&2
+    exit 1
+}
+for tool in git patchelf strip ldd dpkg-query objdump; do
+    command -v "$tool" > /dev/null || fail "there is no $tool on this machine"
+done
+[[ $pack =~ ^(gz|xz|folder)$ ]] || fail "$pack: gz, xz or folder"
+[[ -x $build/capstan ]] || fail "no $build/capstan: make all"
+git diff --quiet HEAD 2> /dev/null ||
+    echo "bundle: warning: what was built may differ from the sources, which" \
+        "are those of $(git rev-parse --short HEAD)" >&2
+
+# "PATH PACKAGE" of the libraries whose paths come in, "PATH" where it is no
+# package's. A package knows a path with /usr before it, or without.
+packages_of() {
+    local path pair
+    local -A package=() all=()
+    while read -r path; do
+        all[$path]=1
+    done
+    while read -r pair; do
+        package[${pair##* }]=${pair%%[: ]*}
+    done < <(for path in "${!all[@]}"; do
+        printf '%s\0' "$path" "/usr$path" "${path#/usr}"
+    done | xargs -0 dpkg-query -S 2> /dev/null)
+    for path in "${!all[@]}"; do
+        echo "$path" "${package[$path]-${package[/usr$path]-${package[${path#/usr}]-}}}"
+    done
+}
+
+# The programs and plugins of BUILD, without what only a debugger reads.
+take_built() {
+    local file
+    while read -r file; do
+        [[ $file == *.sh ]] || strip -g -o "$stage/build/$file" "$build/$file" ||
+            fail "cannot strip $file"
+    done < <(cd "$build" && mkdir -p {gpu,bench,fake,emulated,tests} &&
+        find capstan capstan-*.so gpu/*_test tests/*_test bench/*_bench \
+            fake/* emulated/* -maxdepth 0 -type f 2> /dev/null)
+}
+
+built() {
+    find "$stage/build" -path "$stage/build/lib" -prune -o \
+        -type f -perm -u+x -print
+}
+
+# Paths of the libraries that the loader finds here for what was built, what
+# those need included.
+needed() {
+    built | tr '\n' '\0' | xargs -0 ldd 2> /dev/null |
+        awk '$2 == "=>" && $3 ~ "^/" { print $3 }' | sort -u
+}
+
+# Does the library of package $1 stay the host's? NVIDIA's are no package's, or
+# of one of NVIDIA's own.
+stays() {
+    [[ -z $1 || $1 == libc6 || $1 =~ ^(cuda|libcu|libnccl|libnv) ]]
+}
+
+take_library() {
+    local path=$1 package=$2 place=$stage/build/lib
+    stays "$package" && return
+    [[ $package =~ ^(libstdc\+\+6|libgcc-s1)$ ]] && place=$place/gcc
+    cp -L "$path" "$place/" && chmod u+w "$place/${path##*/}" &&
+        patchelf --force-rpath --set-rpath '$ORIGIN' "$place/${path##*/}" ||
+        fail "cannot take $path"
+    echo "$package"
+}
+
+# $1 finds the libraries from where it is.
+set_path() {
+    local folder=${1#"$stage/build/"} path='$ORIGIN/lib'
+    [[ $folder == */* ]] && path='$ORIGIN/../lib'
+    case $folder in
+    *.so | *.so.*) [[ $folder == *gloo* ]] || return 0 ;;
+    esac
+    patchelf --force-rpath --set-rpath "$path" "$1" || fail "cannot set $1"
+}
+
+# The data of the jobs in deploy/, which say where it is.
+take_data() {
+    local from=/usr/share/datasets/fashion-mnist
+    [[ -d $from ]] || fail "there is no $from: make deps"
+    mkdir -p "$stage/datasets" && cp -rL "$from" "$stage/datasets/" &&
+        sed -i "s:\"$from\":\"../datasets/fashion-mnist\":" \
+            "$stage"/deploy/*.json || fail "cannot take $from"
+    echo dataset-fashion-mnist
+}
+
+# Their licences, and what each is.
+tell_packages() {
+    local package
+    mkdir -p "$stage/licenses"
+    while read -r package; do
+        cp -L "/usr/share/doc/$package/copyright" \
+            "$stage/licenses/$package" || fail "no licence of $package"
+        dpkg-query -W -f '${Package} ${Version}\n' "$package"
+    done > "$stage/build/packages.txt"
+}
+
+# The newest glibc whose symbols anything here asks for.
+glibc() {
+    find "$stage/build" -type f -perm -u+r | tr '\n' '\0' |
+        xargs -0 objdump -T 2> /dev/null |
+        grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1 | cut -d _ -f 2
+}
+
+# Nothing of it finds a library that the host may not have: what is outside is
+# of the packages that stay the host's, what is nowhere is NVIDIA's.
+expect_closed() {
+    local inside lines path package
+    inside=$(realpath "$stage")/
+    lines=$(find "$stage/build" -type f \( -perm -u+x -o -name '*.so*' \) -print0 |
+        xargs -0 ldd 2> /dev/null | grep '=>' | sort -u)
+    while read -r path; do
+        [[ $path =~ ^lib(cuda|cudart|cublas|nccl) ]] || fail "$path is nowhere"
+    done < <(awk '$3 == "not" { print $1 }' <<< "$lines")
+    while read -r path package; do
+        stays "$package" || [[ $package =~ ^(libstdc\+\+6|libgcc-s1)$ ]] ||
+            fail "$path of this machine is used"
+    done < <(awk -v inside="$inside" '$3 ~ "^/" && index($0, inside) == 0 {
+        print $3 }' <<< "$lines" | packages_of)
+}
+
+rm -rf "$stage"
+mkdir -p "$stage/build"/{gpu,bench,fake,emulated,tests,lib/gcc}
+git archive HEAD | tar -x -C "$stage" || fail "no sources"
+take_built
+needed | packages_of | while read -r path package; do
+    take_library "$path" "$package"
+done > "$stage/packages"
+take_data >> "$stage/packages"
+sort -u "$stage/packages" | tell_packages
+rm "$stage/packages"
+built | while read -r file; do set_path "$file"; done
+glibc > "$stage/build/lib/glibc"
+for test in ${LONE_TESTS-}; do
+    echo "${test##*/}"
+done > "$stage/build/lone-tests.txt"
+cp deploy/bundle/* "$stage/"
+git rev-parse HEAD > "$stage/build/commit.txt"
+expect_closed
+[[ $pack == folder ]] && exit
+
+declare -A packers=([gz]="gzip -9n" [xz]="xz -9 -T1")
+tar --sort=name --owner=0 --group=0 --numeric-owner \
+    --mtime="@$(git log -1 --format=%ct)" -C "$build" -cf - "$name" |
+    ${packers[$pack]} > "$build/$name.tar.$pack" || fail "no archive"
+rm -rf "$stage"
+ls -sh "$build/$name.tar.$pack"

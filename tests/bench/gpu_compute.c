@@ -1,0 +1,292 @@
+#include "tests/bench/gpu_compute.h"
+
+#include "proto/base/time.h"
+#include "proto/math/layout.h"
+#include "worker/lap.h"
+#include "worker/mlp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_PARAMETERS = 2 * JOB_MAX_LAYERS,
+    MOST_LAPS = 4096,
+    LAPS = 25,
+    COPY_BYTES = 64 << 20, /* at once, where the device has the memory */
+    PAGE = 4096,
+};
+
+/* What is measured: TIMES of it are given to the device, which may do them
+ * later. */
+struct work {
+    const struct device *device;
+    void (*give)(void *context, uint64_t times);
+    void *context;
+    struct ops_event *end; /* of a lap; computing is behind it */
+    enum ops_stream streams[2];
+    int num_streams;
+};
+
+/* Waits until all that has been given is done. */
+static enum status settle(const struct work *work, struct failure *why) {
+    const struct ops *ops = work->device->ops;
+    enum status status = STATUS_OK;
+    for (int i = 0; !status && i < work->num_streams; i++) {
+        ops->record(work->device->handle, work->streams[i], work->end);
+        status = ops->await(work->device->handle, work->end, why);
+    }
+    return status;
+}
+
+static enum status lap(double *seconds, const struct work *work, uint64_t times,
+                       struct failure *why) {
+    int64_t start = time_now();
+    work->give(work->context, times);
+    enum status status = settle(work, why);
+    *seconds = time_to_seconds(time_now() - start);
+    return status;
+}
+
+/* So many times make a lap of SECONDS; what is slow at first is over then. */
+static enum status warm_up(uint64_t *times, const struct work *work,
+                           double seconds, struct failure *why) {
+    double taken = 0;
+    enum status status = lap(&taken, work, 1, why);
+    for (*times = 1; !status; *times *= 2) {
+        status = lap(&taken, work, *times, why);
+        if (taken >= seconds)
+            break;
+    }
+    return status;
+}
+
+/* For SECONDS, in laps of which the median counts. */
+static enum status measure(struct gpu_compute_figure *out, struct work *work,
+                           double seconds, struct failure *why) {
+    double laps[MOST_LAPS];
+    uint64_t times;
+    size_t count = 0;
+    work->end = work->device->ops->event_open(work->device->handle);
+    if (!work->end)
+        return status_fail(why, STATUS_FAILED, "no memory for an event");
+    enum status status = warm_up(&times, work, seconds / LAPS, why);
+    int64_t end = time_now() + time_from_seconds(seconds);
+    do {
+        if (status)
+            break;
+        status = lap(&laps[count], work, times, why);
+        laps[count++] /= (double)times;
+    } while (count < MOST_LAPS && time_now() < end);
+    work->device->ops->event_close(work->device->handle, &work->end);
+    if (status)
+        return status;
+    out->median = lap_median(laps, count); /* sorts them */
+    out->least = laps[0];
+    out->most = laps[count - 1];
+    return STATUS_OK;
+}
+
+struct step {
+    const struct device *device;
+    struct mlp *mlp;
+    uint32_t num_parameters;
+    struct parameter parameters[MOST_PARAMETERS];
+    float *weights[MOST_PARAMETERS], *gradients[MOST_PARAMETERS];
+    float *inputs;
+    uint32_t *labels;
+    struct loader_batch batch;
+};
+
+static void give_steps(void *context, uint64_t times) {
+    struct step *step = context;
+    struct mlp_result result;
+    while (times-- > 0)
+        mlp_gradient(step->mlp, &step->batch, step->weights, step->gradients,
+                     1.0f / (float)step->batch.count, false, NULL, &result);
+}
+
+/* BYTES of FROM on the device; NULL when it has no room for them. */
+static void *place(const struct device *device, const void *from,
+                   size_t bytes) {
+    const struct ops *ops = device->ops;
+    void *there = ops->allocate(device->handle, bytes);
+    if (!there)
+        return NULL;
+    if (!ops->later)
+        memcpy(there, from, bytes);
+    else
+        ops->upload(device->handle, OPS_COMPUTE, there, from, bytes);
+    struct failure why;
+    if (!ops->later || !ops->synchronize(device->handle, &why))
+        return there;
+    ops->release(device->handle, there);
+    return NULL;
+}
+
+/* COUNT floats within BOUND of 0, on the device. */
+static float *place_random(const struct device *device, size_t count,
+                           float bound, uint32_t seed) {
+    float *values = malloc(count * sizeof *values);
+    for (size_t i = 0; values && i < count; i++) {
+        seed = seed * 1664525 + 1013904223;
+        values[i] = ((float)(seed >> 8) * 0x1p-23f - 1) * bound;
+    }
+    float *there =
+        values ? place(device, values, count * sizeof *values) : NULL;
+    free(values);
+    return there;
+}
+
+static uint32_t *place_labels(const struct device *device, uint32_t n,
+                              uint32_t classes) {
+    uint32_t *labels = malloc(n * sizeof *labels);
+    for (uint32_t i = 0; labels && i < n; i++)
+        labels[i] = i % classes;
+    uint32_t *there = labels ? place(device, labels, n * sizeof *labels) : NULL;
+    free(labels);
+    return there;
+}
+
+static bool place_all(struct step *step, const struct job_model *model,
+                      uint32_t n) {
+    const struct device *device = step->device;
+    bool complete = true;
+    step->num_parameters = mlp_parameters(model, step->parameters);
+    for (uint32_t p = 0; p < step->num_parameters; p++) {
+        const struct parameter *one = &step->parameters[p];
+        size_t count = one->elements;
+        step->weights[p] = place_random(device, count, one->init_bound, p);
+        step->gradients[p] =
+            device->ops->allocate(device->handle, count * sizeof(float));
+        complete = complete && step->weights[p] && step->gradients[p];
+    }
+    step->inputs = place_random(device, (size_t)n * model->layers[0], 1, 7);
+    step->labels =
+        place_labels(device, n, model->layers[model->num_layers - 1]);
+    step->batch = (struct loader_batch){
+        .count = n, .inputs = step->inputs, .labels = step->labels};
+    return complete && step->inputs && step->labels;
+}
+
+static void close_step(struct step *step) {
+    const struct device *device = step->device;
+    mlp_close(&step->mlp);
+    for (uint32_t p = 0; p < step->num_parameters; p++) {
+        device->ops->release(device->handle, step->weights[p]);
+        device->ops->release(device->handle, step->gradients[p]);
+    }
+    device->ops->release(device->handle, step->inputs);
+    device->ops->release(device->handle, step->labels);
+}
+
+enum status gpu_compute_step(struct gpu_compute_figure *out,
+                             const struct device *device,
+                             const struct job_model *model, uint32_t n,
+                             double seconds, struct failure *why) {
+    struct step step = {.device = device};
+    struct work work = {.device = device,
+                        .give = give_steps,
+                        .context = &step,
+                        .streams = {OPS_COMPUTE, OPS_GRADIENTS},
+                        .num_streams = 2};
+    enum status status =
+        mlp_open(&step.mlp, model, device->ops, device->handle, n, why);
+    if (!status && !place_all(&step, model, n))
+        status = status_fail(why, STATUS_FAILED,
+                             "no memory on device %s for %u samples",
+                             device->name, n);
+    if (!status)
+        status = measure(out, &work, seconds, why);
+    close_step(&step);
+    return status;
+}
+
+/* A copy each way, or in one. */
+struct copy {
+    const struct device *device;
+    size_t bytes;
+    char *host[2], *there[2]; /* up, down */
+    bool goes[2];
+};
+
+static void give_copies(void *context, uint64_t times) {
+    struct copy *copy = context;
+    const struct ops *ops = copy->device->ops;
+    while (times-- > 0) {
+        if (copy->goes[0])
+            ops->upload(copy->device->handle, OPS_WEIGHTS, copy->there[0],
+                        copy->host[0], copy->bytes);
+        if (copy->goes[1])
+            ops->download(copy->device->handle, OPS_GRADIENTS, copy->host[1],
+                          copy->there[1], copy->bytes);
+    }
+}
+
+static enum status open_copy(struct copy *copy, const struct device *device,
+                             struct failure *why) {
+    char id[DEVICE_ID];
+    uint64_t free_bytes = 0;
+    copy->device = device;
+    copy->bytes = COPY_BYTES;
+    while (device_free(device, &free_bytes, id) && copy->bytes > PAGE &&
+           4 * copy->bytes > free_bytes)
+        copy->bytes /= 2;
+    for (int i = 0; i < 2; i++) {
+        copy->host[i] = aligned_alloc(PAGE, copy->bytes);
+        if (!copy->host[i])
+            return status_fail(why, STATUS_FAILED, "no memory for copies");
+        memset(copy->host[i], 1, copy->bytes);
+        device_pin(device, copy->host[i], copy->bytes);
+        copy->there[i] = device->ops->allocate(device->handle, copy->bytes);
+        if (!copy->there[i])
+            return status_fail(why, STATUS_FAILED,
+                               "no memory on device %s for copies of %zu bytes",
+                               device->name, copy->bytes);
+    }
+    return STATUS_OK;
+}
+
+static void close_copy(struct copy *copy) {
+    const struct device *device = copy->device;
+    for (int i = 0; i < 2; i++) {
+        device->ops->release(device->handle, copy->there[i]);
+        if (copy->host[i])
+            device_unpin(device, copy->host[i]);
+        free(copy->host[i]);
+    }
+}
+
+static enum status rate(double *out, struct copy *copy, bool up, bool down,
+                        double seconds, struct failure *why) {
+    struct gpu_compute_figure figure;
+    struct work work = {.device = copy->device,
+                        .give = give_copies,
+                        .context = copy,
+                        .streams = {OPS_WEIGHTS, OPS_GRADIENTS},
+                        .num_streams = 2};
+    copy->goes[0] = up;
+    copy->goes[1] = down;
+    enum status status = measure(&figure, &work, seconds, why);
+    if (!status)
+        *out = (double)copy->bytes / figure.median * 1e-9;
+    return status;
+}
+
+enum status gpu_compute_copies(struct gpu_compute_copies *out,
+                               const struct device *device, double seconds,
+                               struct failure *why) {
+    struct copy copy = {0};
+    *out = (struct gpu_compute_copies){NAN, NAN, NAN};
+    if (!device->ops->later)
+        return STATUS_OK;
+    enum status status = open_copy(&copy, device, why);
+    if (!status)
+        status = rate(&out->up, &copy, true, false, seconds, why);
+    if (!status)
+        status = rate(&out->down, &copy, false, true, seconds, why);
+    if (!status)
+        status = rate(&out->both, &copy, true, true, seconds, why);
+    close_copy(&copy);
+    return status;
+}

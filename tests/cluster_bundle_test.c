@@ -1,0 +1,103 @@
+/* deploy/bundle.sh: what it packs runs where it is put, with the libraries it
+ * brings along. */
+#include "tests/cluster_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
+
+/* The script, and the folder of what was built. */
+static char script[PATH_MAX + 32], built[PATH_MAX];
+
+static void find_script(void) {
+    const char *given = getenv("CAPSTAN");
+    char folder[PATH_MAX];
+    if (!realpath("deploy", folder) ||
+        !realpath(given ? given : "build/capstan", built))
+        return;
+    snprintf(script, sizeof script, "%s/bundle.sh", folder);
+    *strrchr(built, '/') = 0;
+}
+
+/* What the shell says to COMMAND, which ends with CODE. */
+static const char *shell(struct cluster_run *run, const char *name,
+                         const char *command, int code) {
+    const char *const arguments[] = {"-c", command, NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, name, "/bin/bash", arguments, NULL);
+    cluster_run_expect(process, code, DEADLINE);
+    return cluster_run_output(process);
+}
+
+/* FOLDER/odd place/ is a bundle of the program and its plugins. */
+static void pack(struct cluster_run *run) {
+    char command[4 * PATH_MAX];
+    if (access(".git", F_OK) || access("/usr/bin/patchelf", X_OK)) {
+        print_message("skipped: there is no git checkout, or no patchelf\n");
+        skip();
+    }
+    snprintf(command, sizeof command,
+             "mkdir b && cp '%s'/capstan '%s'/capstan-*.so b/ && "
+             "'%s' \"$PWD/b\" folder && mv b/capstan-*-bundle 'odd place'",
+             built, built, script);
+    shell(run, "pack", command, 0);
+}
+
+static void expect_own_libraries(struct cluster_run *run) {
+    const char *said =
+        shell(run, "ldd", "ldd 'odd place/build/capstan' | grep '=> /'", 0);
+    char line[PATH_MAX];
+    unsigned own = 0;
+    for (; *said; said += strcspn(said, "\n") + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(said, "\n"), said);
+        if (strstr(line, "/odd place/build/lib/"))
+            own++;
+        else if (!strstr(line, "libc.so.6") && !strstr(line, "libm.so.6") &&
+                 !strstr(line, "libresolv.so.2") &&
+                 !strstr(line, "libpthread") && !strstr(line, "libdl.so.2") &&
+                 !strstr(line, "librt.so.1") &&
+                 !strstr(line, "libstdc++.so.6") && !strstr(line, "libgcc_s"))
+            fail_msg("of this machine: %s", line);
+    }
+    assert_true(own >= 10);
+}
+
+static void it_runs_where_it_is_put_with_its_own_libraries(void **state) {
+    struct cluster_run *run = *state;
+    pack(run);
+    expect_own_libraries(run);
+    cluster_run_job(run, NULL);
+    const char *said = shell(run, "info", "'odd place/build/capstan' info", 0);
+    assert_non_null(strstr(said, "/odd place/build/capstan-gloo.so"));
+    shell(run, "train",
+          "'odd place/build/capstan' local --ps 1 --workers 2 job.json", 0);
+    said = shell(run, "data",
+                 "cd 'odd place' && grep -l '\"dir\": "
+                 "\"../datasets/fashion-mnist\"' deploy/*.json && "
+                 "ls datasets/fashion-mnist BUNDLE.md gpu-check gpu-bench "
+                 "licenses/libzmq5 build/packages.txt",
+                 0);
+    assert_non_null(strstr(said, "deploy/fashion-mnist.json"));
+    assert_non_null(strstr(said, "train-images-idx3-ubyte.gz"));
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(it_runs_where_it_is_put_with_its_own_libraries),
+    };
+    find_script();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
