@@ -53,11 +53,11 @@ CLUSTER_SOURCES := $(filter-out $(UNIT_SOURCES),$(notdir $(wildcard tests/cluste
 TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
 CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
 UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
-# What measures, and what there can be one of on a machine, runs by itself; all
-# else beside another.
+# What measures runs by itself, and the second of two that take the same network
+# namespaces; all else side by side.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
-    compare_members compare_net memory net simulate slurm)
-PAIRED_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
+    compare_members compare_net memory simulate)
+CROWD_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
 
 .PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:
@@ -124,7 +124,7 @@ endif
 # The device itself. cuBLAS it opens when there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %,$(BUILD)/plugin/worker/%.o,ops_cuda ops_cuda_blas)
+CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops_cuda*.c))
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
@@ -150,8 +150,8 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/fake_device.h).
-FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so \
-    libnvidia-ml.so.1)
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
+    capstan-gloo.so libnvidia-ml.so.1)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
@@ -168,12 +168,18 @@ $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
+$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_nccl.o
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
+
 # And beside the real one whose kernels run on the CPU, with what it calls of
 # CUDA's libraries; their headers say how. Its cuBLAS is loaded with it, so that
 # no other is found.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
-    libcublas.so.$(NVCC_MAJOR))
+    libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so)
+EMULATED_LIBS := $(filter %/libcublas.so.$(NVCC_MAJOR) %/libcuda_on_cpu.so,$(EMULATED))
 endif
 $(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%: $(BUILD)/%
 	@mkdir -p $(@D)
@@ -181,14 +187,22 @@ $(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%
 
 $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
     $(CUDA_SOURCES:%.cu=$(BUILD)/cuda_on_cpu/%.o) \
-    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,on_cpu fiber runtime_on_cpu) \
-    $(filter %/libcublas.so.$(NVCC_MAJOR),$(EMULATED))
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,on_cpu fiber) $(EMULATED_LIBS)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
 	    -Wl,--no-as-needed -o $@ $^
 
-$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o
+$(BUILD)/tests/ops_cuda_span_test: | $(EMULATED)
+
+$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o \
+    $(BUILD)/emulated/libcuda_on_cpu.so
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
+
+$(BUILD)/emulated/libcuda_on_cpu.so: \
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,runtime_on_cpu streams memory)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
@@ -232,7 +246,7 @@ $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(
 # The kernels as functions of the CPU, and what runs them as a GPU would: their
 # tests need neither nvcc nor a GPU.
 ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
-    $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber))
+    $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber memory streams))
 CUDA_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda_*_test.c))
 $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
     $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a
@@ -242,7 +256,7 @@ $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
 # The same tests of the kernels themselves, on this machine's GPU.
 ifneq ($(CUDA),)
 GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
-    $(filter-out %/cuda_on_cpu_test,$(CUDA_TESTS)))
+    $(filter-out %/cuda_on_cpu_test %/cuda_streams_test,$(CUDA_TESTS)))
 endif
 $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
     $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
@@ -301,7 +315,7 @@ demo: deps ## install, build and train Fashion-MNIST on this machine
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install what tests need, build and run every test
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
-	@SOAK_COUNT=1 tests/run.sh $(PAIRED_TESTS) -- $(LONE_TESTS)
+	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
 
@@ -311,7 +325,7 @@ unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 COUNT ?= 10
 soak: build-tests ## every test, long repetitions COUNT (10) times check's
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
-	    tests/run.sh $(PAIRED_TESTS) -- $(LONE_TESTS)
+	    tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done

@@ -124,7 +124,7 @@ static enum status check_local(const struct options *options,
     }
     status = strategy_choose(&strategy, *job, &given, NULL, why);
     if (!status)
-        status = job_solve_batch(*job, trainers, why);
+        status = job_check_batch(*job, trainers, why);
     return status ? status : look_for_data(&(*job)->data, why);
 }
 

@@ -277,7 +277,7 @@ static enum status compose_chief(struct process *process, struct failure *why) {
     struct strategy strategy;
     status = strategy_choose(&strategy, job, &given, &role->log, why);
     if (!status)
-        status = job_solve_batch(process->job, given.trainers, why);
+        status = job_check_batch(process->job, given.trainers, why);
     if (status)
         return status;
     bool trains = chief_trains(process->options, cluster, job);

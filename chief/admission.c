@@ -54,6 +54,7 @@ static void renew_trainer(struct run *run, uint32_t rank) {
     *trainer = (struct run_trainer){
         .past_loss = trainer->past_loss + trainer->beat.loss_sum,
         .past_samples = trainer->past_samples + trainer->beat.samples,
+        .replicas = trainer->replicas,
         .moved = time_now(),
     };
     capstan__beat__init(&trainer->beat);
@@ -137,8 +138,7 @@ static bool is_anothers(const struct run *run, const Capstan__Join *join) {
 static void keep_limits(struct run *run, const struct roster_slot *slot,
                         const Capstan__Join *join) {
     struct fitting_limits *told = &run->limits[slot - run->roster.slots];
-    told->count = 0;
-    told->device = false;
+    told->count = told->devices = 0;
     for (size_t i = 0; i < join->n_memory && i < FREE_MEMORY_LIMITS; i++) {
         struct free_memory_limit *limit = &told->limits[told->count++];
         limit->free = join->memory[i]->free;

@@ -212,7 +212,7 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_DECLARATION:
         planning_declare(run, slot, control->declaration);
-        if (run->phase == RUN_TRAINING)
+        if (run->phase == RUN_TRAINING && run->trainers[slot->rank].declared)
             watch_joiner(run, slot);
         break;
     case CAPSTAN__CONTROL__BODY_EVALUATED:

@@ -29,7 +29,7 @@ static void set(struct comparison_command *command, const char *format, ...) {
     add(command, "%s", setting);
 }
 
-/* The same samples for every worker's step in each case. */
+/* The same samples for every worker's step in each case, on a device each. */
 static void set_batch(struct comparison_command *command,
                       const struct verdict_case *of, const struct job *job) {
     uint64_t whole = (uint64_t)job->micro_batch * job->accumulation;
@@ -38,6 +38,7 @@ static void set_batch(struct comparison_command *command,
     set(command, "train_batch_size=%" PRIu64, whole);
     set(command, "train_micro_batch_size_per_gpu=%" PRIu32, job->micro_batch);
     set(command, "gradient_accumulation_steps=%" PRIu32, job->accumulation);
+    set(command, "devices=1");
 }
 
 static void set_strategy(struct comparison_command *command,

@@ -22,12 +22,17 @@ struct sum {
     uint64_t need, free;
 };
 
+void fitting_forget_devices(struct fitting_limits *told) {
+    told->count -= told->devices;
+    told->devices = 0;
+}
+
 void fitting_add_device(struct fitting_limits *told, const char *key,
                         const char *name, uint64_t free) {
-    if (told->device)
-        told->count--; /* it declares again */
+    if (told->devices == JOB_MOST_DEVICES)
+        return;
     struct free_memory_limit *limit = &told->limits[told->count++];
-    told->device = true;
+    told->devices++;
     limit->free = free;
     snprintf(limit->key, sizeof limit->key, "%s", key);
     snprintf(limit->name, sizeof limit->name, "%s", name);
@@ -47,11 +52,18 @@ static struct footprint take(const struct fitting_member *member,
                              const struct footprint_case *given) {
     const struct fitting_limits *told = member->told;
     struct footprint footprint = {0};
-    enum footprint_place place = told->device ? FOOTPRINT_HOST : FOOTPRINT_ALL;
-    if (told->device && limit == &told->limits[told->count - 1])
+    struct footprint_case theirs = *given;
+    const struct free_memory_limit *first =
+        &told->limits[told->count - told->devices];
+    enum footprint_place place = told->devices ? FOOTPRINT_HOST : FOOTPRINT_ALL;
+    if (limit && told->devices && limit >= first)
         place = FOOTPRINT_DEVICE;
+    if (place == FOOTPRINT_DEVICE && limit > first)
+        theirs.test_samples = 0; /* the first evaluates */
+    theirs.replicas = told->replicas;
+    theirs.adds_on_host = told->adds_on_host;
     if (member->trains)
-        footprint_trainer(&footprint, given, place);
+        footprint_trainer(&footprint, &theirs, place);
     else if (member->elements)
         footprint_ps(&footprint, given, member->elements, member->remote);
     return footprint;

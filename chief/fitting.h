@@ -11,15 +11,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a member has told of its memory as it joined, and of that of its device
+/* What a member has told of its memory as it joined, and of that of its devices
  * as it declared. */
 struct fitting_limits {
-    struct free_memory_limit limits[FREE_MEMORY_LIMITS + 1];
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS + JOB_MOST_DEVICES];
     unsigned count;
-    bool device; /* the last is a device's, where the trainer computes */
+    unsigned devices;  /* the last are those where the trainer computes */
+    uint32_t replicas; /* that it has; 0: 1 */
+    bool adds_on_host; /* as in footprint.h */
 };
 
-/* Keeps the limit of a device: KEY, NAME and FREE bytes. */
+/* Forgets the devices of an earlier declaration. */
+void fitting_forget_devices(struct fitting_limits *told);
+
+/* Keeps the limit of one more device: KEY, NAME and FREE bytes. Beyond
+ * JOB_MOST_DEVICES it does nothing. */
 void fitting_add_device(struct fitting_limits *told, const char *key,
                         const char *name, uint64_t free);
 

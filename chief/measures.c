@@ -158,7 +158,7 @@ static double loss_scale(const struct run *run) {
 static double current_rate(const struct run *run, uint64_t step) {
     struct schedule schedule = run->job->schedule;
     if (run->job->scale_lr)
-        schedule_scale(&schedule, run->roster.num_ranks);
+        schedule_scale(&schedule, run->num_replicas);
     step -= smaller(step, skipped(run));
     return schedule_rate(&schedule, step ? step : 1);
 }

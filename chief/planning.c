@@ -4,6 +4,7 @@
 #include "chief/fitting.h"
 #include "chief/link_rate.h"
 #include "chief/placement.h"
+#include "chief/replicas.h"
 #include "chief/saves.h"
 #include "chief/series.h"
 #include "proto/base/time.h"
@@ -58,15 +59,11 @@ static void check(struct run *run, uint32_t rank) {
 void planning_declare(struct run *run, struct roster_slot *slot,
                       const Capstan__Declaration *declaration) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
-    trainer->declared = true;
+    trainer->declared = replicas_declare(run, slot, declaration);
     trainer->digest = declaration->digest;
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;
     trainer->passes = declaration->passes;
-    if (declaration->device)
-        fitting_add_device(&run->limits[slot - run->roster.slots],
-                           declaration->device->key, declaration->device->name,
-                           declaration->device->free);
     if (slot->rank == 0)
         keep_first(run, declaration);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
@@ -83,17 +80,14 @@ static bool all_declared(const struct run *run) {
 }
 
 /* Steps of this job that have read as many samples as the checkpoint's, rounded
- * down to its own batch: another number of trainers, or batch, goes on near the
+ * down to its own batch: another number of replicas, or batch, goes on near the
  * same sample. */
 static uint64_t steps_behind(const struct run *run) {
     const struct manifest *manifest = &run->restored;
     uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
-    uint64_t trainers = run->roster.num_ranks;
-    uint64_t step = (uint64_t)run->job->micro_batch;
-    if (run_synchronous(run))
-        step *= trainers;
-    else
-        batches *= trainers;
+    uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
+    if (!run_synchronous(run))
+        batches *= run->roster.num_ranks;
     return (manifest->samples / samples * batches +
             manifest->samples % samples / step) /
            run->job->accumulation;
@@ -268,7 +262,10 @@ static void free_plan(Capstan__Plan *message) {
 static void tell_plan(struct run *run, struct roster_slot *slot) {
     Capstan__Plan message;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint32_t replicas[RULE_MAX_GRADIENTS];
     bool written = write_plan(run, &message);
+    message.replicas = replicas;
+    message.n_replicas = replicas_list(run, replicas);
     message.start_step = run->rounds.start;
     message.start_batch = run->rounds.start_batch;
     message.total_steps = run->rounds.total;
@@ -316,7 +313,7 @@ static void say_plan(const struct run *run) {
 
 static void plan(struct run *run) {
     struct failure why;
-    if (!place(run) || !fits(run))
+    if (!replicas_settle(run) || !place(run) || !fits(run))
         return;
     enum status status = saves_find_start(run, &why);
     if (status) {

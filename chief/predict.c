@@ -14,15 +14,18 @@ static double hosts(const struct predict_case *given) {
     return ceil((double)given->workers / on_a_host(given));
 }
 
+static double ps_link(const struct predict_case *given) {
+    return given->ps_link > 0 ? given->ps_link : given->link;
+}
+
 /* Each worker's gradients pass its host's link and that of a ps, its weights
  * the other way at the same time. */
 static void busy_ps(const struct predict_case *given, double *busy) {
     double bytes = given->parameters * given->element_bytes;
     double share = (double)given->workers / given->ps;
     double times = given->clip ? 2 : 1;
-    double ps_link = given->ps_link > 0 ? given->ps_link : given->link;
     busy[PREDICT_WORKER_LINK] = times * on_a_host(given) * bytes / given->link;
-    busy[PREDICT_PS_LINK] = times * share * bytes / ps_link;
+    busy[PREDICT_PS_LINK] = times * share * bytes / ps_link(given);
     busy[PREDICT_PS_ARITHMETIC] = share * given->parameters * given->update;
     busy[PREDICT_LATENCY] = 2 * times * given->latency;
 }
@@ -65,16 +68,30 @@ static void busy_in(const struct predict_case *given, enum predict_mode mode,
     busy[PREDICT_COMPUTE] += given->parameters * given->update;
 }
 
+/* When the last messages of a step have come, their answers are still to go:
+ * one of each ps to a worker, and where workers are in step one to each of them
+ * from a ps. */
+static double last_answers(const struct predict_case *given,
+                           enum predict_mode mode) {
+    double here = on_a_host(given) * given->ps * given->message / given->link;
+    double there = given->workers * given->message / ps_link(given);
+    if (given->clip)
+        return 0; /* counted: all answers go after all messages */
+    return mode == PREDICT_PS ? fmax(here, there) : here;
+}
+
 /* Seconds from a worker's first byte out to its last byte in. */
-static double wire_of(const double *busy, enum predict_mode mode) {
+static double wire_of(const struct predict_case *given, const double *busy,
+                      enum predict_mode mode) {
     if (reduces(mode))
         return busy[PREDICT_WORKER_LINK] + busy[PREDICT_INNER_LINK] +
                busy[PREDICT_LATENCY];
+    double uneven = fmax(1, given->fullest * given->ps);
     double links = busy[PREDICT_WORKER_LINK];
     if (mode == PREDICT_PS)
-        links = fmax(links,
-                     fmax(busy[PREDICT_PS_LINK], busy[PREDICT_PS_ARITHMETIC]));
-    return links + busy[PREDICT_LATENCY];
+        links = fmax(links, uneven * fmax(busy[PREDICT_PS_LINK],
+                                          busy[PREDICT_PS_ARITHMETIC]));
+    return links + last_answers(given, mode) + busy[PREDICT_LATENCY];
 }
 
 struct predict_step predict_step(const struct predict_case *given,
@@ -88,7 +105,7 @@ struct predict_step predict_step(const struct predict_case *given,
         if (step.busy[i] > step.busy[step.limit])
             step.limit = (enum predict_limit)i;
     step.bound = step.busy[step.limit];
-    step.wire = wire_of(step.busy, mode);
+    step.wire = wire_of(&loose, step.busy, mode);
     step.exposed = fmax(0, step.wire - given->overlap * given->compute);
     step.seconds = fmax(step.bound, step.busy[PREDICT_COMPUTE] + step.exposed);
     step.rate = given->workers / step.seconds;

@@ -40,6 +40,8 @@ struct predict_case {
     double compute, input;            /* seconds of a step of one worker */
     double overlap; /* share of compute beside which bytes travel: 0..1 */
     double update;  /* seconds a rule takes for an element of a gradient */
+    double fullest; /* share of the weights on the ps that has most; 0: 1/m */
+    double message; /* bytes that a ps answers when it has them whole; 0: few */
     uint32_t workers, per_host, ps;
     bool clip; /* by the global norm: nothing is answered before all has come */
 };

@@ -107,16 +107,19 @@ void run_tell_holders(struct run *run, Capstan__Control *control) {
         post_tell_all(run->post, CLUSTER_PS, control);
 }
 
+uint32_t run_step_replicas(const struct run *run) {
+    return run_synchronous(run) ? run->num_replicas : run->trainers[0].replicas;
+}
+
 /* Whole epochs, then micro batches into the next one: exact for this number
- * of trainers and this batch, so that the same run goes on at the same
+ * of replicas and this batch, so that the same run goes on at the same
  * sample. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct rounds *rounds = &run->rounds;
     uint64_t batches =
         (step - rounds->start + rounds->start_batch) * rounds->accumulation;
-    uint64_t into = batches % rounds->epoch_batches * run->job->micro_batch;
-    if (run_synchronous(run))
-        into *= run->roster.num_ranks;
+    uint64_t into = batches % rounds->epoch_batches * run->job->micro_batch *
+                    run_step_replicas(run);
     return batches / rounds->epoch_batches * run->train_samples +
            (into < run->train_samples ? into : run->train_samples);
 }

@@ -42,13 +42,15 @@ struct run_point {
 struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* as it declared */
-    bool passes;      /* holds no parameters, as it declared */
-    bool planned;     /* has been sent the plan */
-    bool viewed;      /* has been sent a view that lists it */
-    bool left;        /* out of the loop */
-    bool measured;    /* has told what it passes beside all others */
-    uint64_t from;    /* clock of its first contribution; 0: not set */
-    double past_loss; /* of incarnations before this one */
+    bool passes;       /* holds no parameters, as it declared */
+    uint32_t devices;  /* that it can compute on, as it declared */
+    uint32_t replicas; /* of the plan; 0: there is none yet */
+    bool planned;      /* has been sent the plan */
+    bool viewed;       /* has been sent a view that lists it */
+    bool left;         /* out of the loop */
+    bool measured;     /* has told what it passes beside all others */
+    uint64_t from;     /* clock of its first contribution; 0: not set */
+    double past_loss;  /* of incarnations before this one */
     uint64_t past_samples;
     struct run_point mark; /* of this one, at its last evaluation */
     Capstan__Beat beat;    /* the last; its texts are not kept */
@@ -108,7 +110,9 @@ struct run {
     struct fitting_limits *limits; /* [roster.count]: the holder's */
 
     struct layout *layout; /* as rank 0 declared it */
-    uint64_t digest, train_samples, test_samples, batches_per_epoch;
+    uint64_t digest, train_samples, test_samples;
+    uint64_t batches_per_epoch; /* of a replica */
+    uint32_t num_replicas;      /* of all trainers; 0: there is no plan yet */
     uint32_t *ps_of_block;
     uint32_t num_holders; /* ps 0 .. num_holders - 1 hold blocks: placement
                              fills the lowest first; in all-reduce 1 */
@@ -215,6 +219,10 @@ struct run_ps *run_keeper(struct run *run);
 
 /* Tells CONTROL to who holds weights: every ps, or rank 0. */
 void run_tell_holders(struct run *run, Capstan__Control *control);
+
+/* Replicas whose gradients make an update: those of all trainers, with
+ * staleness those of one. */
+uint32_t run_step_replicas(const struct run *run);
 
 /* Samples read by all trainers together after STEP. */
 uint64_t run_samples(const struct run *run, uint64_t step);

@@ -1,6 +1,8 @@
 #include "chief/verdict.h"
 
 #include "chief/bound.h"
+#include "proto/math/layout.h"
+#include "proto/wire/message.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -118,6 +120,20 @@ static struct links links_of(const struct verdict_case *of, double pair) {
     return links;
 }
 
+/* As layout_build cuts them and placement_greedy shares them out, but for the
+ * ends of parameters. */
+static void add_blocks(struct predict_case *given, double gbits) {
+    double bytes = sizeof(float) * given->parameters;
+    double block = layout_block_bytes((uint64_t)bytes);
+    double most = ceil(ceil(bytes / block) / given->ps) * block;
+    if (!(bytes > 0))
+        return;
+    double wire = given->element_bytes / sizeof(float);
+    given->fullest = fmin(1, most / bytes);
+    given->message =
+        fmin(fmax(message_group(gbits), wire * block), wire * most);
+}
+
 static struct predict_case measured(const struct verdict_case *of,
                                     const json_t *runs,
                                     const struct times *times,
@@ -125,7 +141,7 @@ static struct predict_case measured(const struct verdict_case *of,
     double gbits = links->worker;
     double elements = median(runs, NULL, "parameters");
     double share = of->mode == PREDICT_RING ? 1 : (double)of->workers / of->ps;
-    return (struct predict_case){
+    struct predict_case given = {
         .parameters = or_zero(elements),
         .element_bytes = or_zero(median(runs, NULL, "wire_bytes") / elements),
         .link = gbits > 0 ? bound_payload(gbits) : INFINITY,
@@ -141,6 +157,9 @@ static struct predict_case measured(const struct verdict_case *of,
         .ps = of->ps ? of->ps : 1,
         .clip = of->clip,
     };
+    if (gbits > 0 && of->mode != PREDICT_RING)
+        add_blocks(&given, fmin(gbits, links->ps));
+    return given;
 }
 
 /* The busiest but computing. */

@@ -1,7 +1,6 @@
 #include "model/forecast.h"
 
 #include "proto/wire/message.h"
-#include "worker/window.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -18,6 +17,7 @@ static struct model_costs scaled(const struct model_costs *costs,
     return (struct model_costs){.step = costs->step,
                                 .message = factor * costs->message,
                                 .wake = factor * costs->wake,
+                                .turn = factor * costs->turn,
                                 .send_byte = factor * costs->send_byte,
                                 .receive_byte = factor * costs->receive_byte,
                                 .copy_byte = factor * costs->copy_byte,
@@ -41,9 +41,9 @@ void forecast_case(struct model_case *given, const struct forecast *forecast,
         .clip = forecast->clip,
         .bf16 = forecast->bf16,
         .group_bytes = flags->group ? (uint32_t)flags->group
-                                    : window_group(flags->place == SIMULATE_ONE
-                                                       ? 0
-                                                       : flags->link_gbits),
+                                    : message_group(flags->place == SIMULATE_ONE
+                                                        ? 0
+                                                        : flags->link_gbits),
         .place = places[flags->place],
         .link_rate =
             flags->place == SIMULATE_ONE ? 0 : forecast_rate(flags->link_gbits),
@@ -112,6 +112,7 @@ static json_t *case_object(const struct forecast *forecast,
     set_count(object, "seed", given->seed);
     set_real(costs, "message", given->costs.message);
     set_real(costs, "wake", given->costs.wake);
+    set_real(costs, "turn", given->costs.turn);
     set_real(costs, "send_byte", given->costs.send_byte);
     set_real(costs, "receive_byte", given->costs.receive_byte);
     set_real(costs, "copy_byte", given->costs.copy_byte);
@@ -149,11 +150,12 @@ static void print_case(FILE *out, const struct forecast *forecast,
                                         : " a host");
     fprintf(out,
             "measured here: message %.1f us in each thread, %.1f more in one "
-            "that slept, byte %.3f ns sent, "
+            "that slept (%.1f where all cores are busy), byte %.3f ns sent, "
             "%.3f received, %.3f copied, %.3f updated and %.3f a gradient\n",
-            1e6 * costs->message, 1e6 * costs->wake, 1e9 * costs->send_byte,
-            1e9 * costs->receive_byte, 1e9 * costs->copy_byte,
-            1e9 * costs->update_byte, 1e9 * costs->gradient_byte);
+            1e6 * costs->message, 1e6 * costs->wake, 1e6 * costs->turn,
+            1e9 * costs->send_byte, 1e9 * costs->receive_byte,
+            1e9 * costs->copy_byte, 1e9 * costs->update_byte,
+            1e9 * costs->gradient_byte);
 }
 
 static void print_result(FILE *out, const struct model_case *given,

@@ -107,13 +107,24 @@ static void finish(void *context, uint64_t number) {
     machine->awake = NULL;
 }
 
+/* With a core for each thread that runs, one that slept finds its core asleep
+ * too. */
+static double seconds_to_wake(const struct machine *machine,
+                              const struct machine_thread *thread) {
+    if (machine->awake == thread)
+        return 0;
+    return machine->num_running < machine->settings.cores
+               ? machine->settings.wake
+               : machine->settings.turn;
+}
+
 void machine_run(struct machine_thread *thread, double seconds,
                  void (*then)(void *context), void *context) {
     struct machine *machine = thread->machine;
     bring_up_to_date(machine);
     const struct machine_thread *first = first_to_finish(machine);
     double before = speed(machine, machine->num_running);
-    double wake = machine->awake == thread ? 0 : machine->settings.wake;
+    double wake = seconds_to_wake(machine, thread);
     thread->finish = machine->virtual + wake + seconds;
     thread->order = machine->started++;
     thread->then = then;

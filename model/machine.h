@@ -14,7 +14,9 @@ struct machine_settings {
     double crowded;   /* speed of a core when all are busy, of one that is busy
                          alone: below 1 where they share caches and memory */
     uint32_t threads; /* that will run on it at most */
-    double wake;      /* seconds that begin what a thread does after a sleep */
+    /* Seconds that begin what a thread does after a sleep: where a core is
+     * idle, and wakes too; where all are busy. */
+    double wake, turn;
 };
 
 struct machine;

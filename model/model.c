@@ -24,7 +24,7 @@ static enum status check(const struct model_case *given, struct failure *why) {
     double amounts[] = {c->step,          c->message,     c->send_byte,
                         c->receive_byte,  c->copy_byte,   c->update_byte,
                         c->gradient_byte, given->latency, given->jitter,
-                        given->link_rate, c->wake};
+                        given->link_rate, c->wake,        c->turn};
     if (!given->num_ps || !given->num_workers ||
         given->num_ps > MODEL_MOST_PS ||
         given->num_workers > MODEL_MOST_WORKERS)

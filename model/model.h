@@ -17,9 +17,10 @@ enum { MODEL_MOST_WORKERS = 1024, MODEL_MOST_PS = 1024 };
 
 /* Seconds of a core that is busy alone. */
 struct model_costs {
-    double step;         /* of a step of a worker, beside its parameters */
-    double message;      /* of a message in each thread that it passes */
-    double wake;         /* of a thread that has slept until then */
+    double step;    /* of a step of a worker, beside its parameters */
+    double message; /* of a message in each thread that it passes */
+    double wake; /* of a thread that has slept until then, and its core too */
+    double turn; /* of one that has slept while all cores are busy */
     double send_byte;    /* in the thread that gives it to the kernel */
     double receive_byte; /* in the thread that takes it from there */
     double copy_byte;   /* gathering several blocks, putting weights in place */

@@ -5,6 +5,8 @@
 #include "proto/wire/link.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,42 +120,84 @@ static bool greet(struct line *line) {
     return receive(line->server, &line->peer);
 }
 
-/* Processor seconds of one message of BYTES, with TOGETHER under way; below 0:
- * silence. */
-static double cost_of(struct line *line, size_t bytes, int together,
-                      double seconds) {
-    int64_t end = time_now() + time_from_seconds(seconds);
+/* Seconds of one message: of all threads' processors, and of the clock. */
+struct price {
+    double processor, clock;
+};
+
+/* Of messages of BYTES, TOGETHER of them under way. False: silence. */
+static bool price_of(struct line *line, size_t bytes, int together,
+                     double seconds, struct price *price) {
+    int64_t begin = time_now(), now, end = begin + time_from_seconds(seconds);
     uint64_t count = 0;
     double before = processor_seconds();
     do {
         if (!exchange(line, bytes, together))
-            return -1;
-        count += (uint64_t)together;
-    } while (time_now() < end);
-    return (processor_seconds() - before) / (2 * (double)count);
+            return false;
+        count += 2 * (uint64_t)together;
+        now = time_now();
+    } while (now < end);
+    price->processor = (processor_seconds() - before) / (double)count;
+    price->clock = time_to_seconds(now - begin) / (double)count;
+    return true;
+}
+
+/* The first of the cores that this thread may use becomes all it may use;
+ * *BEFORE receives those. */
+static void keep_to_one_core(cpu_set_t *before) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_ZERO(before);
+    if (pthread_getaffinity_np(pthread_self(), sizeof *before, before))
+        return;
+    for (int c = 0; c < CPU_SETSIZE && !CPU_COUNT(&one); c++)
+        if (CPU_ISSET(c, before))
+            CPU_SET(c, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
+/* One message alone, where all threads that it passes share a core. */
+static enum status price_on_one_core(double seconds, struct price *price,
+                                     bool *heard, struct failure *why) {
+    struct line line;
+    cpu_set_t before;
+    keep_to_one_core(&before); /* the link's threads inherit it */
+    enum status status = open_line(&line, why);
+    *heard =
+        !status && greet(&line) && price_of(&line, SMALL, 1, seconds, price);
+    close_line(&line);
+    if (CPU_COUNT(&before))
+        pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+    return status;
 }
 
 /* One alone wakes each thread that it passes; of many, hardly any does. */
 static enum status probe_messages(struct model_costs *costs, double seconds,
                                   struct failure *why) {
     struct line line;
+    struct price many = {0}, alone = {0}, large = {0}, turns = {0};
     enum status status = open_line(&line, why);
-    double many = -1, small = -1, large = -1;
-    if (!status && greet(&line) && cost_of(&line, LARGE, 1, seconds / 8) >= 0) {
-        many = cost_of(&line, SMALL, TOGETHER, seconds / 6);
-        small = cost_of(&line, SMALL, 1, seconds / 4);
-        large = cost_of(&line, LARGE, 1, seconds / 2);
-    }
+    bool heard = !status && greet(&line) &&
+                 price_of(&line, LARGE, 1, seconds / 8, &large) &&
+                 price_of(&line, SMALL, TOGETHER, seconds / 8, &many) &&
+                 price_of(&line, SMALL, 1, seconds / 4, &alone) &&
+                 price_of(&line, LARGE, 1, seconds / 4, &large);
     close_line(&line);
-    if (!status && (many < 0 || small < 0 || large < 0))
+    if (heard)
+        status = price_on_one_core(seconds / 4, &turns, &heard, why);
+    if (!status && !heard)
         status = status_fail(why, STATUS_RETRY,
                              "no message came over 127.0.0.1 for %.0f s",
                              time_to_seconds(SILENCE));
-    double bytes = large > small ? (large - small) / (LARGE - SMALL) : 0;
-    costs->message = fmin(many, small) / THREADS;
-    costs->wake = small / THREADS - costs->message;
-    costs->send_byte = costs->receive_byte = bytes / 2;
-    return status;
+    if (status)
+        return status;
+    double message = fmin(many.processor, turns.processor);
+    double bytes = (large.processor - alone.processor) / (LARGE - SMALL);
+    costs->message = message / THREADS;
+    costs->wake = fmax(alone.clock - message, 0) / THREADS;
+    costs->turn = (turns.processor - message) / THREADS;
+    costs->send_byte = costs->receive_byte = fmax(bytes, 0) / 2;
+    return STATUS_OK;
 }
 
 struct pools {

@@ -42,6 +42,7 @@ static bool open_machines(struct stage *stage) {
         .cores = given->cores,
         .crowded = given->crowded,
         .wake = given->costs.wake,
+        .turn = given->costs.turn,
         .threads = THREADS * stage->num_processes,
     };
     if (stage->num_machines > 1 && given->place == MODEL_APART)

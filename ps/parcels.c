@@ -89,14 +89,28 @@ void parcels_contribute(struct parcels *parcels, uint32_t block, uint32_t rank,
         (struct contribution){parcel, floats};
 }
 
+static bool has_bytes(const struct contribution *contribution) {
+    return contribution->parcel && contribution->floats;
+}
+
 unsigned parcels_gather(const struct parcels *parcels, uint32_t block,
                         const void **gradients) {
     const struct contribution *all = contributions_of(parcels, block);
     unsigned count = 0;
     for (uint32_t r = 0; r < parcels->num_ranks; r++)
-        if (all[r].parcel && all[r].floats)
+        if (has_bytes(&all[r]))
             gradients[count++] = all[r].floats;
     return count;
+}
+
+uint32_t parcels_weight(const struct parcels *parcels, uint32_t block,
+                        const uint32_t *weights) {
+    const struct contribution *all = contributions_of(parcels, block);
+    uint32_t sum = 0;
+    for (uint32_t r = 0; r < parcels->num_ranks; r++)
+        if (has_bytes(&all[r]))
+            sum += weights ? weights[r] : 1;
+    return sum;
 }
 
 unsigned parcels_hand_over(struct parcels *parcels, uint32_t block,

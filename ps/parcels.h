@@ -37,6 +37,11 @@ void parcels_contribute(struct parcels *parcels, uint32_t block, uint32_t rank,
 unsigned parcels_gather(const struct parcels *parcels, uint32_t block,
                         const void **gradients);
 
+/* What these weigh together: each as many as WEIGHTS [num_ranks] says of its
+ * rank, or (NULL) one. */
+uint32_t parcels_weight(const struct parcels *parcels, uint32_t block,
+                        const uint32_t *weights);
+
 /* BLOCK's contributions are over: what held their parcels is the caller's now,
  * to be let go, into HELD [num_ranks]; returns how many. */
 unsigned parcels_hand_over(struct parcels *parcels, uint32_t block,

@@ -141,6 +141,8 @@ static enum status open_service(struct ps *ps, struct failure *why) {
         .ids = ps->ids,
         .num_blocks = ps->num_blocks,
         .num_ranks = plan->num_ranks,
+        .replicas = plan->replicas,
+        .all_replicas = plan_all_replicas(plan),
         .rounds = plan->rounds,
         .scaler = plan->scaler,
         .snapshot = cutter_snapshot,
@@ -153,7 +155,9 @@ static enum status open_service(struct ps *ps, struct failure *why) {
 
 static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
                              struct failure *why) {
-    enum status status = plan_read(&ps->plan, message, ps->job, why);
+    enum status status = plan_solve_batch(ps->job, message, why);
+    if (!status)
+        status = plan_read(&ps->plan, message, ps->job, why);
     if (!status && ps->settings->index >= ps->plan->num_ps)
         status = status_fail(why, STATUS_FAILED, "a plan of %u ps",
                              ps->plan->num_ps);
@@ -184,8 +188,6 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
 static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
                             struct failure *why) {
     enum status status = job_parse(&ps->job, welcome->job, why);
-    if (!status)
-        status = job_solve_batch(ps->job, welcome->trainers, why);
     if (status)
         return status;
     ps->chief = welcome->chief_incarnation;

@@ -74,7 +74,9 @@ enum status service_open(struct service **out,
     service->settings = *settings;
     service->schedule = settings->job->schedule;
     if (settings->job->scale_lr)
-        schedule_scale(&service->schedule, settings->num_ranks);
+        schedule_scale(&service->schedule, settings->all_replicas
+                                               ? settings->all_replicas
+                                               : settings->num_ranks);
     size_t cells = (size_t)settings->num_blocks * settings->num_ranks;
     service->parcels = parcels_open(settings->num_blocks, settings->num_ranks);
     service->receipts = calloc(cells + 1, sizeof *service->receipts);
@@ -150,17 +152,20 @@ void service_snapshots(struct service *service, struct snapshots *snapshots) {
     service->snapshots = snapshots;
 }
 
-/* What lies there for TASK's block: the mean of it counts, or nothing. */
+/* What lies there for TASK's block: the mean over all replicas that it comes
+ * from counts, or nothing. */
 static void collect(struct service *service, struct task *task) {
     unsigned count = task->action.voided
                          ? 0
                          : parcels_gather(service->parcels, task->action.block,
                                           task->gradients);
+    uint32_t weight = parcels_weight(service->parcels, task->action.block,
+                                     service->settings.replicas);
     task->round = (struct shard_round){
         .gradients = task->gradients,
         .num_gradients = count,
         .wire = service->settings.job->wire,
-        .scale = count ? 1.0f / (float)count : 1.0f,
+        .scale = count ? 1.0f / (float)weight : 1.0f,
     };
 }
 

@@ -28,6 +28,9 @@ struct service_settings {
     const struct layout *layout;
     const uint32_t *ids; /* my blocks, in the plan's order */
     uint32_t num_blocks, num_ranks;
+    const uint32_t *replicas; /* of each rank, whose gradients its push is the
+                                 sum of; NULL: 1 each */
+    uint32_t all_replicas;    /* of all ranks; 0: num_ranks */
     uint32_t threads; /* that work on blocks beside the caller's; 0: none */
     struct rounds rounds;
     struct loss_scaler scaler; /* as saved; all 0: none was */

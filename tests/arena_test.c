@@ -103,12 +103,38 @@ static void a_word_of_zeros_stands_before_the_first_in_memory(void **state) {
     layout_free(&layout);
 }
 
+static void another_beside_it_has_its_weights_and_own_gradients(void **state) {
+    static const uint32_t elements[] = {5, 7};
+    struct layout *layout = build(elements, 2);
+    struct arena arena, beside;
+    struct failure why;
+    (void)state;
+    open_arena(&arena, layout);
+    for (int own = 0; own < 2; own++) {
+        assert_int_equal(arena_open_beside(&beside, &arena, layout, own, &why),
+                         STATUS_OK);
+        assert_null(beside.weights);
+        for (uint32_t p = 0; p < 2; p++) {
+            assert_ptr_equal(beside.weight_of[p], arena.weight_of[p]);
+            assert_int_equal(beside.offsets[p], arena.offsets[p]);
+            if (own)
+                memset(beside.gradient_of[p], 2, elements[p] * sizeof(float));
+            assert_int_equal(beside.gradient_of[p] != NULL, own);
+            assert_ptr_not_equal(beside.gradient_of[p], arena.gradient_of[p]);
+        }
+        arena_close(&beside);
+    }
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_of_the_plan_are_neighbours_in_memory),
         cmocka_unit_test(whole_64_bytes_begin_on_a_boundary),
         cmocka_unit_test(both_buffers_hold_every_parameter),
         cmocka_unit_test(a_word_of_zeros_stands_before_the_first_in_memory),
+        cmocka_unit_test(another_beside_it_has_its_weights_and_own_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

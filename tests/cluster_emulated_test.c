@@ -1,5 +1,6 @@
 /* capstan-cuda.so itself where there is no GPU: its kernels run on the CPU
  * (tests/cuda_on_cpu.h), and the CPU plays CUDA's libraries. */
+#include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>
@@ -101,6 +102,134 @@ static void in_fp16_it_learns_about_what_the_cpu_learns(void **state) {
     check_training(*state, "fp16.enabled=true", 1e-2);
 }
 
+/* What a process's plugin said of its calls of CUDA. */
+struct calls {
+    unsigned long long all, graphs, launches;
+};
+
+static struct calls calls_of(const struct cluster_process *process) {
+    struct calls calls = {0};
+    const char *said = strstr(cluster_run_errors(process), "emulated: ");
+    if (!said || sscanf(said,
+                        "emulated: %llu calls of CUDA, %llu graphs, %llu "
+                        "launches",
+                        &calls.all, &calls.graphs, &calls.launches) != 3)
+        fail_msg("no count in:\n%s", cluster_run_errors(process));
+    return calls;
+}
+
+/* One trainer on the emulated GPU, with CHANGES, to FOLDER/DIR. */
+static struct cluster_process *train(struct cluster_run *run, const char *dir,
+                                     const char *emulated, const char *num_ps,
+                                     const char *change) {
+    char folder[96];
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
+    const char *const arguments[] = {
+        "local",
+        "--json",
+        "--ps",
+        num_ps,
+        "--workers",
+        "1",
+        "--set",
+        folder,
+        "--set",
+        change,
+        "--set",
+        "device=cuda",
+        "--set",
+        num_ps[0] == '0' ? "strategy.type=allreduce" : "strategy.type=ps",
+        "job.json",
+        NULL};
+    const char *const environment[] = {emulated, NULL};
+    struct cluster_process *local =
+        cluster_run_start(run, dir, arguments, environment);
+    cluster_run_expect(local, 0, DEADLINE);
+    return local;
+}
+
+/* A batch of 64 and a rest of 24 each epoch, and an evaluation. */
+static const char deep[] =
+    "{\"model\": {\"layers\": [64, 33, 65, 30, 10], \"activation\": \"tanh\"},"
+    " \"train_micro_batch_size_per_gpu\": 64, \"data\": {\"drop_last\": false},"
+    " \"epochs\": 5, \"optimizer\": {\"type\": \"SGD\","
+    " \"params\": {\"lr\": 0.02, \"momentum\": 0.9}}}";
+
+static void check_bits(struct cluster_run *run, const char *num_ps,
+                       const char *change) {
+    static unsigned seed;
+    char emulated[64];
+    cluster_run_job(run, deep);
+    snprintf(emulated, sizeof emulated,
+             "CAPSTAN_EMULATED=order=2,seed=%u,count", ++seed);
+    struct cluster_process *graphs =
+        train(run, "graphs", emulated, num_ps, change);
+    struct cluster_process *none =
+        train(run, "none", "CAPSTAN_EMULATED=order=1,refuse=capture,count",
+              num_ps, change);
+    cluster_play_same(run, "graphs", "none");
+    assert_true(calls_of(graphs).launches > 50);
+    assert_int_equal(calls_of(none).launches, 0);
+    assert_true(calls_of(none).all > calls_of(graphs).all);
+    assert_false(cluster_play_said(graphs, "no CUDA graph can be made"));
+    assert_true(cluster_play_said(none, "no CUDA graph can be made"));
+}
+
+static void graphs_change_no_bit(void **state) {
+    static const char *const changes[] = {
+        "bf16.enabled=false",
+        "bf16.enabled=true",
+        "fp16={\"enabled\":true,\"initial_scale_power\":26,"
+        "\"loss_scale_window\":7,\"hysteresis\":2}",
+        "gradient_accumulation_steps=3",
+        "activation_checkpointing.number_checkpoints=1",
+        "gradient_clipping=0.01",
+    };
+    skip_without_headers();
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        check_bits(cluster_play_renew(state), "1", changes[i]);
+        check_bits(cluster_play_renew(state), "0", changes[i]);
+    }
+}
+
+/* What STEPS more steps take of calls of CUDA, each. */
+static double calls_a_step(struct cluster_run *run, const char *model,
+                           const char *num_ps, const char *emulated) {
+    enum { FEW = 40, MANY = 60 };
+    struct calls few, many;
+    char steps[32];
+    cluster_run_job(run, model);
+    snprintf(steps, sizeof steps, "steps=%d", FEW);
+    few = calls_of(train(run, "few", emulated, num_ps, steps));
+    snprintf(steps, sizeof steps, "steps=%d", MANY);
+    many = calls_of(train(run, "many", emulated, num_ps, steps));
+    return (double)(many.all - few.all) / (MANY - FEW);
+}
+
+/* Three layers: a graph for each of the first two, which begin when their
+ * weights are there, and one for the rest of the pass, gradients that leave
+ * among it. Beside them 6 parameters and 2 arrays of samples come up, with an
+ * event and a wait for each parameter, and 2 of each for the samples: all that
+ * a second micro batch takes, with a launch. */
+static void a_step_takes_few_calls_of_the_host(void **state) {
+    static const char wide[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
+                               " \"train_micro_batch_size_per_gpu\": 100,"
+                               " \"data\": {\"test\": null}}";
+    static const char twice[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
+                                " \"train_micro_batch_size_per_gpu\": 100,"
+                                " \"gradient_accumulation_steps\": 2,"
+                                " \"data\": {\"test\": null}}";
+    static const char graphs[] = "CAPSTAN_EMULATED=order=1,count";
+    static const char none[] = "CAPSTAN_EMULATED=order=1,refuse=capture,count";
+    skip_without_headers();
+    double with = calls_a_step(cluster_play_renew(state), wide, "1", graphs);
+    double without = calls_a_step(cluster_play_renew(state), wide, "1", none);
+    double both = calls_a_step(cluster_play_renew(state), twice, "1", graphs);
+    assert_true(with == 27);
+    assert_true(without == 70);
+    assert_true(both == 27 + 7);
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -110,6 +239,8 @@ int main(void) {
         TEST(in_float32_it_learns_what_the_cpu_learns),
         TEST(in_bf16_it_learns_about_what_the_cpu_learns),
         TEST(in_fp16_it_learns_about_what_the_cpu_learns),
+        TEST(graphs_change_no_bit),
+        TEST(a_step_takes_few_calls_of_the_host),
     };
     find_programs();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,7 @@ static void whether_the_chief_trains_moves_the_others(void **state) {
     assert_int_equal(cluster_rank_place(&neighbours, false, &count), 7);
 }
 
-static void trainers_that_are_not_listed_are_not_counted(void **state) {
+static void who_is_alone_counts_itself(void **state) {
     struct cluster_form_variable none[CLUSTER_FORM_VARIABLES] = {{0}};
     struct cluster alone = {
         .local = true, .role = CLUSTER_WORKER, .local_rank = CLUSTER_NOT_TOLD};
@@ -80,7 +80,67 @@ static void trainers_that_are_not_listed_are_not_counted(void **state) {
                                              &neighbours, NULL),
                      STATUS_OK);
     assert_int_equal(cluster_rank_place(&neighbours, true, &count), 0);
-    assert_int_equal(count, 0);
+    assert_int_equal(count, 1);
+}
+
+/* Trainers on the host of a process with such variables, of two ps by rank when
+ * NUM_PS is "2". */
+static uint32_t trainers_here(const char *num_ps, const char *const *names,
+                              const char *const *values) {
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster_flags flags = {.num_ps = num_ps};
+    struct cluster_neighbours neighbours;
+    struct cluster *cluster;
+    struct failure why;
+    uint32_t count = 9;
+    for (int i = 0; names[i]; i++)
+        environment[i] = (struct cluster_form_variable){names[i], values[i]};
+    if (cluster_resolve(&cluster, &flags, cluster_form_lookup, environment,
+                        &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(cluster_rank_neighbours(cluster, cluster_form_lookup,
+                                             environment, &neighbours, NULL),
+                     STATUS_OK);
+    cluster_free(&cluster);
+    (void)cluster_rank_place(&neighbours, false, &count);
+    return count;
+}
+
+#define TORCH "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
+
+/* Rank 0's host is known from the start, and that of no other. */
+static void ranks_are_counted_where_they_tell(void **state) {
+    (void)state;
+    const char *const told[] = {TORCH, "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL};
+    const char *const silent[] = {TORCH, NULL};
+    assert_int_equal(
+        trainers_here(NULL, told,
+                      (const char *[]){"0", "8", "a", "29500", "0", "4"}),
+        4);
+    assert_int_equal(
+        trainers_here(NULL, told,
+                      (const char *[]){"3", "4", "a", "29500", "0", "1"}),
+        1);
+    assert_int_equal(
+        trainers_here("2", told, /* which of them are ps? */
+                      (const char *[]){"0", "8", "a", "29500", "0", "4"}),
+        0);
+    assert_int_equal(
+        trainers_here("2", told,
+                      (const char *[]){"1", "4", "a", "29500", "0", "1"}),
+        1);
+    assert_int_equal(
+        trainers_here(NULL, silent, (const char *[]){"0", "8", "a", "29500"}),
+        0);
+}
+
+static void a_list_by_index_may_leave_trainers_out(void **state) {
+    (void)state;
+    const char *const names[] = {"TF_CONFIG", NULL};
+    const char *sparse =
+        "{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": {\"1\": \"b:1\"}},"
+        " \"task\": {\"type\": \"worker\", \"index\": 1}}";
+    assert_int_equal(trainers_here(NULL, names, &sparse), 0);
 }
 
 static void who_is_no_trainer_has_local_rank_0(void **state) {
@@ -192,7 +252,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_local_rank_is_the_place_on_the_host),
         cmocka_unit_test(whether_the_chief_trains_moves_the_others),
-        cmocka_unit_test(trainers_that_are_not_listed_are_not_counted),
+        cmocka_unit_test(who_is_alone_counts_itself),
+        cmocka_unit_test(ranks_are_counted_where_they_tell),
+        cmocka_unit_test(a_list_by_index_may_leave_trainers_out),
         cmocka_unit_test(who_is_no_trainer_has_local_rank_0),
         cmocka_unit_test(a_local_rank_that_is_given_counts),
         cmocka_unit_test(a_local_rank_that_is_no_number_is_refused),

@@ -87,6 +87,7 @@ static void settings_alone_leave_the_chief_as_the_job_has_it(void **state) {
                                         "train_batch_size=32",
                                         "train_micro_batch_size_per_gpu=16",
                                         "gradient_accumulation_steps=2",
+                                        "devices=1",
                                         "steps=20",
                                         "data.test=null"};
     struct comparison_command command;

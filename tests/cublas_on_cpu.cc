@@ -1,12 +1,16 @@
 /* What capstan-cuda.so calls of cuBLAS, as its manual defines it: matrices are
  * column-major, op(A) is [m, k], op(B) [k, n], and what BETA 0 multiplies is
- * not read. */
+ * not read. A product joins the handle's stream, factors are read at once, and
+ * without a workspace of the caller's it takes memory of its own. */
 extern "C" {
 #include "proto/math/bf16.h"
 #include "proto/math/fp16.h"
 }
 
+#include "tests/cuda_streams.h"
+
 #include <cublas_v2.h>
+#include <cuda_runtime.h>
 
 #include <vector>
 
@@ -39,9 +43,13 @@ static std::vector<float> rows_of(const struct matrix *a, int rows,
     return all;
 }
 
-static cublasStatus_t multiply(const struct matrix *a, const struct matrix *b,
-                               int m, int n, int k, float alpha, float beta,
-                               float *c, int ldc) {
+struct cublasContext {
+    cudaStream_t stream;
+    void *workspace; /* the caller's */
+};
+
+static void multiply(const struct matrix *a, const struct matrix *b, int m,
+                     int n, int k, float alpha, float beta, float *c, int ldc) {
     std::vector<float> left = rows_of(a, m, k), right = rows_of(b, k, n);
     std::vector<float> sums((size_t)n);
     for (int i = 0; i < m; i++) {
@@ -58,26 +66,44 @@ static cublasStatus_t multiply(const struct matrix *a, const struct matrix *b,
             *to = alpha * sums[(size_t)j] + before;
         }
     }
-    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
+                           struct matrix b, int m, int n, int k, float alpha,
+                           float beta, float *c, int ldc) {
+    void *own = nullptr;
+    if (!handle->workspace && (cudaMalloc(&own, 64) || cudaFree(own)))
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    return cuda_streams_give(handle->stream,
+                             [a, b, m, n, k, alpha, beta, c, ldc] {
+                                 multiply(&a, &b, m, n, k, alpha, beta, c, ldc);
+                                 return 0;
+                             })
+               ? CUBLAS_STATUS_EXECUTION_FAILED
+               : CUBLAS_STATUS_SUCCESS;
 }
 
 extern "C" {
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle) {
-    static char one;
-    *handle = (cublasHandle_t)&one;
+    *handle = new cublasContext{};
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasDestroy(cublasHandle_t) {
+cublasStatus_t cublasDestroy(cublasHandle_t handle) {
+    delete handle;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t) {
+/* The workspace is cuBLAS's own again. */
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
+    *handle = {stream, nullptr};
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetWorkspace(cublasHandle_t, void *, size_t) {
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace,
+                                  size_t) {
+    handle->workspace = workspace;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -93,17 +119,17 @@ const char *cublasGetStatusString(cublasStatus_t) {
     return "an error of cuBLAS that the CPU plays";
 }
 
-cublasStatus_t cublasSgemm(cublasHandle_t, cublasOperation_t transa,
+cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t transa,
                            cublasOperation_t transb, int m, int n, int k,
                            const float *alpha, const float *a, int lda,
                            const float *b, int ldb, const float *beta, float *c,
                            int ldc) {
     struct matrix left = {a, CUDA_R_32F, transa, lda};
     struct matrix right = {b, CUDA_R_32F, transb, ldb};
-    return multiply(&left, &right, m, n, k, *alpha, *beta, c, ldc);
+    return give(handle, left, right, m, n, k, *alpha, *beta, c, ldc);
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t transa,
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
                             cublasOperation_t transb, int m, int n, int k,
                             const void *alpha, const void *a,
                             cudaDataType type_a, int lda, const void *b,
@@ -115,7 +141,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t transa,
         return CUBLAS_STATUS_NOT_SUPPORTED;
     struct matrix left = {a, type_a, transa, lda};
     struct matrix right = {b, type_b, transb, ldb};
-    return multiply(&left, &right, m, n, k, *(const float *)alpha,
-                    *(const float *)beta, (float *)c, ldc);
+    return give(handle, left, right, m, n, k, *(const float *)alpha,
+                *(const float *)beta, (float *)c, ldc);
 }
 }

@@ -3,11 +3,7 @@
 #include "tests/cuda_fiber.h"
 #include "tests/cuda_machine.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -163,8 +159,12 @@ static cudaError_t strand(void) {
     return cudaErrorLaunchFailure;
 }
 
-cudaError_t cuda_on_cpu_launch(const cudaLaunchConfig_t *config,
-                               const std::function<void()> &thread) {
+/* Where there are streams (tests/cuda_streams.h), as in the plugin. */
+extern int cuda_streams_give(struct CUstream_st *stream,
+                             std::function<int()> work) __attribute__((weak));
+
+static cudaError_t launch_now(const cudaLaunchConfig_t *config,
+                              const std::function<void()> &thread) {
     blockDim = config->blockDim;
     gridDim = config->gridDim;
     if (!gridDim.x || !blockDim.x || blockDim.x > MOST_THREADS ||
@@ -185,6 +185,19 @@ cudaError_t cuda_on_cpu_launch(const cudaLaunchConfig_t *config,
     return cudaSuccess;
 }
 
+cudaError_t cuda_on_cpu_launch(const cudaLaunchConfig_t *config,
+                               const std::function<void()> &thread) {
+    if (!config->stream)
+        return launch_now(config, thread);
+    return (cudaError_t)cuda_streams_give(
+        config->stream, [given = *config, thread] {
+            cudaError_t error = launch_now(&given, thread);
+            if (error)
+                fprintf(stderr, "a kernel: %s\n", device.failure);
+            return (int)error;
+        });
+}
+
 void cuda_machine_order(uint64_t seed, unsigned most_blocks) {
     device.seed = device.random = seed;
     device.most_blocks = most_blocks;
@@ -192,49 +205,4 @@ void cuda_machine_order(uint64_t seed, unsigned most_blocks) {
 
 const char *cuda_machine_wait(void) {
     return device.failure[0] ? device.failure : nullptr;
-}
-
-/* A page that says how long it is, then the pages of MEMORY, which ends with
- * the last of them, then a page that may not be touched. */
-struct header {
-    size_t whole, bytes; /* bytes: of the memory, with what aligns its end */
-};
-
-static size_t page_size(void) {
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-static struct header *header_of(char *memory) {
-    uintptr_t at = (uintptr_t)memory;
-    return (struct header *)(at - at % page_size() - page_size());
-}
-
-void *cuda_machine_allocate(size_t bytes) {
-    size_t page = page_size(), aligned = (bytes + 7) / 8 * 8;
-    size_t pages = (aligned + page - 1) / page * page;
-    size_t whole = page + pages + page;
-    void *room = mmap(nullptr, whole, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    char *start = (char *)room;
-    if (room == MAP_FAILED || mprotect(start + page + pages, page, PROT_NONE)) {
-        perror("memory of the machine");
-        exit(EXIT_FAILURE);
-    }
-    memset(start + page, FILLING, pages);
-    *(struct header *)room = (struct header){whole, aligned};
-    return start + page + pages - aligned;
-}
-
-void cuda_machine_release(void *memory) {
-    if (!memory)
-        return;
-    struct header *header = header_of((char *)memory);
-    char *first = (char *)header + page_size();
-    for (char *at = first; at < (char *)memory; at++)
-        if (*at != (char)FILLING) {
-            fprintf(stderr, "written %zu bytes before memory of %zu\n",
-                    (size_t)((char *)memory - at), header->bytes);
-            exit(EXIT_FAILURE);
-        }
-    munmap(header, header->whole);
 }

@@ -41,7 +41,7 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
     size_t dynamicSmemBytes; /* 0 */
-    cudaStream_t stream;     /* launches are done when they return */
+    cudaStream_t stream;     /* NULL: launches are done when they return */
 };
 
 /* Calls THREAD for every thread of CONFIG, of one dimension. */
@@ -52,7 +52,8 @@ template <typename... Taken, typename... Given>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                                void (*kernel)(Taken...), Given &&...given) {
     std::tuple<Taken...> taken(given...);
-    return cuda_on_cpu_launch(config, [&] { std::apply(kernel, taken); });
+    return cuda_on_cpu_launch(config,
+                              [kernel, taken] { std::apply(kernel, taken); });
 }
 
 void __syncthreads(void);

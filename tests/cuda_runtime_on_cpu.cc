@@ -1,7 +1,8 @@
 /* What capstan-cuda.so calls of CUDA's runtime, where tests/cuda_on_cpu.cc runs
- * the kernels: one GPU, whose memory ends at a page that nobody may touch and
- * whose calls are done when they return. */
+ * the kernels: one GPU, whose memory ends at a page that nobody may touch, and
+ * whose streams are tests/cuda_streams.h's. */
 #include "tests/cuda_machine.h"
+#include "tests/cuda_streams.h"
 
 #include <cuda_runtime.h>
 
@@ -39,8 +40,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
 }
 
 const char *cudaGetErrorString(cudaError_t) {
-    const char *why = cuda_machine_wait();
-    return why ? why : "an error of the GPU that the CPU plays";
+    return "an error of the GPU that the CPU plays";
 }
 
 cudaError_t cudaGetLastError(void) {
@@ -48,65 +48,109 @@ cudaError_t cudaGetLastError(void) {
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes) {
-    if (bytes > memory)
-        return cudaErrorMemoryAllocation;
+    int error = cuda_streams_unsafe();
+    if (error || bytes > memory)
+        return error ? (cudaError_t)error : cudaErrorMemoryAllocation;
     *out = cuda_machine_allocate(bytes);
     return cudaSuccess;
 }
 
+/* Waits for what is under way. */
 cudaError_t cudaFree(void *freed) {
+    int error = cuda_streams_unsafe();
+    if (error)
+        return (cudaError_t)error;
+    error = freed ? cuda_streams_finish() : 0;
     cuda_machine_release(freed);
-    return cudaSuccess;
+    return (cudaError_t)error;
 }
 
 cudaError_t cudaHostRegister(void *, size_t, unsigned) {
-    return cudaSuccess;
+    return (cudaError_t)cuda_streams_unsafe();
 }
 
 cudaError_t cudaHostUnregister(void *) {
-    return cudaSuccess;
+    return (cudaError_t)cuda_streams_unsafe();
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
-                            enum cudaMemcpyKind, cudaStream_t) {
-    memcpy(to, from, bytes);
-    return cudaSuccess;
+                            enum cudaMemcpyKind, cudaStream_t stream) {
+    return (cudaError_t)cuda_streams_give(stream, [to, from, bytes] {
+        memcpy(to, from, bytes);
+        return 0;
+    });
 }
 
-/* Streams and events are told apart by nobody. */
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-    static char one;
-    *stream = (cudaStream_t)&one;
+    *stream = cuda_streams_open();
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t) {
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    cuda_streams_close(stream);
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t) {
-    return cudaSuccess;
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return (cudaError_t)cuda_streams_query(stream);
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-    return cudaSuccess;
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned) {
+    return (cudaError_t)cuda_streams_wait(stream, event);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-    static char one;
-    *event = (cudaEvent_t)&one;
+    *event = cuda_streams_event_open();
     return cudaSuccess;
 }
 
-cudaError_t cudaEventDestroy(cudaEvent_t) {
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    cuda_streams_event_close(event);
     return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    return (cudaError_t)cuda_streams_record(event, stream, false);
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream,
+                                     unsigned flags) {
+    return (cudaError_t)cuda_streams_record(event, stream,
+                                            flags == cudaEventRecordExternal);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return (cudaError_t)cuda_streams_event_query(event);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
+                                   enum cudaStreamCaptureMode mode) {
+    return mode == cudaStreamCaptureModeThreadLocal
+               ? (cudaError_t)cuda_streams_begin(stream)
+               : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    return (cudaError_t)cuda_streams_end(stream, graph);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long) {
+    return (cudaError_t)cuda_streams_instantiate(exec, graph);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    return (cudaError_t)cuda_streams_launch(exec, stream);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    cuda_streams_graph_close(graph);
     return cudaSuccess;
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t) {
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    cuda_streams_exec_close(exec);
     return cudaSuccess;
 }
 }

@@ -69,6 +69,19 @@ static void more_trainers_than_devices_share_and_say_so(void **state) {
     assert_int_equal(index, 1);
 }
 
+static void fewer_trainers_than_devices_say_so(void **state) {
+    int index;
+    fake_device_arrange(&(struct fake_device_plan){.devices = 4});
+    struct device_wish second = wish(JOB_DEVICE_CUDA);
+    second.local_rank = 1;
+    second.local_trainers = 2;
+    expect_text(take(*state, &second, &index), "one each, and the rest stay");
+    assert_int_equal(index, 1);
+    second.local_rank = 0;
+    second.local_trainers = 1;
+    assert_null(strstr(take(*state, &second, &index), "one each"));
+}
+
 static void the_cpu_is_taken_when_asked_for_without_a_word(void **state) {
     int index;
     fake_device_arrange(&two);
@@ -177,6 +190,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_local_rank_chooses),
         TEST(more_trainers_than_devices_share_and_say_so),
+        TEST(fewer_trainers_than_devices_say_so),
         TEST(the_cpu_is_taken_when_asked_for_without_a_word),
         TEST(without_a_gpu_auto_is_the_cpu_and_says_why),
         TEST(a_wished_gpu_that_is_not_there_is_an_error),

@@ -28,7 +28,7 @@ struct ops_device {
     struct fake_streams streams;
     uint64_t calls, allocations, uploaded, downloaded;
     struct ops_settings settings;
-    bool lost, hangs;
+    bool lost, hangs, spans;
 };
 
 /* STREAM had been given POSITION commands. */
@@ -139,6 +139,23 @@ static void expect_device(const struct ops_device *device, const void *memory) {
         misused("a call on memory that is not the device's");
 }
 
+/* In a span a device is given what it may hold back, and nothing else. */
+static void expect_no_span(const struct ops_device *device) {
+    if (device->spans)
+        misused("a call within a span that none may have");
+}
+
+static void begin(struct ops_device *device) {
+    expect_no_span(device);
+    device->spans = true;
+}
+
+static void end(struct ops_device *device) {
+    if (!device->spans)
+        misused("the end of no span");
+    device->spans = false;
+}
+
 static void give(struct ops_device *device, enum ops_stream stream,
                  const struct fake_call *command) {
     device->calls++;
@@ -193,11 +210,13 @@ static enum status await_in_vain(const struct ops_device *device,
 
 static enum status await(struct ops_device *device, struct ops_event *event,
                          struct failure *why) {
+    expect_no_span(device);
     return device->hangs ? await_in_vain(device, why)
                          : run_all(device, event, why);
 }
 
 static enum status synchronize(struct ops_device *device, struct failure *why) {
+    expect_no_span(device);
     device->lost |= device->hangs;
     return run_all(device, NULL, why);
 }
@@ -243,6 +262,7 @@ static struct piece *find_room(struct ops_device *device, size_t bytes) {
 
 static void *allocate(struct ops_device *device, size_t bytes) {
     size_t rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    expect_no_span(device);
     if (++device->allocations == device->plan.refuse)
         return NULL;
     struct piece *piece = find_room(device, rounded);
@@ -255,6 +275,7 @@ static void *allocate(struct ops_device *device, size_t bytes) {
 }
 
 static void release(struct ops_device *device, void *memory) {
+    expect_no_span(device);
     for (unsigned i = 0; memory && i < device->num_pieces; i++) {
         struct piece *piece = &device->pieces[i];
         if (piece->memory != memory || !piece->used)
@@ -281,6 +302,7 @@ static bool share_a_page(const struct piece *piece, const char *memory,
 }
 
 static bool pin(struct ops_device *device, void *memory, size_t bytes) {
+    expect_no_span(device);
     if (device->plan.unpinnable)
         return false;
     for (unsigned i = 0; i < device->num_pinned; i++)
@@ -293,6 +315,7 @@ static bool pin(struct ops_device *device, void *memory, size_t bytes) {
 }
 
 static void unpin(struct ops_device *device, void *memory) {
+    expect_no_span(device);
     for (unsigned i = 0; i < device->num_pinned; i++) {
         if (device->pinned[i].memory != memory)
             continue;
@@ -328,11 +351,13 @@ static void download(struct ops_device *device, enum ops_stream stream,
 
 static struct ops_event *event_open(struct ops_device *device) {
     struct ops_event *event = calloc(1, sizeof *event);
+    expect_no_span(device);
     device->num_events += event != NULL;
     return event;
 }
 
 static void event_close(struct ops_device *device, struct ops_event **event) {
+    expect_no_span(device);
     device->num_events--;
     free(*event);
     *event = NULL;
@@ -353,6 +378,7 @@ static void follow(struct ops_device *device, enum ops_stream stream,
 
 static void set_precision(struct ops_device *device,
                           enum job_precision precision) {
+    expect_no_span(device);
     give(device, OPS_COMPUTE,
          &(struct fake_call){.kind = FAKE_PRECISION, .word = (int)precision});
 }
@@ -481,6 +507,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .follow = follow,
     .await = await,
     .synchronize = synchronize,
+    .begin = begin,
+    .end = end,
     .set_precision = set_precision,
     .linear = linear,
     .linear_input_gradient = input_gradient,

@@ -124,6 +124,34 @@ static void weights_are_brought_once_until_they_are_renewed(void **state) {
     close_parts(&fixture);
 }
 
+/* What others have made of it meanwhile is what comes. */
+static void a_gradient_may_stay_on_the_device_for_a_while(void **state) {
+    struct fixture fixture;
+    struct failure why;
+    (void)state;
+    for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
+        open_ferry(&fixture, JOB_DEVICE_CUDA,
+                   &(struct fake_device_plan){.order = order, .devices = 1});
+        const struct device *device = &fixture.device;
+        struct ferry *ferry = &fixture.ferry;
+        fill(fixture.arena.weight_of[0], 2);
+        ferry_bring(ferry, 0);
+        device->ops->linear_input_gradient(
+            device->handle, ferry->weights[0], ferry->weights[0],
+            ferry->gradients[0], WIDTH, WIDTH, WIDTH);
+        ferry_note(ferry, 0);
+        assert_int_equal(ferry_await(ferry, 0, &why), STATUS_OK);
+        assert_int_equal(fake_device_downloaded(device->handle), 0);
+        device->ops->linear_weight_gradient(
+            device->handle, ferry->weights[0], ferry->weights[0],
+            ferry->gradients[0], WIDTH, WIDTH, WIDTH, true);
+        ferry_note(ferry, 0);
+        ferry_fetch(ferry, 0);
+        expect_gradient(&fixture, 0, 2 * WIDTH * 4);
+        close_parts(&fixture);
+    }
+}
+
 static void where_memory_is_one_nothing_is_copied(void **state) {
     struct fixture fixture;
     (void)state;
@@ -174,6 +202,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_round_trip_has_the_weights_of_its_step),
         cmocka_unit_test(weights_are_brought_once_until_they_are_renewed),
+        cmocka_unit_test(a_gradient_may_stay_on_the_device_for_a_while),
         cmocka_unit_test(where_memory_is_one_nothing_is_copied),
         cmocka_unit_test(a_lost_device_is_told_by_who_waits_for_it),
         cmocka_unit_test(a_lack_of_memory_tells_how_much),

@@ -154,6 +154,7 @@ static void a_device_has_its_part_and_the_host_the_rest(void **state) {
     struct fitting_limits *told = &fixture->told[0];
     add(fixture, "worker 0", "a", 0, 133 * mib);
     fitting_add_device(told, "device 7", "free on device cuda 0", 100 * mib);
+    fitting_forget_devices(told); /* it declares again */
     fitting_add_device(told, "device 7", "free on device cuda 0", 202 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     assert_int_equal(told->count, 2);
@@ -241,6 +242,49 @@ static void a_line_has_the_sums(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* 64 weights, 64 gradients, 33 * 2 + 2 * 2 of activations, 4 of batches on each
+ * device; on the host the first's places and a place for the gradients of each
+ * other one, and batches of each. */
+static void several_devices_have_a_part_each(void **state) {
+    struct fixture *fixture = *state;
+    struct fitting_limits *told = &fixture->told[0];
+    add(fixture, "worker 0", "a", 0, 500 * mib);
+    for (int i = 0; i < 3; i++) {
+        char key[16], name[32];
+        snprintf(key, sizeof key, "device %d", i);
+        snprintf(name, sizeof name, "free on device cuda %d", i);
+        fitting_add_device(told, key, name, 202 * mib);
+    }
+    told->replicas = 3;
+    assert_int_equal(check(fixture), STATUS_OK);
+    told->limits[2].free = 150 * mib;
+    assert_int_equal(check(fixture), STATUS_CONFIG);
+    expect_said(fixture, "takes 202 MB on host a, where there is 150 MB (free "
+                         "on device cuda 1)");
+    told->limits[2].free = 202 * mib;
+    told->limits[0].free = 130 * mib; /* of 64 + 64 + 3 * 4 + 1 */
+    assert_int_equal(check(fixture), STATUS_OK);
+    told->adds_on_host = true;
+    assert_int_equal(check(fixture), STATUS_CONFIG);
+    expect_said(fixture, "weights 64 MB, gradients 192 MB, batches 12.0 MB");
+}
+
+/* The others evaluate nothing. */
+static void a_test_set_is_the_first_devices_alone(void **state) {
+    struct fixture *fixture = *state;
+    struct fitting_limits *told = &fixture->told[0];
+    fixture->job.micro_batch = 16;
+    fixture->given.test_samples = 1000;
+    add(fixture, "worker 0", "a", 0, 500 * mib);
+    fitting_add_device(told, "device 0", "free on device cuda 0", 148 * mib);
+    fitting_add_device(told, "device 1", "free on device cuda 1", 120 * mib);
+    told->replicas = 2;
+    assert_int_equal(check(fixture), STATUS_OK);
+    told->limits[2].free = 112 * mib;
+    assert_int_equal(check(fixture), STATUS_CONFIG);
+    expect_said(fixture, "(free on device cuda 1)");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_fits_is_not_refused),
@@ -249,6 +293,8 @@ int main(void) {
         TEST(roles_on_one_host_add_up),
         TEST(the_limit_that_is_passed_most_is_told),
         TEST(a_device_has_its_part_and_the_host_the_rest),
+        TEST(several_devices_have_a_part_each),
+        TEST(a_test_set_is_the_first_devices_alone),
         TEST(who_tells_of_nothing_is_not_refused),
         TEST(remedies_are_those_that_help),
         TEST(in_all_reduce_the_state_can_be_elsewhere),

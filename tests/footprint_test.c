@@ -108,6 +108,23 @@ static void rounded_operands_are_copies_on_a_cpu(void **state) {
     assert_int_equal(found.bytes[FOOTPRINT_ROUNDED], 0);
 }
 
+static void replicas_have_batches_an_order_and_gradients_each(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct footprint_case given = case_of(&job);
+    struct footprint found;
+    given.replicas = 4;
+    footprint_trainer(&found, &given, FOOTPRINT_HOST);
+    assert_int_equal(found.bytes[FOOTPRINT_WEIGHTS], 6890 * 4);
+    assert_int_equal(found.bytes[FOOTPRINT_GRADIENTS], 6890 * 4);
+    assert_int_equal(found.bytes[FOOTPRINT_BATCHES],
+                     (4 * 3 * 1000 + 256) * (100 * 4 + 4));
+    assert_int_equal(found.bytes[FOOTPRINT_DATA], 5700 * 101 + 4 * 5000 * 4);
+    given.adds_on_host = true;
+    footprint_trainer(&found, &given, FOOTPRINT_HOST);
+    assert_int_equal(found.bytes[FOOTPRINT_GRADIENTS], 4 * 6890 * 4);
+}
+
 static void a_device_has_what_is_computed_with(void **state) {
     (void)state;
     struct job job = small_job();
@@ -173,6 +190,7 @@ int main(void) {
         cmocka_unit_test(fewer_kept_outputs_are_fewer_activations),
         cmocka_unit_test(the_state_is_a_trainers_in_all_reduce),
         cmocka_unit_test(rounded_operands_are_copies_on_a_cpu),
+        cmocka_unit_test(replicas_have_batches_an_order_and_gradients_each),
         cmocka_unit_test(a_device_has_what_is_computed_with),
         cmocka_unit_test(a_ps_has_its_blocks_and_their_state),
         cmocka_unit_test(with_clipping_a_ps_keeps_the_gradients_of_a_round),

@@ -83,6 +83,67 @@ static void what_does_not_divide_is_a_contradiction(void **state) {
     assert_int_equal(solve(&vast, 0, UINT32_MAX, &why), STATUS_CONFIG);
 }
 
+static struct job job_of(struct sizes sizes, uint64_t staleness) {
+    return (struct job){.train_batch_size = sizes.train,
+                        .micro_batch = sizes.micro,
+                        .accumulation = sizes.accumulation,
+                        .staleness = staleness};
+}
+
+static void replicas_of_all_trainers_count(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){384, 0, 2}, 0);
+    struct failure why;
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
+        STATUS_OK);
+    assert_int_equal(job.micro_batch, 32);
+    job = job_of((struct sizes){384, 0, 2}, 0);
+    assert_int_equal(/* with four and two devices */
+                     job_solve_replicas(&job, (struct job_replicas){2, 6, 2},
+                                        &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 32);
+    job = job_of((struct sizes){100, 32, 1}, 0);
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 6 replicas (2 trainers); give"));
+}
+
+static void with_staleness_those_of_one_trainer_count(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){384, 0, 2}, 5);
+    struct failure why;
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
+        STATUS_OK);
+    assert_int_equal(job.micro_batch, 64);
+}
+
+/* Four trainers of one device, or two of two, or one of four. */
+static void what_some_number_of_devices_solves_is_let_pass(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){256, 64, 1}, 0);
+    struct failure why;
+    for (uint32_t trainers = 1; trainers < 5; trainers++)
+        assert_int_equal(job_check_batch(&job, trainers, &why), STATUS_OK);
+    assert_int_equal(job.train_batch_size, 256);
+    assert_int_equal(job_check_batch(&job, 5, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 5 trainers"));
+    job.devices = 2;
+    assert_int_equal(job_check_batch(&job, 2, &why), STATUS_OK);
+    assert_int_equal(job_check_batch(&job, 1, &why), STATUS_CONFIG);
+    job.devices = 0;
+    job.device = JOB_DEVICE_CPU;
+    assert_int_equal(job_check_batch(&job, 4, &why), STATUS_OK);
+    assert_int_equal(job_check_batch(&job, 2, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 2 trainers"));
+    job = job_of((struct sizes){0, 64, 0}, 0);
+    assert_int_equal(job_check_batch(&job, 3, &why), STATUS_OK);
+    assert_int_equal(job.accumulation, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_two_give_the_third),
@@ -90,6 +151,9 @@ int main(void) {
         cmocka_unit_test(with_staleness_trainers_do_not_count),
         cmocka_unit_test(a_contradiction_prints_all_three),
         cmocka_unit_test(what_does_not_divide_is_a_contradiction),
+        cmocka_unit_test(replicas_of_all_trainers_count),
+        cmocka_unit_test(with_staleness_those_of_one_trainer_count),
+        cmocka_unit_test(what_some_number_of_devices_solves_is_let_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,6 +156,7 @@ static const struct setting {
     {"wire=bf16", "wire=16", "wire=fp8"},
     {"chief=train", "chief=true", "chief=lead"},
     {"device=cuda", "device=1", "device=rocm"},
+    {"devices=4", "devices=all", "devices=17"},
     {"threads=4", "threads=x", "threads=0"},
     {"workers=8", "workers=x", "workers=1025"},
     {"checkpoint.dir=x", "checkpoint.dir=[]", NULL},

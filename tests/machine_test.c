@@ -101,6 +101,27 @@ static void a_thread_that_goes_on_is_not_woken_again(void **state) {
     close_shop(&shop);
 }
 
+/* The third finds both cores busy: its 0.1 s of a turn, not 0.5 of a core. */
+static void a_thread_that_finds_no_idle_core_waits_for_its_turn(void **state) {
+    (void)state;
+    struct shop shop;
+    struct machine_settings settings = {
+        .cores = 2, .crowded = 1, .threads = MOST, .wake = 0.5, .turn = 0.1};
+    open_shop(&shop, 2, 1);
+    machine_close(&shop.machine);
+    shop.machine = machine_open(shop.agenda, &settings);
+    assert_non_null(shop.machine);
+    for (int i = 0; i < MOST; i++)
+        shop.workers[i].thread.machine = shop.machine;
+    work(&shop, 0, 5.5);
+    work(&shop, 1, 5.5);
+    work(&shop, 2, 1.9);
+    play(&shop);
+    expect(&shop, 2, 3); /* at 2/3 of a core */
+    expect(&shop, 0, 7);
+    close_shop(&shop);
+}
+
 /* 3 threads with 1, 2 and 3 s on 2 cores: at 2/3 until 1.5 s, then alone. */
 static void more_threads_than_cores_share_them_evenly(void **state) {
     (void)state;
@@ -159,6 +180,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_to_a_core_runs_at_full_speed),
         cmocka_unit_test(a_thread_that_goes_on_is_not_woken_again),
+        cmocka_unit_test(a_thread_that_finds_no_idle_core_waits_for_its_turn),
         cmocka_unit_test(more_threads_than_cores_share_them_evenly),
         cmocka_unit_test(busy_neighbours_slow_a_core_down),
         cmocka_unit_test(a_thread_goes_on_with_its_next_work),

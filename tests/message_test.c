@@ -309,6 +309,15 @@ static void mutated_control_messages_do_no_harm(void **state) {
     }
 }
 
+static void a_message_of_blocks_passes_in_half_a_millisecond(void **state) {
+    (void)state;
+    assert_int_equal(message_group(0.1), 64 << 10);
+    assert_int_equal(message_group(1), 64 << 10);
+    assert_int_equal(message_group(10), 640 << 10);
+    assert_int_equal(message_group(100), 1 << 20);
+    assert_int_equal(message_group(0), 1 << 20);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_numbers_are_never_zero_nor_twice_the_same),
@@ -319,6 +328,7 @@ int main(void) {
         cmocka_unit_test(a_status_that_no_process_ends_with_is_refused),
         cmocka_unit_test(a_welcome_to_no_trainers_is_refused),
         cmocka_unit_test(another_version_is_told_what_to_do),
+        cmocka_unit_test(a_message_of_blocks_passes_in_half_a_millisecond),
         cmocka_unit_test(mutated_headers_are_refused_or_in_range),
         cmocka_unit_test(mutated_control_messages_do_no_harm),
     };

@@ -137,7 +137,7 @@ static void threads_that_slept_are_woken(void **state) {
     (void)state;
     struct trial trial;
     open_trial(&trial, 1, 10000);
-    trial.given.costs.wake = 1e-5;
+    trial.given.costs.wake = trial.given.costs.turn = 1e-5;
     trial.given.cores = 1;
     trial.given.place = MODEL_ONE;
     run(&trial);

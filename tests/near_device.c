@@ -76,6 +76,10 @@ static void release(struct ops_device *device, void *memory) {
     free(memory);
 }
 
+static void pass(struct ops_device *device) {
+    (void)device;
+}
+
 static void set_precision(struct ops_device *device,
                           enum job_precision precision) {
     device->ops->set_precision(device->far, precision);
@@ -174,6 +178,8 @@ const struct ops *near_device_ops(void) {
         .close = close_device,
         .allocate = allocate,
         .release = release,
+        .begin = pass,
+        .end = pass,
         .set_precision = set_precision,
         .linear = linear,
         .linear_input_gradient = input_gradient,

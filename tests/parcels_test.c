@@ -40,6 +40,10 @@ static void contributions_are_gathered_in_rank_order(void **state) {
         assert_ptr_equal(gradients[0], floats);
     }
     assert_int_equal(parcels_gather(parcels, 1, gradients), 2);
+    const uint32_t weights[RANKS] = {4, 8, 2};
+    assert_int_equal(parcels_weight(parcels, 0, weights), 14);
+    assert_int_equal(parcels_weight(parcels, 1, weights), 6);
+    assert_int_equal(parcels_weight(parcels, 1, NULL), 2);
     parcels_close(&parcels);
     assert_null(parcels);
 }

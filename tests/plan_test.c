@@ -231,10 +231,71 @@ static void parameters_out_of_range_are_refused(void **state) {
     refused(fixture, STATUS_CONFIG, "");
 }
 
+static void replicas_are_numbered_by_rank(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t replicas[] = {4, 2};
+    struct plan *plan;
+    struct failure why;
+    fixture->message.replicas = replicas;
+    fixture->message.n_replicas = 2;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(plan_replicas(plan, 0), 4);
+    assert_int_equal(plan_replicas(plan, 1), 2);
+    assert_int_equal(plan_first_replica(plan, 0), 0);
+    assert_int_equal(plan_first_replica(plan, 1), 4);
+    assert_int_equal(plan_all_replicas(plan), 6);
+    plan_close(&plan);
+    fixture->message.n_replicas = 0; /* one each */
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(plan_replicas(plan, 1), 1);
+    assert_int_equal(plan_first_replica(plan, 1), 1);
+    assert_int_equal(plan_all_replicas(plan), 2);
+    plan_close(&plan);
+}
+
+static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t replicas[] = {4, 2};
+    struct job job = {.train_batch_size = 48, .accumulation = 2};
+    struct failure why;
+    fixture->message.replicas = replicas;
+    fixture->message.n_replicas = 2;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 4);
+    job = (struct job){.train_batch_size = 48, .accumulation = 2};
+    fixture->message.n_replicas = 0;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 12);
+    job =
+        (struct job){.train_batch_size = 48, .accumulation = 2, .staleness = 1};
+    fixture->message.n_replicas = 2;
+    replicas[0] = 2;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 12);
+    replicas[1] = JOB_MOST_DEVICES + 1;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_FAILED);
+    replicas[1] = 0;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_FAILED);
+    refused(fixture, STATUS_FAILED, "0 replicas");
+    fixture->message.n_replicas = 1;
+    refused(fixture, STATUS_FAILED, "2 trainers with the replicas of 1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(replicas_are_numbered_by_rank, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loss_scaler_comes_over_with_the_plan,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(what_it_starts_from_comes_over_too,

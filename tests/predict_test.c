@@ -57,6 +57,36 @@ static void a_ps_may_have_a_link_of_its_own(void **state) {
                      PREDICT_WORKER_LINK);
 }
 
+/* 10 MB a message: the last ones' answers take 0.1 s each. */
+static void the_last_messages_are_answered_when_they_have_come(void **state) {
+    (void)state;
+    struct predict_case given = plain(2, 2);
+    given.message = 10e6;
+    near(seconds(given, PREDICT_PS), 1.2);
+    near(seconds(given, PREDICT_PS_FREE), 1.2);
+    near(predict_step(&given, PREDICT_PS).bound, 1);
+    near(seconds(given, PREDICT_RING), 1);
+    given.workers = 3;
+    given.ps = 1;
+    near(seconds(given, PREDICT_PS), 3.3);
+    given.ps_link = INFINITY;
+    near(seconds(given, PREDICT_PS), 1.1);
+    given.ps_link = 0;
+    given.clip = true;
+    near(seconds(given, PREDICT_PS), 6);
+}
+
+static void the_fullest_ps_holds_up_a_round(void **state) {
+    (void)state;
+    struct predict_case given = plain(8, 4);
+    given.fullest = 0.3;
+    near(seconds(given, PREDICT_PS), 2.4);
+    near(predict_step(&given, PREDICT_PS).bound, 2);
+    near(seconds(given, PREDICT_PS_FREE), 2);
+    given.workers = 2; /* their own links are busier */
+    near(seconds(given, PREDICT_PS), 1);
+}
+
 static void a_ring_moves_everything_twice_but_for_an_nth(void **state) {
     (void)state;
     near(seconds(plain(1, 1), PREDICT_RING), 0);
@@ -202,6 +232,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_round_by_ps_takes_the_longer_of_both_links),
         cmocka_unit_test(a_ps_may_have_a_link_of_its_own),
+        cmocka_unit_test(the_last_messages_are_answered_when_they_have_come),
+        cmocka_unit_test(the_fullest_ps_holds_up_a_round),
         cmocka_unit_test(a_ring_moves_everything_twice_but_for_an_nth),
         cmocka_unit_test(halving_folds_what_is_beyond_a_power_of_two),
         cmocka_unit_test(devices_of_a_host_share_its_link),

@@ -82,6 +82,7 @@ void service_fixture_open(struct service_fixture *fixture, uint32_t ranks) {
                                         .ids = fixture->ids,
                                         .num_blocks = fixture->num_mine,
                                         .num_ranks = ranks,
+                                        .replicas = fixture->replicas,
                                         .threads = fixture->threads,
                                         .rounds = fixture->rounds,
                                         .snapshot = take_snapshot,

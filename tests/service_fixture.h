@@ -23,6 +23,7 @@ struct service_fixture {
     struct layout *layout;
     uint32_t ids[SERVICE_BLOCKS], num_mine, elements[SERVICE_BLOCKS];
     uint32_t threads; /* of the service */
+    const uint32_t *replicas;
     struct service *service;
     struct link *trainers[SERVICE_MAX_RANKS];
     struct gate_slot slots[SERVICE_MAX_RANKS];

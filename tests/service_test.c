@@ -87,6 +87,37 @@ static void a_round_takes_the_mean_and_answers_all(void **state) {
     assert_true(service_update_seconds(fixture->service) > 0);
 }
 
+/* Three of one trainer and one of the other: each pushes the sum of its own. */
+static void a_rounds_mean_is_that_of_all_replicas(void **state) {
+    static const uint32_t replicas[] = {3, 1};
+    struct service_fixture *fixture = *state;
+    fixture->replicas = replicas;
+    service_fixture_open(fixture, 2);
+    service_fixture_push(fixture, 0, 1, all, 3, 2);
+    service_fixture_push(fixture, 1, 1, all, 3, 4);
+    service_fixture_serve(fixture, 2);
+    const float means[] = {-1.5f, -2, -3};
+    expect_weights(fixture, 0, 1, means, 3);
+    expect_weights(fixture, 1, 1, means, 3);
+}
+
+/* Of two replicas, and of another trainer's four. */
+static void with_staleness_a_push_is_divided_by_its_own_replicas(void **state) {
+    static const uint32_t replicas[] = {2, 4};
+    struct service_fixture *fixture = *state;
+    fixture->replicas = replicas;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    service_fixture_open(fixture, 2);
+    service_fixture_push(fixture, 0, 1, all, 3, 2);
+    service_fixture_serve(fixture, 1);
+    const float first[] = {-1, -1.5f, -2.5f};
+    expect_weights(fixture, 0, 1, first, 3);
+    service_fixture_push(fixture, 1, 1, all, 3, 4);
+    service_fixture_serve(fixture, 1);
+    const float second[] = {-2, -2.75f, -4.25f};
+    expect_weights(fixture, 1, 1, second, 3);
+}
+
 static void a_contribution_without_bytes_is_not_divided_by(void **state) {
     struct service_fixture *fixture = *state;
     service_fixture_open(fixture, 2);
@@ -901,6 +932,8 @@ int main(void) {
         BF16_TEST(a_snapshot_is_read_in_float32),
         SERVICE_TEST(a_snapshot_is_read_in_float32),
         SERVICE_TEST(a_round_takes_the_mean_and_answers_all),
+        SERVICE_TEST(a_rounds_mean_is_that_of_all_replicas),
+        SERVICE_TEST(with_staleness_a_push_is_divided_by_its_own_replicas),
         SERVICE_TEST(a_contribution_without_bytes_is_not_divided_by),
         SERVICE_TEST(a_round_with_a_void_push_changes_nothing),
         SERVICE_TEST(answers_tell_the_scale_of_the_next_step),

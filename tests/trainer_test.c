@@ -240,7 +240,6 @@ static void expect_declaration(struct fixture *fixture) {
     struct trainer_report report = await_report(fixture);
     assert_int_equal(report.event, TRAINER_DECLARES);
     assert_int_equal(report.train_samples, SAMPLES);
-    assert_int_equal(report.batches_per_epoch, SAMPLES / BATCH);
 }
 
 static void a_run_is_trained_and_evaluated_at_each_epoch(void **state) {

@@ -335,18 +335,8 @@ static void every_block_is_answered_whatever_is_lost(void **state) {
     }
 }
 
-static void a_request_passes_in_half_a_millisecond(void **state) {
-    (void)state;
-    assert_int_equal(window_group(0.1), 64 << 10);
-    assert_int_equal(window_group(1), 64 << 10);
-    assert_int_equal(window_group(10), 640 << 10);
-    assert_int_equal(window_group(100), 1 << 20);
-    assert_int_equal(window_group(0), 1 << 20);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_passes_in_half_a_millisecond),
         cmocka_unit_test(blocks_leave_in_order_in_groups),
         cmocka_unit_test(a_group_smaller_than_a_block_holds_one),
         cmocka_unit_test(credit_bounds_what_is_under_way_to_each_ps),

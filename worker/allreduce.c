@@ -104,6 +104,8 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .keeper = allreduce->keeper ? keeper_calls(allreduce->keeper) : NULL,
         .loads = settings->plan->pull_first,
         .scaler = settings->plan->scaler,
+        .replicas = plan_replicas(settings->plan, settings->rank),
+        .all_replicas = plan_all_replicas(settings->plan),
     };
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* who is alone meets nobody */

@@ -58,6 +58,35 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     return STATUS_OK;
 }
 
+enum status arena_open_beside(struct arena *arena, const struct arena *of,
+                              const struct layout *layout, bool gradients,
+                              struct failure *why) {
+    uint32_t count = layout->num_parameters;
+    size_t bytes = gradients ? buffer_bytes(of->gradients) : 0;
+    *arena = (struct arena){0};
+    arena->offsets = calloc(count, sizeof *arena->offsets);
+    arena->weight_of = calloc(count, sizeof *arena->weight_of);
+    arena->gradient_of = calloc(count, sizeof *arena->gradient_of);
+    if (gradients)
+        arena->gradients = buffer_open(bytes, NULL, NULL);
+    if (!arena->offsets || !arena->weight_of || !arena->gradient_of ||
+        (gradients && !arena->gradients)) {
+        arena_close(arena);
+        return status_fail(why, STATUS_RETRY,
+                           "no memory for %zu bytes of gradients of one more "
+                           "device (\"devices\", docs/gpu.md)",
+                           bytes);
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        arena->offsets[p] = of->offsets[p];
+        arena->weight_of[p] = of->weight_of[p];
+        if (gradients)
+            arena->gradient_of[p] =
+                (float *)buffer_data(arena->gradients) + of->offsets[p];
+    }
+    return STATUS_OK;
+}
+
 void arena_close(struct arena *arena) {
     buffer_release(&arena->weights);
     buffer_release(&arena->gradients);

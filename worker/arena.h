@@ -7,6 +7,7 @@
 #include "proto/math/layout.h"
 #include "proto/wire/buffer.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Parameter p lies at float offsets[p] of both, with nothing between it and
@@ -23,6 +24,12 @@ struct arena {
 /* STATUS_RETRY names the bytes when there is no memory. */
 enum status arena_open(struct arena *arena, const struct layout *layout,
                        struct failure *why) MUST_CHECK;
+
+/* The same weights as OF, which outlives it, and with GRADIENTS a place of its
+ * own for gradients; without, gradient_of has no pointers. */
+enum status arena_open_beside(struct arena *arena, const struct arena *of,
+                              const struct layout *layout, bool gradients,
+                              struct failure *why) MUST_CHECK;
 
 /* Lets both buffers go; messages on their way keep them alive. */
 void arena_close(struct arena *arena);

@@ -64,7 +64,7 @@ static bool allocate(struct client *client) {
         .block_bytes = client->block_bytes,
         .credit =
             client->settings.credit ? client->settings.credit : WINDOW_CREDIT,
-        .group_bytes = window_group(client->settings.link_gbits),
+        .group_bytes = message_group(client->settings.link_gbits),
         .ask_after = TIME_S,
         .retry_after = RETRY_AFTER,
     };

@@ -46,7 +46,14 @@ static void say_device(const struct device *device,
              shared(wish, count)
                  ? "; more trainers than devices here: they share them, unless "
                    "each is shown others (CUDA_VISIBLE_DEVICES)"
+             : wish->local_trainers > 1 && wish->local_trainers < count
+                 ? "; fewer trainers than devices here: one each, and the rest "
+                   "stay unused (one trainer alone would take all)"
                  : "");
+}
+
+static void warn(void *hearer, const char *line) {
+    log_warning(hearer, "%s", line);
 }
 
 static enum status open_gpu(struct device *device,
@@ -62,8 +69,15 @@ static enum status open_gpu(struct device *device,
     if (!status && !about.usable)
         status = status_fail(why, STATUS_CONFIG, "device %u (%s): %s",
                              device->index, about.name, about.reason);
-    struct ops_settings settings = {device->index, wish->threads, wish->timeout,
-                                    wish->given_up, wish->context};
+    struct ops_settings settings = {
+        .index = device->index,
+        .threads = wish->threads,
+        .timeout = wish->timeout,
+        .given_up = wish->given_up,
+        .context = wish->context,
+        .warn = warn,
+        .hearer = (void *)device->log,
+    };
     if (!status)
         status = device->ops->open(&device->handle, &settings, why);
     if (status)

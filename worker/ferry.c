@@ -68,11 +68,18 @@ static enum status allocate(struct ferry *ferry, bool gradients,
 }
 
 static void pin(const struct ferry *ferry) {
-    struct arena *arena = ferry->arena;
-    device_pin(ferry->device, buffer_data(arena->weights),
-               buffer_bytes(arena->weights));
-    device_pin(ferry->device, buffer_data(arena->gradients),
-               buffer_bytes(arena->gradients));
+    struct buffer *own[] = {ferry->arena->weights, ferry->arena->gradients};
+    for (int i = 0; i < 2; i++)
+        if (own[i])
+            device_pin(ferry->device, buffer_data(own[i]),
+                       buffer_bytes(own[i]));
+}
+
+static void unpin(const struct ferry *ferry) {
+    struct buffer *own[] = {ferry->arena->weights, ferry->arena->gradients};
+    for (int i = 0; i < 2; i++)
+        if (own[i])
+            device_unpin(ferry->device, buffer_data(own[i]));
 }
 
 enum status ferry_open(struct ferry *ferry, const struct device *device,
@@ -108,8 +115,7 @@ void ferry_close(struct ferry *ferry) {
     const struct device *device = ferry->device;
     if (device && device->ops->later) {
         close_events(ferry);
-        device_unpin(device, buffer_data(ferry->arena->weights));
-        device_unpin(device, buffer_data(ferry->arena->gradients));
+        unpin(ferry);
         device->ops->release(device->handle, ferry->memory);
         free(ferry->weights);
         free(ferry->gradients);
@@ -138,16 +144,35 @@ void ferry_bring(struct ferry *ferry, uint32_t parameter) {
     ferry->current[parameter] = true;
 }
 
-void ferry_take(struct ferry *ferry, uint32_t parameter) {
+void ferry_note(struct ferry *ferry, uint32_t parameter) {
+    const struct device *device = ferry->device;
+    if (ferry->memory)
+        device->ops->record(device->handle, OPS_COMPUTE,
+                            ferry->taken[parameter]);
+}
+
+/* Sets out once what EVENT was recorded behind is done. */
+static void download(struct ferry *ferry, uint32_t parameter,
+                     struct ops_event *event) {
     const struct ops *ops = ferry->device->ops;
     struct ops_device *handle = ferry->device->handle;
-    if (!ferry->memory)
-        return;
-    ops->record(handle, OPS_COMPUTE, ferry->computed);
-    ops->follow(handle, OPS_GRADIENTS, ferry->computed);
+    ops->follow(handle, OPS_GRADIENTS, event);
     ops->download(handle, OPS_GRADIENTS, ferry->arena->gradient_of[parameter],
                   ferry->gradients[parameter], bytes_of(ferry, parameter));
     ops->record(handle, OPS_GRADIENTS, ferry->taken[parameter]);
+}
+
+void ferry_fetch(struct ferry *ferry, uint32_t parameter) {
+    if (ferry->memory)
+        download(ferry, parameter, ferry->taken[parameter]);
+}
+
+void ferry_take(struct ferry *ferry, uint32_t parameter) {
+    const struct device *device = ferry->device;
+    if (!ferry->memory)
+        return;
+    device->ops->record(device->handle, OPS_COMPUTE, ferry->computed);
+    download(ferry, parameter, ferry->computed);
 }
 
 enum status ferry_await(struct ferry *ferry, uint32_t parameter,

@@ -24,8 +24,9 @@ struct ferry {
     struct ops_event *computed;
 };
 
-/* Borrows all. Without GRADIENTS there is no place for them. STATUS_FAILED
- * tells how much memory the device does not have. */
+/* Borrows all; what buffers ARENA has of its own are pinned. Without GRADIENTS
+ * there is no place for them. STATUS_FAILED tells how much memory the device
+ * does not have. */
 enum status ferry_open(struct ferry *ferry, const struct device *device,
                        const struct layout *layout, struct arena *arena,
                        bool gradients, struct failure *why) MUST_CHECK;
@@ -40,11 +41,18 @@ void ferry_renew(struct ferry *ferry);
  * as they are until it is computed. */
 void ferry_bring(struct ferry *ferry, uint32_t parameter);
 
+/* PARAMETER's gradient is complete by what has been computed so far, and stays
+ * on the device. */
+void ferry_note(struct ferry *ferry, uint32_t parameter);
+
+/* As it is on the device after ferry_note, it sets out for the arena. */
+void ferry_fetch(struct ferry *ferry, uint32_t parameter);
+
 /* PARAMETER's gradient is complete by what has been computed so far: it sets
  * out for the arena. */
 void ferry_take(struct ferry *ferry, uint32_t parameter);
 
-/* Waits until it is there; as ops.await. */
+/* Waits until it is there: complete, or in the arena; as ops.await. */
 enum status ferry_await(struct ferry *ferry, uint32_t parameter,
                         struct failure *why) MUST_CHECK;
 

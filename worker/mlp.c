@@ -25,9 +25,10 @@ struct mlp {
     uint32_t max_batch, layers;
     struct recompute plan;
     float *rooms[JOB_MAX_LAYERS]; /* [max_batch, the room's width] */
-    uint32_t present;     /* first output of the stretch that is in its rooms */
-    float *upper, *lower; /* gradients of the outputs above and below the layer
-                             at work: [max_batch, widest] */
+    uint32_t present; /* first output of the stretch that is in its rooms */
+    float *slopes[2]; /* gradients of the outputs above and below the layer at
+                         work, of output l in number l % 2: [max_batch,
+                         widest] */
     struct tally *tally;
     struct tally *told; /* the same, where the host reads it: a page of its own
                            unless the device's memory is the host's */
@@ -123,9 +124,11 @@ static bool allocate(struct mlp *mlp) {
         mlp->rooms[r] = allocate_rows(mlp, mlp->plan.width[r]);
         complete = complete && mlp->rooms[r];
     }
-    mlp->upper = allocate_rows(mlp, widest);
-    mlp->lower = allocate_rows(mlp, widest);
-    return complete && mlp->upper && mlp->lower && allocate_tally(mlp);
+    for (int i = 0; i < 2; i++) {
+        mlp->slopes[i] = allocate_rows(mlp, widest);
+        complete = complete && mlp->slopes[i];
+    }
+    return complete && allocate_tally(mlp);
 }
 
 enum status mlp_open(struct mlp **out, const struct job_model *model,
@@ -159,16 +162,23 @@ void mlp_close(struct mlp **mlp) {
     const struct ops *ops = (*mlp)->ops;
     for (uint32_t r = 0; r < (*mlp)->plan.rooms; r++)
         ops->release((*mlp)->device, (*mlp)->rooms[r]);
-    ops->release((*mlp)->device, (*mlp)->upper);
-    ops->release((*mlp)->device, (*mlp)->lower);
+    for (int i = 0; i < 2; i++)
+        ops->release((*mlp)->device, (*mlp)->slopes[i]);
     release_tally(*mlp);
     free(*mlp);
     *mlp = NULL;
 }
 
-static void need(const struct mlp_hooks *hooks, uint32_t parameter) {
-    if (hooks && hooks->need)
-        hooks->need(hooks->context, parameter);
+/* The device goes on meanwhile with what it has been given: the host may have
+ * to wait for weights. */
+static void need(const struct mlp *mlp, const struct mlp_hooks *hooks,
+                 uint32_t layer) {
+    if (!hooks || !hooks->need)
+        return;
+    mlp->ops->end(mlp->device);
+    hooks->need(hooks->context, weight_of(layer));
+    hooks->need(hooks->context, bias_of(layer));
+    mlp->ops->begin(mlp->device);
 }
 
 static void done(const struct mlp_hooks *hooks, uint32_t parameter) {
@@ -178,6 +188,11 @@ static void done(const struct mlp_hooks *hooks, uint32_t parameter) {
 
 static float *output_of(const struct mlp *mlp, uint32_t layer) {
     return mlp->rooms[mlp->plan.room[layer]];
+}
+
+/* The gradient of output LAYER's sums. */
+static float *slope_of(const struct mlp *mlp, uint32_t layer) {
+    return mlp->slopes[layer % 2];
 }
 
 static const float *inputs_of(const struct mlp *mlp, uint32_t layer,
@@ -200,8 +215,7 @@ static void compute(struct mlp *mlp, uint32_t layer,
 static void forward(struct mlp *mlp, const struct loader_batch *batch,
                     float *const *weights, const struct mlp_hooks *hooks) {
     for (uint32_t l = 0; l < mlp->layers; l++) {
-        need(hooks, weight_of(l));
-        need(hooks, bias_of(l));
+        need(mlp, hooks, l);
         compute(mlp, l, batch, weights);
     }
 }
@@ -243,15 +257,16 @@ static void tell(const struct mlp *mlp, struct mlp_result *result) {
                                       mlp->count};
 }
 
-/* From `upper`, the gradient of the layer's sums, to `lower`, that of the sums
- * of the layer below. */
+/* From the gradient of the layer's sums to that of the sums of the layer
+ * below. */
 static void pass_down(struct mlp *mlp, uint32_t layer, uint32_t n,
                       const float *weight) {
     uint32_t in = mlp->model.layers[layer], out = mlp->model.layers[layer + 1];
-    mlp->ops->linear_input_gradient(mlp->device, mlp->upper, weight, mlp->lower,
-                                    n, in, out);
+    float *below = slope_of(mlp, layer - 1);
+    mlp->ops->linear_input_gradient(mlp->device, slope_of(mlp, layer), weight,
+                                    below, n, in, out);
     mlp->ops->activation_gradient(mlp->device, mlp->model.activation,
-                                  output_of(mlp, layer - 1), mlp->lower, n, in);
+                                  output_of(mlp, layer - 1), below, n, in);
 }
 
 /* The order is that of every push: the last parameter first. A weight is read
@@ -262,7 +277,7 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
     const struct ops *ops = mlp->ops;
     for (uint32_t l = mlp->layers; l-- > 0;) {
         uint32_t in = mlp->model.layers[l], out = mlp->model.layers[l + 1];
-        ops->column_sums(mlp->device, mlp->upper, gradients[bias_of(l)],
+        ops->column_sums(mlp->device, slope_of(mlp, l), gradients[bias_of(l)],
                          batch->count, out, add);
         done(hooks, bias_of(l));
         if (l > 0) {
@@ -270,12 +285,9 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
             pass_down(mlp, l, batch->count, weights[weight_of(l)]);
         }
         ops->linear_weight_gradient(
-            mlp->device, mlp->upper, inputs_of(mlp, l, batch),
+            mlp->device, slope_of(mlp, l), inputs_of(mlp, l, batch),
             gradients[weight_of(l)], batch->count, in, out, add);
         done(hooks, weight_of(l));
-        float *swap = mlp->upper;
-        mlp->upper = mlp->lower;
-        mlp->lower = swap;
     }
 }
 
@@ -283,20 +295,23 @@ void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, float *const *gradients, float scale,
                   bool add, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
+    mlp->ops->begin(mlp->device);
     forward(mlp, batch, weights, hooks);
-    loss(mlp, batch, mlp->upper, scale);
+    loss(mlp, batch, slope_of(mlp, mlp->layers - 1), scale);
     tell(mlp, result);
-    if (hooks && hooks->loss && !mlp->ops->later &&
-        !hooks->loss(hooks->context, result->loss))
-        return;
-    backward(mlp, batch, weights, gradients, add, hooks);
+    if (!hooks || !hooks->loss || mlp->ops->later ||
+        hooks->loss(hooks->context, result->loss))
+        backward(mlp, batch, weights, gradients, add, hooks);
+    mlp->ops->end(mlp->device);
 }
 
 void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
+    mlp->ops->begin(mlp->device);
     forward(mlp, batch, weights, hooks);
     loss(mlp, batch, NULL, 1);
+    mlp->ops->end(mlp->device);
     tell(mlp, result);
 }
 

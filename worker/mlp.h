@@ -17,7 +17,9 @@
  * computing stream, where each call goes on. Between the two they are read as
  * often as the pass likes: where activations are computed anew, those of the
  * layers below once more. Parameters are needed in model order and done in the
- * reverse, each once. Each may be NULL. */
+ * reverse, each once. Each may be NULL. The stretches of a pass between calls
+ * of `need` are spans of the device (ops.begin): without it the whole pass is
+ * one, and what `done` gives the device is part of it. */
 struct mlp_hooks {
     void *context;
     void (*need)(void *context, uint32_t parameter);

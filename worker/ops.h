@@ -43,6 +43,8 @@ struct ops_settings {
     double timeout;   /* seconds that any wait for the device may take */
     bool (*given_up)(void *context); /* NULL, or ends an `await` once true */
     void *context;
+    void (*warn)(void *hearer, const char *line); /* NULL, or hears of what */
+    void *hearer;                                 /* makes it slower */
 };
 
 /* Seconds that `synchronize` waits: what does not end by then counts as lost,
@@ -111,6 +113,15 @@ struct ops {
     enum status (*await)(struct ops_device *device, struct ops_event *event,
                          struct failure *why);
     enum status (*synchronize)(struct ops_device *device, struct failure *why);
+
+    /* What is given between `begin` and `end` is a span: the device may hold it
+     * back until `end`, and one of the same calls with the same arguments as an
+     * earlier one may go out at once, where call by call takes the host longer
+     * than the device. In a span there are only calls that return nothing:
+     * copies, `record`, `follow` and what computes. Where calls are done when
+     * they return, so they are in a span. */
+    void (*begin)(struct ops_device *device);
+    void (*end)(struct ops_device *device);
 
     /* From now on operands of the three matrix products below, x, w and dy,
      * are taken as the nearest numbers that PRECISION has, ties to even; their

@@ -134,6 +134,10 @@ struct product {
     bool add;
 };
 
+static void cpu_span(struct ops_device *device) {
+    (void)device;
+}
+
 static void cpu_set_precision(struct ops_device *device,
                               enum job_precision precision) {
     device->precision = precision;
@@ -323,6 +327,8 @@ const struct ops *ops_cpu(void) {
         .follow = cpu_pass,
         .await = cpu_await,
         .synchronize = cpu_synchronize,
+        .begin = cpu_span,
+        .end = cpu_span,
         .set_precision = cpu_set_precision,
         .linear = cpu_linear,
         .linear_input_gradient = cpu_linear_input_gradient,

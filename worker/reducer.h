@@ -61,6 +61,8 @@ struct reducer_settings {
     const struct rule_loops *loops;      /* NULL: the best */
     const struct reducer_keeper *keeper; /* rank 0; NULL elsewhere */
     struct loss_scaler scaler;           /* as saved; all 0: none was */
+    uint32_t replicas; /* whose gradients this rank's are the sum of; 0: 1 */
+    uint32_t all_replicas; /* of all ranks; 0: as many as ranks */
     bool loads; /* first weights are rank 0's, broadcast; the same on all */
 };
 
@@ -80,8 +82,8 @@ void reducer_close(struct reducer **reducer);
 /* As client_announce: gradients of round CLOCK of COUNT parameters from FIRST
  * on are complete, last parameters first. What is not whole is announced with
  * all parameters at once. The round's sum is divided by the number of those
- * that are whole; where any is void all ranks leave weights and state as they
- * are. */
+ * replicas that are whole; where any is void all ranks leave weights and state
+ * as they are. */
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
                       uint64_t clock, enum contribution what);
 

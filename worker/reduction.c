@@ -1,7 +1,7 @@
-/* The word of a round: how many ranks bring gradients, and whether rank 0 asks
- * for it to be saved. Each rank writes its own in front of the first bucket's
- * gradients, and the sum over ranks is what all read. So no message more is
- * needed for what all have to agree on before they apply anything. */
+/* The word of a round: how many replicas bring gradients, and whether rank 0
+ * asks for it to be saved. Each rank writes its own in front of the first
+ * bucket's gradients, and the sum over ranks is what all read. So no message
+ * more is needed for what all have to agree on before they apply anything. */
 #include "worker/reduction.h"
 
 #include "proto/base/time.h"
@@ -73,7 +73,9 @@ enum status reduction_open(struct reduction *reduction,
         .scaler = loss_scaler_resumed(&settings->job->fp16, &settings->scaler),
     };
     if (settings->job->scale_lr)
-        schedule_scale(&reduction->schedule, settings->group.size);
+        schedule_scale(&reduction->schedule, settings->all_replicas
+                                                 ? settings->all_replicas
+                                                 : settings->group.size);
     group_open(&reduction->ranks, settings->ops, settings->group.rank,
                settings->group.size);
     enum status status = allocate(reduction, why);
@@ -93,7 +95,9 @@ void reduction_begin(struct reduction *reduction, uint64_t round,
                      enum contribution brings, bool asks) {
     reduction->round = round;
     reduction->empty = brings != CONTRIBUTION_WHOLE;
-    reduction->gradients[BRINGS] = brings == CONTRIBUTION_WHOLE;
+    uint32_t replicas = reduction->settings->replicas;
+    reduction->gradients[BRINGS] =
+        brings != CONTRIBUTION_WHOLE ? 0 : (float)(replicas ? replicas : 1);
     reduction->gradients[ASKS] = asks;
     reduction->gradients[VOIDS] = brings == CONTRIBUTION_VOID;
 }

@@ -29,7 +29,7 @@ struct reduction {
     bool empty;       /* this rank brings no gradients */
     bool voided;      /* a rank's have overflowed: the round changes nothing */
     bool asked;       /* the round is saved, though not planned */
-    unsigned brought; /* ranks that bring gradients */
+    unsigned brought; /* replicas whose gradients they bring */
     float scale;      /* of the sum of gradients */
     struct loss_scaler scaler; /* as this round leaves it */
 };

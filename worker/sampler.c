@@ -1,6 +1,7 @@
 #include "worker/sampler.h"
 
 #include "proto/math/philox.h"
+#include "proto/math/share.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -34,10 +35,10 @@ static enum status check(const struct sampler_options *options,
 
 static enum status count_batches(struct sampler *sampler, struct failure *why) {
     const struct sampler_options *options = &sampler->options;
-    uint64_t ranks = options->num_ranks, batch = options->micro_batch;
-    sampler->share = (options->num_samples + ranks - 1) / ranks;
+    sampler->share = share_samples(options->num_samples, options->num_ranks);
     sampler->batches_per_epoch =
-        (sampler->share + (options->drop_last ? 0 : batch - 1)) / batch;
+        share_batches(options->num_samples, options->num_ranks,
+                      options->micro_batch, options->drop_last);
     if (sampler->batches_per_epoch > 0)
         return STATUS_OK;
     return status_fail(why, STATUS_CONFIG,

@@ -53,25 +53,26 @@ static enum status find_device(struct trainer *trainer, struct failure *why) {
         .given_up = gives_up,
         .context = trainer,
     };
-    return engine_find(&trainer->engine, &wish, trainer->settings.log, why);
+    bool alone = wish.local_trainers == 1 && wish.local_rank == 0;
+    return team_find(&trainer->team, &wish, alone, job->devices,
+                     trainer->settings.nccl, trainer->settings.log, why);
 }
 
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    struct engine_use use = {.micro_batch = job->micro_batch,
-                             .evaluates = trainer->test};
-    return engine_open(&trainer->engine, job, trainer->layout, &trainer->arena,
-                       &use, why);
+    uint32_t replicas = plan_replicas(trainer->plan, trainer->settings.rank);
+    return team_open(&trainer->team, replicas, trainer->settings.job,
+                     trainer->layout, &trainer->arena, trainer->test, why);
 }
 
+/* Of the first of its replicas. */
 static struct sampler_options sampling(const struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     return (struct sampler_options){
         .num_samples = trainer->train->count,
-        .rank = trainer->settings.rank,
-        .num_ranks = trainer->settings.num_ranks,
+        .rank = plan_first_replica(trainer->plan, trainer->settings.rank),
+        .num_ranks = plan_all_replicas(trainer->plan),
         .micro_batch = job->micro_batch,
         .seed = job->seed,
         .shuffle = job->data.shuffle,
@@ -79,25 +80,28 @@ static struct sampler_options sampling(const struct trainer *trainer) {
     };
 }
 
-static enum status declare(struct trainer *trainer, struct failure *why) {
-    struct sampler_options options = sampling(trainer);
-    struct sampler *sampler;
-    enum status status = sampler_open(&sampler, &options, why);
-    if (status)
-        return status;
+static void declare_device(struct trainer_report *declaration,
+                           const struct device *device) {
+    struct trainer_device *told =
+        &declaration->devices[declaration->num_devices];
+    if (!device_free(device, &told->free, told->id))
+        return;
+    snprintf(told->name, sizeof told->name, "%s", device->name);
+    declaration->num_devices++;
+}
+
+static void declare(struct trainer *trainer) {
+    const struct team *team = &trainer->team;
     struct trainer_report declaration = {
         .event = TRAINER_DECLARES,
         .train_samples = trainer->train->count,
         .test_samples = trainer->test ? trainer->test->count : 0,
-        .batches_per_epoch = sampler_batches_per_epoch(sampler),
+        .replicas = team->count,
+        .adds_on_host = team_adds_on_host(team),
     };
-    sampler_close(&sampler);
-    const struct device *device = &trainer->engine.device;
-    declaration.has_device =
-        device_free(device, &declaration.device_free, declaration.device_id);
-    snprintf(declaration.device, sizeof declaration.device, "%s", device->name);
+    for (uint32_t i = 0; i < team->count; i++)
+        declare_device(&declaration, &team->members[i].replica.engine.device);
     reports_put(&trainer->reports, &declaration);
-    return STATUS_OK;
 }
 
 bool trainer_is_cancelled(struct trainer *trainer) {
@@ -152,7 +156,7 @@ static bool first_weights(struct trainer *trainer) {
     return true;
 }
 
-/* Micro batches of this trainer before push CLOCK. */
+/* Micro batches of each of its replicas before push CLOCK. */
 static uint64_t position(const struct trainer *trainer, uint64_t clock) {
     const struct rounds *rounds = &trainer->plan->rounds;
     uint64_t steps = clock - 1;
@@ -176,8 +180,8 @@ static enum status evaluate(struct trainer *trainer,
     struct evaluation part = {0};
     enum status status = STATUS_OK;
     if (trainer->test)
-        status = engine_evaluate(&trainer->engine, trainer->test, first, end,
-                                 &part, why);
+        status = engine_evaluate(&trainer->team.members[0].replica.engine,
+                                 trainer->test, first, end, &part, why);
     if (status)
         return status;
     result.loss_sum = part.loss_sum;
@@ -289,33 +293,16 @@ static enum status prepare(struct trainer *trainer, struct failure *why) {
         status = open_layout(trainer, why);
     if (!status)
         status = find_device(trainer, why);
-    return status ? status : declare(trainer, why);
+    if (!status)
+        declare(trainer);
+    return status;
 }
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
     struct sampler_options options = sampling(trainer);
-    const struct job_data *data = &trainer->settings.job->data;
-    struct loader_ahead ahead = {data->num_workers, data->prefetch_factor};
-    enum status status =
-        loader_open(&trainer->loader, trainer->train, &options,
-                    position(trainer, trainer->from), ahead, why);
-    if (status)
-        return status;
-    size_t bytes;
-    void *memory = loader_memory(trainer->loader, &bytes);
-    device_pin(&trainer->engine.device, memory, bytes);
-    return STATUS_OK;
-}
-
-/* Batches may be on their way to the device. */
-static void close_loader(struct trainer *trainer) {
-    size_t bytes;
-    if (!trainer->loader)
-        return;
-    engine_rest(&trainer->engine);
-    device_unpin(&trainer->engine.device,
-                 loader_memory(trainer->loader, &bytes));
-    loader_close(&trainer->loader);
+    return team_load(&trainer->team, trainer->train, options,
+                     position(trainer, trainer->from),
+                     &trainer->settings.job->data, why);
 }
 
 static enum status run(struct trainer *trainer, struct failure *why) {
@@ -387,8 +374,7 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_unlock(&trainer->mutex);
     reports_cancel(&trainer->reports);
     pthread_join(trainer->thread, NULL);
-    close_loader(trainer);
-    engine_close(&trainer->engine);
+    team_close(&trainer->team);
     dataset_free(&trainer->train);
     dataset_free(&trainer->test);
     layout_free(&trainer->layout);

@@ -11,19 +11,21 @@
 #include "proto/math/plan.h"
 #include "proto/math/rule.h"
 #include "proto/wire/buffer.h"
+#include "worker/collective.h"
 #include "worker/ops.h"
 #include "worker/partner.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All borrowed. JOB's batch is solved. */
+/* All borrowed. JOB's batch is solved by trainer_begin. */
 struct trainer_settings {
     const struct log *log;
     const struct job *job;
     uint32_t rank, num_ranks;
     uint32_t local_rank, local_trainers; /* as in device.h */
     const struct ops *cuda;              /* likewise, or NULL */
+    const struct collective_ops *nccl;   /* as in team.h, or NULL */
     const struct rule_loops *loops;      /* NULL: the best of this processor */
 };
 
@@ -42,18 +44,24 @@ enum trainer_event {
     TRAINER_FAILED,    /* `why` */
 };
 
+/* A device with memory of its own, its name, and as it tells. */
+struct trainer_device {
+    uint64_t free; /* bytes */
+    char name[192], id[DEVICE_ID];
+};
+
 struct trainer_report {
     enum trainer_event event;
-    uint64_t train_samples, test_samples, batches_per_epoch;
+    uint64_t train_samples, test_samples;
     uint64_t id, step; /* EVALUATED: snapshot (0: own weights) and step */
     uint32_t part;
     double loss_sum;
     uint64_t correct, count;
     struct trainer_progress progress; /* EVALUATED: at that step */
     uint64_t clock;                   /* LEFT */
-    bool has_device; /* DECLARES: it has memory of its own, with so much free */
-    uint64_t device_free;
-    char device[192], device_id[DEVICE_ID]; /* its name, and as it tells */
+    uint32_t replicas, num_devices;   /* DECLARES */
+    bool adds_on_host;                /* DECLARES: as in team.h */
+    struct trainer_device devices[JOB_MOST_DEVICES];
     struct failure why;
 };
 

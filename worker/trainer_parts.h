@@ -5,10 +5,9 @@
 
 #include "worker/arena.h"
 #include "worker/dataset.h"
-#include "worker/engine.h"
-#include "worker/loader.h"
 #include "worker/reports.h"
 #include "worker/scaling.h"
+#include "worker/team.h"
 #include "worker/trainer.h"
 
 #include <pthread.h>
@@ -21,12 +20,10 @@ struct trainer {
 
     /* The training thread's own. */
     struct dataset *train, *test;
-    struct engine engine;
-    struct loader *loader;
+    struct team team;
     struct layout *layout;
     struct arena arena;
     uint64_t clock;
-    bool poisoned;   /* this step's loss is not finite */
     bool forsaken;   /* no more weights come */
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;

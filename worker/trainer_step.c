@@ -6,19 +6,13 @@
 
 #include <math.h>
 
-static void need(void *context, uint32_t parameter) {
-    struct trainer *trainer = context;
-    if (trainer_await(trainer, parameter)) /* else the loop looks again */
-        ferry_bring(&trainer->engine.ferry, parameter);
+static bool need(void *context, uint32_t parameter) {
+    return trainer_await(context, parameter);
 }
 
-static bool take_loss(void *context, double loss) {
+static bool goes_on(void *context) {
     struct trainer *trainer = context;
-    trainer->step_loss += loss;
-    if (!isfinite(loss))
-        trainer->poisoned = true;
-    return !trainer->poisoned && !trainer->forsaken &&
-           !trainer_is_cancelled(trainer);
+    return !trainer->forsaken && !trainer_is_cancelled(trainer);
 }
 
 /* Small gradients leave with the larger one that follows: a message and two
@@ -35,16 +29,8 @@ static void announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unsaid_elements = 0;
 }
 
-/* Does a gradient still have to come from the device? */
-static bool is_remote(const struct trainer *trainer) {
-    return trainer->engine.device.ops->later;
-}
-
 static void done(void *context, uint32_t parameter) {
-    struct trainer *trainer = context;
-    ferry_take(&trainer->engine.ferry, parameter);
-    if (!is_remote(trainer))
-        announce(trainer, parameter);
+    announce(context, parameter);
 }
 
 static void announce_all(struct trainer *trainer, enum contribution what) {
@@ -70,17 +56,16 @@ bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now) {
 }
 
 static void add_progress(struct trainer *trainer,
-                         const struct mlp_result *result) {
+                         const struct replica_result *result) {
     struct trainer_progress *progress = &trainer->progress;
     double waited = partner_waited(trainer->partner) - trainer->waited;
     uint64_t global_step = partner_global_step(trainer->partner);
     pthread_mutex_lock(&trainer->mutex);
-    if (isfinite(result->loss)) {
-        progress->loss_sum += result->loss;
-        progress->last_loss = result->loss / result->count;
-        progress->samples += result->count;
-        progress->correct += result->correct;
-    }
+    progress->loss_sum += result->finite;
+    if (result->last_samples)
+        progress->last_loss = result->last_loss / (double)result->last_samples;
+    progress->samples += result->samples;
+    progress->correct += result->correct;
     progress->clock = trainer->clock;
     progress->global_step = global_step;
     progress->input_s = time_to_seconds(trainer->input);
@@ -100,74 +85,6 @@ static bool clips(const struct trainer *trainer) {
 /* Does a gradient leave as soon as it is complete? */
 static bool leaves_early(const struct trainer *trainer) {
     return !clips(trainer) && !scaling_checks(trainer->settings.job);
-}
-
-/* The next batch of the loader sets out; the view of the one before ends. */
-static enum status feed(struct trainer *trainer, struct failure *why) {
-    struct intake *intake = &trainer->engine.intake;
-    int64_t start = time_now();
-    enum status status = intake_await(intake, why);
-    if (!status)
-        intake_put(intake, loader_next(trainer->loader));
-    trainer->input += time_now() - start;
-    return status;
-}
-
-/* By this the loss of BATCH is multiplied: the step's gradient is the mean of
- * the accumulated micro batches' mean gradients, times the loss scale. */
-static float scale_of(const struct trainer *trainer,
-                      const struct loader_batch *batch) {
-    const struct job *job = trainer->settings.job;
-    return 1.0f / ((float)batch->count * (float)job->accumulation) *
-           scaling_factor(&trainer->scaling);
-}
-
-/* Forward and backward over one micro batch. Where the device goes on by
- * itself, the next batch sets out meanwhile. */
-static enum status take_batch(struct trainer *trainer, uint32_t k,
-                              struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    struct engine *engine = &trainer->engine;
-    bool remote = is_remote(trainer);
-    bool last = k + 1 == job->accumulation && !trainer->poisoned;
-    struct mlp_hooks hooks = {trainer, need, take_loss,
-                              last && (remote || leaves_early(trainer)) ? done
-                                                                        : NULL};
-    struct mlp_result result;
-    enum status status = STATUS_OK;
-    if (!intake_ready(&engine->intake))
-        status = feed(trainer, why);
-    if (status)
-        return status;
-    const struct loader_batch *batch = intake_take(&engine->intake);
-    mlp_gradient(engine->mlp, batch, engine->ferry.weights,
-                 engine->ferry.gradients, scale_of(trainer, batch), k > 0,
-                 &hooks, &result);
-    intake_done(&engine->intake);
-    if (remote) {
-        status = feed(trainer, why);
-        if (!status)
-            status = mlp_settle(engine->mlp, &result, why);
-        if (!status)
-            (void)take_loss(trainer, result.loss); /* looked at below */
-    }
-    if (!status && !trainer->forsaken)
-        add_progress(trainer, &result);
-    return status;
-}
-
-/* Gradients that come from the device are announced as they are here. */
-static enum status take_gradients(struct trainer *trainer,
-                                  struct failure *why) {
-    enum status status = STATUS_OK;
-    if (!is_remote(trainer))
-        return STATUS_OK;
-    for (uint32_t p = trainer->layout->num_parameters; !status && p-- > 0;) {
-        status = ferry_await(&trainer->engine.ferry, p, why);
-        if (!status && leaves_early(trainer))
-            announce(trainer, p);
-    }
-    return status;
 }
 
 static void skip_overflow(struct trainer *trainer) {
@@ -205,37 +122,60 @@ static void finish_gradients(struct trainer *trainer) {
         skip_overflow(trainer);
         return;
     }
-    if (clips(trainer))
-        clipping_apply(trainer->layout, gradients, job->gradient_clipping,
+    if (clips(trainer)) /* the mean: their sum is as many times as large */
+        clipping_apply(trainer->layout, gradients,
+                       job->gradient_clipping * trainer->team.count,
                        trainer->settings.loops);
     announce_all(trainer, CONTRIBUTION_WHOLE);
 }
 
 static enum status begin_step(struct trainer *trainer, struct failure *why) {
     struct loss_scaler now;
-    trainer->poisoned = false;
-    trainer->step_loss = 0;
-    ferry_renew(&trainer->engine.ferry);
     if (!scaling_checks(trainer->settings.job) ||
         !trainer_step_scale(trainer, &now))
         return STATUS_OK;
     return scaling_begin(&trainer->scaling, &now, trainer->clock, why);
 }
 
+/* All replicas' samples, and what they make of them. */
+static enum status compute(struct trainer *trainer,
+                           struct replica_result *result, struct failure *why) {
+    struct replica_step step = {
+        .job = trainer->settings.job,
+        .factor = scaling_factor(&trainer->scaling),
+        .early = leaves_early(trainer),
+        .context = trainer,
+        .need = need,
+        .done = done,
+        .goes_on = goes_on,
+    };
+    enum status status = team_compute(&trainer->team, &step, result, why);
+    trainer->input += result->input;
+    trainer->step_loss = result->loss;
+    if (!status && !trainer->forsaken)
+        add_progress(trainer, result);
+    return status;
+}
+
+/* A trainer brings the sum of its replicas' gradients, which is divided where
+ * all trainers' are added. */
 enum status trainer_step_take(struct trainer *trainer, struct failure *why) {
+    struct replica_result result;
+    struct failure unheard;
     enum status status = begin_step(trainer, why);
-    for (uint32_t k = 0; !status && k < trainer->settings.job->accumulation;
-         k++) {
-        if (trainer->forsaken)
-            return STATUS_OK;
-        status = take_batch(trainer, k, why);
-    }
-    if (status || trainer->forsaken || trainer_is_cancelled(trainer))
+    if (status || trainer->forsaken)
         return status;
-    if (trainer->poisoned)
-        return leave_out(trainer, why);
-    status = take_gradients(trainer, why);
-    if (!status && !leaves_early(trainer))
+    status = compute(trainer, &result, why);
+    if (status || !goes_on(trainer) || result.poisoned) {
+        enum status left =
+            team_gather(&trainer->team, false, NULL, NULL, &unheard);
+        (void)left; /* of those that failed team_compute has told */
+        return status || !goes_on(trainer) ? status : leave_out(trainer, why);
+    }
+    bool early = leaves_early(trainer);
+    status =
+        team_gather(&trainer->team, true, early ? done : NULL, trainer, why);
+    if (!status && !early)
         finish_gradients(trainer);
     return status;
 }

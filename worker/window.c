@@ -12,7 +12,6 @@
 
 #include "proto/wire/message.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define NEVER INT64_MAX
@@ -44,12 +43,6 @@ struct window {
     struct ps_state *ps;
     uint32_t awaited;
 };
-
-uint32_t window_group(double link_gbits) {
-    const double least = 64 << 10, most = MESSAGE_GROUP_BYTES;
-    double bytes = least * ceil(link_gbits * 1e9 / 8 * 0.5e-3 / least);
-    return (uint32_t)(bytes > 0 && bytes < most ? bytes : most);
-}
 
 struct window *window_open(const struct window_settings *settings) {
     struct window *window = calloc(1, sizeof *window);

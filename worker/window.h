@@ -44,13 +44,6 @@ struct window_request {
     uint32_t blocks[WINDOW_MAX_BLOCKS];
 };
 
-/* Bytes of one request on a network that passes LINK_GBITS (10^9 bits/s; 0: not
- * known): what passes in half a millisecond, a multiple of 64 KiB, and at most
- * what a message may have of several blocks. A ps begins with what has come
- * whole, so more than that keeps the other direction waiting; where the rate is
- * not known the most is best. */
-uint32_t window_group(double link_gbits);
-
 struct window;
 
 /* NULL: no memory. */

@@ -67,21 +67,31 @@ static enum status obey_all(struct worker *worker, struct failure *why) {
     return status;
 }
 
+struct told_device {
+    Capstan__MemoryLimit limit;
+    char key[64], name[256];
+};
+
 /* Trainers that share a device are added up, if it says which it is. */
-static void name_device(const struct worker *worker,
-                        const struct trainer_report *report, char key[64],
-                        char name[256]) {
-    snprintf(key, 64, "device %s", report->device_id);
-    if (!report->device_id[0])
-        snprintf(key, 64, "device of %016llx",
+static void tell_device(const struct worker *worker,
+                        const struct trainer_device *device,
+                        struct told_device *told) {
+    snprintf(told->key, sizeof told->key, "device %s", device->id);
+    if (!device->id[0])
+        snprintf(told->key, sizeof told->key, "device %.24s of %016llx",
+                 device->name,
                  (unsigned long long)member_incarnation(worker->member));
-    snprintf(name, 256, "free on device %s", report->device);
+    snprintf(told->name, sizeof told->name, "free on device %s", device->name);
+    capstan__memory_limit__init(&told->limit);
+    told->limit.key = told->key;
+    told->limit.name = told->name;
+    told->limit.free = device->free;
 }
 
 static void tell_declaration(struct worker *worker,
                              const struct trainer_report *report) {
-    Capstan__MemoryLimit device = CAPSTAN__MEMORY_LIMIT__INIT;
-    char key[64], name[256];
+    struct told_device devices[JOB_MOST_DEVICES];
+    Capstan__MemoryLimit *limits[JOB_MOST_DEVICES];
     const struct layout *layout = trainer_layout(worker->trainer);
     Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -89,13 +99,13 @@ static void tell_declaration(struct worker *worker,
     declaration.digest = layout_digest(layout);
     declaration.train_samples = report->train_samples;
     declaration.test_samples = report->test_samples;
-    declaration.batches_per_epoch = report->batches_per_epoch;
-    if (report->has_device) {
-        name_device(worker, report, key, name);
-        device.key = key;
-        device.name = name;
-        device.free = report->device_free;
-        declaration.device = &device;
+    declaration.replicas = report->replicas;
+    declaration.adds_on_host = report->adds_on_host;
+    declaration.n_devices = report->num_devices;
+    declaration.devices = limits;
+    for (uint32_t i = 0; i < report->num_devices; i++) {
+        tell_device(worker, &report->devices[i], &devices[i]);
+        limits[i] = &devices[i].limit;
     }
     if (worker->rank == 0) {
         parameters = plan_parameters(layout);

@@ -23,8 +23,6 @@ static enum status take_job(struct worker *worker,
                            "rank %u",
                            welcome->trainers, welcome->rank);
     enum status status = job_parse(&worker->job, welcome->job, why);
-    if (!status)
-        status = job_solve_batch(worker->job, welcome->trainers, why);
     if (status)
         return status;
     worker->chief = welcome->chief_incarnation;
@@ -140,7 +138,9 @@ static enum status take_plan(struct worker *worker, const Capstan__Plan *plan,
                              struct failure *why) {
     if (worker->plan || !worker->job)
         return STATUS_OK;
-    enum status status = plan_read(&worker->plan, plan, worker->job, why);
+    enum status status = plan_solve_batch(worker->job, plan, why);
+    if (!status)
+        status = plan_read(&worker->plan, plan, worker->job, why);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
     return status;

@@ -77,7 +77,7 @@ enum status cluster_resolve(struct cluster **out,
     if (!cluster)
         return status_fail(why, STATUS_FAILED, "no memory for the cluster");
     cluster->source = source->name;
-    cluster->local_rank = CLUSTER_NOT_TOLD;
+    cluster->local_rank = cluster->local_size = CLUSTER_NOT_TOLD;
     enum status status = source->read(cluster, &input, why);
     if (status == STATUS_OK)
         status = ranks_check_flags(cluster, &input, why);

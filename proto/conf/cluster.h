@@ -56,6 +56,7 @@ struct cluster {
                               on; 0: its port */
     char key[CLUSTER_KEY]; /* what its launcher calls this job, "": nothing */
     int64_t local_rank;    /* as told, or CLUSTER_NOT_TOLD */
+    int64_t local_size;    /* ranks on this host: likewise */
 };
 
 /* The command line's part of the description; a NULL is a flag not given.

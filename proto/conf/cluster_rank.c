@@ -35,18 +35,31 @@ static uint32_t workers_on(const struct cluster *cluster, const char *host,
     return found;
 }
 
-/* Of a trainer that is listed. */
+/* Ranks tell how many there are on a host, and not which of them are ps. */
+static uint32_t ranks_here(const struct cluster *cluster) {
+    bool train = !cluster->jobs[CLUSTER_PS].count || cluster->local_size == 1;
+    return cluster->local_size > 0 && train ? (uint32_t)cluster->local_size : 0;
+}
+
+/* Of a trainer that is listed. A list by index may leave some out. */
 static void look_around(const struct cluster *cluster,
                         struct cluster_neighbours *out) {
     const struct cluster_task *self = cluster_self(cluster);
     const struct cluster_task *chief = cluster_find(cluster, CLUSTER_CHIEF, 0);
     const struct cluster_job *workers = &cluster->jobs[CLUSTER_WORKER];
     bool leads = cluster->role == CLUSTER_CHIEF;
-    if (!self || !self->host[0] || (!leads && cluster->role != CLUSTER_WORKER))
+    if (!leads && cluster->role != CLUSTER_WORKER)
+        return;
+    if (cluster->local)
+        out->here = 1;
+    else if (cluster->by_ranks)
+        out->here = ranks_here(cluster);
+    if (cluster->local || !self || !self->host[0])
         return;
     uint32_t before = leads ? 0 : (uint32_t)(self - workers->tasks);
     out->before = workers_on(cluster, self->host, before);
-    out->here = workers_on(cluster, self->host, workers->count) + leads;
+    if (!cluster->by_ranks && !workers->sparse)
+        out->here = workers_on(cluster, self->host, workers->count) + leads;
     out->chief = !leads && chief && strcasecmp(chief->host, self->host) == 0;
 }
 

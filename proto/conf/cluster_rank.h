@@ -20,8 +20,7 @@ enum status cluster_rank_local(const struct cluster *cluster,
 struct cluster_neighbours {
     int64_t told;    /* as above, or CLUSTER_NOT_TOLD */
     uint32_t before; /* workers listed on this host before this trainer */
-    uint32_t here;   /* workers listed on this host, and this trainer; 0: it is
-                        not listed */
+    uint32_t here;   /* workers on this host, and this trainer; 0: not known */
     bool chief;      /* another trainer than this, and on this host */
 };
 enum status cluster_rank_neighbours(const struct cluster *cluster,
@@ -30,7 +29,7 @@ enum status cluster_rank_neighbours(const struct cluster *cluster,
                                     struct failure *why) MUST_CHECK;
 
 /* This trainer's place among the trainers of its host, and how many those are,
- * as far as they are listed: 0 when they are not. */
+ * 0: not known. */
 uint32_t cluster_rank_place(const struct cluster_neighbours *neighbours,
                             bool chief_trains, uint32_t *count);
 

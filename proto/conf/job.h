@@ -100,6 +100,8 @@ struct job_compare {
     double link_gbits, latency_us;
 };
 
+enum { JOB_MOST_DEVICES = 16 /* that a trainer computes on */ };
+
 struct job {
     struct job_model model;
     struct job_data data;
@@ -120,6 +122,8 @@ struct job {
     enum job_wire wire;
     enum job_chief chief;
     enum job_device device; /* that trainers compute on */
+    uint32_t devices;       /* at most so many of them a trainer; 0: all that
+                               it may take */
     uint32_t threads;       /* compute threads a trainer */
     uint32_t ps_threads;    /* that work on a ps's blocks; 0: by its host */
     uint32_t workers;       /* 0: as the cluster lists */
@@ -163,11 +167,28 @@ enum status job_parse(struct job **out, const char *text,
 /* Frees *JOB (may be NULL) and clears it. */
 void job_free(struct job **job);
 
-/* Solves the batch equation for TRAINERS (>= 1): train_batch_size = micro x
- * accumulation x trainers, without the last factor when staleness is not 0.
- * Where only one of the first two is given, accumulation is 1. Fills all
- * three; a contradiction is STATUS_CONFIG printing all three. */
+/* Who computes in a run: the replicas of the model, one a device. */
+struct job_replicas {
+    uint32_t trainers; /* >= 1 */
+    uint32_t all;      /* of all trainers, >= trainers */
+    uint32_t each;     /* of one; asked for with staleness alone, where all
+                          trainers have as many */
+};
+
+/* Solves the batch equation: train_batch_size = micro x accumulation x
+ * replicas, those of all trainers, with staleness those of one. Where only one
+ * of the first two is given, accumulation is 1. Fills all three; a
+ * contradiction is STATUS_CONFIG printing all three. */
+enum status job_solve_replicas(struct job *job, struct job_replicas replicas,
+                               struct failure *why) MUST_CHECK;
+
+/* The same for TRAINERS of one replica. */
 enum status job_solve_batch(struct job *job, uint32_t trainers,
+                            struct failure *why) MUST_CHECK;
+
+/* Before the devices of TRAINERS are known: is there a number of them by which
+ * the equation can be solved? Fails as for one a trainer. */
+enum status job_check_batch(const struct job *job, uint32_t trainers,
                             struct failure *why) MUST_CHECK;
 
 #endif

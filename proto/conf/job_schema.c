@@ -174,6 +174,7 @@ static const struct job_key keys[] = {
     {"wire", CHOICE(wire, "float32", "bf16"), .usual = "\"float32\""},
     {"chief", CHOICE(chief, "", "train", "coordinate")},
     {"device", CHOICE(device, "auto", "cpu", "cuda"), .usual = "\"auto\""},
+    {"devices", U32(devices, 0, JOB_MOST_DEVICES), .usual = "0"},
     {"threads", U32(threads, 1, 1024), .usual = "1"},
     {"workers", U32(workers, 1, PEERS)},
 

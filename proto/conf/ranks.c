@@ -91,6 +91,7 @@ static enum status read_local(struct ranks *ranks, int64_t size,
                            ranks->local_size_name, (intmax_t)local_size,
                            ranks->size_name, (intmax_t)size);
     bool known = local_size > 0;
+    cluster->local_size = known ? local_size : CLUSTER_NOT_TOLD;
     if (cluster->local_rank >= (known ? local_size : size))
         return out_of_range(ranks->local_rank_name, cluster->local_rank,
                             known ? ranks->local_size_name : ranks->size_name,

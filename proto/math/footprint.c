@@ -11,6 +11,10 @@ static uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
+static uint64_t replicas(const struct footprint_case *given) {
+    return given->replicas ? given->replicas : 1;
+}
+
 /* At once, trained on or evaluated. */
 static uint64_t samples_of(const struct footprint_case *given) {
     uint32_t samples = given->job->micro_batch;
@@ -47,23 +51,26 @@ static uint64_t rounded(const struct footprint_case *given) {
     return (samples * widest + right) * sizeof(float);
 }
 
-/* The one at work and those ahead of it, and in file order one to evaluate. */
+/* The one at work and those ahead of it, of each replica, and in file order one
+ * to evaluate. */
 static uint64_t batches(const struct footprint_case *given) {
     const struct job *job = given->job;
     uint64_t inputs = job->model.layers[0];
     uint64_t ahead =
         (uint64_t)job->data.num_workers * job->data.prefetch_factor;
-    uint64_t samples = (ahead + 1) * job->micro_batch;
+    uint64_t samples = (ahead + 1) * job->micro_batch * replicas(given);
     if (given->test_samples)
         samples += FOOTPRINT_EVALUATION;
     return samples * (inputs * sizeof(float) + sizeof(uint32_t));
 }
 
-/* A byte a pixel and a label; the order is that of the training set. */
+/* A byte a pixel and a label; the order is that of the training set, for each
+ * replica. */
 static uint64_t data(const struct footprint_case *given) {
     uint64_t inputs = given->job->model.layers[0];
-    uint64_t order =
-        given->job->data.shuffle ? given->train_samples * sizeof(uint32_t) : 0;
+    uint64_t order = replicas(given) * given->train_samples * sizeof(uint32_t);
+    if (!given->job->data.shuffle)
+        order = 0;
     return (given->train_samples + given->test_samples) * (inputs + 1) + order;
 }
 
@@ -91,11 +98,12 @@ static void fill_device(struct footprint *out,
 static void fill_host(struct footprint *out,
                       const struct footprint_case *given) {
     uint64_t share = given->elements;
+    uint64_t places = given->adds_on_host ? replicas(given) : 1;
     if (given->job->zero.stage)
         share = (share + given->trainers - 1) / given->trainers;
     *out = (struct footprint){{
         [FOOTPRINT_WEIGHTS] = given->elements * sizeof(float),
-        [FOOTPRINT_GRADIENTS] = given->elements * sizeof(float),
+        [FOOTPRINT_GRADIENTS] = places * given->elements * sizeof(float),
         [FOOTPRINT_STATE] = given->allreduce ? state(given, share) : 0,
         [FOOTPRINT_BATCHES] = batches(given),
         [FOOTPRINT_DATA] = data(given),

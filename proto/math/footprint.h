@@ -32,6 +32,8 @@ struct footprint_case {
     const struct job *job; /* its batch is solved */
     bool allreduce;
     uint32_t trainers;
+    uint32_t replicas; /* of the trainer in question; 0: 1 */
+    bool adds_on_host; /* the gradients of several, each with its place there */
     uint64_t elements; /* of all parameters */
     uint64_t train_samples, test_samples;
 };
@@ -40,7 +42,8 @@ struct footprint_case {
 enum footprint_place { FOOTPRINT_ALL, FOOTPRINT_HOST, FOOTPRINT_DEVICE };
 
 /* A trainer's: ALL, where it has no device, else what lies in its HOST's memory
- * or on its DEVICE. */
+ * or on its DEVICE: of several on the first, which evaluates, and without a
+ * test set on each other one. */
 void footprint_trainer(struct footprint *out,
                        const struct footprint_case *given,
                        enum footprint_place place);

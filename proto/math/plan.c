@@ -171,6 +171,64 @@ static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
     return STATUS_OK;
 }
 
+/* Of each trainer, or of none, which are then one each. */
+static enum status check_replicas(const Capstan__Plan *message,
+                                  struct failure *why) {
+    size_t count = message->n_replicas;
+    if (count && count != message->trainers)
+        return status_fail(why, STATUS_FAILED,
+                           "a plan of %u trainers with the replicas of %zu",
+                           message->trainers, count);
+    for (size_t r = 0; r < count; r++)
+        if (!message->replicas[r] || message->replicas[r] > JOB_MOST_DEVICES)
+            return status_fail(why, STATUS_FAILED,
+                               "a plan of %u replicas (1..%d)",
+                               message->replicas[r], JOB_MOST_DEVICES);
+    return STATUS_OK;
+}
+
+enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
+                             struct failure *why) {
+    struct job_replicas replicas = {message->trainers, 0, 1};
+    enum status status = check_replicas(message, why);
+    if (status)
+        return status;
+    for (size_t r = 0; r < message->n_replicas; r++)
+        replicas.all += replicas.each = message->replicas[r];
+    if (!message->n_replicas)
+        replicas.all = message->trainers;
+    return job_solve_replicas(job, replicas, why);
+}
+
+static enum status read_replicas(struct plan *plan,
+                                 const Capstan__Plan *message,
+                                 struct failure *why) {
+    size_t bytes = message->n_replicas * sizeof *plan->replicas;
+    enum status status = check_replicas(message, why);
+    if (status || !bytes)
+        return status;
+    plan->replicas = malloc(bytes);
+    if (!plan->replicas)
+        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+    memcpy(plan->replicas, message->replicas, bytes);
+    return STATUS_OK;
+}
+
+uint32_t plan_replicas(const struct plan *plan, uint32_t rank) {
+    return plan->replicas ? plan->replicas[rank] : 1;
+}
+
+uint32_t plan_first_replica(const struct plan *plan, uint32_t rank) {
+    uint32_t first = 0;
+    for (uint32_t r = 0; r < rank; r++)
+        first += plan_replicas(plan, r);
+    return first;
+}
+
+uint32_t plan_all_replicas(const struct plan *plan) {
+    return plan_first_replica(plan, plan->num_ranks);
+}
+
 enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) {
     struct plan *plan = calloc(1, sizeof *plan);
@@ -189,6 +247,8 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
                              (unsigned long long)message->start_step);
     if (!status)
         status = read_rounds(plan, message, job, why);
+    if (!status)
+        status = read_replicas(plan, message, why);
     if (!status)
         status = plan_layout(&plan->layout, message->parameters,
                              message->n_parameters, why);
@@ -209,6 +269,7 @@ void plan_close(struct plan **where) {
         return;
     layout_free(&plan->layout);
     free(plan->block_ps);
+    free(plan->replicas);
     free(plan->ps);
     free(plan->restore_folder);
     free(plan->restore_manifest);

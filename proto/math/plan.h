@@ -23,6 +23,7 @@ struct plan {
     struct layout *layout;
     uint16_t *block_ps; /* of each block; NULL in all-reduce */
     uint32_t num_ps, num_ranks;
+    uint32_t *replicas; /* of each rank, 1 or more; NULL: 1 each */
     struct plan_place *ps;
     struct rounds rounds;
     char *restore_folder, *restore_manifest; /* NULL: initialise */
@@ -33,13 +34,26 @@ struct plan {
     char backend[16]; /* all-reduce: the collectives' name */
 };
 
-/* JOB gives the rounds their checkpoint settings. STATUS_FAILED names the
- * field that is out of range. The caller ends it by plan_close. */
+/* Solves the batch of JOB for the replicas of the plan. */
+enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
+                             struct failure *why) MUST_CHECK;
+
+/* JOB, whose batch is solved, gives the rounds their checkpoint settings.
+ * STATUS_FAILED names the field that is out of range. The caller ends it by
+ * plan_close. */
 enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) MUST_CHECK;
 
 /* Frees *PLAN (may be NULL) and clears it. */
 void plan_close(struct plan **plan);
+
+/* Replicas of RANK, and of all ranks before it: its own are numbered from
+ * there. */
+uint32_t plan_replicas(const struct plan *plan, uint32_t rank);
+uint32_t plan_first_replica(const struct plan *plan, uint32_t rank);
+
+/* Replicas of all ranks. */
+uint32_t plan_all_replicas(const struct plan *plan);
 
 /* The state of a loss scaler as it travels; NULL: all 0. STATUS_FAILED for a
  * scale that is none. */

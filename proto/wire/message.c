@@ -57,6 +57,12 @@ static enum status check_control(const Capstan__Control *control,
     return STATUS_OK;
 }
 
+uint32_t message_group(double link_gbits) {
+    const double least = 64 << 10, most = MESSAGE_GROUP_BYTES;
+    double bytes = least * ceil(link_gbits * 1e9 / 8 * 0.5e-3 / least);
+    return (uint32_t)(bytes > 0 && bytes < most ? bytes : most);
+}
+
 enum status message_read_control(Capstan__Control **out, const void *bytes,
                                  size_t size, struct failure *why) {
     Capstan__Control *control =

@@ -25,6 +25,13 @@ enum {
 /* A random number, never 0: runs and incarnations. */
 uint64_t message_random(void);
 
+/* Bytes of one message on a network that passes LINK_GBITS (10^9 bits/s; 0: not
+ * known): what passes in half a millisecond, a multiple of 64 KiB, and at most
+ * what a message may have of several blocks. A ps begins with what has come
+ * whole, so more than that keeps the other direction waiting; where the rate is
+ * not known the most is best. */
+uint32_t message_group(double link_gbits);
+
 /* Unpacks BYTES of CONTROL; STATUS_FAILED for what is not one of this
  * protocol version, tells a status that no process ends with (status.h), or
  * welcomes to a run without trainers. The caller frees it by

@@ -1,16 +1,18 @@
 /* Whole training runs on this machine, by ps and workers, over loopback and (as
  * root) over network namespaces of a gigabit, beside the simulated ones: the
- * costs of a message, a byte and an update are measured alone and then scaled
- * by one number, so that the first case is met; the others are predicted. Run
- * from the root of the tree. Usage: scaling_bench [repeats] [seconds a run]
- * [batch] [host | net: only those cases, and the first] [Mbit/s] */
+ * costs of a message, a byte and an update are measured alone, between the
+ * runs, and then scaled by one number so that the first case is met, and by
+ * another for the first over links, whose bytes pass more of the kernel; the
+ * others are predicted. Run from the root of the tree. Usage: scaling_bench
+ * [repeats] [seconds a run] [batch] [host | net: only those cases, and the
+ * first] [Mbit/s] */
 #include "model/forecast.h"
 #include "model/model.h"
 #include "model/probe.h"
 #include "proto/conf/job.h"
+#include "proto/wire/message.h"
 #include "worker/mlp.h"
 #include "worker/pace.h"
-#include "worker/window.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -37,12 +39,19 @@ struct run_case {
     double rates[MOST], measured, simulated;
 };
 
+/* What is measured alone: doubles throughout. */
+struct alone {
+    double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
+    struct model_costs costs;
+};
+
+enum { AMOUNTS = sizeof(struct alone) / sizeof(double) };
+
 struct bench {
     char folder[64], path[128];
     struct job *job;
     struct layout *layout;
-    double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
-    struct model_costs costs;
+    struct alone looks[MOST], alone; /* one a repeat, and their medians */
     int batch, link_mbits;
     const char *only; /* "host", "net", or NULL */
 };
@@ -106,9 +115,30 @@ static bool is_wanted(const struct bench *bench, const struct run_case *one) {
     return !bench->only || !strcmp(bench->only, one->net ? "net" : "host");
 }
 
-static bool measure(const struct bench *bench, struct run_case *cases,
-                    int repeats, double seconds) {
-    for (int i = 0; i < repeats; i++)
+static enum status look_alone(const struct bench *bench, struct alone *look,
+                              struct failure *why) {
+    struct pace pace = {look->forward, look->backward, 1};
+    enum status status = pace_measure(&pace, bench->job, 2, 1, why);
+    look->crowded = pace.crowded;
+    return status ? status
+                  : probe_costs(&look->costs, &bench->job->optimizer, 1, why);
+}
+
+static void take_medians(struct bench *bench, int repeats) {
+    double *amounts = (double *)&bench->alone;
+    for (int a = 0; a < AMOUNTS; a++) {
+        double values[MOST];
+        for (int i = 0; i < repeats; i++)
+            values[i] = ((const double *)&bench->looks[i])[a];
+        amounts[a] = median(values, repeats);
+    }
+}
+
+static bool measure(struct bench *bench, struct run_case *cases, int repeats,
+                    double seconds, struct failure *why) {
+    for (int i = 0; i < repeats; i++) {
+        if (look_alone(bench, &bench->looks[i], why))
+            return false;
         for (int c = 0; c < CASES; c++) {
             if (c && !is_wanted(bench, &cases[c]))
                 continue;
@@ -121,6 +151,8 @@ static bool measure(const struct bench *bench, struct run_case *cases,
             if (cases[c].rates[i] < 0)
                 return false;
         }
+    }
+    take_medians(bench, repeats);
     for (int c = 0; c < CASES; c++)
         cases[c].measured = median(cases[c].rates, repeats);
     return true;
@@ -128,7 +160,6 @@ static bool measure(const struct bench *bench, struct run_case *cases,
 
 static enum status prepare(struct bench *bench, struct failure *why) {
     struct parameter parameters[MOST_PARAMETERS];
-    struct pace pace = {bench->forward, bench->backward, 1};
     struct job_source source = {.path = bench->path};
     enum status status = job_load(&bench->job, &source, NULL, why);
     if (!status)
@@ -136,27 +167,23 @@ static enum status prepare(struct bench *bench, struct failure *why) {
     if (status)
         return status;
     uint32_t count = mlp_parameters(&bench->job->model, parameters);
-    status = layout_build(&bench->layout, parameters, count, why);
-    if (!status)
-        status = pace_measure(&pace, bench->job, 2, 1, why);
-    bench->crowded = pace.crowded;
-    return status ? status
-                  : probe_costs(&bench->costs, &bench->job->optimizer, 1, why);
+    return layout_build(&bench->layout, parameters, count, why);
 }
 
 /* Steps a second with costs SCALE times those measured alone. */
 static double simulate(const struct bench *bench, const struct run_case *one,
                        double scale) {
-    const struct model_costs *costs = &bench->costs;
+    const struct model_costs *costs = &bench->alone.costs;
     struct model_case given = {
         .num_ps = (uint32_t)one->ps,
         .num_workers = (uint32_t)one->workers,
         .layout = bench->layout,
-        .forward = bench->forward,
-        .backward = bench->backward,
+        .forward = bench->alone.forward,
+        .backward = bench->alone.backward,
         .costs = {.step = 0,
                   .message = scale * costs->message,
                   .wake = scale * costs->wake,
+                  .turn = scale * costs->turn,
                   .send_byte = scale * costs->send_byte,
                   .receive_byte = scale * costs->receive_byte,
                   .copy_byte = scale * costs->copy_byte,
@@ -167,9 +194,9 @@ static double simulate(const struct bench *bench, const struct run_case *one,
         .link_rate = one->net ? forecast_rate(1e-3 * bench->link_mbits) : 0,
         .latency = one->net ? LATENCY : 0,
         .share_cores = true,
-        .group_bytes = window_group(one->net ? 1e-3 * bench->link_mbits : 0),
+        .group_bytes = message_group(one->net ? 1e-3 * bench->link_mbits : 0),
         .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
-        .crowded = bench->crowded,
+        .crowded = bench->alone.crowded,
         .jitter = 0.05,
         .seed = 1,
         .warm = 5,
@@ -198,42 +225,50 @@ static double calibrate(const struct bench *bench, const struct run_case *one) {
 }
 
 static void print_case(const struct run_case *one, double simulated,
-                       int repeats, bool fitted) {
+                       int repeats, double fitted) {
+    char note[32] = "";
+    if (fitted > 0)
+        snprintf(note, sizeof note, "  (fitted: costs x %.2f)", fitted);
     printf("%-9s %d ps %d worker%s %-12s %8.1f %6.1f %6.1f %10.1f %+10.1f "
            "%%%s\n",
            one->net ? "links" : "one host", one->ps, one->workers,
            one->workers > 1 ? "s" : " ",
            one->asynchronous ? "asynchronous" : "synchronous", one->measured,
            one->rates[0], one->rates[repeats - 1], simulated,
-           100 * (simulated / one->measured - 1), fitted ? "  (fitted)" : "");
+           100 * (simulated / one->measured - 1), note);
 }
 
 static void print_table(const struct bench *bench, const struct run_case *cases,
                         int repeats) {
-    double scale = calibrate(bench, &cases[0]);
-    printf(
-        "scaling, steps/s                    measured    min    max  simulated  "
-        "difference  (costs x %.2f; links of %d Mbit/s)\n",
-        scale, bench->link_mbits);
+    double scale = 1;
+    printf("scaling, steps/s                    measured    min    max  "
+           "simulated  difference  (links of %d Mbit/s)\n",
+           bench->link_mbits);
     for (int c = 0; c < CASES; c++) {
         const struct run_case *one = &cases[c];
-        if (one->measured > 0)
-            print_case(one, simulate(bench, one, scale), repeats, !c);
+        bool first = !c || (one->net && !cases[c - 1].net);
+        if (!(one->measured > 0))
+            continue;
+        if (first)
+            scale = calibrate(bench, one);
+        print_case(one, simulate(bench, one, scale), repeats,
+                   first ? scale : 0);
     }
 }
 
 static void print_costs(const struct bench *bench) {
-    const struct model_costs *costs = &bench->costs;
+    const struct model_costs *costs = &bench->alone.costs;
     double computing = 0;
     for (uint32_t p = 0; p < bench->layout->num_parameters; p++)
-        computing += bench->forward[p] + bench->backward[p];
+        computing += bench->alone.forward[p] + bench->alone.backward[p];
     printf(
         "measured alone: computing %.3f ms a step (%.2f of the speed with "
         "all cores busy), message %.1f us in each thread, %.1f more in one "
-        "that slept, byte %.3f ns sent or received, %.3f copied, %.3f updated, %.3f a gradient\n",
-        1e3 * computing, bench->crowded, 1e6 * costs->message,
-        1e6 * costs->wake, 1e9 * costs->send_byte, 1e9 * costs->copy_byte,
-        1e9 * costs->update_byte, 1e9 * costs->gradient_byte);
+        "that slept (%.1f where all cores are busy), byte %.3f ns sent or received, %.3f copied, %.3f updated, %.3f a gradient\n",
+        1e3 * computing, bench->alone.crowded, 1e6 * costs->message,
+        1e6 * costs->wake, 1e6 * costs->turn, 1e9 * costs->send_byte,
+        1e9 * costs->copy_byte, 1e9 * costs->update_byte,
+        1e9 * costs->gradient_byte);
 }
 
 int main(int argc, char **argv) {
@@ -253,7 +288,7 @@ int main(int argc, char **argv) {
         {.ps = 1, .workers = 8},
         {.ps = 8, .workers = 8},
         {.ps = 1, .workers = 2, .asynchronous = true},
-        {.ps = 2, .workers = 2, .net = true},
+        {.ps = 2, .workers = 2, .net = true}, /* fitted too */
         {.ps = 1, .workers = 3, .net = true},
         {.ps = 3, .workers = 1, .net = true},
         {.ps = 4, .workers = 4, .net = true},
@@ -266,7 +301,7 @@ int main(int argc, char **argv) {
         return 2;
     snprintf(bench.path, sizeof bench.path, "%s/job.json", bench.folder);
     bool measured = write_job(&bench, 1) && !prepare(&bench, &why) &&
-                    measure(&bench, cases, repeats, seconds);
+                    measure(&bench, cases, repeats, seconds, &why);
     if (measured) {
         print_costs(&bench);
         print_table(&bench, cases, repeats);

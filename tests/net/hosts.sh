@@ -30,15 +30,13 @@ remove() {
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
 
-# The bucket holds what passes in 0.26 ms of 1 Gbit/s, the queue is that of a
-# small switch port. Both sides limit what leaves them: the host its sending,
-# the switch what it hands to the host. Segments leave in trains of 16 KiB,
-# counted as the packets they are: a packet at a time costs more processor than
-# one machine has for many hosts.
+# Both sides limit what leaves them: the host its sending, the switch what it
+# hands to the host. Segments travel in trains of up to 64 KiB, counted as the
+# packets they are, as a network card takes and gives them; the bucket holds one
+# train, and the queue is that of a small switch port. Shorter trains cost more
+# processor than one machine has for many hosts.
 limit() {
-    ip -n "$1" link set "$2" gso_max_size 16384 &&
-        tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" \
-            burst 32kb limit 512kb
+    tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" burst 68kb limit 512kb
 }
 
 # Reno is in every kernel and allowed in every namespace, unlike what this

@@ -1,0 +1,25 @@
+/* Replicas of the model: one for each device that a trainer computes on. What
+ * trainers declare the plan counts: a batch, the samplers, the learning rate
+ * and the mean of gradients go by them. */
+#ifndef CAPSTAN_REPLICAS_H
+#define CAPSTAN_REPLICAS_H
+
+#include "chief/run.h"
+
+/* The trainer in SLOT computes on the devices of DECLARATION. Once there is a
+ * plan one that has fewer than that counts on is told to end, and the run goes
+ * on without it: false. */
+bool replicas_declare(struct run *run, struct roster_slot *slot,
+                      const Capstan__Declaration *declaration);
+
+/* All have declared: counts, solves the batch and says how many there are.
+ * False: that cannot be, and the run is stopped. */
+bool replicas_settle(struct run *run);
+
+/* Fills LIST [num_ranks] with those of each rank; returns num_ranks. */
+uint32_t replicas_list(const struct run *run, uint32_t *list);
+
+/* "replicas: 16 (4 workers x 4 devices)" */
+void replicas_text(const struct run *run, char *text, size_t size);
+
+#endif

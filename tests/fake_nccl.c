@@ -1,0 +1,199 @@
+/* A collective for tests that adds up what lies in the memory of several fake
+ * devices of one process, which nobody may touch else: built as
+ * build/fake/capstan-nccl.so. It works where CAPSTAN_FAKE_DEVICE has "nccl",
+ * refuses to meet where that has "nccl=unmet", and fails the call of rank 1
+ * that "nccl=N" counts to. */
+#include "tests/fake_nccl.h"
+
+#include "proto/base/time.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MOST = 16, PAGE = 4096 };
+
+/* What the ranks of a group share; rank 0 makes it and tells the others where
+ * it is. */
+struct shared {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    uint32_t size, arrived, members;
+    uint64_t round;
+    float *data[MOST];
+    size_t count;
+    bool aborted;
+};
+
+struct collective {
+    struct shared *shared;
+    uint32_t rank;
+    uint64_t calls, failing;
+};
+
+static const char *told(void) {
+    const char *text = getenv("CAPSTAN_FAKE_DEVICE");
+    return text ? strstr(text, "nccl") : NULL;
+}
+
+static enum status check(struct failure *why) {
+    return told() ? STATUS_OK
+                  : status_fail(why, STATUS_FAILED, "there is no fake NCCL");
+}
+
+static enum status make(struct shared **out,
+                        const struct collective_settings *settings,
+                        struct failure *why) {
+    struct shared *shared = calloc(1, sizeof *shared);
+    if (!shared || settings->size > MOST)
+        abort();
+    pthread_mutex_init(&shared->mutex, NULL);
+    pthread_cond_init(&shared->changed, NULL);
+    shared->size = shared->members = settings->size;
+    *out = shared;
+    return settings->store->set(settings->store->context, "where", out,
+                                sizeof *out, why);
+}
+
+static enum status find(struct shared **out,
+                        const struct collective_settings *settings,
+                        struct failure *why) {
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    void *value;
+    size_t size;
+    enum status status = settings->store->get(settings->store->context, "where",
+                                              until, &value, &size, why);
+    if (status)
+        return status;
+    memcpy(out, value, sizeof *out);
+    free(value);
+    return STATUS_OK;
+}
+
+static enum status open_group(struct collective **out,
+                              const struct collective_settings *settings,
+                              struct failure *why) {
+    struct shared *shared = NULL;
+    const char *text = told();
+    if (text && !strncmp(text, "nccl=unmet", 10) && settings->rank == 1)
+        return status_fail(why, STATUS_FAILED, "nccl: as arranged");
+    enum status status = settings->rank ? find(&shared, settings, why)
+                                        : make(&shared, settings, why);
+    if (status)
+        return status;
+    struct collective *group = calloc(1, sizeof *group);
+    if (!group)
+        abort();
+    group->shared = shared;
+    group->rank = settings->rank;
+    group->failing = text && text[4] == '=' ? strtoull(text + 5, NULL, 10) : 0;
+    *out = group;
+    return STATUS_OK;
+}
+
+static void abort_group(struct collective *group) {
+    pthread_mutex_lock(&group->shared->mutex);
+    group->shared->aborted = true;
+    pthread_cond_broadcast(&group->shared->changed);
+    pthread_mutex_unlock(&group->shared->mutex);
+}
+
+static void close_group(struct collective **where) {
+    struct collective *group = *where;
+    *where = NULL;
+    if (!group)
+        return;
+    pthread_mutex_lock(&group->shared->mutex);
+    uint32_t left = --group->shared->members;
+    pthread_mutex_unlock(&group->shared->mutex);
+    if (!left) {
+        pthread_mutex_destroy(&group->shared->mutex);
+        pthread_cond_destroy(&group->shared->changed);
+        free(group->shared);
+    }
+    free(group);
+}
+
+static void protect(const float *data, size_t count, int rights) {
+    uintptr_t first = (uintptr_t)data / PAGE * PAGE;
+    uintptr_t end = (uintptr_t)(data + count);
+    if (mprotect((void *)first, end - first, rights))
+        abort();
+}
+
+/* In rank order; all devices are at rest in this call. */
+static void add_all(struct shared *shared) {
+    for (uint32_t r = 0; r < shared->size; r++)
+        protect(shared->data[r], shared->count, PROT_READ | PROT_WRITE);
+    for (size_t i = 0; i < shared->count; i++) {
+        float sum = shared->data[0][i];
+        for (uint32_t r = 1; r < shared->size; r++)
+            sum += shared->data[r][i];
+        for (uint32_t r = 0; r < shared->size; r++)
+            shared->data[r][i] = sum;
+    }
+    for (uint32_t r = 0; r < shared->size; r++)
+        protect(shared->data[r], shared->count, PROT_NONE);
+}
+
+static enum status all_reduce(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    struct shared *shared = group->shared;
+    if (group->rank == 1 && ++group->calls == group->failing)
+        return status_fail(why, STATUS_RETRY, "nccl: lost, as arranged");
+    pthread_mutex_lock(&shared->mutex);
+    uint64_t round = shared->round;
+    shared->data[group->rank] = data;
+    if (shared->arrived && shared->count != count)
+        abort();
+    shared->count = count;
+    if (++shared->arrived == shared->size && !shared->aborted) {
+        add_all(shared);
+        shared->arrived = 0;
+        shared->round++;
+        pthread_cond_broadcast(&shared->changed);
+    }
+    while (shared->round == round && !shared->aborted)
+        pthread_cond_wait(&shared->changed, &shared->mutex);
+    bool whole = shared->round != round;
+    pthread_mutex_unlock(&shared->mutex);
+    return whole ? STATUS_OK
+                 : status_fail(why, STATUS_RETRY, "nccl: it was ended");
+}
+
+static enum status no_scatter(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    (void)group;
+    (void)data;
+    (void)count;
+    return status_fail(why, STATUS_FAILED, "no such call here");
+}
+
+static enum status no_broadcast(struct collective *group, void *data,
+                                size_t bytes, uint32_t root,
+                                struct failure *why) {
+    (void)root;
+    return no_scatter(group, data, bytes, why);
+}
+
+__attribute__((visibility("default")))
+const struct collective_ops capstan_collective = {
+    .abi = COLLECTIVE_ABI,
+    .name = "nccl",
+    .version = "fake",
+    .check = check,
+    .open = open_group,
+    .abort = abort_group,
+    .close = close_group,
+    .all_reduce = all_reduce,
+    .reduce_scatter = no_scatter,
+    .all_gather = no_scatter,
+    .broadcast = no_broadcast,
+};
+
+const struct collective_ops *fake_nccl_ops(void) {
+    return &capstan_collective;
+}
