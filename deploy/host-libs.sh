@@ -87,6 +87,9 @@ fi
 
 # Why no GPU can be used, or nothing when one can.
 host_libs_no_gpu() {
-    "$build/capstan" info --json 2>&1 |
-        sed -n 's/.*{"name":"cuda","available":\([a-z]*\),"reason":"\([^"]*\)".*/\2/p'
+    local said
+    said=$("$build/capstan" info --json 2>&1)
+    [[ $said == *'{"name":"cuda","available":true'* ]] && return
+    sed -n 's/.*{"name":"cuda","available":false,"reason":"\([^"]*\)".*/\1/p' \
+        <<< "$said" | grep . || echo "capstan info says: ${said:-nothing}"
 }
