@@ -266,9 +266,9 @@ static void bring_weights(struct reducer_rank *rank) {
 static void *train(void *argument) {
     struct reducer_rank *rank = argument;
     struct reducer_play *play = rank->play;
-    struct failure why;
     bool here = true;
-    if (play->resident && reducer_begin(rank->reducer, &rank->place, &why)) {
+    if (play->resident &&
+        reducer_begin(rank->reducer, &rank->place, &rank->why)) {
         rank->ended = true;
         return NULL;
     }
@@ -325,6 +325,7 @@ static void open_rank(struct reducer_play *play, uint32_t r) {
         .offsets = rank->arena.offsets,
         .keeper = r == 0 ? &play->keeper : NULL,
         .loads = play->loads,
+        .wide = play->wide,
         .resident = play->resident,
         .wake = wake,
     };
@@ -338,8 +339,8 @@ void reducer_play_begin(struct reducer_play *play) {
     if (!play->course.total)
         play->course.total = play->rounds;
     joined_collective_over(&collective_fixture_ops);
-    fake_device_arrange(
-        &(struct fake_device_plan){.order = play->order, .seed = 7});
+    fake_device_arrange(&(struct fake_device_plan){
+        .order = play->order, .seed = 7, .refuse = play->refuse});
     for (uint32_t r = 0; r < play->ranks; r++)
         open_rank(play, r);
     for (uint32_t r = 0; r < play->ranks; r++)
