@@ -288,6 +288,20 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     refused(fixture, STATUS_FAILED, "2 trainers with the replicas of 1");
 }
 
+/* A batch is not divided by a number that no run can have. */
+static void a_batch_is_not_solved_for_no_trainers(void **state) {
+    static const uint32_t wrong[] = {0, RULE_MAX_GRADIENTS + 1, UINT32_MAX};
+    struct fixture *fixture = *state;
+    struct failure why;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct job job = {.train_batch_size = 48, .accumulation = 2};
+        fixture->message.trainers = wrong[i];
+        assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                         STATUS_FAILED);
+        assert_non_null(strstr(why.text, "trainers (1.."));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
@@ -296,6 +310,8 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(
             the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_no_trainers,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(a_loss_scaler_comes_over_with_the_plan,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(what_it_starts_from_comes_over_too,

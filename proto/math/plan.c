@@ -162,10 +162,6 @@ static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
     };
-    plan->num_ranks = message->trainers;
-    if (!message->trainers || message->trainers > RULE_MAX_GRADIENTS)
-        return status_fail(why, STATUS_FAILED, "a plan of %u trainers (1..%d)",
-                           message->trainers, RULE_MAX_GRADIENTS);
     if (!message->epoch_batches)
         return status_fail(why, STATUS_FAILED, "a plan of empty epochs");
     return STATUS_OK;
@@ -175,6 +171,9 @@ static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
 static enum status check_replicas(const Capstan__Plan *message,
                                   struct failure *why) {
     size_t count = message->n_replicas;
+    if (!message->trainers || message->trainers > RULE_MAX_GRADIENTS)
+        return status_fail(why, STATUS_FAILED, "a plan of %u trainers (1..%d)",
+                           message->trainers, RULE_MAX_GRADIENTS);
     if (count && count != message->trainers)
         return status_fail(why, STATUS_FAILED,
                            "a plan of %u trainers with the replicas of %zu",
@@ -205,6 +204,7 @@ static enum status read_replicas(struct plan *plan,
                                  struct failure *why) {
     size_t bytes = message->n_replicas * sizeof *plan->replicas;
     enum status status = check_replicas(message, why);
+    plan->num_ranks = message->trainers;
     if (status || !bytes)
         return status;
     plan->replicas = malloc(bytes);
