@@ -255,6 +255,19 @@ static void replicas_are_numbered_by_rank(void **state) {
     plan_close(&plan);
 }
 
+static void a_plan_is_of_the_trainers_that_were_counted(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(plan_check_trainers(plan, 2, &why), STATUS_OK);
+    assert_int_equal(plan_check_trainers(plan, 3, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "of 2 trainers, where the chief has "
+                                     "counted 3"));
+    plan_close(&plan);
+}
+
 static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     struct fixture *fixture = *state;
     uint32_t replicas[] = {4, 2};
@@ -308,6 +321,8 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(replicas_are_numbered_by_rank, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(
+            a_plan_is_of_the_trainers_that_were_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(
             the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
         cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_no_trainers,

@@ -214,6 +214,15 @@ static enum status read_replicas(struct plan *plan,
     return STATUS_OK;
 }
 
+enum status plan_check_trainers(const struct plan *plan, uint32_t trainers,
+                                struct failure *why) {
+    if (plan->num_ranks == trainers)
+        return STATUS_OK;
+    return status_fail(why, STATUS_FAILED,
+                       "a plan of %u trainers, where the chief has counted %u",
+                       plan->num_ranks, trainers);
+}
+
 uint32_t plan_replicas(const struct plan *plan, uint32_t rank) {
     return plan->replicas ? plan->replicas[rank] : 1;
 }
