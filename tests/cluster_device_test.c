@@ -276,9 +276,9 @@ static double real_loss(struct cluster_run *run, const char *device) {
     char set[64], folder[64];
     snprintf(set, sizeof set, "device=%s", device);
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", device);
-    const char *const arguments[] = {"local",    "--json", "--workers", "1",
-                                     "--set",    set,      "--set",     folder,
-                                     "job.json", NULL};
+    const char *const arguments[] = {"local", "--json",    "--workers", "1",
+                                     "--set", set,         "--set",     folder,
+                                     "--set", "devices=1", "job.json",  NULL};
     struct cluster_process *local =
         cluster_run_program(run, device, real_program, arguments, NULL);
     cluster_run_expect(local, 0, DEADLINE);
