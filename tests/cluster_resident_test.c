@@ -108,22 +108,37 @@ static void a_run_goes_from_gpus_to_the_cpu_and_back(void **state) {
     cluster_play_same(run, "cpu", "checkpoint");
 }
 
+/* Without a checkpoint nothing else brings them to the host. */
 static void weights_come_from_a_file_and_leave_in_one(void **state) {
     struct cluster_run *run = *state;
+    char a[PATH_MAX], b[PATH_MAX], command[3 * PATH_MAX];
     arrange("devices=2,order=0,nccl");
     write_job(run, 1);
-    CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=first", "steps=5",
+    CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint=null", "steps=5",
                      "export.path=first.safetensors");
-    CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=cpu",
+    CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, "checkpoint=null",
                      "init=first.safetensors", "export.path=cpu.safetensors");
-    CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, "checkpoint.dir=gpu",
+    CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, "checkpoint=null",
                      "init=first.safetensors", "export.path=gpu.safetensors");
-    cluster_play_same(run, "cpu", "gpu");
-    char a[PATH_MAX], b[PATH_MAX], command[3 * PATH_MAX];
     cluster_run_path(run, "cpu.safetensors", a);
     cluster_run_path(run, "gpu.safetensors", b);
     snprintf(command, sizeof command, "cmp -s '%s' '%s'", a, b);
     assert_int_equal(system(command), 0);
+}
+
+/* What nobody trains all hand over when the chief asks. */
+static void a_run_of_no_steps_is_saved(void **state) {
+    struct cluster_run *run = *state;
+    arrange("devices=2,order=0,nccl");
+    for (int stage = 0; stage < 3; stage += 2) {
+        char cpu[64], gpu[64];
+        snprintf(cpu, sizeof cpu, "checkpoint.dir=cpu%d", stage);
+        snprintf(gpu, sizeof gpu, "checkpoint.dir=gpu%d", stage);
+        write_job(run, stage);
+        CLUSTER_PLAY_RUN(run, 0, 2, 0, CPU, cpu, "steps=0");
+        CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, gpu, "steps=0");
+        cluster_play_same(run, strchr(cpu, '=') + 1, strchr(gpu, '=') + 1);
+    }
 }
 
 static void one_trainer_alone_needs_no_collective(void **state) {
@@ -234,6 +249,7 @@ int main(void) {
         TEST(in_fp16_they_skip_the_steps_that_the_cpu_skips),
         TEST(a_run_goes_from_gpus_to_the_cpu_and_back),
         TEST(weights_come_from_a_file_and_leave_in_one),
+        TEST(a_run_of_no_steps_is_saved),
         TEST(one_trainer_alone_needs_no_collective),
         TEST(auto_takes_gloo_where_it_must_and_says_why),
         TEST(a_killed_rank_ends_all_with_138_and_is_named),

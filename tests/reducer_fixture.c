@@ -193,8 +193,10 @@ static bool wait_all(struct reducer_rank *rank) {
     return true;
 }
 
-/* Parameter P's gradient of ROUND is computed on the device: it comes there. */
-static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round) {
+/* Parameter P's gradient of ROUND is computed on the device: it comes there,
+ * and when, is recorded if it is SAID. */
+static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round,
+                    bool said) {
     const struct layout *layout = rank->play->layout;
     const struct reducer_place *place = &rank->place;
     if (!rank->play->resident)
@@ -207,7 +209,8 @@ static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round) {
     place->ops->upload(place->device, OPS_COMPUTE,
                        place->gradients + first + at, floats,
                        layout->parameters[p].elements * sizeof *floats);
-    place->ops->record(place->device, OPS_COMPUTE, rank->complete[p]);
+    if (said)
+        place->ops->record(place->device, OPS_COMPUTE, rank->complete[p]);
 }
 
 /* Parameters are announced one by one, but for every third, which waits for the
@@ -216,7 +219,7 @@ static bool announce_all(struct reducer_rank *rank, uint64_t round) {
     uint32_t count = rank->play->layout->num_parameters, unsaid = 0;
     for (uint32_t p = count; p-- > 0;) {
         atomic_store(&rank->left, p);
-        compute(rank, p, round);
+        compute(rank, p, round, true);
         unsaid++;
         if (p % 3 == 1)
             continue;
@@ -240,7 +243,7 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
         for (uint64_t i = 0; i < layout->elements; i++)
             gradients[i] = NAN;
         for (uint32_t p = 0; p < layout->num_parameters; p++)
-            compute(rank, p, round);
+            compute(rank, p, round, false);
         reducer_announce(rank->reducer, 0, layout->num_parameters, round, what);
         return true;
     }
@@ -263,9 +266,9 @@ static void bring_weights(struct reducer_rank *rank) {
 static void *train(void *argument) {
     struct reducer_rank *rank = argument;
     struct reducer_play *play = rank->play;
-    struct failure why;
     bool here = true;
-    if (play->resident && reducer_begin(rank->reducer, &rank->place, &why)) {
+    if (play->resident &&
+        reducer_begin(rank->reducer, &rank->place, &rank->why)) {
         rank->ended = true;
         return NULL;
     }
@@ -322,6 +325,7 @@ static void open_rank(struct reducer_play *play, uint32_t r) {
         .offsets = rank->arena.offsets,
         .keeper = r == 0 ? &play->keeper : NULL,
         .loads = play->loads,
+        .wide = play->wide,
         .resident = play->resident,
         .wake = wake,
     };
@@ -335,8 +339,8 @@ void reducer_play_begin(struct reducer_play *play) {
     if (!play->course.total)
         play->course.total = play->rounds;
     joined_collective_over(&collective_fixture_ops);
-    fake_device_arrange(
-        &(struct fake_device_plan){.order = play->order, .seed = 7});
+    fake_device_arrange(&(struct fake_device_plan){
+        .order = play->order, .seed = 7, .refuse = play->refuse});
     for (uint32_t r = 0; r < play->ranks; r++)
         open_rank(play, r);
     for (uint32_t r = 0; r < play->ranks; r++)

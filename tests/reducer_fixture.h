@@ -39,7 +39,9 @@ struct reducer_rank {
     float *rounds; /* gradients of all rounds, from which they are uploaded */
     struct reducer *reducer;
     pthread_t thread;
-    bool ended;       /* a wait said that there is no more training */
+    bool ended; /* a wait said that there is no more training, or it did not
+                   begin: */
+    struct failure why;
     atomic_uint left; /* parameters of the round not announced yet */
 };
 
@@ -52,6 +54,8 @@ struct reducer_play {
     bool loads;
     bool resident; /* on fake devices, of this order and seed */
     enum fake_device_order order;
+    uint64_t refuse; /* its devices' allocation without memory, 0: none */
+    bool wide;
     bool in_steps; /* each announced parameter is waited for at once */
     double timeout;
     /* Is RANK's contribution to ROUND empty? NULL: none is. */

@@ -220,6 +220,28 @@ static void with_overlap_buckets_are_summed_while_others_are_computed(
     }
 }
 
+/* Whatever it is that there is no room for: state, sums, what is saved. */
+static void a_device_without_memory_fails_for_good(void **state) {
+    unsigned failed = 0;
+    (void)state;
+    for (uint64_t refused = 2; refused < 16; refused++) {
+        struct reducer_play play;
+        struct failure why;
+        open_usual(&play, 1, 0, FAKE_DEVICE_LATE);
+        play.refuse = refused; /* the first is the fixture's own */
+        reducer_play_begin(&play);
+        reducer_play_end(&play);
+        if (play.rank[0].ended) {
+            why = play.rank[0].why;
+            assert_int_equal(why.status, STATUS_FAILED);
+            assert_non_null(strstr(why.text, "no memory"));
+            failed++;
+        }
+        reducer_play_close(&play);
+    }
+    assert_int_equal(failed, 9);
+}
+
 /* At the meeting, and at calls of the first rounds. */
 static void a_rank_that_fails_ends_all_and_is_named(void **state) {
     (void)state;
@@ -279,6 +301,7 @@ int main(void) {
         cmocka_unit_test(nothing_but_the_word_of_a_round_passes_the_host),
         cmocka_unit_test(
             with_overlap_buckets_are_summed_while_others_are_computed),
+        cmocka_unit_test(a_device_without_memory_fails_for_good),
         cmocka_unit_test(a_rank_that_fails_ends_all_and_is_named),
         cmocka_unit_test(cancelling_ends_a_wait_for_other_ranks),
     };

@@ -45,7 +45,8 @@ enum status keeping_open(struct keeping *keeping, struct reduction *reduction,
         if (allocate(keeping, slot))
             continue;
         keeping_close(keeping);
-        return status_fail(why, STATUS_RETRY,
+        return status_fail(why,
+                           is_apart(reduction) ? STATUS_FAILED : STATUS_RETRY,
                            "no memory for the state of a block");
     }
     return STATUS_OK;

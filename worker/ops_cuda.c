@@ -84,12 +84,13 @@ static enum status open_streams(struct ops_device *device,
     for (int s = 0; !status && s < OPS_STREAMS; s++)
         if (s != OPS_COMPUTE)
             status = open_stream(device, &device->streams[s], why);
-    if (!status)
-        ops_cuda_note(device,
-                      cudaMalloc((void **)&device->constants,
-                                 OPS_STREAMS * sizeof *device->constants),
-                      "memory for the constants of updates");
-    return status ? status : ops_cuda_tell(device, why);
+    if (status)
+        return status;
+    ops_cuda_note(device,
+                  cudaMalloc((void **)&device->constants,
+                             OPS_STREAMS * sizeof *device->constants),
+                  "memory for the constants of updates");
+    return ops_cuda_tell(device, why);
 }
 
 static enum status open_device(struct ops_device **out,

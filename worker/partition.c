@@ -27,6 +27,7 @@ static enum status no_memory(struct partition *partition, struct failure *why) {
     uint64_t bytes = partition->elements * partition->slots * sizeof(float);
     bool apart = partition->ops->later; /* a retry finds no more on a device */
     char text[16];
+    partition->ops->synchronize(partition->device, NULL);
     partition_close(partition);
     byte_size_text(bytes, text, sizeof text);
     return status_fail(why, apart ? STATUS_FAILED : STATUS_RETRY,

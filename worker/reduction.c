@@ -80,8 +80,14 @@ static size_t count_pieces(const struct reduction *reduction) {
     return count;
 }
 
-static enum status no_memory(struct failure *why) {
-    return status_fail(why, STATUS_RETRY, "no memory for a reducer");
+/* A device finds no more the next time. */
+static enum status no_memory(const struct reduction *reduction,
+                             struct failure *why) {
+    return reduction->ops->later
+               ? status_fail(why, STATUS_FAILED,
+                             "no memory left on the device for sums over the "
+                             "ranks")
+               : status_fail(why, STATUS_RETRY, "no memory for a reducer");
 }
 
 static size_t norm_floats(const struct reduction *reduction) {
@@ -154,7 +160,7 @@ static enum status allocate(struct reduction *reduction, struct failure *why) {
     if (status)
         return status;
     if (!allocate_small(reduction))
-        return no_memory(why);
+        return no_memory(reduction, why);
     struct partition_settings partition = {
         .ops = reduction->ops,
         .device = reduction->device,
@@ -213,8 +219,11 @@ enum status reduction_open(struct reduction *reduction,
     enum status status = take_place(reduction, place, why);
     if (!status)
         status = allocate(reduction, why);
-    if (status)
-        reduction_close(reduction);
+    if (!status)
+        return STATUS_OK;
+    if (reduction->device)
+        reduction->ops->synchronize(reduction->device, NULL);
+    reduction_close(reduction);
     return status;
 }
 

@@ -200,7 +200,10 @@ void reducer_serve(struct reducer *reducer) {
     if (!reducer->resident.begun ||
         !atomic_exchange(&reducer->resident.asked, false) || is_over(reducer))
         return;
-    if (keeping_save(&reducer->keeping, &why))
+    enum status status = keeping_save(&reducer->keeping, &why);
+    if (!status) /* nobody waits for anything after this */
+        status = reduction_settle(&reducer->reduction, &why);
+    if (status)
         reducer_fail(reducer, &why);
 }
 
