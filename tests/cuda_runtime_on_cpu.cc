@@ -81,6 +81,32 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     });
 }
 
+cudaError_t cudaMallocHost(void **out, size_t bytes) {
+    *out = cuda_machine_allocate(bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *freed) {
+    cuda_machine_release(freed);
+    return cudaSuccess;
+}
+
+/* Waits for what is under way. */
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
+                       enum cudaMemcpyKind) {
+    int error = cuda_streams_finish();
+    memcpy(to, from, bytes);
+    return (cudaError_t)error;
+}
+
+/* Asked of what may be the host's, which all memory here is. */
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
+                                     const void *) {
+    memset(attributes, 0, sizeof *attributes);
+    attributes->type = cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
     *stream = cuda_streams_open();
     return cudaSuccess;

@@ -2,6 +2,7 @@
  * with settings that give the same bits each time; the rest is
  * cuda_kernels.h's. */
 #include "worker/ops_cuda_parts.h"
+#include "worker/ops_cuda_update.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,7 @@ static void close_device(struct ops_device **where) {
         if (device->streams[s])
             cudaStreamDestroy(device->streams[s]);
     ops_cuda_blas_close(&device->blas);
+    cudaFree(device->constants);
     cudaFree(device->sums.memory);
     for (int i = 0; i < 2; i++)
         cudaFree(device->operands[i].memory);
@@ -126,6 +128,11 @@ static enum status open_streams(struct ops_device *device,
                           cudaStreamCreateWithFlags(&device->streams[s],
                                                     cudaStreamNonBlocking),
                           "opening a stream");
+    if (!device->failed)
+        ops_cuda_note(device,
+                      cudaMalloc((void **)&device->constants,
+                                 OPS_STREAMS * sizeof *device->constants),
+                      "memory for the constants of updates");
     return ops_cuda_tell(device, why);
 }
 
@@ -193,6 +200,10 @@ static void unpin(struct ops_device *device, void *memory) {
     ops_cuda_span_forget(device);
     if (cudaHostUnregister(memory))
         cudaGetLastError();
+}
+
+static void *native(struct ops_device *device, enum ops_stream stream) {
+    return device->streams[stream];
 }
 
 static struct ops_event *event_open(struct ops_device *device) {
@@ -360,6 +371,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .unpin = unpin,
     .upload = upload,
     .download = download,
+    .copy = ops_cuda_update_copy,
+    .native = native,
     .event_open = event_open,
     .event_close = event_close,
     .record = record,
@@ -375,4 +388,9 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .column_sums = column_sums,
     .activation_gradient = activation_gradient,
     .loss = loss,
+    .fill = ops_cuda_update_fill,
+    .scale = ops_cuda_update_scale,
+    .find_overflow = ops_cuda_update_find_overflow,
+    .square_sums = ops_cuda_update_square_sums,
+    .rule = ops_cuda_update_rule,
 };

@@ -30,6 +30,7 @@ struct ops_device {
     enum job_precision precision;
     struct ops_cuda_room sums;        /* that kernels add up in */
     struct ops_cuda_room operands[2]; /* of a product, in 16 bits */
+    struct rule_constants *constants; /* of updates, one for each stream */
     struct ops_cuda_spans spans;
     cudaError_t failed; /* the first error, for good */
     const char *what;   /* ... at */
