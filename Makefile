@@ -289,7 +289,7 @@ gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
 
 # What deploy/gpu-check.sh runs, so that a bundle needs no make.
-GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops collective_nccl \
+GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_span collective_nccl \
     cluster_device cluster_emulated cluster_gpu_bench)
 # 77: nothing failed, but without a GPU not all ran, as the last lines say.
 gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## every test that uses this machine's GPU, and compute-sanitizer

@@ -65,6 +65,14 @@ cudaError_t cudaFree(void *freed) {
     return (cudaError_t)error;
 }
 
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes,
+                            cudaStream_t stream) {
+    return (cudaError_t)cuda_streams_give(stream, [to, byte, bytes] {
+        memset(to, byte, bytes);
+        return 0;
+    });
+}
+
 cudaError_t cudaHostRegister(void *, size_t, unsigned) {
     return (cudaError_t)cuda_streams_unsafe();
 }

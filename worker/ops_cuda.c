@@ -99,6 +99,12 @@ enum status ops_cuda_tell(const struct ops_device *device,
                        cudaGetErrorString(device->failed));
 }
 
+static void close_lane(struct ops_cuda_lane *lane) {
+    if (lane->stream)
+        cudaStreamDestroy(lane->stream);
+    ops_cuda_blas_close(&lane->blas);
+}
+
 static void close_device(struct ops_device **where) {
     struct ops_device *device = *where;
     *where = NULL;
@@ -109,30 +115,51 @@ static void close_device(struct ops_device **where) {
     cudaSetDevice(device->index);
     ops_cuda_span_close(device);
     for (int s = 0; s < OPS_STREAMS; s++)
-        if (device->streams[s])
+        if (device->streams[s] && s != OPS_COMPUTE)
             cudaStreamDestroy(device->streams[s]);
-    ops_cuda_blas_close(&device->blas);
+    close_lane(&device->along);
+    close_lane(&device->aside);
     cudaFree(device->constants);
     cudaFree(device->sums.memory);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         cudaFree(device->operands[i].memory);
+        cudaFree(device->of_weights[i].memory);
+    }
     free(device);
+}
+
+static enum status open_stream(struct ops_device *device, cudaStream_t *stream,
+                               struct failure *why) {
+    ops_cuda_note(device,
+                  cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
+                  "opening a stream");
+    return ops_cuda_tell(device, why);
+}
+
+static enum status open_lane(struct ops_device *device,
+                             struct ops_cuda_lane *lane, struct failure *why) {
+    enum status status = open_stream(device, &lane->stream, why);
+    if (!status)
+        status = ops_cuda_blas_load(&lane->blas, why);
+    return status ? status : ops_cuda_blas_open(&lane->blas, lane->stream, why);
 }
 
 static enum status open_streams(struct ops_device *device,
                                 struct failure *why) {
     ops_cuda_note(device, cudaSetDevice(device->index), "opening it");
-    for (int s = 0; s < OPS_STREAMS; s++)
-        if (!device->failed)
-            ops_cuda_note(device,
-                          cudaStreamCreateWithFlags(&device->streams[s],
-                                                    cudaStreamNonBlocking),
-                          "opening a stream");
-    if (!device->failed)
-        ops_cuda_note(device,
-                      cudaMalloc((void **)&device->constants,
-                                 OPS_STREAMS * sizeof *device->constants),
-                      "memory for the constants of updates");
+    enum status status = open_lane(device, &device->along, why);
+    if (!status)
+        status = open_lane(device, &device->aside, why);
+    device->streams[OPS_COMPUTE] = device->along.stream;
+    for (int s = 0; !status && s < OPS_STREAMS; s++)
+        if (s != OPS_COMPUTE)
+            status = open_stream(device, &device->streams[s], why);
+    if (status)
+        return status;
+    ops_cuda_note(device,
+                  cudaMalloc((void **)&device->constants,
+                             OPS_STREAMS * sizeof *device->constants),
+                  "memory for the constants of updates");
     return ops_cuda_tell(device, why);
 }
 
@@ -156,11 +183,6 @@ static enum status open_device(struct ops_device **out,
     status = open_streams(device, why);
     if (!status)
         status = ops_cuda_span_open(device, why);
-    if (!status)
-        status = ops_cuda_blas_load(&device->blas, why);
-    if (!status)
-        status = ops_cuda_blas_open(&device->blas, device->streams[OPS_COMPUTE],
-                                    why);
     if (status)
         close_device(&device);
     *out = device;
