@@ -86,7 +86,8 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    struct parts parts; /* own weights: by rank */
+    struct parts parts;      /* own weights: by rank */
+    struct run_point *marks; /* own weights: where each rank was, as many */
 };
 
 struct series;
