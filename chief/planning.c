@@ -88,6 +88,8 @@ static uint64_t steps_behind(const struct run *run) {
     const struct manifest *manifest = &run->restored;
     uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
     uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
+    if (run->job->steps_per_epoch)
+        return manifest->samples / step / run->job->accumulation;
     if (!run_synchronous(run))
         batches *= run->roster.num_ranks;
     return (manifest->samples / samples * batches +

@@ -148,6 +148,8 @@ static enum status take_plan(struct worker *worker, const Capstan__Plan *plan,
     enum status status = plan_solve_batch(worker->job, plan, why);
     if (!status)
         status = plan_read(&worker->plan, plan, worker->job, why);
+    if (!status)
+        status = plan_check_trainers(worker->plan, worker->num_ranks, why);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
     return status;
