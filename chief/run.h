@@ -106,6 +106,7 @@ struct run {
     bool trains;      /* the chief has a trainer */
     bool allreduce;   /* rank 0 holds the weights for the chief, no ps does */
     char backend[16]; /* its collectives; "auto" until there is a plan */
+    bool resident;    /* gradients and state stay on the trainers' devices */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 
