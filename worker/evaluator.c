@@ -154,8 +154,9 @@ static void tell(const struct evaluator *evaluator,
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
     log_info(evaluator->settings->log,
-             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, loss %.4f"
-                        : "step %" PRIu64 ": test accuracy %.4f, loss %.3e",
+             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, test loss %.4f"
+                        : "step %" PRIu64
+                          ": test accuracy %.4f, test loss %.3e",
              manifest->step, accuracy, loss);
     if (!evaluator->settings->json)
         return;
