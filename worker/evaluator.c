@@ -64,9 +64,10 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
                            "nothing to evaluate on");
     enum status status = dataset_load(&evaluator->test, job->data.test_images,
                                       job->data.test_labels, why);
-    return status
-               ? status
-               : mlp_check_data(&job->model, evaluator->test, "data.test", why);
+    return status ? status
+                  : mlp_check_data(&job->model, evaluator->test,
+                                   job->data.test_images, job->data.test_labels,
+                                   why);
 }
 
 static enum status open_model(struct evaluator *evaluator,

@@ -23,11 +23,11 @@ static enum status load_data(struct trainer *trainer, struct failure *why) {
                               data->test_labels, why);
     if (status)
         return status;
-    status =
-        mlp_check_data(&job->model, trainer->train, data->train_images, why);
+    status = mlp_check_data(&job->model, trainer->train, data->train_images,
+                            data->train_labels, why);
     if (!status && trainer->test)
-        status =
-            mlp_check_data(&job->model, trainer->test, data->test_images, why);
+        status = mlp_check_data(&job->model, trainer->test, data->test_images,
+                                data->test_labels, why);
     return status;
 }
 
