@@ -41,6 +41,22 @@ static void check_optimizer(const struct job *job, struct problems *problems) {
                      optimizer->momentum, optimizer->dampening);
 }
 
+/* As with DeepSpeed, a schedule with rates of its own takes no notice of the
+ * optimizer's; who has set that one would not see why nothing changes. */
+static void check_rates(const struct job *job, const struct job_given *given) {
+    const struct schedule *schedule = &job->schedule;
+    bool replaced = schedule->type == SCHEDULE_WARMUP ||
+                    schedule->type == SCHEDULE_WARMUP_DECAY;
+    if (replaced && is_given(given, "optimizer.params.lr") &&
+        schedule->lr != schedule->warmup_max_lr)
+        log_warning(given->log,
+                    "optimizer.params.lr: %g is not used: the scheduler sets "
+                    "the rate, up to scheduler.params.warmup_max_lr, %g; set "
+                    "that one, or take the scheduler out (--set "
+                    "scheduler=null)",
+                    schedule->lr, schedule->warmup_max_lr);
+}
+
 static void check_schedule(const struct job *job, const struct log *log) {
     const struct schedule *schedule = &job->schedule;
     if (schedule->type != SCHEDULE_CONSTANT &&
@@ -187,6 +203,7 @@ void job_rules_check(struct job *job, const struct job_given *given,
     check_length(given, problems);
     check_batch(given, problems);
     check_optimizer(job, problems);
+    check_rates(job, given);
     check_schedule(job, given->log);
     check_scale_lr(job, given->log, problems);
     check_strategy(job, problems);
