@@ -234,6 +234,8 @@ static void with_all_damaged_nobody_starts_from_nothing(void **state) {
     struct cluster_process *local =
         CLUSTER_PLAY_RUN(*state, 2, 2, FAILED, "epochs=3");
     cluster_play_expect_said(local, "none of 2 checkpoints can be read");
+    cluster_play_expect_said(local, "bring a copy of one back, or begin anew: "
+                                    "--set checkpoint.resume=never");
     assert_int_equal(count_beginning(*state, "checkpoint", "step-", found), 2);
     CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");
 }
