@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NAMED = 8 /* steps, where one is wrong */ };
+
 enum status saves_open(struct run *run, struct failure *why) {
     const char *dir = run->job->checkpoint.dir;
     if (!dir)
@@ -88,6 +90,32 @@ static enum status start_anew(struct run *run, struct failure *why) {
     return status;
 }
 
+/* The job may say what is not there: the newest of what is are named. */
+static enum status check_stands(const struct job_checkpoint *checkpoint,
+                                struct failure *why) {
+    uint64_t *steps;
+    size_t count;
+    char there[256] = "";
+    enum status status = checkpoint_list(checkpoint->dir, &steps, &count, why);
+    bool stands = false;
+    for (size_t i = 0, used = 0; !status && i < count && !stands; i++) {
+        stands = steps[i] == checkpoint->resume_step;
+        if (count - i <= NAMED && used < sizeof there)
+            used += (size_t)snprintf(there + used, sizeof there - used,
+                                     "%llu, ", (unsigned long long)steps[i]);
+    }
+    if (status)
+        return status;
+    free(steps);
+    return stands ? STATUS_OK
+                  : status_fail(why, STATUS_CONFIG,
+                                "checkpoint.resume: found %llu, a step that "
+                                "has no checkpoint in %s; allowed: %s\"auto\" "
+                                "(the newest) or \"never\"",
+                                (unsigned long long)checkpoint->resume_step,
+                                checkpoint->dir, there);
+}
+
 /* A step that is named has to verify. Newer ones are set aside: this run will
  * write those steps anew. */
 static enum status find(struct run *run, bool *found, struct failure *why) {
@@ -98,14 +126,21 @@ static enum status find(struct run *run, bool *found, struct failure *why) {
     char folder[4096];
     checkpoint_folder(checkpoint->dir, checkpoint->resume_step, folder,
                       sizeof folder);
-    enum status status =
-        checkpoint_reader_verify(checkpoint->dir, checkpoint->resume_step, why);
+    struct failure wrong;
+    enum status status = check_stands(checkpoint, why);
+    if (status)
+        return status;
+    status = checkpoint_reader_verify(checkpoint->dir, checkpoint->resume_step,
+                                      &wrong);
     if (!status)
-        status = manifest_read(&run->restored, folder, why);
+        status = manifest_read(&run->restored, folder, &wrong);
     *found = !status;
     if (status)
-        return status_context(why, "checkpoint.resume names step %llu",
-                              (unsigned long long)checkpoint->resume_step);
+        return status_fail(why, status,
+                           "checkpoint.resume names step %llu: %.1500s; "
+                           "`capstan ckpt verify` tells which others are whole",
+                           (unsigned long long)checkpoint->resume_step,
+                           wrong.text);
     size_t moved;
     return checkpoint_set_aside(checkpoint->dir, checkpoint->resume_step + 1,
                                 run->id, &moved, why);

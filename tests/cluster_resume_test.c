@@ -127,9 +127,10 @@ static void a_step_that_is_not_there_is_an_error_and_nothing_goes(
     CLUSTER_PLAY_RUN(*state, 1, 1, 0, "epochs=1");
     struct cluster_process *local = cluster_play_local(
         *state, 1, 1, (const char *[]){"checkpoint.resume=17", NULL});
-    int code = cluster_run_exit(local, CLUSTER_RUN_DEADLINE);
-    assert_true(code == FAILED || code == CONFIG);
-    cluster_play_expect_said(local, "checkpoint.resume names step 17");
+    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(local, "checkpoint.resume: found 17, a step that "
+                                    "has no checkpoint in /");
+    cluster_play_expect_said(local, "/checkpoint; allowed: 60, ");
     assert_int_equal(
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
 }
