@@ -51,7 +51,7 @@ static enum status check_same(const struct run *run,
     const char *dir = run->job->checkpoint.dir;
     static const char *const way_out =
         "resume with the job it was written by, or name another checkpoint.dir,"
-        " or say \"resume\": \"never\"";
+        " or begin anew: --set checkpoint.resume=never";
     if (layout_digest(manifest->layout) != run->digest)
         return status_fail(why, STATUS_CONFIG,
                            "the checkpoint of step %llu in %s holds another "
@@ -175,6 +175,25 @@ enum status saves_find_start(struct run *run, struct failure *why) {
     log_info(run->log, "resuming from %s, epoch %llu", run->restore_folder,
              (unsigned long long)epoch_to_go_on(run));
     return STATUS_OK;
+}
+
+void saves_way_on(const struct run *run, char *text, size_t size) {
+    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
+    static const char *const other =
+        "; with --set checkpoint.resume=auto it resumes from";
+    if (!run->has_saved)
+        snprintf(text, size, "begins anew: there is no checkpoint yet");
+    else if (checkpoint->resume == JOB_RESUME_NEVER)
+        snprintf(text, size, "begins anew (checkpoint.resume is never)%s %s",
+                 other, run->checkpoint);
+    else if (checkpoint->resume == JOB_RESUME_STEP &&
+             checkpoint->resume_step != run->saved)
+        snprintf(text, size,
+                 "begins at step %llu again (checkpoint.resume)%s %s",
+                 (unsigned long long)checkpoint->resume_step, other,
+                 run->checkpoint);
+    else
+        snprintf(text, size, "resumes from %s", run->checkpoint);
 }
 
 static bool name_slots(const struct run *run, struct manifest *manifest) {

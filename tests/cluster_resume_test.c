@@ -109,6 +109,23 @@ static void told_never_a_run_begins_anew_and_the_old_are_moved_aside(
         "checkpoint/step-000000060, epoch 2");
 }
 
+/* A supervisor that starts it again must not be told that it goes on. */
+static void told_never_no_signal_promises_that_it_resumes(void **state) {
+    cluster_run_job(*state, "{\"steps\": 1000000}");
+    struct cluster_process *local =
+        cluster_play_local(*state, 1, 1,
+                           (const char *[]){"checkpoint.resume=never",
+                                            "checkpoint.every_steps=50", NULL});
+    cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    assert_false(cluster_play_said(local, "the same command resumes"));
+    cluster_play_expect_said(local,
+                             "the same command begins anew (checkpoint.resume "
+                             "is never); with --set checkpoint.resume=auto it "
+                             "resumes from /");
+}
+
 static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
     CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
@@ -284,6 +301,7 @@ int main(void) {
         RESUME_TEST(checkpoints_come_by_seconds),
         RESUME_TEST(as_many_checkpoints_are_kept_as_the_job_says),
         RESUME_TEST(told_never_a_run_begins_anew_and_the_old_are_moved_aside),
+        RESUME_TEST(told_never_no_signal_promises_that_it_resumes),
         RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
         RESUME_TEST(a_step_that_is_not_there_is_an_error_and_nothing_goes),
         RESUME_TEST(another_number_of_ps_goes_on_to_the_same_bits),
