@@ -22,10 +22,15 @@ static void check_length(const struct job_given *given,
                      "least 0), one of the two");
 }
 
-static void check_batch(const struct job_given *given,
+static void check_batch(struct job *job, const struct job_given *given,
                         struct problems *problems) {
-    if (!is_given(given, "train_batch_size") &&
-        !is_given(given, "train_micro_batch_size_per_gpu"))
+    bool all = is_given(given, "train_batch_size");
+    bool micro = is_given(given, "train_micro_batch_size_per_gpu");
+    job->batch_key = !all    ? "train_micro_batch_size_per_gpu"
+                     : micro ? "train_batch_size and "
+                               "train_micro_batch_size_per_gpu"
+                             : "train_batch_size";
+    if (!all && !micro)
         problems_add(problems, "train_micro_batch_size_per_gpu",
                      "missing; allowed: it or train_batch_size or both, an "
                      "integer, at least 1");
@@ -201,7 +206,7 @@ static void tell_recompute(const struct job *job,
 void job_rules_check(struct job *job, const struct job_given *given,
                      struct problems *problems) {
     check_length(given, problems);
-    check_batch(given, problems);
+    check_batch(job, given, problems);
     check_optimizer(job, problems);
     check_rates(job, given);
     check_schedule(job, given->log);
