@@ -109,6 +109,22 @@ static void told_never_a_run_begins_anew_and_the_old_are_moved_aside(
         "checkpoint/step-000000060, epoch 2");
 }
 
+static void a_run_made_longer_than_its_schedule_is_warned(void **state) {
+    cluster_run_job(*state, "{\"scheduler\": {\"type\": \"WarmupDecayLR\","
+                            " \"params\": {\"warmup_max_lr\": 0.05,"
+                            " \"warmup_num_steps\": 10,"
+                            " \"total_num_steps\": 60}}}");
+    struct cluster_process *local =
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
+    assert_false(cluster_play_said(local, "the scheduler ends"));
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=3"),
+        "warning: the scheduler ends at step 60 "
+        "(scheduler.params.total_num_steps), the run at step 90: the rate of "
+        "the last steps is 0; set total_num_steps together with epochs or "
+        "steps, to 90");
+}
+
 /* A supervisor that starts it again must not be told that it goes on. */
 static void told_never_no_signal_promises_that_it_resumes(void **state) {
     cluster_run_job(*state, "{\"steps\": 1000000}");
@@ -301,6 +317,7 @@ int main(void) {
         RESUME_TEST(checkpoints_come_by_seconds),
         RESUME_TEST(as_many_checkpoints_are_kept_as_the_job_says),
         RESUME_TEST(told_never_a_run_begins_anew_and_the_old_are_moved_aside),
+        RESUME_TEST(a_run_made_longer_than_its_schedule_is_warned),
         RESUME_TEST(told_never_no_signal_promises_that_it_resumes),
         RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
         RESUME_TEST(a_step_that_is_not_there_is_an_error_and_nothing_goes),
