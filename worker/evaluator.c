@@ -64,7 +64,8 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
                            "nothing to evaluate on");
     enum status status = dataset_load(&evaluator->test, job->data.test_images,
                                       job->data.test_labels, why);
-    return status ? status
+    return status ? status_context(why, "data.test%s",
+                                   job->data.dir ? ", in data.dir" : "")
                   : mlp_check_data(&job->model, evaluator->test,
                                    job->data.test_images, job->data.test_labels,
                                    why);
