@@ -571,18 +571,19 @@ static void data_that_do_not_fit_the_model_are_named(void **state) {
     struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
     struct failure why;
-    assert_int_equal(mlp_check_data(&model, &data, "data.test", &why),
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
                      STATUS_OK);
     data.num_classes = 11;
-    assert_int_equal(mlp_check_data(&model, &data, "data.test", &why),
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
                      STATUS_CONFIG);
     assert_string_equal(why.text,
                         "model.layers[2]: found 10 outputs, expected 11 or "
-                        "more: the largest label of data.test is 10");
+                        "more: the largest label in labels is 10");
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
-    assert_int_equal(mlp_check_data(&model, &data, "data.train", &why),
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
                      STATUS_CONFIG);
-    assert_non_null(strstr(why.text, "expected 783"));
+    assert_non_null(
+        strstr(why.text, "expected 783, the bytes of an image in images"));
 }
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"
@@ -637,7 +638,7 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     assert_int_equal(dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
                                   FASHION "train-labels-idx1-ubyte.gz", &why),
                      STATUS_OK);
-    assert_int_equal(mlp_check_data(&model, train, "data.train", &why),
+    assert_int_equal(mlp_check_data(&model, train, "images", "labels", &why),
                      STATUS_OK);
     struct sampler_options options = {.num_samples = train->count,
                                       .num_ranks = 1,
