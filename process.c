@@ -375,17 +375,11 @@ static enum status compose(struct process *process, struct failure *why) {
     return STATUS_OK;
 }
 
-/* Beside a chief whose lines are seen here too, who only heard of the end says
- * no more than that it ends. */
+/* Beside a chief whose lines are seen here too, who only heard of the end is
+ * silent: the cause is the last line. */
 static void say_end(const struct log *log, struct failure *why) {
-    if (!why->heard || !getenv(LAUNCH_TOGETHER)) {
+    if (!why->heard || !getenv(LAUNCH_TOGETHER))
         log_failure(log, why);
-        return;
-    }
-    bool signal =
-        why->status == STATUS_INTERRUPTED || why->status == STATUS_TERMINATED;
-    log_info(log, "ends %s (exit code %d)",
-             signal ? "by a signal" : "with the run", why->status);
     why->text[0] = 0;
 }
 
