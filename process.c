@@ -300,6 +300,7 @@ static enum status compose_chief(struct process *process, struct failure *why) {
         .link_gbits = process->options->link_gbits,
         .json = process->options->json &&
                 process->options->verb != OPTIONS_BENCH && !series,
+        .together = getenv(LAUNCH_TOGETHER),
         .series = series,
         .interrupts = role->interrupts,
     };
