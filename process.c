@@ -208,10 +208,11 @@ struct strategy_case process_members(const struct options *options,
                                      const struct cluster *cluster,
                                      const struct job *job) {
     uint32_t trains = chief_trains(options, cluster, job);
-    return (struct strategy_case){.trainers =
-                                      count_workers(cluster, job) + trains,
-                                  .num_ps = cluster->jobs[CLUSTER_PS].count,
-                                  .alone = cluster->local};
+    return (struct strategy_case){
+        .trainers = count_workers(cluster, job) + trains,
+        .num_ps = cluster->jobs[CLUSTER_PS].count,
+        .alone = cluster->local,
+        .members = cluster->by_ranks ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
 }
 
 static enum status load_job(struct process *process, const struct log *log,
