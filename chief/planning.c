@@ -1,6 +1,7 @@
 #include "chief/planning.h"
 
 #include "chief/admission.h"
+#include "chief/backend.h"
 #include "chief/fitting.h"
 #include "chief/link_rate.h"
 #include "chief/placement.h"
@@ -65,6 +66,7 @@ void planning_declare(struct run *run, struct roster_slot *slot,
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;
     trainer->passes = declaration->passes;
+    backend_declare(trainer, declaration);
     if (slot->rank == 0)
         keep_first(run, declaration);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
@@ -87,6 +89,8 @@ static uint64_t steps_behind(const struct run *run) {
     const struct manifest *manifest = &run->restored;
     uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
     uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
+    if (run->job->steps_per_epoch)
+        return manifest->samples / step / run->job->accumulation;
     if (!run_synchronous(run))
         batches *= run->roster.num_ranks;
     return (manifest->samples / samples * batches +
@@ -153,6 +157,7 @@ static bool place(struct run *run) {
 static struct footprint_case footprint_of(const struct run *run) {
     return (struct footprint_case){.job = run->job,
                                    .allreduce = run->allreduce,
+                                   .resident = run->resident,
                                    .trainers = run->roster.num_ranks,
                                    .elements = run->layout->elements,
                                    .train_samples = run->train_samples,
@@ -275,6 +280,7 @@ static void tell_plan(struct run *run, struct roster_slot *slot) {
     message.pull_first = run->has_restored || run->job->init;
     message.strategy = run->allreduce ? JOB_ALLREDUCE : JOB_PS;
     message.backend = run->backend;
+    message.resident = run->resident;
     if (run->job->checkpoint.dir)
         message.checkpoint_dir = run->job->checkpoint.dir;
     Capstan__LossScaler scaler = plan_scaler_message(&run->restored.scaler);
@@ -328,7 +334,8 @@ static void check_schedule(const struct run *run) {
 
 static void plan(struct run *run) {
     struct failure why;
-    if (!replicas_settle(run) || !place(run) || !fits(run))
+    if (!replicas_settle(run) || !backend_settle(run) || !place(run) ||
+        !fits(run))
         return;
     enum status status = saves_find_start(run, &why);
     if (status) {

@@ -42,7 +42,10 @@ struct run_point {
 struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* as it declared */
-    bool passes;       /* holds no parameters, as it declared */
+    bool passes;     /* holds no parameters, as it declared */
+    char device[64]; /* the first that it computes on, its memory's key; "":
+                        the host */
+    char without_nccl[256];
     uint32_t devices;  /* that it can compute on, as it declared */
     uint32_t replicas; /* of the plan; 0: there is none yet */
     bool planned;      /* has been sent the plan */
@@ -83,7 +86,8 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    struct parts parts; /* own weights: by rank */
+    struct parts parts;      /* own weights: by rank */
+    struct run_point *marks; /* own weights: where each rank was, as many */
 };
 
 struct series;
@@ -99,9 +103,10 @@ struct run {
     struct post *post;
     struct job *job;
     uint64_t id, incarnation;
-    bool trains;    /* the chief has a trainer */
-    bool allreduce; /* rank 0 holds the weights for the chief, no ps does */
-    char backend[16];
+    bool trains;      /* the chief has a trainer */
+    bool allreduce;   /* rank 0 holds the weights for the chief, no ps does */
+    char backend[16]; /* its collectives; "auto" until there is a plan */
+    bool resident;    /* gradients and state stay on the trainers' devices */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 

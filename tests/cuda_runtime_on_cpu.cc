@@ -1,5 +1,5 @@
 /* What capstan-cuda.so calls of CUDA's runtime, where tests/cuda_on_cpu.cc runs
- * the kernels: one GPU, whose memory ends at a page that nobody may touch, and
+ * the kernels: GPUs whose memory ends at a page that nobody may touch, and
  * whose streams are tests/cuda_streams.h's. */
 #include "tests/cuda_machine.h"
 #include "tests/cuda_streams.h"
@@ -13,7 +13,7 @@ static const size_t memory = (size_t)1 << 30;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
+    *count = (int)cuda_streams_devices();
     return cudaSuccess;
 }
 
@@ -22,16 +22,21 @@ cudaError_t cudaDriverGetVersion(int *version) {
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties,
+                                    int index) {
     memset(properties, 0, sizeof *properties);
     strcpy(properties->name, "the CPU in a GPU's place");
+    properties->uuid.bytes[0] = (char)index;
     properties->major = 9;
     properties->totalGlobalMem = memory;
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int index) {
-    return index == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    if (index < 0 || index >= (int)cuda_streams_devices())
+        return cudaErrorInvalidDevice;
+    cuda_streams_use(index);
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
@@ -65,6 +70,14 @@ cudaError_t cudaFree(void *freed) {
     return (cudaError_t)error;
 }
 
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes,
+                            cudaStream_t stream) {
+    return (cudaError_t)cuda_streams_give(stream, [to, byte, bytes] {
+        memset(to, byte, bytes);
+        return 0;
+    });
+}
+
 cudaError_t cudaHostRegister(void *, size_t, unsigned) {
     return (cudaError_t)cuda_streams_unsafe();
 }
@@ -79,6 +92,32 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
         memcpy(to, from, bytes);
         return 0;
     });
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes) {
+    *out = cuda_machine_allocate(bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *freed) {
+    cuda_machine_release(freed);
+    return cudaSuccess;
+}
+
+/* Waits for what is under way. */
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
+                       enum cudaMemcpyKind) {
+    int error = cuda_streams_finish();
+    memcpy(to, from, bytes);
+    return (cudaError_t)error;
+}
+
+/* Asked of what may be the host's, which all memory here is. */
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
+                                     const void *) {
+    memset(attributes, 0, sizeof *attributes);
+    attributes->type = cudaMemoryTypeUnregistered;
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {

@@ -104,12 +104,22 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .keeper = allreduce->keeper ? keeper_calls(allreduce->keeper) : NULL,
         .loads = settings->plan->pull_first,
         .scaler = settings->plan->scaler,
+        .wake = settings->wake,
+        .context = settings->context,
         .replicas = plan_replicas(settings->plan, settings->rank),
         .all_replicas = plan_all_replicas(settings->plan),
     };
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* who is alone meets nobody */
         status = collectives_find(&reducer.ops, settings->plan->backend, why);
+    reducer.resident = settings->plan->resident;
+    reducer.wide = reducer.resident && reducer.ops;
+    if (!status && reducer.resident &&
+        (!settings->remote || (reducer.ops && !reducer.ops->joins)))
+        status = status_fail(why, STATUS_CONFIG,
+                             "the plan has gradients stay on this trainer's "
+                             "device, which it cannot: is it the same release "
+                             "of capstan everywhere?");
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct keeper_rounds rounds = {allreduce->reducer, round_of, save,

@@ -2,79 +2,10 @@
  * with settings that give the same bits each time; the rest is
  * cuda_kernels.h's. */
 #include "worker/ops_cuda_parts.h"
+#include "worker/ops_cuda_update.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-/* CUDA_OLDEST, of the build: the least compute capability that there is code
- * for, in tenths. */
-enum { OLDEST = CUDA_OLDEST, OLDEST_OF_ALL = 70 };
-
-static enum status check(struct failure *why) {
-    int devices = 0, driver = 0;
-    cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error && (cudaDriverGetVersion(&driver) || !driver))
-        return status_fail(why, STATUS_FAILED,
-                           "no NVIDIA driver on this host (libcuda.so.1)");
-    if (error)
-        return status_fail(why, STATUS_FAILED, "no GPU that CUDA can use: %s",
-                           cudaGetErrorString(error));
-    if (!devices)
-        return status_fail(why, STATUS_FAILED, "no GPU on this host");
-    return STATUS_OK;
-}
-
-static uint32_t count(void) {
-    int devices = 0;
-    return cudaGetDeviceCount(&devices) ? 0 : (uint32_t)devices;
-}
-
-/* Which build has code for compute capability MAJOR.MINOR. */
-static void advise_build(struct device_description *out) {
-    int capability = (int)(out->major * 10 + out->minor);
-    out->usable = capability >= OLDEST;
-    if (out->usable)
-        return;
-    snprintf(out->reason, sizeof out->reason,
-             "its compute capability %u.%u is older than this build, which "
-             "begins at %d.%d: %s",
-             out->major, out->minor, OLDEST / 10, OLDEST % 10,
-             capability >= OLDEST_OF_ALL
-                 ? "take the build made with nvcc 12, which begins at 7.0"
-                 : "no build has code for it; the oldest, made with nvcc 12, "
-                   "begins at 7.0");
-}
-
-static void write_id(const cudaUUID_t *uuid, char id[DEVICE_ID]) {
-    for (size_t i = 0; i < sizeof uuid->bytes; i++)
-        snprintf(id + 2 * i, DEVICE_ID - 2 * i, "%02x",
-                 (unsigned char)uuid->bytes[i]);
-}
-
-static enum status describe(uint32_t index, struct device_description *out,
-                            struct failure *why) {
-    struct cudaDeviceProp properties;
-    size_t available = 0, total = 0;
-    *out = (struct device_description){0};
-    cudaError_t error = cudaGetDeviceProperties(&properties, (int)index);
-    if (!error) {
-        snprintf(out->name, sizeof out->name, "%.127s", properties.name);
-        out->major = (uint32_t)properties.major;
-        out->minor = (uint32_t)properties.minor;
-        out->total = properties.totalGlobalMem;
-        write_id(&properties.uuid, out->id);
-        advise_build(out);
-    }
-    if (!error && out->usable)
-        error = cudaSetDevice((int)index);
-    if (!error && out->usable)
-        error = cudaMemGetInfo(&available, &total);
-    out->free = available;
-    if (!error)
-        return STATUS_OK;
-    return status_fail(why, STATUS_RETRY, "device cuda %u does not answer: %s",
-                       index, cudaGetErrorString(error));
-}
 
 bool ops_cuda_note(struct ops_device *device, cudaError_t error,
                    const char *what) {
@@ -98,6 +29,12 @@ enum status ops_cuda_tell(const struct ops_device *device,
                        cudaGetErrorString(device->failed));
 }
 
+static void close_lane(struct ops_cuda_lane *lane) {
+    if (lane->stream)
+        cudaStreamDestroy(lane->stream);
+    ops_cuda_blas_close(&lane->blas);
+}
+
 static void close_device(struct ops_device **where) {
     struct ops_device *device = *where;
     *where = NULL;
@@ -108,24 +45,51 @@ static void close_device(struct ops_device **where) {
     cudaSetDevice(device->index);
     ops_cuda_span_close(device);
     for (int s = 0; s < OPS_STREAMS; s++)
-        if (device->streams[s])
+        if (device->streams[s] && s != OPS_COMPUTE)
             cudaStreamDestroy(device->streams[s]);
-    ops_cuda_blas_close(&device->blas);
+    close_lane(&device->along);
+    close_lane(&device->aside);
+    cudaFree(device->constants);
     cudaFree(device->sums.memory);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         cudaFree(device->operands[i].memory);
+        cudaFree(device->of_weights[i].memory);
+    }
     free(device);
+}
+
+static enum status open_stream(struct ops_device *device, cudaStream_t *stream,
+                               struct failure *why) {
+    ops_cuda_note(device,
+                  cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
+                  "opening a stream");
+    return ops_cuda_tell(device, why);
+}
+
+static enum status open_lane(struct ops_device *device,
+                             struct ops_cuda_lane *lane, struct failure *why) {
+    enum status status = open_stream(device, &lane->stream, why);
+    if (!status)
+        status = ops_cuda_blas_load(&lane->blas, why);
+    return status ? status : ops_cuda_blas_open(&lane->blas, lane->stream, why);
 }
 
 static enum status open_streams(struct ops_device *device,
                                 struct failure *why) {
     ops_cuda_note(device, cudaSetDevice(device->index), "opening it");
-    for (int s = 0; s < OPS_STREAMS; s++)
-        if (!device->failed)
-            ops_cuda_note(device,
-                          cudaStreamCreateWithFlags(&device->streams[s],
-                                                    cudaStreamNonBlocking),
-                          "opening a stream");
+    enum status status = open_lane(device, &device->along, why);
+    if (!status)
+        status = open_lane(device, &device->aside, why);
+    device->streams[OPS_COMPUTE] = device->along.stream;
+    for (int s = 0; !status && s < OPS_STREAMS; s++)
+        if (s != OPS_COMPUTE)
+            status = open_stream(device, &device->streams[s], why);
+    if (status)
+        return status;
+    ops_cuda_note(device,
+                  cudaMalloc((void **)&device->constants,
+                             OPS_STREAMS * sizeof *device->constants),
+                  "memory for the constants of updates");
     return ops_cuda_tell(device, why);
 }
 
@@ -133,7 +97,7 @@ static enum status open_device(struct ops_device **out,
                                const struct ops_settings *settings,
                                struct failure *why) {
     struct device_description about;
-    enum status status = describe(settings->index, &about, why);
+    enum status status = ops_cuda_about_describe(settings->index, &about, why);
     if (!status && !about.usable)
         status = status_fail(why, STATUS_CONFIG, "device cuda %u (%s): %s",
                              settings->index, about.name, about.reason);
@@ -149,11 +113,6 @@ static enum status open_device(struct ops_device **out,
     status = open_streams(device, why);
     if (!status)
         status = ops_cuda_span_open(device, why);
-    if (!status)
-        status = ops_cuda_blas_load(&device->blas, why);
-    if (!status)
-        status = ops_cuda_blas_open(&device->blas, device->streams[OPS_COMPUTE],
-                                    why);
     if (status)
         close_device(&device);
     *out = device;
@@ -193,6 +152,10 @@ static void unpin(struct ops_device *device, void *memory) {
     ops_cuda_span_forget(device);
     if (cudaHostUnregister(memory))
         cudaGetLastError();
+}
+
+static void *native(struct ops_device *device, enum ops_stream stream) {
+    return device->streams[stream];
 }
 
 static struct ops_event *event_open(struct ops_device *device) {
@@ -348,10 +311,10 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .name = "cuda",
     .version =
         "cuBLAS " DOTTED(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH),
-    .check = check,
+    .check = ops_cuda_about_check,
     .later = true,
-    .count = count,
-    .describe = describe,
+    .count = ops_cuda_about_count,
+    .describe = ops_cuda_about_describe,
     .open = open_device,
     .close = close_device,
     .allocate = allocate,
@@ -360,6 +323,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .unpin = unpin,
     .upload = upload,
     .download = download,
+    .copy = ops_cuda_update_copy,
+    .native = native,
     .event_open = event_open,
     .event_close = event_close,
     .record = record,
@@ -375,4 +340,9 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .column_sums = column_sums,
     .activation_gradient = activation_gradient,
     .loss = loss,
+    .fill = ops_cuda_update_fill,
+    .scale = ops_cuda_update_scale,
+    .find_overflow = ops_cuda_update_find_overflow,
+    .square_sums = ops_cuda_update_square_sums,
+    .rule = ops_cuda_update_rule,
 };

@@ -210,6 +210,8 @@ static void await_settled(struct team *team) {
 static void end_threads(struct team *team) {
     if (!team->joined)
         return;
+    if (team->siblings && team->broken) /* who is lost takes no leave */
+        siblings_abort(team->siblings);
     mark_cancel(&team->go);
     mark_cancel(&team->weights);
     mark_cancel(&team->decided);
@@ -252,7 +254,9 @@ static enum status gather_threads(struct team *team, struct failure *why) {
     log_warning(team->log,
                 "gradients of %u devices are added up in the host's memory: %s",
                 team->count, why->text);
+    team->broken = true;
     end_threads(team);
+    team->broken = false;
     for (uint32_t i = 0; i < team->count; i++)
         atomic_store(&team->members[i].failed, false);
     atomic_store(&team->culprit, 0);
@@ -262,11 +266,12 @@ static enum status gather_threads(struct team *team, struct failure *why) {
 
 static enum status open_member(struct team_member *member,
                                const struct job *job, bool evaluates,
-                               struct failure *why) {
+                               bool resident, struct failure *why) {
     struct team *team = member->team;
     struct replica *replica = &member->replica;
     struct engine_use use = {.micro_batch = job->micro_batch,
-                             .evaluates = evaluates && !member->index};
+                             .evaluates = evaluates && !member->index,
+                             .resident = resident};
     struct arena *arena = member->index ? &replica->arena : team->arena;
     enum status status = STATUS_OK;
     if (member->index)
@@ -279,7 +284,7 @@ static enum status open_member(struct team_member *member,
 
 enum status team_open(struct team *team, uint32_t count, const struct job *job,
                       const struct layout *layout, struct arena *arena,
-                      bool evaluates, struct failure *why) {
+                      bool evaluates, bool resident, struct failure *why) {
     enum status status = STATUS_OK;
     if (count > team->count)
         return status_fail(why, STATUS_RETRY,
@@ -295,7 +300,7 @@ enum status team_open(struct team *team, uint32_t count, const struct job *job,
     if (team->count > 1)
         status = gather_threads(team, why);
     for (uint32_t i = 0; !status && i < team->count; i++)
-        status = open_member(&team->members[i], job, evaluates, why);
+        status = open_member(&team->members[i], job, evaluates, resident, why);
     engine_rest(&team->members[0].replica.engine);
     return status;
 }
@@ -372,7 +377,10 @@ enum status team_compute(struct team *team, const struct replica_step *step,
     end_weights(team, !status && step->goes_on(step->context));
     await_settled(team);
     add_up(team, result);
-    return status ? status : find_failure(team, why);
+    if (!status)
+        status = find_failure(team, why);
+    team->broken |= status != STATUS_OK;
+    return status;
 }
 
 enum status team_gather(struct team *team, bool wanted,
@@ -390,5 +398,6 @@ enum status team_gather(struct team *team, bool wanted,
     for (uint32_t i = 1; i < team->joined; i++)
         (void)mark_await(&team->members[i].gathered, end, NULL);
     enum status others = find_failure(team, why);
+    team->broken |= others || status;
     return others ? others : status;
 }
