@@ -10,6 +10,7 @@
 #include "chief/series.h"
 #include "proto/base/time.h"
 #include "proto/math/plan.h"
+#include "proto/math/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -317,6 +318,20 @@ static void say_plan(const struct run *run) {
              (unsigned long long)run->rounds.total);
 }
 
+/* A longer run by the same schedule would train its last part with no rate. */
+static void check_schedule(const struct run *run) {
+    const struct schedule *schedule = &run->job->schedule;
+    unsigned long long last = run->rounds.total;
+    if (last > run->rounds.start && schedule_ends_before(schedule, last))
+        log_warning(run->log,
+                    "the scheduler ends at step %llu "
+                    "(scheduler.params.total_num_steps), the run at step %llu: "
+                    "the rate of the last steps is %g; set total_num_steps "
+                    "together with epochs or steps, to %llu",
+                    (unsigned long long)schedule->total_num_steps, last,
+                    schedule_rate(schedule, last), last);
+}
+
 static void plan(struct run *run) {
     struct failure why;
     if (!replicas_settle(run) || !backend_settle(run) || !place(run) ||
@@ -334,6 +349,7 @@ static void plan(struct run *run) {
                  run->job->init);
     set_rounds(run);
     say_plan(run);
+    check_schedule(run);
     if (run->has_restored && run->rounds.start >= run->rounds.total)
         log_info(run->log, "that is the end of the run: nothing is left to "
                            "train (raise epochs or steps to go on)");

@@ -86,7 +86,8 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    struct parts parts; /* own weights: by rank */
+    struct parts parts;      /* own weights: by rank */
+    struct run_point *marks; /* own weights: where each rank was, as many */
 };
 
 struct series;
@@ -182,6 +183,7 @@ struct run {
     bool init_done;
     char export_problem[512]; /* why there is no export, "" */
     bool json;
+    bool together; /* nobody can be started again */
     enum status status; /* of the end */
     uint64_t end_step;
     uint64_t told;    /* staleness: global step by the ps that counts it */

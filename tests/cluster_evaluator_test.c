@@ -58,6 +58,7 @@ static void it_follows_a_run_to_its_last_checkpoint(void **state) {
     json_decref(last);
     assert_non_null(
         strstr(cluster_run_errors(evaluator), "step 90: test accuracy "));
+    assert_non_null(strstr(cluster_run_errors(evaluator), ", test loss "));
 }
 
 static void without_a_directory_it_says_what_to_give(void **state) {

@@ -316,6 +316,7 @@ static void missing_data_is_told_with_its_path(void **state) {
     write_checkpoint(fixture, 10, true, "");
     assert_int_equal(unlink(fixture->job->data.test_labels), 0);
     assert_int_equal(evaluate(fixture), STATUS_CONFIG);
+    expect_words(fixture, "data.test: /");
     expect_words(fixture, fixture->job->data.test_labels);
 }
 

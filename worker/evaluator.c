@@ -64,9 +64,11 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
                            "nothing to evaluate on");
     enum status status = dataset_load(&evaluator->test, job->data.test_images,
                                       job->data.test_labels, why);
-    return status
-               ? status
-               : mlp_check_data(&job->model, evaluator->test, "data.test", why);
+    return status ? status_context(why, "data.test%s",
+                                   job->data.dir ? ", in data.dir" : "")
+                  : mlp_check_data(&job->model, evaluator->test,
+                                   job->data.test_images, job->data.test_labels,
+                                   why);
 }
 
 static enum status open_model(struct evaluator *evaluator,
@@ -154,8 +156,9 @@ static void tell(const struct evaluator *evaluator,
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
     log_info(evaluator->settings->log,
-             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, loss %.4f"
-                        : "step %" PRIu64 ": test accuracy %.4f, loss %.3e",
+             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, test loss %.4f"
+                        : "step %" PRIu64
+                          ": test accuracy %.4f, test loss %.3e",
              manifest->step, accuracy, loss);
     if (!evaluator->settings->json)
         return;
