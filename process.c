@@ -239,11 +239,18 @@ static enum status load_job(struct process *process, const struct log *log,
 }
 
 /* The text of a job given to a process that does not lead: to be compared with
- * the chief's. */
+ * the chief's. One that cannot be read differs from it, too. */
 static const char *own_job(struct process *process) {
-    struct failure ignored;
-    if (!process->options->job || load_job(process, NULL, &ignored))
+    struct failure wrong;
+    if (!process->options->job)
         return NULL;
+    if (load_job(process, NULL, &wrong)) {
+        log_warning(&process->roles.list[0].log,
+                    "the job given here is wrong, and not needed, as the "
+                    "chief's counts: %.*s",
+                    (int)strcspn(wrong.text, "\n"), wrong.text);
+        return NULL;
+    }
     return process->job->compare.on ? NULL : process->job->text;
 }
 
@@ -368,10 +375,10 @@ static enum status compose(struct process *process, struct failure *why) {
         add_ps(process);
     else
         add_worker(process, false, false);
-    process->roles.list[0].ps.own_job = process->roles.list[0].worker.own_job =
-        own_job(process);
     if (!process->back)
         say_who(process, &process->roles.list[0]);
+    process->roles.list[0].ps.own_job = process->roles.list[0].worker.own_job =
+        own_job(process);
     return STATUS_OK;
 }
 
