@@ -79,6 +79,20 @@ static void warn_alone(const struct process *process, const struct role *role) {
     }
 }
 
+/* Of two processes on one host one finds the port in use, and ends with a code
+ * that says retry, again and again. */
+static void warn_twice(const struct process *process, const struct role *role) {
+    const struct cluster_task *task = cluster_twice(process->cluster);
+    char address[270];
+    if (!task)
+        return;
+    cluster_address(task, address, sizeof address);
+    log_warning(&role->log,
+                "the cluster lists %s twice, and two processes cannot listen "
+                "on one port of a host: give each task an address of its own",
+                address);
+}
+
 /* Which it is the job decides, which a trainer hears when it joins; a ps opens
  * no other. */
 static bool may_take_gpu(const struct process *process) {
@@ -99,6 +113,7 @@ static void say_who(const struct process *process, const struct role *role) {
              process->cluster->local ? "no cluster: alone"
                                      : process->cluster->source);
     warn_alone(process, role);
+    warn_twice(process, role);
 }
 
 static double join_timeout(const struct process *process) {
