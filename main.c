@@ -117,12 +117,17 @@ static enum status check_local(const struct options *options,
         return status;
     uint32_t trainers =
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
-    struct strategy_case given = {trainers, local_ps(options, *job), false};
+    struct strategy_case given = {.trainers = trainers,
+                                  .num_ps = local_ps(options, *job),
+                                  .members = STRATEGY_BY_FLAGS};
     struct strategy strategy;
     if (distribution) {
         given.num_ps = distribution_ps(distribution);
         trainers = distribution_size(distribution) - given.num_ps;
         given.trainers = trainers;
+        given.members = distribution->type == DISTRIBUTION_TENSORFLOW
+                            ? STRATEGY_BY_COUNTS
+                            : STRATEGY_BY_RANKS;
     }
     status = strategy_choose(&strategy, *job, &given, NULL, why);
     if (!status)

@@ -286,6 +286,13 @@ static void stop_without(struct run *run, const char *name, const char *host,
              way_on);
 }
 
+static const char *what_follows(const struct run *run, bool ps) {
+    if (run->phase != RUN_TRAINING || ps || run->allreduce || run->series)
+        return "";
+    return run->together ? "; the run goes on without it"
+                         : "; the run goes on, and it may be started again";
+}
+
 /* Who is gone matters by phase: a ps takes its weights with it whenever it has
  * some; a trainer ends the run only between the plan and the first step, as the
  * first view counts on all of them. */
@@ -298,12 +305,9 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     if (goodbye)
         log_info(run->log, "%s said goodbye", name);
     else
-        log_warning(
-            run->log, "%s on host %s (pid %u) is gone: silent for %.1f s%s",
-            name, slot->host, slot->pid, silent,
-            run->phase == RUN_TRAINING && !ps && !run->allreduce && !run->series
-                ? "; the run goes on, and it may be started again"
-                : "");
+        log_warning(run->log,
+                    "%s on host %s (pid %u) is gone: silent for %.1f s%s", name,
+                    slot->host, slot->pid, silent, what_follows(run, ps));
     uint32_t pid = slot->pid;
     char host[256];
     snprintf(host, sizeof host, "%s", slot->host);

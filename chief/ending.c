@@ -209,11 +209,13 @@ static void list_silent(const struct run *run, char *text, size_t size) {
 
 /* Who has not come yet when the run fails would wait for its chief: it is told
  * as it comes, and again should that be lost: the chief stays for a second,
- * in which a join is repeated. */
+ * in which a join is repeated. Who has not come within timeouts.join is not
+ * waited for once more. */
 static bool awaits_absent(const struct run *run, int64_t now) {
     if (run->refused_at && now - run->refused_at < TIME_S)
         return true;
     return run->status && !run_signalled(run->status) && !series_needs(run) &&
+           run->phase_since - run->opened < run->join_limit &&
            now - run->phase_since <
                time_from_seconds(run->job->timeouts.stop) &&
            roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT);

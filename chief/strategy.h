@@ -10,9 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* By what a cluster has its members, for texts: what to add there. */
+enum strategy_members {
+    STRATEGY_BY_LISTS,
+    STRATEGY_BY_RANKS,  /* of which --num-ps are ps */
+    STRATEGY_BY_FLAGS,  /* of capstan local */
+    STRATEGY_BY_COUNTS, /* of a TensorFlow distribution */
+};
+
 struct strategy_case {
     uint32_t trainers, num_ps;
     bool alone; /* no cluster at all */
+    enum strategy_members members;
 };
 
 struct strategy {

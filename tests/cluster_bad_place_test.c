@@ -189,9 +189,10 @@ static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
                          "(checkpoint.dir)");
 }
 
+/* And not waited for once more, until timeouts.stop. */
 static void who_does_not_come_in_time_is_named(void **state) {
     struct cluster_run *run = *state;
-    cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 1}}");
+    cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 60}}");
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
