@@ -124,7 +124,8 @@ endif
 # The device itself. cuBLAS it opens when there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops_cuda*.c))
+CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops_cuda*.c) \
+    proto/math/rule_form.c)
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
@@ -168,7 +169,8 @@ $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
-$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_nccl.o
+$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
+    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/fake_nccl tests/joined_collective)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
@@ -178,7 +180,8 @@ $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/tests/fake_nccl.
 # no other is found.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
-    libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so)
+    libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so \
+    $(if $(filter 2,$(words $(NCCL_HEADERS))),capstan-nccl.so))
 EMULATED_LIBS := $(filter %/libcublas.so.$(NVCC_MAJOR) %/libcuda_on_cpu.so,$(EMULATED))
 endif
 $(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%: $(BUILD)/%
@@ -192,6 +195,20 @@ $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
 	    -Wl,--no-as-needed -o $@ $^
+
+$(BUILD)/emulated/capstan-nccl.so: $(PLUGIN_COMMON) \
+    $(BUILD)/plugin/worker/collective_nccl.o \
+    $(addprefix $(BUILD)/emulated/lib,nccl_on_cpu.so cuda_on_cpu.so)
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
+	    -Wl,-rpath,'$$ORIGIN' -o $@ $^
+
+$(BUILD)/emulated/libnccl_on_cpu.so: $(BUILD)/cuda_on_cpu/tests/nccl_on_cpu.o \
+    $(BUILD)/emulated/libcuda_on_cpu.so
+	@mkdir -p $(@D)
+	@echo "c++  $@"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
 $(BUILD)/tests/ops_cuda_span_test: | $(EMULATED)
 
@@ -272,7 +289,7 @@ gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
 
 # What deploy/gpu-check.sh runs, so that a bundle needs no make.
-GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops collective_nccl \
+GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_span collective_nccl \
     cluster_device cluster_emulated cluster_gpu_bench)
 # 77: nothing failed, but without a GPU not all ran, as the last lines say.
 gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## every test that uses this machine's GPU, and compute-sanitizer

@@ -22,7 +22,7 @@ struct chief_settings {
                               leads is a worker like the others */
     uint32_t num_workers, num_ps;
     bool allreduce;      /* the weights are the trainers' */
-    const char *backend; /* its collectives */
+    const char *backend; /* its collectives, or "auto" */
     double join_timeout; /* seconds */
     double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
     bool json;

@@ -7,6 +7,7 @@
 #include "chief/replicas.h"
 #include "chief/saves.h"
 #include "chief/series.h"
+#include "chief/strategy.h"
 #include "proto/base/time.h"
 #include "proto/math/plan.h"
 
@@ -56,6 +57,15 @@ static void check(struct run *run, uint32_t rank) {
                  (unsigned long long)run->test_samples);
 }
 
+static void keep_device(struct run_trainer *trainer,
+                        const Capstan__Declaration *declaration) {
+    bool any = declaration->n_devices > 0;
+    snprintf(trainer->device, sizeof trainer->device, "%s",
+             any ? declaration->devices[0]->key : "");
+    snprintf(trainer->without_nccl, sizeof trainer->without_nccl, "%s",
+             declaration->without_nccl);
+}
+
 void planning_declare(struct run *run, struct roster_slot *slot,
                       const Capstan__Declaration *declaration) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
@@ -64,6 +74,7 @@ void planning_declare(struct run *run, struct roster_slot *slot,
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;
     trainer->passes = declaration->passes;
+    keep_device(trainer, declaration);
     if (slot->rank == 0)
         keep_first(run, declaration);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
@@ -86,6 +97,8 @@ static uint64_t steps_behind(const struct run *run) {
     const struct manifest *manifest = &run->restored;
     uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
     uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
+    if (run->job->steps_per_epoch)
+        return manifest->samples / step / run->job->accumulation;
     if (!run_synchronous(run))
         batches *= run->roster.num_ranks;
     return (manifest->samples / samples * batches +
@@ -150,12 +163,16 @@ static bool place(struct run *run) {
 }
 
 static struct footprint_case footprint_of(const struct run *run) {
-    return (struct footprint_case){.job = run->job,
-                                   .allreduce = run->allreduce,
-                                   .trainers = run->roster.num_ranks,
-                                   .elements = run->layout->elements,
-                                   .train_samples = run->train_samples,
-                                   .test_samples = run->test_samples};
+    return (struct footprint_case){
+        .job = run->job,
+        .allreduce = run->allreduce,
+        .resident = run->allreduce &&
+                    strategy_resident(run->job, run->backend,
+                                      run->roster.num_ranks, run->num_replicas),
+        .trainers = run->roster.num_ranks,
+        .elements = run->layout->elements,
+        .train_samples = run->train_samples,
+        .test_samples = run->test_samples};
 }
 
 static uint32_t trainers_beyond(const struct run *run, const char *host) {
@@ -299,6 +316,30 @@ void planning_tell(struct run *run, struct roster_slot *slot) {
     tell_plan(run, slot);
 }
 
+/* By what all ranks have told, so that all take the same. */
+static bool settle_backend(struct run *run) {
+    uint32_t count = run->roster.num_ranks;
+    if (!run->allreduce || strcmp(run->backend, "auto") != 0)
+        return true;
+    struct strategy_rank *ranks = calloc(count, sizeof *ranks);
+    char(*names)[64] = calloc(count, sizeof *names);
+    for (uint32_t r = 0; ranks && names && r < count; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        roster_name(&run->roster.slots[r], names[r], sizeof names[r]);
+        ranks[r] = (struct strategy_rank){
+            names[r], trainer->device[0] ? trainer->device : NULL,
+            trainer->without_nccl, trainer->replicas};
+    }
+    if (ranks && names)
+        snprintf(run->backend, sizeof run->backend, "%s",
+                 strategy_settle(run->job, ranks, count, run->log));
+    else
+        run_stop(run, STATUS_RETRY, "no memory for the plan");
+    free(ranks);
+    free(names);
+    return strcmp(run->backend, "auto") != 0;
+}
+
 static void say_plan(const struct run *run) {
     char where[64];
     snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
@@ -313,7 +354,8 @@ static void say_plan(const struct run *run) {
 
 static void plan(struct run *run) {
     struct failure why;
-    if (!replicas_settle(run) || !place(run) || !fits(run))
+    if (!replicas_settle(run) || !settle_backend(run) || !place(run) ||
+        !fits(run))
         return;
     enum status status = saves_find_start(run, &why);
     if (status) {

@@ -9,14 +9,14 @@ static const char *plural(uint32_t count) {
     return count == 1 ? "" : "s";
 }
 
-static void keep_devices(struct fitting_limits *told,
+static void keep_devices(struct fitting_limits *told, uint32_t replicas,
                          const Capstan__Declaration *declaration) {
     fitting_forget_devices(told);
     for (size_t i = 0; i < declaration->n_devices; i++) {
         const Capstan__MemoryLimit *device = declaration->devices[i];
         fitting_add_device(told, device->key, device->name, device->free);
     }
-    told->replicas = declaration->replicas;
+    told->replicas = replicas;
     told->adds_on_host = declaration->adds_on_host;
 }
 
@@ -49,7 +49,8 @@ bool replicas_declare(struct run *run, struct roster_slot *slot,
     trainer->devices = devices > JOB_MOST_DEVICES ? JOB_MOST_DEVICES
                        : devices                  ? devices
                                                   : 1;
-    keep_devices(&run->limits[slot - run->roster.slots], declaration);
+    keep_devices(&run->limits[slot - run->roster.slots], trainer->devices,
+                 declaration);
     if (trainer->devices >= trainer->replicas)
         return true;
     send_away(run, slot);

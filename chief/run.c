@@ -113,13 +113,16 @@ uint32_t run_step_replicas(const struct run *run) {
 
 /* Whole epochs, then micro batches into the next one: exact for this number
  * of replicas and this batch, so that the same run goes on at the same
- * sample. */
+ * sample. Epochs of so many steps as the job says end at no sample of their
+ * own: there all that is read counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct rounds *rounds = &run->rounds;
     uint64_t batches =
         (step - rounds->start + rounds->start_batch) * rounds->accumulation;
-    uint64_t into = batches % rounds->epoch_batches * run->job->micro_batch *
-                    run_step_replicas(run);
+    uint64_t each = (uint64_t)run->job->micro_batch * run_step_replicas(run);
+    if (run->job->steps_per_epoch)
+        return batches * each;
+    uint64_t into = batches % rounds->epoch_batches * each;
     return batches / rounds->epoch_batches * run->train_samples +
            (into < run->train_samples ? into : run->train_samples);
 }

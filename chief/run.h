@@ -42,7 +42,10 @@ struct run_point {
 struct run_trainer {
     bool declared;
     uint64_t digest, train_samples, test_samples; /* as it declared */
-    bool passes;       /* holds no parameters, as it declared */
+    bool passes;     /* holds no parameters, as it declared */
+    char device[64]; /* the first that it computes on, its memory's key; "":
+                        the host */
+    char without_nccl[256];
     uint32_t devices;  /* that it can compute on, as it declared */
     uint32_t replicas; /* of the plan; 0: there is none yet */
     bool planned;      /* has been sent the plan */
@@ -99,9 +102,9 @@ struct run {
     struct post *post;
     struct job *job;
     uint64_t id, incarnation;
-    bool trains;    /* the chief has a trainer */
-    bool allreduce; /* rank 0 holds the weights for the chief, no ps does */
-    char backend[16];
+    bool trains;      /* the chief has a trainer */
+    bool allreduce;   /* rank 0 holds the weights for the chief, no ps does */
+    char backend[16]; /* its collectives; "auto" until there is a plan */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 

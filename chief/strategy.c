@@ -1,6 +1,7 @@
 #include "chief/strategy.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* How a cluster gets what it lacks, by enum strategy_members. */
 static const struct {
@@ -14,13 +15,69 @@ static const struct {
     {"there is no ps", "give parameter_server_count", "give worker_count"},
 };
 
-/* Gradients come to the host from every device: ferry.c. */
-static void choose_backend(struct strategy *out, const struct job *job,
-                           const char **reason) {
-    out->backend = job->backend == JOB_NCCL ? "nccl" : "gloo";
-    *reason = job->backend == JOB_BACKEND_AUTO
-                  ? " (auto: sums are made in the hosts' memory)"
-                  : "";
+static const char *backend_of(const struct job *job) {
+    static const char *const names[] = {
+        [JOB_BACKEND_AUTO] = "auto", [JOB_GLOO] = "gloo", [JOB_NCCL] = "nccl"};
+    return names[job->backend];
+}
+
+/* Another rank on RANK's device, or NULL. */
+static const struct strategy_rank *sharer(const struct strategy_rank *ranks,
+                                          uint32_t rank) {
+    for (uint32_t r = 0; r < rank; r++)
+        if (!strcmp(ranks[r].device, ranks[rank].device))
+            return &ranks[r];
+    return NULL;
+}
+
+/* Why not by nccl: TEXT is "" when there is no reason. */
+static void find_reason(const struct job *job,
+                        const struct strategy_rank *ranks, uint32_t count,
+                        char *text, size_t size) {
+    text[0] = 0;
+    if (job->zero.offload)
+        snprintf(text, size,
+                 "offload_optimizer has the state in the hosts' memory");
+    for (uint32_t r = 0; !text[0] && r < count; r++) {
+        const struct strategy_rank *rank = &ranks[r];
+        if (!rank->device) {
+            snprintf(text, size, "%s computes in its host's memory",
+                     rank->name);
+            return;
+        }
+        if (rank->replicas > 1) {
+            snprintf(text, size, "%s adds up %u devices in its host's memory",
+                     rank->name, rank->replicas);
+            return;
+        }
+        const struct strategy_rank *other = sharer(ranks, r);
+        if (other)
+            snprintf(text, size, "%s and %s share a device", other->name,
+                     rank->name);
+        else if (rank->without_nccl[0])
+            snprintf(text, size, "nccl, at %s: %s", rank->name,
+                     rank->without_nccl);
+    }
+}
+
+const char *strategy_settle(const struct job *job,
+                            const struct strategy_rank *ranks, uint32_t count,
+                            const struct log *log) {
+    char reason[512];
+    find_reason(job, ranks, count, reason, sizeof reason);
+    if (count > 1)
+        log_info(log, "all-reduce by %s (auto: %s)",
+                 reason[0] ? "gloo" : "nccl",
+                 reason[0] ? reason
+                           : "each trainer has a device of its own, where "
+                             "gradients and state stay");
+    return reason[0] ? "gloo" : "nccl";
+}
+
+bool strategy_resident(const struct job *job, const char *backend,
+                       uint32_t count, uint32_t replicas) {
+    return !job->zero.offload && replicas == count &&
+           (count == 1 || !strcmp(backend, "nccl"));
 }
 
 /* What the job leaves open and the cluster decides is checked here; the rest
@@ -45,13 +102,13 @@ static enum status check_allreduce(const struct job *job,
 static enum status take_allreduce(struct strategy *out, const struct job *job,
                                   const struct strategy_case *given,
                                   const struct log *log, struct failure *why) {
-    const char *reason;
     char zero[24] = "";
     enum status status = check_allreduce(job, given, why);
     if (status)
         return status;
     out->allreduce = true;
-    choose_backend(out, job, &reason);
+    out->backend = backend_of(job);
+    bool is_auto = job->backend == JOB_BACKEND_AUTO;
     if (job->zero.stage)
         snprintf(zero, sizeof zero, ", ZeRO stage %d", (int)job->zero.stage);
     const char *idle =
@@ -60,9 +117,9 @@ static enum status take_allreduce(struct strategy *out, const struct job *job,
         log_info(log, "all-reduce: 1 trainer, which has nobody to meet%s",
                  idle);
     else
-        log_info(log, "all-reduce: %u trainers%s, by %s%s%s%s", given->trainers,
+        log_info(log, "all-reduce: %u trainers%s, by %s%s%s", given->trainers,
                  job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
-                 out->backend, reason, zero, idle);
+                 is_auto ? "gloo or nccl" : out->backend, zero, idle);
     return STATUS_OK;
 }
 

@@ -26,7 +26,8 @@ struct strategy_case {
 
 struct strategy {
     bool allreduce;
-    const char *backend; /* of all-reduce: "gloo" or "nccl" */
+    const char *backend; /* of all-reduce: "gloo", "nccl", or "auto", which
+                            strategy_settle settles */
 };
 
 /* Fills *OUT and logs what is taken and why. STATUS_CONFIG when nobody trains,
@@ -36,5 +37,25 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
                             const struct strategy_case *given,
                             const struct log *log,
                             struct failure *why) MUST_CHECK;
+
+/* What a trainer has told of where it computes. */
+struct strategy_rank {
+    const char *name;
+    const char *device;       /* that has memory of its own: whose name no other
+                                 device has; NULL: none */
+    const char *without_nccl; /* why its plugin cannot work there; "": it can */
+    uint32_t replicas;        /* devices that it computes on */
+};
+
+/* "auto" becomes "nccl" where each of COUNT RANKS has a device of its own and
+ * what is summed stays there, else "gloo"; LOG hears which, and why. */
+const char *strategy_settle(const struct job *job,
+                            const struct strategy_rank *ranks, uint32_t count,
+                            const struct log *log);
+
+/* Do weights, gradients and state of COUNT trainers with so many REPLICAS stay
+ * on their devices? */
+bool strategy_resident(const struct job *job, const char *backend,
+                       uint32_t count, uint32_t replicas);
 
 #endif

@@ -147,13 +147,14 @@ rm -rf "$stage"
 mkdir -p "$stage/build"/{gpu,bench,fake,emulated,tests,lib/gcc}
 git archive HEAD | tar -x -C "$stage" || fail "no sources"
 take_built
-needed | packages_of | while read -r path package; do
+# No loop here is the end of a pipe: what fails in it ends the script.
+while read -r path package; do
     take_library "$path" "$package"
-done > "$stage/packages"
+done < <(needed | packages_of) > "$stage/packages"
 take_data >> "$stage/packages"
-sort -u "$stage/packages" | tell_packages
+tell_packages < <(sort -u "$stage/packages")
 rm "$stage/packages"
-built | while read -r file; do set_path "$file"; done
+while read -r file; do set_path "$file"; done < <(built)
 glibc > "$stage/build/lib/glibc"
 for test in ${LONE_TESTS-}; do
     echo "${test##*/}"

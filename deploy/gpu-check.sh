@@ -35,8 +35,11 @@ take() {
 find_sanitizer() {
     local path
     command -v compute-sanitizer && return
-    for path in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer \
-        /opt/nvidia/*/compute-sanitizer /opt/nvidia/compute-sanitizer; do
+    {
+        printf '%s\n' /usr/local/cuda*/{bin,compute-sanitizer} \
+            /opt/nvidia/{*/,}compute-sanitizer
+        host_libs_folders "$host_libs_major" | sed 's:$:/../bin:'
+    } | while read -r path; do
         [[ -x $path/compute-sanitizer ]] || continue
         echo "$path/compute-sanitizer"
         return
@@ -71,7 +74,7 @@ add_sanitized() {
 
 kernels=()
 [[ -d $build/gpu ]] && take kernels "$build/gpu" $(cd "$build/gpu" && ls)
-take together "$build/tests" ops_test collective_nccl_test
+take together "$build/tests" ops_test ops_cuda_span_test collective_nccl_test
 take alone "$build/tests" cluster_device_test cluster_emulated_test \
     cluster_gpu_bench_test
 ran+=("operations, all-reduce and whole runs, on the CPU and stand-ins")
@@ -89,7 +92,7 @@ fi
 if [[ -n $reason || -z $tools ]]; then
     missing+=("compute-sanitizer")
 elif [[ -z $sanitizer ]]; then
-    missing+=("compute-sanitizer: not in PATH nor below /usr/local/cuda*")
+    missing+=("compute-sanitizer: neither in PATH nor where CUDA's libraries are")
 else
     for tool in $tools; do
         add_sanitized "$tool"

@@ -8,6 +8,8 @@
 #   with colons, which comes first.
 #   libstdc++ and libgcc: the host's, which are new enough wherever glibc is, and
 #   which other libraries of the host may need; else those of $build/lib/gcc.
+#
+# With host_libs_quiet set only what ends the program is said.
 
 # Folders that may hold libraries of CUDA's, best first.
 host_libs_folders() {
@@ -52,7 +54,8 @@ host_libs_find() {
         done < <(host_libs_folders "$host_libs_major")
     fi
     [[ -n ${found-} ]] || found=$(host_libs_known "$1")
-    echo "$2: ${found:-no $1 here (docs/gpu.md says where it is looked for)}" >&2
+    [[ -n ${host_libs_quiet-} ]] ||
+        echo "$2: ${found:-no $1 here (docs/gpu.md says where it is looked for)}" >&2
 }
 
 # Ends the program where the host is too old for what was built.
@@ -79,7 +82,7 @@ if [[ -n $host_libs_major ]]; then
     host_libs_find "libcudart.so.$host_libs_major" "CUDA's runtime"
     host_libs_find "libcublas.so.$host_libs_major" "cuBLAS"
     [[ -e $build/capstan-nccl.so ]] && host_libs_find libnccl.so.2 "NCCL"
-else
+elif [[ -z ${host_libs_quiet-} ]]; then
     echo "$build has no capstan-cuda.so: it was built where nvcc or cuBLAS's" \
         "headers were missing" >&2
 fi
@@ -87,6 +90,9 @@ fi
 
 # Why no GPU can be used, or nothing when one can.
 host_libs_no_gpu() {
-    "$build/capstan" info --json 2>&1 |
-        sed -n 's/.*{"name":"cuda","available":\([a-z]*\),"reason":"\([^"]*\)".*/\2/p'
+    local said
+    said=$("$build/capstan" info --json 2>&1)
+    [[ $said == *'{"name":"cuda","available":true'* ]] && return
+    sed -n 's/.*{"name":"cuda","available":false,"reason":"\([^"]*\)".*/\1/p' \
+        <<< "$said" | grep . || echo "capstan info says: ${said:-nothing}"
 }

@@ -91,12 +91,46 @@ static void it_runs_where_it_is_put_with_its_own_libraries(void **state) {
     assert_non_null(strstr(said, "train-images-idx3-ubyte.gz"));
 }
 
+/* A host that is older than what was built hears it from the program too. */
+static void an_old_host_is_told_what_it_lacks(void **state) {
+    struct cluster_run *run = *state;
+    pack(run);
+    const char *said = shell(run, "old",
+                             "echo 99.1 > 'odd place/build/lib/glibc'; "
+                             "'odd place/capstan' --version 2>&1",
+                             2);
+    assert_non_null(strstr(said, "built for glibc 99.1 or newer"));
+}
+
+/* The archive would lack it, and nobody would know before it is elsewhere. */
+static void what_cannot_be_packed_ends_it(void **state) {
+    static const char *const broken[] = {"patchelf", "cp"};
+    static const char *const patterns[] = {"*build/capstan*", "*licenses*"};
+    struct cluster_run *run = *state;
+    pack(run);
+    for (int i = 0; i < 2; i++) {
+        char command[4 * PATH_MAX];
+        snprintf(command, sizeof command,
+                 "mkdir -p bin && printf '#!/bin/sh\ncase \"$*\" in "
+                 "%s) exit 1;; esac\nPATH=${PATH#*:} exec %s \"$@\"\n' > "
+                 "bin/%s && chmod +x bin/%s && "
+                 "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" folder 2>&1; "
+                 "code=$?; rm bin/%s; exit $code",
+                 patterns[i], broken[i], broken[i], broken[i], script,
+                 broken[i]);
+        const char *said = shell(run, broken[i], command, 1);
+        assert_non_null(strstr(said, "bundle: "));
+    }
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(it_runs_where_it_is_put_with_its_own_libraries),
+        TEST(an_old_host_is_told_what_it_lacks),
+        TEST(what_cannot_be_packed_ends_it),
     };
     find_script();
     return cmocka_run_group_tests(tests, NULL, NULL);

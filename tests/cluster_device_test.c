@@ -259,45 +259,76 @@ static void take_fake_program(void) {
     setenv("CAPSTAN", path, 1);
 }
 
-static bool has_real_gpu(struct cluster_run *run) {
+/* Real GPUs that can be computed on. */
+static unsigned count_real_gpus(struct cluster_run *run) {
     const char *const arguments[] = {"info", "--json", NULL};
     struct cluster_process *process =
         cluster_run_program(run, "info", real_program, arguments, NULL);
+    unsigned count = 0;
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
     json_t *info = cluster_run_json(process);
-    json_t *plugin = json_array_get(json_object_get(info, "devices"), 1);
-    bool there = json_is_true(json_object_get(plugin, "available"));
+    json_t *devices = json_object_get(info, "devices");
+    bool works =
+        json_is_true(json_object_get(json_array_get(devices, 1), "available"));
+    for (size_t i = 2; works && i < json_array_size(devices); i++)
+        count += json_is_true(
+            json_object_get(json_array_get(devices, i), "available"));
     json_decref(info);
-    return there;
+    return count;
 }
 
-/* The mean loss of the training by the real program on DEVICE. */
-static double real_loss(struct cluster_run *run, const char *device) {
+static void skip_below(struct cluster_run *run, unsigned wanted) {
+    unsigned found = count_real_gpus(run);
+    if (found >= wanted)
+        return;
+    print_message("skipped: capstan info tells of %u GPUs\n", found);
+    skip();
+}
+
+/* The mean loss of the training by the real program on DEVICE, one a worker,
+ * which says SAID. */
+static double real_loss(struct cluster_run *run, const char *device,
+                        const char *workers, const char *strategy,
+                        const char *said) {
     char set[64], folder[64];
     snprintf(set, sizeof set, "device=%s", device);
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", device);
-    const char *const arguments[] = {"local",    "--json", "--workers", "1",
-                                     "--set",    set,      "--set",     folder,
-                                     "job.json", NULL};
+    const char *const arguments[] = {
+        "local", "--json", "--workers", workers, "--set",
+        set,     "--set",  "devices=1", "--set", folder,
+        "--set", strategy, "job.json",  NULL};
     struct cluster_process *local =
         cluster_run_program(run, device, real_program, arguments, NULL);
     cluster_run_expect(local, 0, DEADLINE);
+    cluster_play_expect_said(local, said);
     json_t *summary = cluster_run_json(local);
     double loss = json_real_value(json_object_get(summary, "train_loss"));
     json_decref(summary);
     return loss;
 }
 
-static void a_real_gpu_learns_what_the_cpu_learns(void **state) {
-    struct cluster_run *run = *state;
-    if (!has_real_gpu(run)) {
-        print_message("skipped: capstan info tells of no GPU\n");
-        skip();
-    }
+static void compare_real(struct cluster_run *run, const char *workers,
+                         const char *strategy, const char *said) {
     cluster_run_job(run, job);
-    double cpu = real_loss(run, "cpu"), gpu = real_loss(run, "cuda");
+    double cpu = real_loss(run, "cpu", workers, strategy, "");
+    double gpu = real_loss(run, "cuda", workers, strategy, said);
     if (!(fabs(gpu - cpu) <= 1e-3 * cpu))
         fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
+}
+
+static void a_real_gpu_learns_what_the_cpu_learns(void **state) {
+    skip_below(*state, 1);
+    compare_real(*state, "1", "strategy.type=ps", "");
+}
+
+static void so_it_does_where_gradients_and_state_stay_on_it(void **state) {
+    skip_below(*state, 1);
+    compare_real(*state, "1", "strategy.type=allreduce", "all-reduce: 1 ");
+}
+
+static void so_do_two_by_nccl(void **state) {
+    skip_below(*state, 2);
+    compare_real(*state, "2", "strategy.type=allreduce", "all-reduce by nccl");
 }
 
 #define TEST(f)                                                                \
@@ -317,6 +348,8 @@ int main(void) {
         TEST(a_gpu_without_memory_names_the_keys),
         TEST(info_lists_each_device),
         TEST(a_real_gpu_learns_what_the_cpu_learns),
+        TEST(so_it_does_where_gradients_and_state_stay_on_it),
+        TEST(so_do_two_by_nccl),
     };
     take_fake_program();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,8 +39,8 @@ static void make_host(const struct cluster_run *run, const char *host) {
     fprintf(file,
             "#!/bin/sh\n"
             "exec unshare --mount --uts sh -c 'hostname %s &&\n"
-            "    mount --bind %s checkpoint &&\n"
-            "    exec %s \"$@\"' sh \"$@\"\n",
+            "    mount --bind \"%s\" checkpoint &&\n"
+            "    exec \"%s\" \"$@\"' sh \"$@\"\n",
             host, disk, program);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(chmod(path, 0700), 0);

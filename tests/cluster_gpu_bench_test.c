@@ -70,7 +70,8 @@ static void expect_run(const json_t *row, const char *lane, double wire) {
 }
 
 /* Many weights and one sample, so that it is not the computing that takes
- * longest. */
+ * longest. One device is measured, whatever else is there: of two the batch
+ * would be another. */
 static void a_gpu_has_every_promised_figure(void **state) {
     static const char *const arguments[] = {"--json",
                                             "--batches",
@@ -79,10 +80,12 @@ static void a_gpu_has_every_promised_figure(void **state) {
                                             "0.3",
                                             "--set",
                                             "model.layers=[64, 4096, 10]",
+                                            "--set",
+                                            "train_batch_size=1",
                                             "job.json",
                                             NULL};
     struct cluster_process *process =
-        measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 0);
+        measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=2", 0);
     json_t *object = cluster_run_json(process);
     const json_t *row = json_array_get(json_object_get(object, "batches"), 0);
     assert_string_equal(json_string_value(json_object_get(object, "device")),

@@ -238,14 +238,20 @@ static void what_counts_trainers_counts_replicas(void **state) {
 static void in_all_reduce_a_rank_may_have_several(void **state) {
     static const char *const gpus[] = {"devices=3", "devices=1,nccl"};
     struct cluster_run *run = *state;
-    cluster_run_job(run, "{" JOB ", \"gradient_clipping\": 0.1,"
-                         " \"strategy\": {\"type\": \"allreduce\"}}");
-    train_cpu(run, "0", "4", "four", NULL);
-    struct cluster_process *leader =
-        train_apart(state, 0, 2, gpus, "uneven", NULL);
-    cluster_play_expect_said(leader,
-                             "replicas: 4 (2 workers with 3 + 1 devices)");
-    expect_near(run, "four", "uneven");
+    static const char *const clipped[] = {"gradient_clipping=0.1", NULL};
+    cluster_run_job(run, "{" JOB ", \"strategy\": {\"type\": \"allreduce\"}}");
+    for (int i = 0; i < 2; i++) {
+        const char *const *changes = i ? clipped : NULL;
+        char four[16], uneven[16];
+        snprintf(four, sizeof four, "four%d", i);
+        snprintf(uneven, sizeof uneven, "uneven%d", i);
+        train_cpu(run, "0", "4", four, changes);
+        struct cluster_process *leader =
+            train_apart(state, 0, 2, gpus, uneven, changes);
+        cluster_play_expect_said(leader,
+                                 "replicas: 4 (2 workers with 3 + 1 devices)");
+        expect_near(run, four, uneven);
+    }
 }
 
 /* The first steps overflow, and later ones now and then: one replica's do. */

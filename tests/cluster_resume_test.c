@@ -258,6 +258,25 @@ static void an_asynchronous_run_is_saved_and_resumed(void **state) {
     assert_in_range(steps[count - 1], 8100, 8102);
 }
 
+/* Longer than the data, which makes 30 steps; and of 25 pushes, whoever they
+ * are of. */
+static void epochs_of_steps_go_on_where_they_stood(void **state) {
+    cluster_run_job(*state, "{\"steps_per_epoch\": 50}");
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=1", "checkpoint.dir=whole");
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=null", "steps=40");
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=1");
+    cluster_play_same(*state, "checkpoint", "whole");
+    const char *const free_running[] = {
+        "checkpoint.dir=free", "steps_per_epoch=25", "strategy.staleness=inf"};
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=2", free_running[0],
+                     free_running[1], free_running[2]);
+    uint64_t steps[MOST];
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=4", free_running[0],
+                     free_running[1], free_running[2]);
+    unsigned count = cluster_play_checkpoints(*state, "free", steps, MOST);
+    assert_in_range(steps[count - 1], 100, 102);
+}
+
 static void no_steps_leave_a_checkpoint_of_step_0_to_go_on_from(void **state) {
     uint64_t steps[MOST];
     cluster_run_job(*state, NULL);
@@ -290,6 +309,7 @@ int main(void) {
         RESUME_TEST(a_damaged_checkpoint_is_passed_over_and_named),
         RESUME_TEST(with_all_damaged_nobody_starts_from_nothing),
         RESUME_TEST(an_asynchronous_run_is_saved_and_resumed),
+        RESUME_TEST(epochs_of_steps_go_on_where_they_stood),
         RESUME_TEST(no_steps_leave_a_checkpoint_of_step_0_to_go_on_from),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ static void on_machine(const struct rule_case *one, const struct block *block,
                        const uint32_t *skip) {
     struct rule_constants *constants = cuda_machine_allocate(sizeof *constants);
     struct rule_update update = update_of(one, block, step, scale);
-    *constants = rule_constants_of(&one->rule, &update);
+    *constants = rule_form_constants(&one->rule, &update);
     struct cuda_kernels_update on_device = {
         .form = rule_form_of(&one->rule),
         .constants = constants,

@@ -65,6 +65,14 @@ cudaError_t cudaFree(void *freed) {
     return (cudaError_t)error;
 }
 
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes,
+                            cudaStream_t stream) {
+    return (cudaError_t)cuda_streams_give(stream, [to, byte, bytes] {
+        memset(to, byte, bytes);
+        return 0;
+    });
+}
+
 cudaError_t cudaHostRegister(void *, size_t, unsigned) {
     return (cudaError_t)cuda_streams_unsafe();
 }
@@ -79,6 +87,32 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
         memcpy(to, from, bytes);
         return 0;
     });
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes) {
+    *out = cuda_machine_allocate(bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *freed) {
+    cuda_machine_release(freed);
+    return cudaSuccess;
+}
+
+/* Waits for what is under way. */
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
+                       enum cudaMemcpyKind) {
+    int error = cuda_streams_finish();
+    memcpy(to, from, bytes);
+    return (cudaError_t)error;
+}
+
+/* Asked of what may be the host's, which all memory here is. */
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
+                                     const void *) {
+    memset(attributes, 0, sizeof *attributes);
+    attributes->type = cudaMemoryTypeUnregistered;
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {

@@ -26,6 +26,7 @@ struct ops_device {
     struct piece pieces[MOST_PIECES], pinned[MOST_PIECES];
     unsigned num_pieces, num_pinned, num_events;
     struct fake_streams streams;
+    struct fake_door doors[OPS_STREAMS];
     uint64_t calls, allocations, uploaded, downloaded;
     struct ops_settings settings;
     bool lost, hangs, spans;
@@ -103,6 +104,9 @@ static enum status describe(uint32_t index, struct device_description *out,
     return STATUS_OK;
 }
 
+static void put(const struct fake_door *door, void (*work)(void *what),
+                void *what, void *memory, size_t bytes);
+
 static enum status open_device(struct ops_device **out,
                                const struct ops_settings *settings,
                                struct failure *why) {
@@ -114,6 +118,8 @@ static enum status open_device(struct ops_device **out,
     device->settings = *settings;
     device->streams.order = device->plan.order;
     device->streams.random = device->plan.seed + 1;
+    for (int s = 0; s < OPS_STREAMS; s++)
+        device->doors[s] = (struct fake_door){device, (enum ops_stream)s, put};
     device->memory = mmap(NULL, device->plan.memory, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (device->memory == MAP_FAILED)
@@ -349,6 +355,31 @@ static void download(struct ops_device *device, enum ops_stream stream,
              .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
+static void copy(struct ops_device *device, enum ops_stream stream, void *to,
+                 const void *from, size_t bytes) {
+    expect_device(device, to);
+    expect_device(device, from);
+    give(device, stream,
+         &(struct fake_call){
+             .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
+}
+
+static void *native(struct ops_device *device, enum ops_stream stream) {
+    return &device->doors[stream];
+}
+
+static void put(const struct fake_door *door, void (*work)(void *what),
+                void *what, void *memory, size_t bytes) {
+    struct ops_device *device = door->context;
+    expect_device(device, memory);
+    give(device, door->stream,
+         &(struct fake_call){.kind = FAKE_OTHER,
+                             .work = work,
+                             .what = what,
+                             .to = memory,
+                             .bytes = bytes});
+}
+
 static struct ops_event *event_open(struct ops_device *device) {
     struct ops_event *event = calloc(1, sizeof *event);
     expect_no_span(device);
@@ -483,6 +514,67 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
                              .scale = scale});
 }
 
+static void fill(struct ops_device *device, enum ops_stream stream, float *x,
+                 size_t count, float value) {
+    expect_device(device, x);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_FILL,
+                             .to = x,
+                             .bytes = count * sizeof *x,
+                             .scale = value});
+}
+
+static void scale(struct ops_device *device, enum ops_stream stream, float *x,
+                  size_t count, float by) {
+    expect_device(device, x);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_SCALE,
+                             .to = x,
+                             .bytes = count * sizeof *x,
+                             .scale = by});
+}
+
+static void find_overflow(struct ops_device *device, enum ops_stream stream,
+                          const float *x, size_t count, uint32_t *found) {
+    expect_device(device, x);
+    expect_device(device, found);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_FIND_OVERFLOW,
+                             .a = x,
+                             .to = found,
+                             .bytes = count * sizeof *x});
+}
+
+static void square_sums(struct ops_device *device, enum ops_stream stream,
+                        const float *x, size_t count, float by,
+                        double *pieces) {
+    expect_device(device, x);
+    expect_device(device, pieces);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_SQUARE_SUMS,
+                             .a = x,
+                             .to = pieces,
+                             .bytes = count * sizeof *x,
+                             .scale = by});
+}
+
+static void apply_rule(struct ops_device *device, enum ops_stream stream,
+                       const struct optimizer *rule,
+                       const struct rule_update *update) {
+    struct fake_call call = {.kind = FAKE_RULE,
+                             .a = update->gradients[0],
+                             .to = update->weights_out,
+                             .rule = *rule,
+                             .update = *update};
+    expect_device(device, call.a);
+    expect_device(device, call.to);
+    for (unsigned slot = 0; slot < rule_slots(rule); slot++)
+        expect_device(device, update->state[slot]);
+    if (update->num_gradients > 1 || update->weights != update->weights_out)
+        misused("an update that is not one gradient's, in place");
+    give(device, stream, &call);
+}
+
 extern const struct ops capstan_device;
 
 __attribute__((visibility("default"))) const struct ops capstan_device = {
@@ -501,6 +593,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .unpin = unpin,
     .upload = upload,
     .download = download,
+    .copy = copy,
+    .native = native,
     .event_open = event_open,
     .event_close = event_close,
     .record = record,
@@ -516,6 +610,11 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .column_sums = column_sums,
     .activation_gradient = activation_gradient,
     .loss = loss,
+    .fill = fill,
+    .scale = scale,
+    .find_overflow = find_overflow,
+    .square_sums = square_sums,
+    .rule = apply_rule,
 };
 
 const struct ops *fake_device_ops(void) {

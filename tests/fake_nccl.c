@@ -2,10 +2,14 @@
  * devices of one process, which nobody may touch else: built as
  * build/fake/capstan-nccl.so. It works where CAPSTAN_FAKE_DEVICE has "nccl",
  * refuses to meet where that has "nccl=unmet", and fails the call of rank 1
- * that "nccl=N" counts to. */
+ * that "nccl=N" counts to. Ranks that join a stream are processes of their own:
+ * they meet by joined_collective.h, over the plugin for gloo beside this one.
+ */
 #include "tests/fake_nccl.h"
 
+#include "proto/base/plugin.h"
 #include "proto/base/time.h"
+#include "tests/joined_collective.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -32,6 +36,7 @@ struct collective {
     struct shared *shared;
     uint32_t rank;
     uint64_t calls, failing;
+    struct collective *joined; /* a stream is: all is done by it */
 };
 
 static const char *told(void) {
@@ -73,11 +78,32 @@ static enum status find(struct shared **out,
     return STATUS_OK;
 }
 
+static enum status join(struct collective **out,
+                        const struct collective_settings *settings,
+                        struct failure *why) {
+    const void *gloo;
+    struct collective *group = calloc(1, sizeof *group);
+    enum status status =
+        plugin_find(&gloo, "gloo", COLLECTIVE_SYMBOL, COLLECTIVE_ABI, why);
+    if (!group)
+        abort();
+    joined_collective_over(gloo);
+    if (!status)
+        status = joined_collective_ops()->open(&group->joined, settings, why);
+    if (status)
+        free(group);
+    else
+        *out = group;
+    return status;
+}
+
 static enum status open_group(struct collective **out,
                               const struct collective_settings *settings,
                               struct failure *why) {
     struct shared *shared = NULL;
     const char *text = told();
+    if (settings->stream)
+        return join(out, settings, why);
     if (text && !strncmp(text, "nccl=unmet", 10) && settings->rank == 1)
         return status_fail(why, STATUS_FAILED, "nccl: as arranged");
     enum status status = settings->rank ? find(&shared, settings, why)
@@ -95,6 +121,10 @@ static enum status open_group(struct collective **out,
 }
 
 static void abort_group(struct collective *group) {
+    if (group->joined) {
+        joined_collective_ops()->abort(group->joined);
+        return;
+    }
     pthread_mutex_lock(&group->shared->mutex);
     group->shared->aborted = true;
     pthread_cond_broadcast(&group->shared->changed);
@@ -106,6 +136,11 @@ static void close_group(struct collective **where) {
     *where = NULL;
     if (!group)
         return;
+    if (group->joined) {
+        joined_collective_ops()->close(&group->joined);
+        free(group);
+        return;
+    }
     pthread_mutex_lock(&group->shared->mutex);
     uint32_t left = --group->shared->members;
     pthread_mutex_unlock(&group->shared->mutex);
@@ -142,6 +177,9 @@ static void add_all(struct shared *shared) {
 static enum status all_reduce(struct collective *group, float *data,
                               size_t count, struct failure *why) {
     struct shared *shared = group->shared;
+    if (group->joined)
+        return joined_collective_ops()->all_reduce(group->joined, data, count,
+                                                   why);
     if (group->rank == 1 && ++group->calls == group->failing)
         return status_fail(why, STATUS_RETRY, "nccl: lost, as arranged");
     pthread_mutex_lock(&shared->mutex);
@@ -164,19 +202,36 @@ static enum status all_reduce(struct collective *group, float *data,
                  : status_fail(why, STATUS_RETRY, "nccl: it was ended");
 }
 
-static enum status no_scatter(struct collective *group, float *data,
-                              size_t count, struct failure *why) {
-    (void)group;
-    (void)data;
-    (void)count;
+static enum status no_call(struct failure *why) {
     return status_fail(why, STATUS_FAILED, "no such call here");
 }
 
-static enum status no_broadcast(struct collective *group, void *data,
-                                size_t bytes, uint32_t root,
-                                struct failure *why) {
-    (void)root;
-    return no_scatter(group, data, bytes, why);
+static enum status reduce_scatter(struct collective *group, float *data,
+                                  size_t count, struct failure *why) {
+    const struct collective_ops *joined = joined_collective_ops();
+    return group->joined
+               ? joined->reduce_scatter(group->joined, data, count, why)
+               : no_call(why);
+}
+
+static enum status all_gather(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    const struct collective_ops *joined = joined_collective_ops();
+    return group->joined ? joined->all_gather(group->joined, data, count, why)
+                         : no_call(why);
+}
+
+static enum status broadcast(struct collective *group, void *data, size_t bytes,
+                             uint32_t root, struct failure *why) {
+    const struct collective_ops *joined = joined_collective_ops();
+    return group->joined
+               ? joined->broadcast(group->joined, data, bytes, root, why)
+               : no_call(why);
+}
+
+static enum status look(struct collective *group, struct failure *why) {
+    return group->joined ? joined_collective_ops()->look(group->joined, why)
+                         : STATUS_OK;
 }
 
 __attribute__((visibility("default")))
@@ -189,9 +244,11 @@ const struct collective_ops capstan_collective = {
     .abort = abort_group,
     .close = close_group,
     .all_reduce = all_reduce,
-    .reduce_scatter = no_scatter,
-    .all_gather = no_scatter,
-    .broadcast = no_broadcast,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .joins = true,
+    .look = look,
 };
 
 const struct collective_ops *fake_nccl_ops(void) {

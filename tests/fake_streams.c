@@ -3,6 +3,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void compute_update(struct ops_device *device,
+                           const struct fake_call *c) {
+    const struct ops *cpu = ops_cpu();
+    struct rule_update update = c->update;
+    switch (c->kind) {
+    case FAKE_FILL:
+        cpu->fill(device, OPS_COMPUTE, c->to, c->bytes / sizeof(float),
+                  c->scale);
+        return;
+    case FAKE_SCALE:
+        cpu->scale(device, OPS_COMPUTE, c->to, c->bytes / sizeof(float),
+                   c->scale);
+        return;
+    case FAKE_FIND_OVERFLOW:
+        cpu->find_overflow(device, OPS_COMPUTE, c->a, c->bytes / sizeof(float),
+                           c->to);
+        return;
+    case FAKE_SQUARE_SUMS:
+        cpu->square_sums(device, OPS_COMPUTE, c->a, c->bytes / sizeof(float),
+                         c->scale, c->to);
+        return;
+    case FAKE_RULE:
+        update.gradients = &c->a;
+        cpu->rule(device, OPS_COMPUTE, &c->rule, &update);
+        return;
+    default:
+        c->work(c->what);
+    }
+}
+
 static void compute(struct ops_device *device, const struct fake_call *c) {
     const struct ops *cpu = ops_cpu();
     switch (c->kind) {
@@ -36,6 +66,9 @@ static void compute(struct ops_device *device, const struct fake_call *c) {
     case FAKE_LOSS:
         cpu->loss(device, (enum job_loss)c->word, c->a, c->b, c->to, c->n,
                   c->out, c->scale, c->second, c->third);
+        return;
+    default:
+        compute_update(device, c);
         return;
     }
 }

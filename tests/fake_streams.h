@@ -30,6 +30,12 @@ enum fake_kind {
     FAKE_COLUMN_SUMS,
     FAKE_ACTIVATION_GRADIENT,
     FAKE_LOSS,
+    FAKE_FILL,
+    FAKE_SCALE,
+    FAKE_FIND_OVERFLOW,
+    FAKE_SQUARE_SUMS,
+    FAKE_RULE,
+    FAKE_OTHER, /* of others: fake_door */
 };
 
 /* FAKE_FOLLOW: until `done` of stream AFTER reaches POSITION. */
@@ -44,6 +50,21 @@ struct fake_call {
     int word;
     float scale;
     bool add;
+    struct optimizer rule;
+    struct rule_update update; /* whose gradient is `a` */
+    void (*work)(void *what);
+    void *what;
+};
+
+/* What a fake device tells as `native` of a stream: how a collective of the
+ * tests joins it. */
+struct fake_door {
+    void *context;
+    enum ops_stream stream;
+    /* WORK is called with WHAT when it is the stream's turn, and may touch
+     * BYTES of the device's MEMORY then. */
+    void (*put)(const struct fake_door *door, void (*work)(void *what),
+                void *what, void *memory, size_t bytes);
 };
 
 /* Commands number `done` to `given` - 1 wait in a ring. */

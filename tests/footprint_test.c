@@ -145,6 +145,26 @@ static void a_device_has_what_is_computed_with(void **state) {
     assert_int_equal(device.bytes[FOOTPRINT_DATA], 0);
 }
 
+static void what_stays_on_a_device_is_not_on_its_host(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct footprint_case given = case_of(&job);
+    struct footprint all, host, device;
+    given.allreduce = given.resident = true;
+    job.zero.stage = 1;
+    footprint_trainer(&all, &given, FOOTPRINT_ALL);
+    footprint_trainer(&host, &given, FOOTPRINT_HOST);
+    footprint_trainer(&device, &given, FOOTPRINT_DEVICE);
+    uint64_t share = (6890 + 3) / 4;
+    assert_int_equal(device.bytes[FOOTPRINT_STATE], 2 * share * 4);
+    assert_int_equal(device.bytes[FOOTPRINT_GRADIENTS], 6890 * 4);
+    assert_int_equal(host.bytes[FOOTPRINT_STATE], 0);
+    assert_int_equal(host.bytes[FOOTPRINT_GRADIENTS], 0);
+    assert_int_equal(host.bytes[FOOTPRINT_WEIGHTS], 6890 * 4);
+    assert_int_equal(all.bytes[FOOTPRINT_STATE], 2 * share * 4);
+    assert_int_equal(all.bytes[FOOTPRINT_GRADIENTS], 6890 * 4);
+}
+
 static void a_ps_has_its_blocks_and_their_state(void **state) {
     (void)state;
     struct job job = small_job();
@@ -192,6 +212,7 @@ int main(void) {
         cmocka_unit_test(rounded_operands_are_copies_on_a_cpu),
         cmocka_unit_test(replicas_have_batches_an_order_and_gradients_each),
         cmocka_unit_test(a_device_has_what_is_computed_with),
+        cmocka_unit_test(what_stays_on_a_device_is_not_on_its_host),
         cmocka_unit_test(a_ps_has_its_blocks_and_their_state),
         cmocka_unit_test(with_clipping_a_ps_keeps_the_gradients_of_a_round),
         cmocka_unit_test(a_line_names_what_there_is),

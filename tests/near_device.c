@@ -147,6 +147,62 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
     give_back(device, dz ? 3 : 2);
 }
 
+static void fill(struct ops_device *device, enum ops_stream stream, float *x,
+                 size_t count, float value) {
+    (void)stream;
+    x = lend_floats(device, x, 1, count);
+    device->ops->fill(device->far, OPS_COMPUTE, x, count, value);
+    give_back(device, 1);
+}
+
+static void scale(struct ops_device *device, enum ops_stream stream, float *x,
+                  size_t count, float by) {
+    (void)stream;
+    x = lend_floats(device, x, 1, count);
+    device->ops->scale(device->far, OPS_COMPUTE, x, count, by);
+    give_back(device, 1);
+}
+
+static void find_overflow(struct ops_device *device, enum ops_stream stream,
+                          const float *x, size_t count, uint32_t *found) {
+    (void)stream;
+    x = lend_floats(device, x, 1, count);
+    found = lend(device, found, sizeof *found);
+    device->ops->find_overflow(device->far, OPS_COMPUTE, x, count, found);
+    give_back(device, 1);
+}
+
+static void square_sums(struct ops_device *device, enum ops_stream stream,
+                        const float *x, size_t count, float by,
+                        double *pieces) {
+    size_t bytes = (count + RULE_PIECE - 1) / RULE_PIECE * sizeof *pieces;
+    (void)stream;
+    x = lend_floats(device, x, 1, count);
+    pieces = lend(device, pieces, bytes);
+    device->ops->square_sums(device->far, OPS_COMPUTE, x, count, by, pieces);
+    give_back(device, 1);
+}
+
+static void apply_rule(struct ops_device *device, enum ops_stream stream,
+                       const struct optimizer *rule,
+                       const struct rule_update *update) {
+    struct rule_update there = *update;
+    size_t count = update->elements;
+    unsigned slots = rule_slots(rule);
+    const void *gradient = lend_floats(device, update->gradients[0], 1, count);
+    (void)stream;
+    there.gradients = &gradient;
+    there.weights_out = lend_floats(device, update->weights_out, 1, count);
+    there.weights = there.weights_out;
+    for (unsigned s = 0; s < slots; s++) {
+        there.state_out[s] =
+            lend_floats(device, update->state_out[s], 1, count);
+        there.state[s] = there.state_out[s];
+    }
+    device->ops->rule(device->far, OPS_COMPUTE, rule, &there);
+    give_back(device, 1 + slots);
+}
+
 static void close_device(struct ops_device **where) {
     struct ops_device *device = *where;
     *where = NULL;
@@ -187,6 +243,11 @@ const struct ops *near_device_ops(void) {
         .column_sums = column_sums,
         .activation_gradient = activation_gradient,
         .loss = loss,
+        .fill = fill,
+        .scale = scale,
+        .find_overflow = find_overflow,
+        .square_sums = square_sums,
+        .rule = apply_rule,
     };
     return &near_device;
 }

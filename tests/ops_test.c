@@ -4,6 +4,7 @@
 #include "proto/math/fp16.h"
 #include "tests/fake_device.h"
 #include "tests/near_device.h"
+#include "tests/rule_cases.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -528,6 +529,111 @@ static void precision_is_that_of_its_format(void **state) {
     release(fixture, y);
 }
 
+enum { VECTORS = 3, CASES = sizeof rule_cases / sizeof *rule_cases };
+static const size_t vectors[VECTORS] = {1, 1025, 3 * RULE_PIECE + 7};
+
+static void a_vector_is_filled_and_scaled(void **state) {
+    struct fixture *fixture = *state;
+    for (int v = 0; v < VECTORS; v++) {
+        float *x = nans(fixture, vectors[v]);
+        fixture->ops->fill(fixture->device, OPS_EXCHANGE, x, vectors[v], 0.3f);
+        fixture->ops->scale(fixture->device, OPS_EXCHANGE, x, vectors[v], 3);
+        for (size_t i = 0; i < vectors[v]; i++)
+            assert_true(x[i] == 0.3f * 3);
+        release(fixture, x);
+    }
+}
+
+static void an_overflow_is_found_wherever_it_is(void **state) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    struct fixture *fixture = *state;
+    for (int v = 0; v < VECTORS; v++) {
+        float *x = values(fixture, vectors[v], 3);
+        uint32_t found = 5;
+        x[0] = FLT_MAX;
+        fixture->ops->find_overflow(fixture->device, OPS_COMPUTE, x, vectors[v],
+                                    &found);
+        assert_int_equal(found, 0);
+        x[vectors[v] - 1] = bad[v];
+        fixture->ops->find_overflow(fixture->device, OPS_COMPUTE, x, vectors[v],
+                                    &found);
+        assert_int_equal(found, 1);
+        release(fixture, x);
+    }
+}
+
+static void sums_of_squares_have_the_bits_of_the_rules_loops(void **state) {
+    struct fixture *fixture = *state;
+    size_t variants;
+    for (int v = 0; v < VECTORS; v++) {
+        double found[4] = {NAN, NAN, NAN, NAN}, expected[4];
+        float *x = values(fixture, vectors[v], 4);
+        const void *floats = x;
+        struct rule_update update = {.scale = 0.3f,
+                                     .elements = vectors[v],
+                                     .num_gradients = 1,
+                                     .gradients = &floats};
+        size_t pieces = (vectors[v] + RULE_PIECE - 1) / RULE_PIECE;
+        rule_square_sums(*rule_variants(&variants), &update, expected);
+        fixture->ops->square_sums(fixture->device, OPS_EXCHANGE, x, vectors[v],
+                                  0.3f, found);
+        assert_memory_equal(found, expected, pieces * sizeof *found);
+        release(fixture, x);
+    }
+}
+
+/* TENSORS, weights and state, become those after a few updates, BY_DEVICE or by
+ * rule_apply. */
+static void apply_some(struct fixture *fixture, const struct rule_case *one,
+                       size_t count, float *const *tensors, bool by_device) {
+    float *gradient = values(fixture, count, 7);
+    const void *floats = gradient;
+    size_t variants;
+    struct rule_update update = {.scale = 0.5f,
+                                 .elements = count,
+                                 .gradients = &floats,
+                                 .weights = tensors[0],
+                                 .weights_out = tensors[0]};
+    for (unsigned s = 0; s < RULE_MAX_SLOTS; s++)
+        update.state[s] = update.state_out[s] = tensors[1 + s];
+    for (update.step = 1; update.step <= 4; update.step++) {
+        update.num_gradients = update.step != 3; /* then nothing changes */
+        update.rate = update.step == 4 ? 0 : one->rate;
+        if (by_device)
+            fixture->ops->rule(fixture->device, OPS_EXCHANGE, &one->rule,
+                               &update);
+        else
+            rule_apply(*rule_variants(&variants), &one->rule, &update);
+    }
+    release(fixture, gradient);
+}
+
+static void check_rule(struct fixture *fixture, const struct rule_case *one,
+                       size_t count) {
+    float *found[1 + RULE_MAX_SLOTS], *expected[1 + RULE_MAX_SLOTS];
+    for (unsigned t = 0; t <= RULE_MAX_SLOTS; t++) {
+        found[t] = values(fixture, count, 11 + t);
+        expected[t] = values(fixture, count, 11 + t);
+        for (size_t i = 0; t > 0 && i < count; i++)
+            found[t][i] = expected[t][i] = rule_slot_start(&one->rule, t - 1);
+    }
+    apply_some(fixture, one, count, found, true);
+    apply_some(fixture, one, count, expected, false);
+    for (unsigned t = 0; t <= RULE_MAX_SLOTS; t++) {
+        assert_memory_equal(found[t], expected[t], count * sizeof(float));
+        release(fixture, found[t]);
+        release(fixture, expected[t]);
+    }
+}
+
+static void an_update_has_the_bits_of_the_rules_loops(void **state) {
+    struct fixture *fixture = *state;
+    for (int c = 0; c < CASES; c++)
+        for (int v = 0; v < VECTORS; v++)
+            if (rule_form_of(&rule_cases[c].rule) != RULE_FTRL_POWER)
+                check_rule(fixture, &rule_cases[c], vectors[v]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static int test_every_device(const char *name) {
@@ -543,6 +649,10 @@ static int test_every_device(const char *name) {
         TEST(the_same_call_gives_the_same_bits),
         TEST(operands_of_products_are_rounded_and_sums_are_not),
         TEST(precision_is_that_of_its_format),
+        TEST(a_vector_is_filled_and_scaled),
+        TEST(an_overflow_is_found_wherever_it_is),
+        TEST(sums_of_squares_have_the_bits_of_the_rules_loops),
+        TEST(an_update_has_the_bits_of_the_rules_loops),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }

@@ -16,11 +16,14 @@ enum { BUCKETS = sizeof buckets / sizeof *buckets };
 static const struct optimizer adagrad = {.type = OPTIMIZER_ADAGRAD,
                                          .initial_accumulator_value = 0.5};
 
+static struct ops_device *processor;
+
 static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
                      bool shared) {
     struct failure why;
-    struct partition_settings settings = {buckets, BUCKETS, BEGIN, &adagrad,
-                                          rank,    size,    shared};
+    struct partition_settings settings = {ops_cpu(), processor, buckets,
+                                          BUCKETS,   BEGIN,     &adagrad,
+                                          rank,      size,      shared};
     if (partition_open(partition, &settings, &why))
         fail_msg("%s", why.text);
 }
@@ -76,11 +79,22 @@ static void what_is_put_is_kept_where_it_belongs(void **state) {
     }
 }
 
+static int open_processor(void **state) {
+    (void)state;
+    return ops_cpu_open(&processor, 1, NULL);
+}
+
+static int close_processor(void **state) {
+    (void)state;
+    ops_cpu_close(&processor);
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_element_is_one_ranks),
         cmocka_unit_test(unshared_state_is_in_arena_order),
         cmocka_unit_test(what_is_put_is_kept_where_it_belongs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_processor, close_processor);
 }

@@ -255,6 +255,19 @@ static void replicas_are_numbered_by_rank(void **state) {
     plan_close(&plan);
 }
 
+static void a_plan_is_of_the_trainers_that_were_counted(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(plan_check_trainers(plan, 2, &why), STATUS_OK);
+    assert_int_equal(plan_check_trainers(plan, 3, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "of 2 trainers, where the chief has "
+                                     "counted 3"));
+    plan_close(&plan);
+}
+
 static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     struct fixture *fixture = *state;
     uint32_t replicas[] = {4, 2};
@@ -288,6 +301,20 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     refused(fixture, STATUS_FAILED, "2 trainers with the replicas of 1");
 }
 
+/* A batch is not divided by a number that no run can have. */
+static void a_batch_is_not_solved_for_no_trainers(void **state) {
+    static const uint32_t wrong[] = {0, RULE_MAX_GRADIENTS + 1, UINT32_MAX};
+    struct fixture *fixture = *state;
+    struct failure why;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct job job = {.train_batch_size = 48, .accumulation = 2};
+        fixture->message.trainers = wrong[i];
+        assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                         STATUS_FAILED);
+        assert_non_null(strstr(why.text, "trainers (1.."));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
@@ -295,7 +322,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(replicas_are_numbered_by_rank, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(
+            a_plan_is_of_the_trainers_that_were_counted, setup, teardown),
+        cmocka_unit_test_setup_teardown(
             the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_no_trainers,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(a_loss_scaler_comes_over_with_the_plan,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(what_it_starts_from_comes_over_too,

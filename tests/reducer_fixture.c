@@ -2,6 +2,7 @@
 
 #include "proto/math/philox.h"
 #include "proto/math/schedule.h"
+#include "tests/joined_collective.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,8 +130,23 @@ void reducer_play_open_usual(struct reducer_play *play, uint32_t ranks) {
                       &reducer_fixture_adam, 0.01);
 }
 
+static void close_device(struct reducer_rank *rank) {
+    const struct ops *ops = rank->place.ops;
+    if (!rank->device)
+        return;
+    reducer_cancel(rank->reducer);
+    reducer_end(rank->reducer);
+    for (uint32_t p = 0; p < rank->play->layout->num_parameters; p++)
+        ops->event_close(rank->device, &rank->complete[p]);
+    ops->release(rank->device, rank->place.weights);
+    ops->close(&rank->device);
+    free(rank->complete);
+    free(rank->rounds);
+}
+
 void reducer_play_close(struct reducer_play *play) {
     for (uint32_t r = 0; r < play->ranks; r++) {
+        close_device(&play->rank[r]);
         reducer_close(&play->rank[r].reducer);
         arena_close(&play->rank[r].arena);
     }
@@ -177,12 +193,33 @@ static bool wait_all(struct reducer_rank *rank) {
     return true;
 }
 
+/* Parameter P's gradient of ROUND is computed on the device: it comes there,
+ * and when, is recorded if it is SAID. */
+static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round,
+                    bool said) {
+    const struct layout *layout = rank->play->layout;
+    const struct reducer_place *place = &rank->place;
+    if (!rank->play->resident)
+        return;
+    uint64_t first = rank->arena.offsets[layout->num_parameters - 1];
+    uint64_t at = rank->arena.offsets[p] - first;
+    const float *floats =
+        rank->rounds +
+        (round - rank->play->course.start - 1) * layout->elements + at;
+    place->ops->upload(place->device, OPS_COMPUTE,
+                       place->gradients + first + at, floats,
+                       layout->parameters[p].elements * sizeof *floats);
+    if (said)
+        place->ops->record(place->device, OPS_COMPUTE, rank->complete[p]);
+}
+
 /* Parameters are announced one by one, but for every third, which waits for the
  * next one. */
 static bool announce_all(struct reducer_rank *rank, uint64_t round) {
     uint32_t count = rank->play->layout->num_parameters, unsaid = 0;
     for (uint32_t p = count; p-- > 0;) {
         atomic_store(&rank->left, p);
+        compute(rank, p, round, true);
         unsaid++;
         if (p % 3 == 1)
             continue;
@@ -198,10 +235,15 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
     const struct layout *layout = rank->play->layout;
     float *gradients =
         rank->arena.gradient_of[layout->num_parameters - 1]; /* the first */
+    if (rank->play->resident)
+        gradients = rank->rounds +
+                    (round - rank->play->course.start - 1) * layout->elements;
     enum contribution what = contribution(rank->play, rank->rank, round);
     if (what != CONTRIBUTION_WHOLE) {
         for (uint64_t i = 0; i < layout->elements; i++)
             gradients[i] = NAN;
+        for (uint32_t p = 0; p < layout->num_parameters; p++)
+            compute(rank, p, round, false);
         reducer_announce(rank->reducer, 0, layout->num_parameters, round, what);
         return true;
     }
@@ -209,15 +251,58 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
     return announce_all(rank, round);
 }
 
+/* What OPS_COMPUTE has of the weights is the arena's. */
+static void bring_weights(struct reducer_rank *rank) {
+    const struct reducer_place *place = &rank->place;
+    uint64_t first =
+        rank->arena.offsets[rank->play->layout->num_parameters - 1];
+    place->ops->download(place->device, OPS_COMPUTE,
+                         (float *)buffer_data(rank->arena.weights) + first,
+                         place->weights + first,
+                         rank->play->layout->elements * sizeof(float));
+    place->ops->synchronize(place->device, NULL);
+}
+
 static void *train(void *argument) {
     struct reducer_rank *rank = argument;
     struct reducer_play *play = rank->play;
-    bool here = wait_all(rank);
+    bool here = true;
+    if (play->resident &&
+        reducer_begin(rank->reducer, &rank->place, &rank->why)) {
+        rank->ended = true;
+        return NULL;
+    }
+    here = wait_all(rank);
     for (uint64_t round = play->course.start + 1; here && round <= play->rounds;
          round++)
         here = train_round(rank, round) && wait_all(rank);
+    if (here && play->resident)
+        bring_weights(rank);
     rank->ended = !here;
     return NULL;
+}
+
+static void wake(void *rank) {
+    (void)rank; /* the test serves it */
+}
+
+static void open_device(struct reducer_rank *rank) {
+    const struct reducer_play *play = rank->play;
+    const struct ops *ops = fake_device_ops();
+    const struct layout *layout = play->layout;
+    uint64_t floats = buffer_bytes(rank->arena.weights) / sizeof(float);
+    struct ops_settings settings = {.threads = 1, .timeout = play->timeout};
+    struct failure why;
+    if (ops->open(&rank->device, &settings, &why))
+        fail_msg("%s", why.text);
+    float *memory = ops->allocate(rank->device, 2 * floats * sizeof *memory);
+    rank->complete = calloc(layout->num_parameters, sizeof *rank->complete);
+    for (uint32_t p = 0; p < layout->num_parameters; p++)
+        rank->complete[p] = ops->event_open(rank->device);
+    rank->rounds = calloc(play->rounds - play->course.start,
+                          layout->elements * sizeof *rank->rounds);
+    rank->place = (struct reducer_place){ops, rank->device, memory,
+                                         memory + floats, rank->complete};
 }
 
 static void open_rank(struct reducer_play *play, uint32_t r) {
@@ -230,7 +315,7 @@ static void open_rank(struct reducer_play *play, uint32_t r) {
         .job = &play->job,
         .layout = play->layout,
         .rounds = &play->course,
-        .ops = play->ranks > 1 ? &collective_fixture_ops : NULL,
+        .ops = play->ranks > 1 ? joined_collective_ops() : NULL,
         .group = {.rank = r,
                   .size = play->ranks,
                   .store = &play->store,
@@ -240,7 +325,12 @@ static void open_rank(struct reducer_play *play, uint32_t r) {
         .offsets = rank->arena.offsets,
         .keeper = r == 0 ? &play->keeper : NULL,
         .loads = play->loads,
+        .wide = play->wide,
+        .resident = play->resident,
+        .wake = wake,
     };
+    if (play->resident)
+        open_device(rank);
     if (reducer_open(&rank->reducer, &settings, &why))
         fail_msg("%s", why.text);
 }
@@ -248,6 +338,9 @@ static void open_rank(struct reducer_play *play, uint32_t r) {
 void reducer_play_begin(struct reducer_play *play) {
     if (!play->course.total)
         play->course.total = play->rounds;
+    joined_collective_over(&collective_fixture_ops);
+    fake_device_arrange(&(struct fake_device_plan){
+        .order = play->order, .seed = 7, .refuse = play->refuse});
     for (uint32_t r = 0; r < play->ranks; r++)
         open_rank(play, r);
     for (uint32_t r = 0; r < play->ranks; r++)

@@ -4,6 +4,7 @@
 #define CAPSTAN_REDUCER_FIXTURE_H
 
 #include "tests/collective_fixture.h"
+#include "tests/fake_device.h"
 #include "worker/arena.h"
 #include "worker/reducer.h"
 
@@ -32,9 +33,15 @@ struct reducer_rank {
     struct reducer_play *play;
     uint32_t rank;
     struct arena arena;
+    struct ops_device *device; /* resident: a fake one */
+    struct reducer_place place;
+    struct ops_event **complete;
+    float *rounds; /* gradients of all rounds, from which they are uploaded */
     struct reducer *reducer;
     pthread_t thread;
-    bool ended;       /* a wait said that there is no more training */
+    bool ended; /* a wait said that there is no more training, or it did not
+                   begin: */
+    struct failure why;
     atomic_uint left; /* parameters of the round not announced yet */
 };
 
@@ -45,6 +52,10 @@ struct reducer_play {
     struct job job;
     struct rounds course;
     bool loads;
+    bool resident; /* on fake devices, of this order and seed */
+    enum fake_device_order order;
+    uint64_t refuse; /* its devices' allocation without memory, 0: none */
+    bool wide;
     bool in_steps; /* each announced parameter is waited for at once */
     double timeout;
     /* Is RANK's contribution to ROUND empty? NULL: none is. */

@@ -125,6 +125,21 @@ static void what_travels_fits_a_cache(void **state) {
     reducer_play_close(&play);
 }
 
+static void where_each_bucket_costs_the_same_they_are_wide(void **state) {
+    static const uint32_t elements[] = {600000};
+    struct reducer_play play;
+    (void)state;
+    reducer_play_open(&play, 2, elements, 1, &reducer_fixture_sgd, 0.1);
+    play.rounds = 1;
+    play.wide = true;
+    play.job.zero.stage = 1;
+    play.meeting.called = note_largest;
+    play.meeting.context = &play;
+    reducer_play_run_and_compare(&play);
+    assert_in_range(play.note, 600000, 600000 + 2 * REDUCER_WORD);
+    reducer_play_close(&play);
+}
+
 static void the_sum_is_near_one_in_double(void **state) {
     struct reducer_play play;
     float gradients[3][3000];
@@ -269,6 +284,7 @@ int main(void) {
         cmocka_unit_test(buckets_of_any_size_give_the_same_bits),
         cmocka_unit_test(the_smaller_of_both_bucket_sizes_counts),
         cmocka_unit_test(what_travels_fits_a_cache),
+        cmocka_unit_test(where_each_bucket_costs_the_same_they_are_wide),
         cmocka_unit_test(the_sum_is_near_one_in_double),
         cmocka_unit_test(the_mean_gradient_is_clipped_by_its_norm),
         cmocka_unit_test(clipped_weights_are_the_same_bits_in_every_stage),

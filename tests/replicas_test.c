@@ -172,6 +172,20 @@ static void an_epoch_without_a_batch_ends_the_run(void **state) {
                                       "6 replicas), the micro batch 10"));
 }
 
+/* Memory is reckoned for what the run counts on, whatever a peer says. */
+static void no_peer_has_more_than_a_trainer_may(void **state) {
+    struct fixture *fixture = *state;
+    Capstan__Declaration hostile = CAPSTAN__DECLARATION__INIT;
+    declare_all(fixture, 1, 1, 1);
+    hostile.replicas = UINT32_MAX;
+    hostile.adds_on_host = true;
+    assert_true(replicas_declare(&fixture->run, &fixture->run.roster.slots[1],
+                                 &hostile));
+    assert_int_equal(fixture->run.limits[1].replicas, JOB_MOST_DEVICES);
+    assert_true(replicas_settle(&fixture->run));
+    assert_int_equal(fixture->run.num_replicas, 2 + JOB_MOST_DEVICES);
+}
+
 /* It may bring more, which it does not use. */
 static void who_comes_back_with_fewer_is_not_taken(void **state) {
     struct fixture *fixture = *state;
@@ -199,6 +213,7 @@ int main(void) {
         TEST(with_staleness_they_are_equal_or_the_run_ends),
         TEST(a_batch_that_they_do_not_solve_ends_the_run),
         TEST(an_epoch_without_a_batch_ends_the_run),
+        TEST(no_peer_has_more_than_a_trainer_may),
         TEST(who_comes_back_with_fewer_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

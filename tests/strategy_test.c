@@ -32,6 +32,9 @@ static void several_trainers_and_no_ps_are_all_reduce(void **state) {
     (void)state;
     assert_int_equal(choose(&job, 2, 0, false), STATUS_OK);
     assert_true(strategy.allreduce);
+    assert_string_equal(strategy.backend, "auto");
+    job.backend = JOB_GLOO;
+    assert_int_equal(choose(&job, 2, 0, false), STATUS_OK);
     assert_string_equal(strategy.backend, "gloo");
 }
 
@@ -99,6 +102,40 @@ static void what_all_reduce_cannot_do_is_named(void **state) {
     assert_int_equal(choose(&halved, 2, 1, false), STATUS_OK);
 }
 
+static void auto_is_nccl_where_each_trainer_has_a_device(void **state) {
+    struct job job = {0};
+    struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
+                                    {"worker 1", "device b", "", 1},
+                                    {"worker 2", "device c", "", 1}};
+    (void)state;
+    assert_string_equal(strategy_settle(&job, ranks, 3, NULL), "nccl");
+    ranks[2].device = "device a";
+    assert_string_equal(strategy_settle(&job, ranks, 3, NULL), "gloo");
+    assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "nccl");
+    ranks[1].without_nccl = "no libnccl.so.2";
+    assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "gloo");
+    ranks[1] = (struct strategy_rank){"worker 1", NULL, "", 1};
+    assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "gloo");
+    assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "nccl");
+    ranks[0].replicas = 2;
+    assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "gloo");
+    ranks[0].replicas = 1;
+    job.zero.offload = true;
+    assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "gloo");
+}
+
+static void what_is_offloaded_or_summed_by_gloo_leaves_the_device(
+    void **state) {
+    struct job job = {0};
+    (void)state;
+    assert_true(strategy_resident(&job, "nccl", 4, 4));
+    assert_false(strategy_resident(&job, "gloo", 4, 4));
+    assert_true(strategy_resident(&job, "gloo", 1, 1));
+    assert_false(strategy_resident(&job, "nccl", 2, 3));
+    job.zero.offload = true;
+    assert_false(strategy_resident(&job, "nccl", 4, 4));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ps_that_are_listed_are_taken),
@@ -108,6 +145,8 @@ int main(void) {
         cmocka_unit_test(nobody_to_train_is_an_error),
         cmocka_unit_test(what_is_to_be_added_is_said_in_the_launchers_words),
         cmocka_unit_test(what_all_reduce_cannot_do_is_named),
+        cmocka_unit_test(auto_is_nccl_where_each_trainer_has_a_device),
+        cmocka_unit_test(what_is_offloaded_or_summed_by_gloo_leaves_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

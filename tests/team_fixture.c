@@ -76,9 +76,10 @@ enum status team_fixture_begin(struct team_fixture *fixture,
         fake_device_arrange(gpus);
     enum status status =
         team_find(&fixture->team, &wish, true, 0, nccl, NULL, why);
-    return status ? status
-                  : team_open(&fixture->team, count, &fixture->job,
-                              fixture->layout, &fixture->arena, true, why);
+    return status
+               ? status
+               : team_open(&fixture->team, count, &fixture->job,
+                           fixture->layout, &fixture->arena, true, false, why);
 }
 
 void team_fixture_load(struct team_fixture *fixture, uint32_t rank,

@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +97,36 @@ static void what_is_not_wanted_is_left(void **state) {
     team_fixture_close(&fixture);
 }
 
-/* A weight that is infinite: no loss is a number. */
+/* Only a sample with its first pixel set makes the model overflow. */
+static void let_one_overflow(struct team_fixture *fixture, uint32_t sample) {
+    uint8_t *images = (uint8_t *)fixture->data.images;
+    for (uint32_t i = 0; i < TEAM_FIXTURE_SAMPLES; i++)
+        images[i * widths[0]] = i == sample ? 255 : 0;
+    fixture->arena.weight_of[0][0] = 3e38f;
+    for (uint32_t u = 0; u < widths[2]; u++) {
+        fixture->arena.weight_of[2][u * widths[1]] = 1;
+        fixture->arena.weight_of[4][u] = 2;
+    }
+}
+
+/* Of the first batch of replica 2. */
+static uint32_t first_sample(void) {
+    struct sampler_options options = {.num_samples = TEAM_FIXTURE_SAMPLES,
+                                      .rank = 2,
+                                      .num_ranks = REPLICAS,
+                                      .micro_batch = 3,
+                                      .seed = 2,
+                                      .shuffle = true};
+    struct sampler *sampler;
+    struct failure why;
+    uint32_t indices[3];
+    if (sampler_open(&sampler, &options, &why))
+        fail_msg("%s", why.text);
+    (void)sampler_batch(sampler, 0, indices);
+    sampler_close(&sampler);
+    return indices[0];
+}
+
 static void one_replica_poisons_the_step_of_all(void **state) {
     struct fake_device_plan gpus = {.devices = REPLICAS};
     struct team_fixture fixture;
@@ -106,20 +134,33 @@ static void one_replica_poisons_the_step_of_all(void **state) {
     struct failure why;
     (void)state;
     begin(&fixture, &gpus, NULL, REPLICAS);
-    fixture.arena.weight_of[PARAMETERS - 1][0] = INFINITY;
+    team_close(&fixture.team); /* its readers have begun */
+    let_one_overflow(&fixture, first_sample());
+    if (team_fixture_begin(&fixture, &gpus, NULL, REPLICAS, &why))
+        fail_msg("%s", why.text);
+    team_fixture_load(&fixture, 0, REPLICAS);
     assert_int_equal(team_fixture_compute(&fixture, &result, &why), STATUS_OK);
     assert_true(result.poisoned);
+    assert_int_equal(result.samples, REPLICAS * 6 - 3);
     assert_int_equal(team_fixture_gather(&fixture, false, &why), STATUS_OK);
-    fixture.arena.weight_of[PARAMETERS - 1][0] = 0;
     assert_int_equal(team_fixture_compute(&fixture, &result, &why), STATUS_OK);
     assert_false(result.poisoned);
     assert_int_equal(team_fixture_gather(&fixture, true, &why), STATUS_OK);
     team_fixture_close(&fixture);
 }
 
-/* The first has them all before it, or none of them. */
+/* Bytes of the first COUNT parameters. */
+static uint64_t bytes_of(const struct layout *layout, uint32_t count) {
+    uint64_t elements = 0;
+    for (uint32_t p = 0; p < count; p++)
+        elements += layout->parameters[p].elements;
+    return elements * sizeof(float);
+}
+
+/* Two batches go up, and no weights that are not there. */
 static void weights_that_do_not_come_hold_nobody_up(void **state) {
     struct fake_device_plan gpus = {.devices = REPLICAS};
+    const uint64_t batches = 2 * 3 * (7 * sizeof(float) + sizeof(uint32_t));
     (void)state;
     for (uint32_t p = 1; p < PARAMETERS; p += 2) {
         struct team_fixture fixture;
@@ -131,6 +172,11 @@ static void weights_that_do_not_come_hold_nobody_up(void **state) {
         assert_int_equal(team_fixture_compute(&fixture, &result, &why),
                          STATUS_OK);
         assert_int_equal(team_fixture_gather(&fixture, false, &why), STATUS_OK);
+        for (uint32_t i = 0; i < REPLICAS; i++)
+            assert_true(
+                fake_device_uploaded(
+                    fixture.team.members[i].replica.engine.device.handle) <=
+                batches + bytes_of(fixture.layout, p));
         team_fixture_close(&fixture);
     }
 }

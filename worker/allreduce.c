@@ -104,12 +104,19 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .keeper = allreduce->keeper ? keeper_calls(allreduce->keeper) : NULL,
         .loads = settings->plan->pull_first,
         .scaler = settings->plan->scaler,
+        .wake = settings->wake,
+        .context = settings->context,
         .replicas = plan_replicas(settings->plan, settings->rank),
         .all_replicas = plan_all_replicas(settings->plan),
     };
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* who is alone meets nobody */
         status = collectives_find(&reducer.ops, settings->plan->backend, why);
+    reducer.wide = reducer.ops && reducer.ops->joins; /* the same on all */
+    bool one_each = plan_all_replicas(settings->plan) == settings->num_ranks;
+    reducer.resident = settings->remote && one_each &&
+                       !settings->job->zero.offload &&
+                       (!reducer.ops || reducer.ops->joins);
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct keeper_rounds rounds = {allreduce->reducer, round_of, save,

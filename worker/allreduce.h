@@ -33,6 +33,9 @@ struct allreduce_settings {
     const struct rule_loops *loops;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
+    bool remote; /* the trainer computes in memory of a device's own */
+    void (*wake)(void *context); /* as in reducer_settings */
+    void *context;
 };
 
 struct allreduce;

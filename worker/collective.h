@@ -2,12 +2,17 @@
  * beside the binary (capstan-gloo.so, capstan-nccl.so) that exports one such
  * table as the symbol `capstan_collective`. Every rank calls the same functions
  * in the same order with the same counts, from one thread. The same input gives
- * the same bits, run after run. */
+ * the same bits, run after run.
+ *
+ * Vectors are the host's, and a call is done when it returns; or a group has
+ * joined a stream of a device, whose memory they are: then a call is put there
+ * and returns, and is done in its turn. */
 #ifndef CAPSTAN_COLLECTIVE_H
 #define CAPSTAN_COLLECTIVE_H
 
 #include "proto/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { COLLECTIVE_ABI = 1 };
+enum { COLLECTIVE_ABI = 2 };
 #define COLLECTIVE_SYMBOL "capstan_collective"
 
 /* How ranks find each other: through the chief. UNTIL is on time_now's clock;
@@ -43,6 +48,8 @@ struct collective_settings {
     enum collective_algorithm algorithm;
     double timeout;  /* seconds any call may take */
     uint32_t device; /* local rank: a backend with devices takes this one */
+    void *stream;    /* that is joined, as the device tells (`native` of
+                        worker/ops.h); NULL: none. Where `joins` alone */
 };
 
 struct collective;
@@ -83,6 +90,12 @@ struct collective_ops {
     /* DATA becomes what ROOT has. */
     enum status (*broadcast)(struct collective *group, void *data, size_t bytes,
                              uint32_t root, struct failure *why);
+
+    bool joins; /* it can join a stream */
+
+    /* How it goes with what was put on the stream, as far as that is known; it
+     * does not wait. As the calls themselves. NULL: where it never joins. */
+    enum status (*look)(struct collective *group, struct failure *why);
 };
 
 /* The piece of RANK of a vector of COUNT floats: [*first, *first + returned).

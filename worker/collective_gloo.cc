@@ -320,4 +320,6 @@ const struct collective_ops capstan_collective = {
     reduce_scatter,
     all_gather,
     broadcast,
+    false,
+    nullptr,
 };

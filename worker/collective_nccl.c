@@ -1,4 +1,5 @@
-/* capstan-nccl.so: collectives over NCCL, for ranks that have a GPU each. A
+/* capstan-nccl.so: collectives over NCCL, for ranks that have a GPU each. In a
+ * group that has joined a stream a call only starts what is to be done. Else a
  * vector in host memory goes through pinned memory to the device and back; one
  * on the device stays there. */
 #include "proto/base/time.h"
@@ -15,6 +16,7 @@
 struct collective {
     ncclComm_t comm;
     cudaStream_t stream;
+    bool joined; /* `stream` is not its own */
     uint32_t rank, size;
     int device;
     double timeout; /* seconds */
@@ -151,14 +153,15 @@ static void end(struct collective **out) {
         ncclCommAbort(group->comm);
     cudaFreeHost(group->pinned);
     cudaFree(group->on_device);
-    if (group->stream)
+    if (group->stream && !group->joined)
         cudaStreamDestroy(group->stream);
     free(group);
 }
 
-static enum status take_device(struct collective *group, uint32_t device,
+static enum status take_device(struct collective *group,
+                               const struct collective_settings *settings,
                                struct failure *why) {
-    uint32_t count = devices();
+    uint32_t device = settings->device, count = devices();
     if (count == 1) /* each rank may be shown one of its own; else NCCL tells */
         device = 0;
     if (device >= count)
@@ -167,8 +170,10 @@ static enum status take_device(struct collective *group, uint32_t device,
                            "%u GPUs; start fewer ranks there",
                            group->rank, device, count);
     group->device = (int)device;
+    group->stream = settings->stream;
+    group->joined = settings->stream != NULL;
     cudaError_t error = cudaSetDevice(group->device);
-    if (!error)
+    if (!error && !group->joined)
         error =
             cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking);
     return error ? cuda_failed(group, error, "device", why) : STATUS_OK;
@@ -186,7 +191,7 @@ static enum status begin(struct collective **out,
     group->timeout = settings->timeout;
     ncclUniqueId id;
     int64_t until = time_now() + time_from_seconds(settings->timeout);
-    enum status status = take_device(group, settings->device, why);
+    enum status status = take_device(group, settings, why);
     if (!status)
         status = share_id(&id, settings, until, why);
     if (!status) {
@@ -240,7 +245,7 @@ static enum status run(struct collective *group, char *data, size_t bytes,
     int64_t until = time_now() + time_from_seconds(group->timeout);
     enum status status =
         settle(group, work(group, data, bytes, root), until, what, why);
-    return status ? status : finish(group, until, what, why);
+    return status || group->joined ? status : finish(group, until, what, why);
 }
 
 static enum status staged(struct collective *group, char *data, size_t bytes,
@@ -276,8 +281,8 @@ static enum status call(struct collective *group, void *data, size_t bytes,
     cudaError_t error = cudaSetDevice(group->device);
     if (error)
         return cuda_failed(group, error, what, why);
-    return (is_on_device(data) ? run : staged)(group, data, bytes, root, work,
-                                               what, why);
+    bool there = group->joined || is_on_device(data);
+    return (there ? run : staged)(group, data, bytes, root, work, what, why);
 }
 
 static ncclResult_t sum_all(struct collective *group, char *data, size_t bytes,
@@ -347,6 +352,19 @@ static enum status broadcast(struct collective *group, void *data, size_t bytes,
     return call(group, data, bytes, root, send_root, "broadcast", why);
 }
 
+static enum status look(struct collective *group, struct failure *why) {
+    ncclResult_t result = ncclSuccess;
+    if (atomic_load(&group->aborted))
+        return status_fail(why, STATUS_RETRY,
+                           "the collective was ended by this rank itself");
+    ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
+    if (asked)
+        result = asked;
+    if (!result || result == ncclInProgress)
+        return STATUS_OK;
+    return nccl_failed(group, result, "what was started", why);
+}
+
 #define TEXT(number) #number
 #define DOTTED(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
 
@@ -363,4 +381,6 @@ const struct collective_ops capstan_collective = {
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
     .broadcast = broadcast,
+    .joins = true,
+    .look = look,
 };

@@ -69,7 +69,7 @@ int cuda_kernels_loss(struct CUstream_st *stream, enum job_loss kind,
 /* One update in place, with the state on the device. */
 struct cuda_kernels_update {
     enum rule_form form;                    /* rule_form_of */
-    const struct rule_constants *constants; /* rule_constants_of, on the
+    const struct rule_constants *constants; /* rule_form_constants, on the
                                                device */
     const float *factor;  /* on the device, joins constants->scale */
     const uint32_t *skip; /* on the device: where not 0, all stays as it is.
@@ -79,6 +79,11 @@ struct cuda_kernels_update {
     float *weights;
     float *state[RULE_MAX_SLOTS]; /* rule_slots of them, in their order */
 };
+
+/* Puts CONSTANTS, the host's, at WHERE on the device. */
+int cuda_kernels_constants(struct CUstream_st *stream,
+                           const struct rule_constants *constants,
+                           struct rule_constants *where);
 
 /* Applies UPDATE: the CPU's bits (rule_apply with one float32 gradient) but for
  * Ftrl with another power than -0.5. As there, Ftrl at rate 0 changes nothing:

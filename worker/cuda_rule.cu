@@ -71,6 +71,19 @@ static __global__ void sweep(struct cuda_kernels_update update) {
     }
 }
 
+/* They travel with the launch: no memory of the host has to last. */
+static __global__ void keep(struct rule_constants constants,
+                            struct rule_constants *where) {
+    if (cuda_first() == 0)
+        *where = constants;
+}
+
+int cuda_kernels_constants(struct CUstream_st *stream,
+                           const struct rule_constants *constants,
+                           struct rule_constants *where) {
+    return cuda_launch(stream, 1, keep, *constants, where);
+}
+
 int cuda_kernels_rule(struct CUstream_st *stream,
                       const struct cuda_kernels_update *update) {
     typedef void kernel(struct cuda_kernels_update update);

@@ -10,7 +10,9 @@ static enum status open_parts(struct engine *engine, const struct job *job,
     uint32_t features = job->model.layers[0];
     bool trains = use->micro_batch > 0;
     enum status status =
-        ferry_open(&engine->ferry, device, layout, arena, trains, why);
+        use->resident
+            ? ferry_open_resident(&engine->ferry, device, layout, arena, why)
+            : ferry_open(&engine->ferry, device, layout, arena, trains, why);
     if (use->evaluates && batch < EVALUATION_BATCH)
         batch = EVALUATION_BATCH;
     if (!status)

@@ -29,6 +29,7 @@ struct engine {
 struct engine_use {
     uint32_t micro_batch; /* samples it is trained on at a time; 0: it is not */
     bool evaluates;
+    bool resident; /* weights and gradients stay on the device: ferry.h */
 };
 
 /* Takes the device that WISH means, and nothing of its memory yet. */

@@ -49,12 +49,10 @@ static bool allocate_lists(struct ferry *ferry) {
            ferry->brought && ferry->taken;
 }
 
-static enum status allocate(struct ferry *ferry, bool gradients,
-                            struct failure *why) {
+/* So many FLOATS, with what is needed beside them. */
+static enum status allocate(struct ferry *ferry, uint64_t floats,
+                            bool gradients, struct failure *why) {
     const struct device *device = ferry->device;
-    uint64_t floats = 0;
-    for (uint32_t p = 0; p < ferry->layout->num_parameters; p++)
-        floats += room_of(ferry, p) * (gradients ? 2 : 1);
     size_t bytes = floats * sizeof(float);
     if (allocate_lists(ferry))
         ferry->memory = device->ops->allocate(device->handle, bytes);
@@ -63,8 +61,11 @@ static enum status allocate(struct ferry *ferry, bool gradients,
                            "no memory on device %s for weights%s of %zu bytes",
                            device->name, gradients ? " and gradients" : "",
                            bytes);
-    place(ferry, gradients);
     return STATUS_OK;
+}
+
+static uint64_t arena_floats(const struct ferry *ferry) {
+    return buffer_bytes(ferry->arena->weights) / sizeof(float);
 }
 
 static void pin(const struct ferry *ferry) {
@@ -85,6 +86,7 @@ static void unpin(const struct ferry *ferry) {
 enum status ferry_open(struct ferry *ferry, const struct device *device,
                        const struct layout *layout, struct arena *arena,
                        bool gradients, struct failure *why) {
+    uint64_t floats = 0;
     *ferry = (struct ferry){.device = device,
                             .layout = layout,
                             .arena = arena,
@@ -92,12 +94,46 @@ enum status ferry_open(struct ferry *ferry, const struct device *device,
                             .gradients = arena->gradient_of};
     if (!device->ops->later)
         return STATUS_OK;
-    enum status status = allocate(ferry, gradients, why);
-    if (status)
+    for (uint32_t p = 0; p < layout->num_parameters; p++)
+        floats += room_of(ferry, p) * (gradients ? 2 : 1);
+    enum status status = allocate(ferry, floats, gradients, why);
+    if (status) {
         ferry_close(ferry);
-    else
-        pin(ferry);
-    return status;
+        return status;
+    }
+    place(ferry, gradients);
+    pin(ferry);
+    return STATUS_OK;
+}
+
+enum status ferry_open_resident(struct ferry *ferry,
+                                const struct device *device,
+                                const struct layout *layout,
+                                struct arena *arena, struct failure *why) {
+    *ferry = (struct ferry){
+        .device = device, .layout = layout, .arena = arena, .resident = true};
+    uint64_t floats = arena_floats(ferry);
+    enum status status = allocate(ferry, 2 * floats, true, why);
+    if (status) {
+        ferry_close(ferry);
+        return status;
+    }
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        ferry->weights[p] = ferry->memory + arena->offsets[p];
+        ferry->gradients[p] = ferry->weights[p] + floats;
+    }
+    device_pin(device, buffer_data(arena->weights),
+               buffer_bytes(arena->weights));
+    return STATUS_OK;
+}
+
+struct reducer_place ferry_place(const struct ferry *ferry) {
+    return (struct reducer_place){.ops = ferry->device->ops,
+                                  .device = ferry->device->handle,
+                                  .weights = ferry->memory,
+                                  .gradients =
+                                      ferry->memory + arena_floats(ferry),
+                                  .complete = ferry->taken};
 }
 
 static void close_events(struct ferry *ferry) {
@@ -135,7 +171,7 @@ void ferry_renew(struct ferry *ferry) {
 void ferry_bring(struct ferry *ferry, uint32_t parameter) {
     const struct ops *ops = ferry->device->ops;
     struct ops_device *handle = ferry->device->handle;
-    if (!ferry->memory || ferry->current[parameter])
+    if (!ferry->memory || ferry->resident || ferry->current[parameter])
         return;
     ops->upload(handle, OPS_WEIGHTS, ferry->weights[parameter],
                 ferry->arena->weight_of[parameter], bytes_of(ferry, parameter));
@@ -171,13 +207,17 @@ void ferry_take(struct ferry *ferry, uint32_t parameter) {
     const struct device *device = ferry->device;
     if (!ferry->memory)
         return;
+    if (ferry->resident) {
+        ferry_note(ferry, parameter);
+        return;
+    }
     device->ops->record(device->handle, OPS_COMPUTE, ferry->computed);
     download(ferry, parameter, ferry->computed);
 }
 
 enum status ferry_await(struct ferry *ferry, uint32_t parameter,
                         struct failure *why) {
-    if (!ferry->memory)
+    if (!ferry->memory || ferry->resident)
         return STATUS_OK;
     return ferry->device->ops->await(ferry->device->handle,
                                      ferry->taken[parameter], why);

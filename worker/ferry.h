@@ -9,6 +9,7 @@
 #include "proto/math/layout.h"
 #include "worker/arena.h"
 #include "worker/device.h"
+#include "worker/reducer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@ struct ferry {
     struct arena *arena;
     float **weights, **gradients; /* of the device, a pointer a parameter */
     float *memory;                /* both, or NULL: the arena's are used */
+    bool resident;                /* they stay: nothing is brought or taken */
     bool *current;                /* a parameter's weights are there */
     struct ops_event **brought, **taken; /* a parameter */
     struct ops_event *computed;
@@ -31,6 +33,17 @@ enum status ferry_open(struct ferry *ferry, const struct device *device,
                        const struct layout *layout, struct arena *arena,
                        bool gradients, struct failure *why) MUST_CHECK;
 
+/* The same for weights and gradients that stay on DEVICE, which has memory of
+ * its own, and lie there as in the arena; others see to them (ferry_place). */
+enum status ferry_open_resident(struct ferry *ferry,
+                                const struct device *device,
+                                const struct layout *layout,
+                                struct arena *arena,
+                                struct failure *why) MUST_CHECK;
+
+/* Where those are; a view. */
+struct reducer_place ferry_place(const struct ferry *ferry);
+
 /* Nothing is on its way; FERRY may be all zero. */
 void ferry_close(struct ferry *ferry);
 
@@ -38,7 +51,7 @@ void ferry_close(struct ferry *ferry);
 void ferry_renew(struct ferry *ferry);
 
 /* What is computed from now on has PARAMETER's weights of the arena, which stay
- * as they are until it is computed. */
+ * as they are until it is computed. Resident ones it has already. */
 void ferry_bring(struct ferry *ferry, uint32_t parameter);
 
 /* PARAMETER's gradient is complete by what has been computed so far, and stays
@@ -49,10 +62,11 @@ void ferry_note(struct ferry *ferry, uint32_t parameter);
 void ferry_fetch(struct ferry *ferry, uint32_t parameter);
 
 /* PARAMETER's gradient is complete by what has been computed so far: it sets
- * out for the arena. */
+ * out for the arena, or, resident, that moment is recorded. */
 void ferry_take(struct ferry *ferry, uint32_t parameter);
 
-/* Waits until it is there: complete, or in the arena; as ops.await. */
+/* Waits until it is there: complete, or in the arena; or, resident, does not
+ * wait. As ops.await. */
 enum status ferry_await(struct ferry *ferry, uint32_t parameter,
                         struct failure *why) MUST_CHECK;
 

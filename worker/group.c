@@ -32,9 +32,17 @@ void group_abort(struct group *ranks) {
     pthread_mutex_unlock(&ranks->mutex);
 }
 
+void group_leave(struct group *ranks) {
+    pthread_mutex_lock(&ranks->mutex);
+    struct collective *group = ranks->group;
+    ranks->group = NULL;
+    pthread_mutex_unlock(&ranks->mutex);
+    if (group)
+        ranks->ops->close(&group);
+}
+
 void group_close(struct group *ranks) {
-    if (ranks->group)
-        ranks->ops->close(&ranks->group);
+    group_leave(ranks);
     pthread_mutex_destroy(&ranks->mutex);
 }
 
@@ -80,4 +88,10 @@ enum status group_broadcast(struct group *ranks, float *data, size_t count,
         return STATUS_OK;
     return ranks->ops->broadcast(ranks->group, data, count * sizeof *data, root,
                                  why);
+}
+
+enum status group_look(struct group *ranks, struct failure *why) {
+    if (!ranks->group || !ranks->ops->look)
+        return STATUS_OK;
+    return ranks->ops->look(ranks->group, why);
 }

@@ -35,7 +35,10 @@ enum status group_meet(struct group *ranks,
 /* Any thread: calls under way and later ones fail. */
 void group_abort(struct group *ranks);
 
-/* Ends the group, if they have met; nobody calls or aborts any more. */
+/* Ends the group, if they have met; from the thread that calls. */
+void group_leave(struct group *ranks);
+
+/* The same; nobody calls or aborts any more. */
 void group_close(struct group *ranks);
 
 /* As those of collective.h, COUNT in floats. All but broadcasts are counted,
@@ -48,5 +51,9 @@ enum status group_all_gather(struct group *ranks, float *data, size_t count,
                              struct failure *why) MUST_CHECK;
 enum status group_broadcast(struct group *ranks, float *data, size_t count,
                             uint32_t root, struct failure *why) MUST_CHECK;
+
+/* How it goes with what was put on a stream that the group has joined, as far
+ * as that is known; from the thread that calls. */
+enum status group_look(struct group *ranks, struct failure *why) MUST_CHECK;
 
 #endif

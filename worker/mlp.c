@@ -280,13 +280,13 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
         ops->column_sums(mlp->device, slope_of(mlp, l), gradients[bias_of(l)],
                          batch->count, out, add);
         done(hooks, bias_of(l));
-        if (l > 0) {
+        if (l > 0)
             restore(mlp, l - 1, batch, weights);
-            pass_down(mlp, l, batch->count, weights[weight_of(l)]);
-        }
         ops->linear_weight_gradient(
             mlp->device, slope_of(mlp, l), inputs_of(mlp, l, batch),
             gradients[weight_of(l)], batch->count, in, out, add);
+        if (l > 0)
+            pass_down(mlp, l, batch->count, weights[weight_of(l)]);
         done(hooks, weight_of(l));
     }
 }

@@ -17,6 +17,7 @@
 #include "proto/base/device_head.h"
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
+#include "proto/math/rule.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ enum ops_stream {
     OPS_WEIGHTS,   /* up to the device */
     OPS_GRADIENTS, /* and down from it; losses too */
     OPS_SAMPLES,
+    OPS_EXCHANGE, /* sums over the ranks, and updates */
     OPS_STREAMS
 };
 
@@ -45,6 +47,7 @@ struct ops_settings {
     void *context;
     void (*warn)(void *hearer, const char *line); /* NULL, or hears of what */
     void *hearer;                                 /* makes it slower */
+    const struct rule_loops *loops; /* of the processor; NULL: the best */
 };
 
 /* Seconds that `synchronize` waits: what does not end by then counts as lost,
@@ -94,6 +97,15 @@ struct ops {
                    const void *from, size_t bytes);
     void (*download)(struct ops_device *device, enum ops_stream stream,
                      void *to, const void *from, size_t bytes);
+
+    /* Within the device; the two do not overlap. */
+    void (*copy)(struct ops_device *device, enum ops_stream stream, void *to,
+                 const void *from, size_t bytes);
+
+    /* STREAM as others who speak to the device know it (CUDA: a cudaStream_t),
+     * for calls of theirs that are to join it: collective.h. NULL: calls of
+     * others on the device's memory are done when they return, as its own. */
+    void *(*native)(struct ops_device *device, enum ops_stream stream);
 
     /* An event that has come; NULL when there is no memory. */
     struct ops_event *(*event_open)(struct ops_device *device);
@@ -161,6 +173,31 @@ struct ops {
     void (*loss)(struct ops_device *device, enum job_loss kind, const float *z,
                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                  float scale, double *loss, uint32_t *correct);
+
+    /* What follows is put on STREAM. x[count] = value. */
+    void (*fill)(struct ops_device *device, enum ops_stream stream, float *x,
+                 size_t count, float value);
+
+    /* x[count] *= by. */
+    void (*scale)(struct ops_device *device, enum ops_stream stream, float *x,
+                  size_t count, float by);
+
+    /* *FOUND receives 1 when an infinity or a NaN is in x[count], else 0. */
+    void (*find_overflow)(struct ops_device *device, enum ops_stream stream,
+                          const float *x, size_t count, uint32_t *found);
+
+    /* rule_square_sums of scale * x[count]: pieces[ceil(count / RULE_PIECE)]
+     * of the device. The same bits on every device. */
+    void (*square_sums)(struct ops_device *device, enum ops_stream stream,
+                        const float *x, size_t count, float scale,
+                        double *pieces);
+
+    /* rule_apply of at most one float32 gradient, in place; UPDATE itself is
+     * the host's and free again when the call returns. The same bits on every
+     * device (Ftrl with another power than -0.5 excepted). */
+    void (*rule)(struct ops_device *device, enum ops_stream stream,
+                 const struct optimizer *rule,
+                 const struct rule_update *update);
 };
 
 /* The CPU: oneDNN's sgemm on THREADS threads, vectorised loops on the calling

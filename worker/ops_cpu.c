@@ -28,6 +28,7 @@ struct ops_device {
     int threads;
     enum job_precision precision;
     struct rounded a, b; /* operands of a product */
+    const struct rule_loops *loops;
 };
 
 static void *cpu_allocate(struct ops_device *device, size_t bytes) {
@@ -66,7 +67,10 @@ static enum status cpu_describe(uint32_t index, struct device_description *out,
 static enum status cpu_open(struct ops_device **out,
                             const struct ops_settings *settings,
                             struct failure *why) {
-    return ops_cpu_open(out, settings->threads, why);
+    enum status status = ops_cpu_open(out, settings->threads, why);
+    if (!status && settings->loops)
+        (*out)->loops = settings->loops;
+    return status;
 }
 
 /* Every call is done when it returns: there is nothing to wait for, and memory
@@ -89,6 +93,12 @@ static void cpu_copy(struct ops_device *device, enum ops_stream stream,
     (void)stream;
     if (to != from)
         memcpy(to, from, bytes);
+}
+
+static void *cpu_native(struct ops_device *device, enum ops_stream stream) {
+    (void)device;
+    (void)stream;
+    return NULL;
 }
 
 /* One stands for all: whatever was recorded has come. */
@@ -305,6 +315,57 @@ static void cpu_loss(struct ops_device *device, enum job_loss kind,
     }
 }
 
+static void cpu_fill(struct ops_device *device, enum ops_stream stream,
+                     float *x, size_t count, float value) {
+    (void)device;
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        x[i] = value;
+}
+
+static void cpu_scale(struct ops_device *device, enum ops_stream stream,
+                      float *x, size_t count, float by) {
+    (void)device;
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        x[i] *= by;
+}
+
+/* By the exponent, which is all ones in infinities and NaN alone: a loop
+ * without branches. */
+static void cpu_find_overflow(struct ops_device *device, enum ops_stream stream,
+                              const float *x, size_t count, uint32_t *found) {
+    const uint32_t exponent = 0x7f800000;
+    uint32_t any = 0;
+    (void)device;
+    (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        any |= (bits & exponent) == exponent;
+    }
+    *found = any;
+}
+
+static void cpu_square_sums(struct ops_device *device, enum ops_stream stream,
+                            const float *x, size_t count, float scale,
+                            double *pieces) {
+    const void *floats = x;
+    struct rule_update update = {.scale = scale,
+                                 .elements = count,
+                                 .num_gradients = 1,
+                                 .gradients = &floats};
+    (void)stream;
+    rule_square_sums(device->loops, &update, pieces);
+}
+
+static void cpu_rule(struct ops_device *device, enum ops_stream stream,
+                     const struct optimizer *rule,
+                     const struct rule_update *update) {
+    (void)stream;
+    rule_apply(device->loops, rule, update);
+}
+
 const struct ops *ops_cpu(void) {
     static const struct ops cpu = {
         .abi = DEVICE_ABI,
@@ -321,6 +382,8 @@ const struct ops *ops_cpu(void) {
         .unpin = cpu_unpin,
         .upload = cpu_copy,
         .download = cpu_copy,
+        .copy = cpu_copy,
+        .native = cpu_native,
         .event_open = cpu_event_open,
         .event_close = cpu_event_close,
         .record = cpu_pass,
@@ -336,6 +399,11 @@ const struct ops *ops_cpu(void) {
         .column_sums = cpu_column_sums,
         .activation_gradient = cpu_activation_gradient,
         .loss = cpu_loss,
+        .fill = cpu_fill,
+        .scale = cpu_scale,
+        .find_overflow = cpu_find_overflow,
+        .square_sums = cpu_square_sums,
+        .rule = cpu_rule,
     };
     return &cpu;
 }
@@ -349,7 +417,9 @@ enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
     struct ops_device *device = calloc(1, sizeof *device);
     if (!device)
         return status_fail(why, STATUS_FAILED, "no memory for a device");
+    size_t variants;
     device->threads = (int)threads;
+    device->loops = *rule_variants(&variants);
     *out = device;
     return STATUS_OK;
 }

@@ -2,6 +2,7 @@
  * with settings that give the same bits each time; the rest is
  * cuda_kernels.h's. */
 #include "worker/ops_cuda_parts.h"
+#include "worker/ops_cuda_update.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,12 @@ enum status ops_cuda_tell(const struct ops_device *device,
                        cudaGetErrorString(device->failed));
 }
 
+static void close_lane(struct ops_cuda_lane *lane) {
+    if (lane->stream)
+        cudaStreamDestroy(lane->stream);
+    ops_cuda_blas_close(&lane->blas);
+}
+
 static void close_device(struct ops_device **where) {
     struct ops_device *device = *where;
     *where = NULL;
@@ -108,24 +115,51 @@ static void close_device(struct ops_device **where) {
     cudaSetDevice(device->index);
     ops_cuda_span_close(device);
     for (int s = 0; s < OPS_STREAMS; s++)
-        if (device->streams[s])
+        if (device->streams[s] && s != OPS_COMPUTE)
             cudaStreamDestroy(device->streams[s]);
-    ops_cuda_blas_close(&device->blas);
+    close_lane(&device->along);
+    close_lane(&device->aside);
+    cudaFree(device->constants);
     cudaFree(device->sums.memory);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         cudaFree(device->operands[i].memory);
+        cudaFree(device->of_weights[i].memory);
+    }
     free(device);
+}
+
+static enum status open_stream(struct ops_device *device, cudaStream_t *stream,
+                               struct failure *why) {
+    ops_cuda_note(device,
+                  cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
+                  "opening a stream");
+    return ops_cuda_tell(device, why);
+}
+
+static enum status open_lane(struct ops_device *device,
+                             struct ops_cuda_lane *lane, struct failure *why) {
+    enum status status = open_stream(device, &lane->stream, why);
+    if (!status)
+        status = ops_cuda_blas_load(&lane->blas, why);
+    return status ? status : ops_cuda_blas_open(&lane->blas, lane->stream, why);
 }
 
 static enum status open_streams(struct ops_device *device,
                                 struct failure *why) {
     ops_cuda_note(device, cudaSetDevice(device->index), "opening it");
-    for (int s = 0; s < OPS_STREAMS; s++)
-        if (!device->failed)
-            ops_cuda_note(device,
-                          cudaStreamCreateWithFlags(&device->streams[s],
-                                                    cudaStreamNonBlocking),
-                          "opening a stream");
+    enum status status = open_lane(device, &device->along, why);
+    if (!status)
+        status = open_lane(device, &device->aside, why);
+    device->streams[OPS_COMPUTE] = device->along.stream;
+    for (int s = 0; !status && s < OPS_STREAMS; s++)
+        if (s != OPS_COMPUTE)
+            status = open_stream(device, &device->streams[s], why);
+    if (status)
+        return status;
+    ops_cuda_note(device,
+                  cudaMalloc((void **)&device->constants,
+                             OPS_STREAMS * sizeof *device->constants),
+                  "memory for the constants of updates");
     return ops_cuda_tell(device, why);
 }
 
@@ -149,11 +183,6 @@ static enum status open_device(struct ops_device **out,
     status = open_streams(device, why);
     if (!status)
         status = ops_cuda_span_open(device, why);
-    if (!status)
-        status = ops_cuda_blas_load(&device->blas, why);
-    if (!status)
-        status = ops_cuda_blas_open(&device->blas, device->streams[OPS_COMPUTE],
-                                    why);
     if (status)
         close_device(&device);
     *out = device;
@@ -193,6 +222,10 @@ static void unpin(struct ops_device *device, void *memory) {
     ops_cuda_span_forget(device);
     if (cudaHostUnregister(memory))
         cudaGetLastError();
+}
+
+static void *native(struct ops_device *device, enum ops_stream stream) {
+    return device->streams[stream];
 }
 
 static struct ops_event *event_open(struct ops_device *device) {
@@ -360,6 +393,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .unpin = unpin,
     .upload = upload,
     .download = download,
+    .copy = ops_cuda_update_copy,
+    .native = native,
     .event_open = event_open,
     .event_close = event_close,
     .record = record,
@@ -375,4 +410,9 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .column_sums = column_sums,
     .activation_gradient = activation_gradient,
     .loss = loss,
+    .fill = ops_cuda_update_fill,
+    .scale = ops_cuda_update_scale,
+    .find_overflow = ops_cuda_update_find_overflow,
+    .square_sums = ops_cuda_update_square_sums,
+    .rule = ops_cuda_update_rule,
 };

@@ -42,11 +42,30 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
     return STATUS_OK;
 }
 
+/* 0 = 0 * 0. */
+static cublasStatus_t warm_up(struct ops_cuda_blas *blas) {
+    float *workspace = blas->workspace;
+    struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
+                                       .right_as = CUBLAS_OP_N,
+                                       .m = 1,
+                                       .n = 1,
+                                       .k = 1,
+                                       .type = CUDA_R_32F,
+                                       .left = workspace,
+                                       .right = workspace,
+                                       .left_row = 1,
+                                       .right_row = 1,
+                                       .c = workspace + 1};
+    return ops_cuda_blas_multiply(blas, &product);
+}
+
 /* No sum of a product is left to chance: no atomics, no TF32, and none in less
  * than float32. */
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) {
     cudaError_t error = cudaMalloc(&blas->workspace, WORKSPACE);
+    if (!error)
+        error = cudaMemsetAsync(blas->workspace, 0, 2 * sizeof(float), stream);
     if (error)
         return status_fail(why, STATUS_RETRY, "the workspace of cuBLAS: %s",
                            cudaGetErrorString(error));
@@ -62,6 +81,8 @@ enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
         status = blas->set_math_mode(
             blas->handle, CUBLAS_DEFAULT_MATH |
                               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    if (!status)
+        status = warm_up(blas);
     return status ? status_fail(why, STATUS_RETRY, "cuBLAS: %s",
                                 blas->status_string(status))
                   : STATUS_OK;

@@ -30,7 +30,8 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
                                struct failure *why) MUST_CHECK;
 
 /* Opens it for the present device and STREAM, so that the same call gives the
- * same bits. STATUS_RETRY when the device has no memory or does not answer. */
+ * same bits; what it makes with its first product is made. STATUS_RETRY when
+ * the device has no memory or does not answer. */
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) MUST_CHECK;
 

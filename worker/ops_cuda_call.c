@@ -3,10 +3,6 @@
 #include "worker/cuda_kernels.h"
 #include "worker/ops_cuda_parts.h"
 
-static cudaStream_t computing(const struct ops_device *device) {
-    return device->streams[OPS_COMPUTE];
-}
-
 /* The kernels' contract: 0 or a cudaError_t. */
 static void note_kernel(struct ops_device *device, int error,
                         const char *what) {
@@ -44,6 +40,7 @@ static bool make_room(struct ops_device *device, struct ops_cuda_room *room,
 /* FLOATS as a product takes them, of *TYPE: themselves, or as the nearest
  * halves; NULL: that failed. */
 static const void *operand(struct ops_device *device,
+                           const struct ops_cuda_lane *lane,
                            struct ops_cuda_room *room, const float *floats,
                            size_t count, cudaDataType_t *type) {
     bool bf16 = device->precision == JOB_HALF_BF16;
@@ -53,33 +50,34 @@ static const void *operand(struct ops_device *device,
     *type = bf16 ? CUDA_R_16BF : CUDA_R_16F;
     if (!make_room(device, room, count * sizeof(uint16_t), "halves"))
         return NULL;
-    note_kernel(
-        device,
-        cuda_kernels_to_half(computing(device),
-                             bf16 ? CUDA_KERNELS_BF16 : CUDA_KERNELS_FP16,
-                             floats, room->memory, count),
-        "rounding to halves");
+    note_kernel(device,
+                cuda_kernels_to_half(
+                    lane->stream, bf16 ? CUDA_KERNELS_BF16 : CUDA_KERNELS_FP16,
+                    floats, room->memory, count),
+                "rounding to halves");
     return device->failed ? NULL : room->memory;
 }
 
 /* Matrices are row-major here and column-major there, where each is its
  * transpose: c^T = b^T a^T. LEFT and RIGHT, of so many floats, become the
- * product's. */
-static void multiply(struct ops_device *device,
-                     struct ops_cuda_product *product, const float *left,
+ * product's, in ROOMS if they are halves. */
+static void multiply(struct ops_device *device, struct ops_cuda_lane *lane,
+                     struct ops_cuda_product *product,
+                     struct ops_cuda_room rooms[2], const float *left,
                      size_t left_count, const float *right,
                      size_t right_count) {
     if (device->failed)
         return;
     product->left =
-        operand(device, &device->operands[0], left, left_count, &product->type);
-    product->right = operand(device, &device->operands[1], right, right_count,
-                             &product->type);
+        operand(device, lane, &rooms[0], left, left_count, &product->type);
+    product->right =
+        operand(device, lane, &rooms[1], right, right_count, &product->type);
     if (product->left && product->right)
-        note_product(device, ops_cuda_blas_multiply(&device->blas, product));
+        note_product(device, ops_cuda_blas_multiply(&lane->blas, product));
 }
 
-static void linear(struct ops_device *device, const struct ops_cuda_call *c) {
+static void linear(struct ops_device *device, struct ops_cuda_lane *lane,
+                   const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_T,
                                        .right_as = CUBLAS_OP_N,
                                        .m = c->out,
@@ -88,16 +86,17 @@ static void linear(struct ops_device *device, const struct ops_cuda_call *c) {
                                        .left_row = c->in,
                                        .right_row = c->in,
                                        .c = c->to};
-    multiply(device, &product, c->b, (size_t)c->out * c->in, c->a,
-             (size_t)c->n * c->in);
+    multiply(device, lane, &product, device->operands, c->b,
+             (size_t)c->out * c->in, c->a, (size_t)c->n * c->in);
     note_kernel(device,
-                cuda_kernels_bias_activation(computing(device), c->c, c->to,
-                                             c->n, c->out,
+                cuda_kernels_bias_activation(lane->stream, c->c, c->to, c->n,
+                                             c->out,
                                              (enum job_activation)c->word),
                 "bias and activation");
 }
 
 static void input_gradient(struct ops_device *device,
+                           struct ops_cuda_lane *lane,
                            const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
                                        .right_as = CUBLAS_OP_N,
@@ -107,11 +106,12 @@ static void input_gradient(struct ops_device *device,
                                        .left_row = c->in,
                                        .right_row = c->out,
                                        .c = c->to};
-    multiply(device, &product, c->b, (size_t)c->out * c->in, c->a,
-             (size_t)c->n * c->out);
+    multiply(device, lane, &product, device->operands, c->b,
+             (size_t)c->out * c->in, c->a, (size_t)c->n * c->out);
 }
 
 static void weight_gradient(struct ops_device *device,
+                            struct ops_cuda_lane *lane,
                             const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
                                        .right_as = CUBLAS_OP_T,
@@ -122,35 +122,37 @@ static void weight_gradient(struct ops_device *device,
                                        .right_row = c->out,
                                        .c = c->to,
                                        .add = c->add};
-    multiply(device, &product, c->b, (size_t)c->n * c->in, c->a,
-             (size_t)c->n * c->out);
+    multiply(device, lane, &product, device->of_weights, c->b,
+             (size_t)c->n * c->in, c->a, (size_t)c->n * c->out);
 }
 
-static void column_sums(struct ops_device *device,
+static void column_sums(struct ops_device *device, struct ops_cuda_lane *lane,
                         const struct ops_cuda_call *c) {
     size_t bytes = cuda_kernels_column_sums_room(c->n, c->out);
     if (make_room(device, &device->sums, bytes, "partial sums"))
         note_kernel(device,
-                    cuda_kernels_column_sums(computing(device), c->a, c->to,
-                                             c->n, c->out, c->add,
+                    cuda_kernels_column_sums(lane->stream, c->a, c->to, c->n,
+                                             c->out, c->add,
                                              device->sums.memory),
                     "column sums");
 }
 
 static void activation_gradient(struct ops_device *device,
+                                struct ops_cuda_lane *lane,
                                 const struct ops_cuda_call *c) {
     note_kernel(device,
                 cuda_kernels_activation_gradient(
-                    computing(device), (enum job_activation)c->word, c->a,
-                    c->to, (size_t)c->n * c->out),
+                    lane->stream, (enum job_activation)c->word, c->a, c->to,
+                    (size_t)c->n * c->out),
                 "the gradient of an activation");
 }
 
-static void loss(struct ops_device *device, const struct ops_cuda_call *c) {
+static void loss(struct ops_device *device, struct ops_cuda_lane *lane,
+                 const struct ops_cuda_call *c) {
     size_t bytes = cuda_kernels_loss_room(c->n);
     if (make_room(device, &device->sums, bytes, "partial sums"))
         note_kernel(device,
-                    cuda_kernels_loss(computing(device), (enum job_loss)c->word,
+                    cuda_kernels_loss(lane->stream, (enum job_loss)c->word,
                                       c->a, c->b, c->to, c->n, c->out, c->scale,
                                       NULL, device->sums.memory, c->second,
                                       c->third),
@@ -163,6 +165,32 @@ static void copy(struct ops_device *device, const struct ops_cuda_call *c,
         device,
         cudaMemcpyAsync(c->to, c->a, c->bytes, way, device->streams[c->stream]),
         what);
+}
+
+static void compute(struct ops_device *device, struct ops_cuda_lane *lane,
+                    const struct ops_cuda_call *c) {
+    switch ((enum ops_cuda_kind)c->kind) {
+    case OPS_CUDA_LINEAR:
+        linear(device, lane, c);
+        return;
+    case OPS_CUDA_INPUT_GRADIENT:
+        input_gradient(device, lane, c);
+        return;
+    case OPS_CUDA_WEIGHT_GRADIENT:
+        weight_gradient(device, lane, c);
+        return;
+    case OPS_CUDA_COLUMN_SUMS:
+        column_sums(device, lane, c);
+        return;
+    case OPS_CUDA_ACTIVATION_GRADIENT:
+        activation_gradient(device, lane, c);
+        return;
+    case OPS_CUDA_LOSS:
+        loss(device, lane, c);
+        return;
+    default:
+        return;
+    }
 }
 
 void ops_cuda_call_do(struct ops_device *device,
@@ -183,23 +211,70 @@ void ops_cuda_call_do(struct ops_device *device,
         ops_cuda_note(device, cudaStreamWaitEvent(stream, c->event->event, 0),
                       "following an event");
         return;
-    case OPS_CUDA_LINEAR:
-        linear(device, c);
-        return;
-    case OPS_CUDA_INPUT_GRADIENT:
-        input_gradient(device, c);
-        return;
-    case OPS_CUDA_WEIGHT_GRADIENT:
-        weight_gradient(device, c);
-        return;
-    case OPS_CUDA_COLUMN_SUMS:
-        column_sums(device, c);
-        return;
-    case OPS_CUDA_ACTIVATION_GRADIENT:
-        activation_gradient(device, c);
-        return;
-    case OPS_CUDA_LOSS:
-        loss(device, c);
+    default:
+        compute(device, &device->along, c);
         return;
     }
+}
+
+bool ops_cuda_call_is_aside(const struct ops_cuda_call *call) {
+    return call->kind == OPS_CUDA_WEIGHT_GRADIENT ||
+           call->kind == OPS_CUDA_COLUMN_SUMS;
+}
+
+void ops_cuda_call_do_aside(struct ops_device *device,
+                            const struct ops_cuda_call *call) {
+    compute(device, &device->aside, call);
+}
+
+/* What a call reads or writes. */
+struct piece {
+    const void *at; /* NULL: nothing */
+    uint64_t bytes;
+};
+enum { READ = 3, PIECES = 6 }; /* those it reads first */
+
+static void find_pieces(const struct ops_cuda_call *c,
+                        struct piece pieces[PIECES]) {
+    uint64_t x = (uint64_t)c->n * c->in * sizeof(float);
+    uint64_t y = (uint64_t)c->n * c->out * sizeof(float);
+    uint64_t w = (uint64_t)c->in * c->out * sizeof(float);
+    uint64_t bias = c->out * sizeof(float), labels = c->n * sizeof(uint32_t);
+    const uint64_t bytes[][PIECES] = {
+        [OPS_CUDA_UPLOAD] = {c->bytes, 0, 0, c->bytes},
+        [OPS_CUDA_DOWNLOAD] = {c->bytes, 0, 0, c->bytes},
+        [OPS_CUDA_LINEAR] = {x, w, bias, y},
+        [OPS_CUDA_INPUT_GRADIENT] = {y, w, 0, x},
+        [OPS_CUDA_WEIGHT_GRADIENT] = {y, x, 0, w},
+        [OPS_CUDA_COLUMN_SUMS] = {y, 0, 0, bias},
+        [OPS_CUDA_ACTIVATION_GRADIENT] = {y, 0, 0, y},
+        [OPS_CUDA_LOSS] = {y, labels, 0, y, sizeof(double), sizeof(uint32_t)},
+    };
+    const void *const at[PIECES] = {c->a,  c->b,      c->c,
+                                    c->to, c->second, c->third};
+    for (int i = 0; i < PIECES; i++)
+        pieces[i] = (struct piece){at[i], at[i] ? bytes[c->kind][i] : 0};
+}
+
+static bool overlap(const struct piece *one, const struct piece *other) {
+    uintptr_t first = (uintptr_t)one->at, second = (uintptr_t)other->at;
+    return first < second + other->bytes && second < first + one->bytes;
+}
+
+/* Loss and column sums add up in one room. */
+static bool share_a_room(const struct ops_cuda_call *one,
+                         const struct ops_cuda_call *other) {
+    return one->kind == OPS_CUDA_LOSS && other->kind == OPS_CUDA_COLUMN_SUMS;
+}
+
+bool ops_cuda_call_meet(const struct ops_cuda_call *one,
+                        const struct ops_cuda_call *other) {
+    struct piece of_one[PIECES], of_other[PIECES];
+    find_pieces(one, of_one);
+    find_pieces(other, of_other);
+    for (int i = 0; i < PIECES; i++)
+        for (int j = 0; j < PIECES; j++)
+            if ((i >= READ || j >= READ) && overlap(&of_one[i], &of_other[j]))
+                return true;
+    return share_a_room(one, other) || share_a_room(other, one);
 }

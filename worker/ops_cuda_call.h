@@ -40,4 +40,16 @@ _Static_assert(sizeof(struct ops_cuda_call) == 8 * 8 + 8 * 4, "no padding");
 void ops_cuda_call_do(struct ops_device *device,
                       const struct ops_cuda_call *call);
 
+/* Is CALL a parameter's gradient, which no computing waits for? Such may go to
+ * a lane of their own. */
+bool ops_cuda_call_is_aside(const struct ops_cuda_call *call);
+
+/* The same, on that lane. */
+void ops_cuda_call_do_aside(struct ops_device *device,
+                            const struct ops_cuda_call *call);
+
+/* Does one of two calls write what the other reads or writes? */
+bool ops_cuda_call_meet(const struct ops_cuda_call *one,
+                        const struct ops_cuda_call *other);
+
 #endif

@@ -14,6 +14,12 @@ struct ops_cuda_room {
     size_t bytes;
 };
 
+/* A queue of the GPU that computes. */
+struct ops_cuda_lane {
+    cudaStream_t stream;
+    struct ops_cuda_blas blas; /* on that stream */
+};
+
 struct ops_event {
     cudaEvent_t event; /* what waits for it outside a graph waits for this */
     cudaEvent_t inner; /* and within the one that is being captured for this */
@@ -26,10 +32,13 @@ struct ops_device {
     struct ops_settings settings;
     bool hung; /* it does not end: what would wait for it is not called */
     cudaStream_t streams[OPS_STREAMS];
-    struct ops_cuda_blas blas;
+    struct ops_cuda_lane along; /* OPS_COMPUTE */
+    struct ops_cuda_lane aside; /* within a graph, beside it */
     enum job_precision precision;
-    struct ops_cuda_room sums;        /* that kernels add up in */
-    struct ops_cuda_room operands[2]; /* of a product, in 16 bits */
+    struct ops_cuda_room sums;          /* that kernels add up in */
+    struct ops_cuda_room operands[2];   /* of a product, in 16 bits */
+    struct ops_cuda_room of_weights[2]; /* of one that is a weight's gradient */
+    struct rule_constants *constants;   /* of updates, one for each stream */
     struct ops_cuda_spans spans;
     cudaError_t failed; /* the first error, for good */
     const char *what;   /* ... at */

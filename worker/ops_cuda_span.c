@@ -7,14 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static cudaEvent_t open_event(struct ops_device *device) {
+    cudaEvent_t event = NULL;
+    ops_cuda_note(device,
+                  cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                  "opening an event");
+    return event;
+}
+
 enum status ops_cuda_span_open(struct ops_device *device, struct failure *why) {
     struct ops_cuda_spans *spans = &device->spans;
     spans->calls = calloc(OPS_CUDA_SPAN_CALLS, sizeof *spans->calls);
     if (!spans->calls)
         return status_fail(why, STATUS_RETRY, "no memory for a device");
-    ops_cuda_note(
-        device, cudaEventCreateWithFlags(&spans->order, cudaEventDisableTiming),
-        "opening an event");
+    spans->order = open_event(device);
+    for (int s = OPS_COMPUTE + 1; s < OPS_STREAMS; s++)
+        spans->passed[s] = open_event(device);
     return ops_cuda_tell(device, why);
 }
 
@@ -36,29 +44,43 @@ void ops_cuda_span_close(struct ops_device *device) {
     ops_cuda_span_forget(device);
     if (spans->order && !device->hung)
         cudaEventDestroy(spans->order);
+    for (int s = 0; s < OPS_STREAMS; s++)
+        if (spans->passed[s] && !device->hung)
+            cudaEventDestroy(spans->passed[s]);
     free(spans->calls);
 }
 
-/* What BEHIND is given from now on waits for all that AHEAD was given. */
-static void put_in_order(struct ops_device *device, enum ops_stream ahead,
-                         enum ops_stream behind) {
-    cudaEvent_t order = device->spans.order;
-    if (ops_cuda_note(device, cudaEventRecord(order, device->streams[ahead]),
-                      "putting streams in order"))
-        ops_cuda_note(device,
-                      cudaStreamWaitEvent(device->streams[behind], order, 0),
-                      "putting streams in order");
+/* STREAM goes on once EVENT has come. */
+static void wait_for(struct ops_device *device, enum ops_stream stream,
+                     cudaEvent_t event) {
+    ops_cuda_note(device,
+                  cudaStreamWaitEvent(device->streams[stream], event, 0),
+                  "putting streams in order");
+}
+
+/* STREAM is given something outside a graph. */
+static void open_stream(struct ops_device *device, enum ops_stream stream) {
+    struct ops_cuda_spans *spans = &device->spans;
+    if (spans->behind[stream])
+        wait_for(device, stream, spans->passed[stream]);
+    spans->behind[stream] = false;
+    spans->ahead[stream] = stream != OPS_COMPUTE;
 }
 
 static void give_now(struct ops_device *device,
                      const struct ops_cuda_call *call) {
-    struct ops_cuda_spans *spans = &device->spans;
-    enum ops_stream stream = (enum ops_stream)call->stream;
-    if (spans->behind[stream])
-        put_in_order(device, OPS_COMPUTE, stream);
-    spans->behind[stream] = false;
-    spans->ahead[stream] = stream != OPS_COMPUTE;
+    open_stream(device, (enum ops_stream)call->stream);
     ops_cuda_call_do(device, call);
+}
+
+cudaStream_t ops_cuda_span_stream(struct ops_device *device,
+                                  enum ops_stream stream) {
+    if (device->spans.open) {
+        ops_cuda_span_end(device);
+        ops_cuda_span_begin(device);
+    }
+    open_stream(device, stream);
+    return device->streams[stream];
 }
 
 void ops_cuda_span_begin(struct ops_device *device) {
@@ -146,27 +168,31 @@ static bool capture(struct ops_device *device, struct ops_cuda_span *span) {
     return !error;
 }
 
+/* What of STREAM goes before the graph that OPS_COMPUTE is about to get. */
+static void close_stream(struct ops_device *device, enum ops_stream stream) {
+    struct ops_cuda_spans *spans = &device->spans;
+    if (spans->ahead[stream] &&
+        ops_cuda_note(device,
+                      cudaEventRecord(spans->order, device->streams[stream]),
+                      "putting streams in order"))
+        wait_for(device, OPS_COMPUTE, spans->order);
+    spans->ahead[stream] = false;
+    spans->behind[stream] = stream != OPS_COMPUTE;
+}
+
 static void launch(struct ops_device *device,
                    const struct ops_cuda_span *span) {
-    struct ops_cuda_spans *spans = &device->spans;
-    cudaStream_t computing = device->streams[OPS_COMPUTE];
     bool used[OPS_STREAMS];
     ops_cuda_graph_streams(span, used);
     for (int s = 0; s < OPS_STREAMS; s++)
-        if (used[s] && spans->ahead[s]) {
-            put_in_order(device, (enum ops_stream)s, OPS_COMPUTE);
-            spans->ahead[s] = false;
-        }
+        if (used[s])
+            close_stream(device, (enum ops_stream)s);
     for (uint32_t i = 0; i < span->count; i++)
         if (span->calls[i].kind == OPS_CUDA_FOLLOW && span->calls[i].word)
-            ops_cuda_note(
-                device,
-                cudaStreamWaitEvent(computing, span->calls[i].event->event, 0),
-                "following an event");
-    ops_cuda_note(device, cudaGraphLaunch(span->graph, computing),
+            wait_for(device, OPS_COMPUTE, span->calls[i].event->event);
+    ops_cuda_note(device,
+                  cudaGraphLaunch(span->graph, device->streams[OPS_COMPUTE]),
                   "starting a graph");
-    for (int s = 0; s < OPS_STREAMS; s++)
-        spans->behind[s] |= used[s] && s != OPS_COMPUTE;
 }
 
 void ops_cuda_span_end(struct ops_device *device) {

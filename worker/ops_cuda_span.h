@@ -36,7 +36,9 @@ struct ops_cuda_spans {
     uint32_t num_known;
     cudaEvent_t order;
     bool ahead[OPS_STREAMS];  /* has work that OPS_COMPUTE does not follow */
-    bool behind[OPS_STREAMS]; /* does not follow the graph launched last */
+    bool behind[OPS_STREAMS]; /* does not follow what graphs did of it */
+    cudaEvent_t passed[OPS_STREAMS]; /* has come when they have; of all but
+                                        OPS_COMPUTE */
 };
 
 /* STATUS_RETRY when there is no memory. Its streams are open. */
@@ -53,6 +55,11 @@ void ops_cuda_span_end(struct ops_device *device);
 /* CALL is done now, or at the end of the span that is open. */
 void ops_cuda_span_give(struct ops_device *device,
                         const struct ops_cuda_call *call);
+
+/* STREAM for calls of others: what is put there now is in order with all that
+ * the device was given so far, the calls of a span that is open among it. */
+cudaStream_t ops_cuda_span_stream(struct ops_device *device,
+                                  enum ops_stream stream);
 
 /* No graph of before is launched any more: memory, events or arithmetic that it
  * knows are others from now on. */

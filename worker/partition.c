@@ -4,7 +4,6 @@
 #include "worker/collective.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
@@ -26,26 +25,32 @@ struct part partition_part(const struct bucket *bucket, uint64_t begin,
 
 static enum status no_memory(struct partition *partition, struct failure *why) {
     uint64_t bytes = partition->elements * partition->slots * sizeof(float);
+    bool apart = partition->ops->later; /* a retry finds no more on a device */
     char text[16];
+    partition->ops->synchronize(partition->device, NULL);
     partition_close(partition);
     byte_size_text(bytes, text, sizeof text);
-    return status_fail(why, STATUS_RETRY,
+    return status_fail(why, apart ? STATUS_FAILED : STATUS_RETRY,
                        "no memory for %s of the optimiser's state: "
                        "zero_optimization.stage 2 shares it out among the "
-                       "ranks; with strategy.type \"ps\" the ps have it",
-                       text);
+                       "ranks; with strategy.type \"ps\" the ps have it%s",
+                       text,
+                       apart ? ", with offload_optimizer.device \"cpu\" the "
+                               "host has"
+                             : "");
 }
 
 static bool allocate(struct partition *partition,
                      const struct optimizer *rule) {
-    uint64_t units = partition->elements / 16 + 1;
+    const struct ops *ops = partition->ops;
     for (unsigned slot = 0; slot < partition->slots; slot++) {
-        float *state = aligned_alloc(64, units * 64);
+        float *state = ops->allocate(partition->device,
+                                     partition->elements * sizeof *state);
         partition->state[slot] = state;
         if (!state)
             return false;
-        for (uint64_t i = 0; i < partition->elements; i++)
-            state[i] = rule_slot_start(rule, slot);
+        ops->fill(partition->device, OPS_EXCHANGE, state, partition->elements,
+                  rule_slot_start(rule, slot));
     }
     return true;
 }
@@ -57,7 +62,9 @@ enum status partition_open(struct partition *partition,
     uint32_t count = settings->count;
     uint32_t rank = settings->shared ? settings->rank : 0;
     uint32_t size = settings->shared ? settings->size : 1;
-    *partition = (struct partition){.buckets = settings->buckets,
+    *partition = (struct partition){.ops = settings->ops,
+                                    .device = settings->device,
+                                    .buckets = settings->buckets,
                                     .count = count,
                                     .slots = rule_slots(rule)};
     partition->own = calloc(count, sizeof *partition->own);
@@ -76,7 +83,8 @@ enum status partition_open(struct partition *partition,
 void partition_close(struct partition *partition) {
     free(partition->own);
     for (unsigned slot = 0; slot < RULE_MAX_SLOTS; slot++)
-        free(partition->state[slot]);
+        if (partition->state[slot])
+            partition->ops->release(partition->device, partition->state[slot]);
     *partition = (struct partition){0};
 }
 
@@ -94,7 +102,9 @@ void partition_put(struct partition *partition, unsigned slot, uint64_t first,
         uint64_t from = larger(first, own->first);
         uint64_t to = smaller(end, own->end);
         if (from < to)
-            memcpy(partition_state(partition, i, slot) + (from - own->first),
-                   floats + (from - first), (to - from) * sizeof *floats);
+            partition->ops->copy(
+                partition->device, OPS_EXCHANGE,
+                partition_state(partition, i, slot) + (from - own->first),
+                floats + (from - first), (to - from) * sizeof *floats);
     }
 }

@@ -7,6 +7,7 @@
 #include "proto/base/status.h"
 #include "proto/math/rule.h"
 #include "worker/bucket.h"
+#include "worker/ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,16 +19,21 @@ struct part {
 };
 
 struct partition {
-    const struct bucket *buckets; /* borrowed */
+    const struct ops *ops; /* borrowed, as all up to `count` */
+    struct ops_device *device;
+    const struct bucket *buckets;
     uint32_t count;
     struct part *own; /* of each bucket, ascending */
     unsigned slots;
-    float *state[RULE_MAX_SLOTS];
-    uint64_t elements; /* of each slot */
+    float *state[RULE_MAX_SLOTS]; /* of the device */
+    uint64_t elements;            /* of each slot */
 };
 
 /* All is borrowed. */
 struct partition_settings {
+    const struct ops *ops; /* state is in memory of this device, and all that is
+                              done to it on OPS_EXCHANGE */
+    struct ops_device *device;
     const struct bucket *buckets;
     uint32_t count;
     uint64_t begin; /* where the first parameter begins, in floats */
@@ -52,8 +58,8 @@ struct part partition_part(const struct bucket *bucket, uint64_t begin,
 float *partition_state(const struct partition *partition, uint32_t i,
                        unsigned slot);
 
-/* FLOATS are state SLOT of arena floats [FIRST, FIRST + COUNT): keeps what is
- * its own of it. */
+/* FLOATS, of the device, are state SLOT of arena floats [FIRST, FIRST + COUNT):
+ * keeps what is its own of it. */
 void partition_put(struct partition *partition, unsigned slot, uint64_t first,
                    uint64_t count, const float *floats);
 

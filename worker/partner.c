@@ -96,11 +96,12 @@ static const struct partner_verbs reducers = {
 };
 
 struct partner partner_client(struct client *client) {
-    return (struct partner){&clients, client, false};
+    return (struct partner){&clients, client, false, false};
 }
 
 struct partner partner_reducer(struct reducer *reducer) {
-    return (struct partner){&reducers, reducer, true};
+    return (struct partner){&reducers, reducer, true,
+                            reducer_is_resident(reducer)};
 }
 
 void partner_pull(struct partner partner, uint64_t clock, uint64_t snapshot) {
@@ -130,6 +131,37 @@ double partner_waited(struct partner partner) {
 
 struct loss_scaler partner_scaler(struct partner partner) {
     return partner.verbs->scaler(partner.context);
+}
+
+enum status partner_begin(struct partner partner,
+                          const struct reducer_place *place,
+                          struct failure *why) {
+    return partner.resident ? reducer_begin(partner.context, place, why)
+                            : STATUS_OK;
+}
+
+enum status partner_undo(struct partner partner, float by, bool *finite,
+                         struct failure *why) {
+    return partner.resident ? reducer_undo(partner.context, by, finite, why)
+                            : STATUS_OK;
+}
+
+enum status partner_show(struct partner partner, struct failure *why) {
+    return partner.resident ? reducer_show(partner.context, why) : STATUS_OK;
+}
+
+void partner_serve(struct partner partner) {
+    if (partner.resident)
+        reducer_serve(partner.context);
+}
+
+bool partner_lost(struct partner partner, struct failure *why) {
+    return partner.resident && reducer_lost(partner.context, why);
+}
+
+void partner_end(struct partner partner) {
+    if (partner.resident)
+        reducer_end(partner.context);
 }
 
 void partner_cancel(struct partner partner) {

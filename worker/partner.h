@@ -17,6 +17,7 @@ struct partner {
     const struct partner_verbs *verbs; /* NULL: none yet */
     void *context;
     bool sets_first; /* first weights come without a pull */
+    bool resident;   /* gradients and weights stay on the device: reducer.h */
 };
 
 struct partner partner_client(struct client *client);
@@ -42,6 +43,18 @@ double partner_waited(struct partner partner);
 /* The scale of the next step, and the steps skipped so far; read while the
  * weights of the last parameter are here. */
 struct loss_scaler partner_scaler(struct partner partner);
+
+/* Those of reducer.h, for one that is resident; nothing for others. */
+enum status partner_begin(struct partner partner,
+                          const struct reducer_place *place,
+                          struct failure *why) MUST_CHECK;
+enum status partner_undo(struct partner partner, float by, bool *finite,
+                         struct failure *why) MUST_CHECK;
+enum status partner_show(struct partner partner,
+                         struct failure *why) MUST_CHECK;
+void partner_serve(struct partner partner);
+bool partner_lost(struct partner partner, struct failure *why);
+void partner_end(struct partner partner);
 
 /* Ends every wait. */
 void partner_cancel(struct partner partner);

@@ -14,41 +14,15 @@
 #include "worker/reducer.h"
 
 #include "proto/base/time.h"
-#include "worker/keeping.h"
-#include "worker/mark.h"
-#include "worker/reduction.h"
+#include "worker/reducer_parts.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Marks count parameters in the order of the arena, round after round: first
- * weights are the round at 0, so after N parameters of the R-th round since
- * then a mark is at R * num_parameters + N. */
-struct reducer {
-    struct reducer_settings settings;
-    struct reduction reduction;
-    struct keeping keeping;
-    pthread_t thread;
-    uint32_t num_parameters;
-    struct mark announced, updated;
-    enum contribution brings[2]; /* to the last rounds begun, by clock */
-    uint64_t last;               /* `announced`, of the compute thread alone */
-    atomic_int_least64_t waited;
-    atomic_uint_least64_t save; /* the round to save, 0: none */
-    atomic_bool cancelled;
-    atomic_bool finishing; /* no round follows, and what there is is saved */
-
-    int descriptor;
-    pthread_mutex_t mutex;
-    bool failed;
-    struct failure why;
-};
-
 /* Marks at the beginning of ROUND. */
-static uint64_t begin_of(const struct reducer *reducer, uint64_t round) {
+uint64_t reducer_begin_of(const struct reducer *reducer, uint64_t round) {
     return (round - reducer->settings.rounds->start) * reducer->num_parameters;
 }
 
@@ -57,7 +31,7 @@ static uint64_t awaited(const struct reducer *reducer, uint64_t round,
                         uint32_t i) {
     const struct reduction *reduction = &reducer->reduction;
     bool overlaps = reducer->settings.job->zero.overlap;
-    return begin_of(reducer, round) +
+    return reducer_begin_of(reducer, round) +
            (overlaps ? reduction->buckets[i].touched : reducer->num_parameters);
 }
 
@@ -67,13 +41,14 @@ static enum status update(struct reducer *reducer, uint32_t i,
     struct reduction *reduction = &reducer->reduction;
     enum status status = reduction_update(reduction, i, why);
     if (!status)
-        mark_raise(&reducer->updated, begin_of(reducer, reduction->round) +
-                                          reduction->buckets[i].whole);
+        mark_raise(&reducer->updated,
+                   reducer_begin_of(reducer, reduction->round) +
+                       reduction->buckets[i].whole);
     return status;
 }
 
 /* Says what this rank knows of ROUND, once its first gradients are here. */
-static void begin_round(struct reducer *reducer, uint64_t round) {
+void reducer_begin_round(struct reducer *reducer, uint64_t round) {
     uint64_t save = atomic_load(&reducer->save);
     bool asks = save && save <= round;
     if (asks)
@@ -94,8 +69,10 @@ static enum status play_round(struct reducer *reducer, uint64_t round,
         if (!mark_await(&reducer->announced, awaited(reducer, round, i), NULL))
             return STATUS_OK;
         if (i == 0)
-            begin_round(reducer, round);
+            reducer_begin_round(reducer, round);
         status = reduction_sum(reduction, i, why);
+        if (!status && i == 0)
+            status = reduction_hear(reduction, why);
         if (!status && !clips)
             status = update(reducer, i, why);
     }
@@ -114,7 +91,7 @@ static bool goes_on(const struct reducer *reducer) {
 
 /* A save is all ranks': whoever hears that no round follows does not leave out
  * what others are at already. */
-static enum status end_round(struct reducer *reducer, struct failure *why) {
+enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
     const struct reducer_keeper *keeper = reducer->settings.keeper;
     enum status status = STATUS_OK;
     if (reduction_saves(&reducer->reduction))
@@ -126,7 +103,7 @@ static enum status end_round(struct reducer *reducer, struct failure *why) {
 
 static enum status begin(struct reducer *reducer, struct failure *why) {
     enum status status =
-        group_meet(&reducer->reduction.ranks, &reducer->settings.group, why);
+        group_meet(&reducer->ranks, &reducer->settings.group, why);
     if (!status)
         status = keeping_load(&reducer->keeping, why);
     if (!status)
@@ -135,7 +112,7 @@ static enum status begin(struct reducer *reducer, struct failure *why) {
 }
 
 /* Who was cancelled did not fail. */
-static void fail(struct reducer *reducer, const struct failure *why) {
+void reducer_fail(struct reducer *reducer, const struct failure *why) {
     if (atomic_load(&reducer->cancelled))
         return;
     pthread_mutex_lock(&reducer->mutex);
@@ -155,18 +132,18 @@ static void *run(void *argument) {
     while (!status && whole && !atomic_load(&reducer->cancelled)) {
         status = play_round(reducer, ++round, &whole, &why);
         if (whole && !atomic_load(&reducer->cancelled))
-            status = end_round(reducer, &why);
+            status = reducer_end_round(reducer, &why);
     }
     if (!status && !atomic_load(&reducer->cancelled))
         status = keeping_save(&reducer->keeping, &why);
     if (status)
-        fail(reducer, &why);
+        reducer_fail(reducer, &why);
     return NULL;
 }
 
 static enum status prepare(struct reducer *reducer, struct failure *why) {
-    enum status status =
-        reduction_open(&reducer->reduction, &reducer->settings, why);
+    enum status status = reduction_open(&reducer->reduction, &reducer->settings,
+                                        NULL, &reducer->ranks, why);
     if (status)
         return status;
     status = keeping_open(&reducer->keeping, &reducer->reduction, why);
@@ -180,9 +157,9 @@ static enum status start(struct reducer *reducer, struct failure *why) {
     mark_open(&reducer->updated);
     pthread_mutex_init(&reducer->mutex, NULL);
     reducer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    int error = reducer->descriptor < 0
-                    ? errno
-                    : pthread_create(&reducer->thread, NULL, run, reducer);
+    int error = reducer->descriptor < 0 ? errno : 0;
+    if (!error && !reducer->settings.resident)
+        error = pthread_create(&reducer->thread, NULL, run, reducer);
     if (!error)
         return STATUS_OK;
     return status_errno(why, STATUS_RETRY, error,
@@ -197,6 +174,7 @@ static void release(struct reducer *reducer) {
         close(reducer->descriptor);
     keeping_close(&reducer->keeping);
     reduction_close(&reducer->reduction);
+    group_close(&reducer->ranks);
     buffer_release(&reducer->settings.weights);
     buffer_release(&reducer->settings.gradients);
     free(reducer);
@@ -212,8 +190,11 @@ enum status reducer_open(struct reducer **out,
     reducer->settings = *settings;
     reducer->num_parameters = settings->layout->num_parameters;
     reducer->last = reducer->num_parameters;
-    enum status status = prepare(reducer, why);
+    group_open(&reducer->ranks, settings->ops, settings->group.rank,
+               settings->group.size);
+    enum status status = settings->resident ? STATUS_OK : prepare(reducer, why);
     if (status) {
+        group_close(&reducer->ranks);
         free(reducer);
         return status;
     }
@@ -233,7 +214,8 @@ void reducer_close(struct reducer **where) {
     if (!reducer)
         return;
     reducer_cancel(reducer);
-    pthread_join(reducer->thread, NULL);
+    if (!reducer->settings.resident)
+        pthread_join(reducer->thread, NULL);
     release(reducer);
 }
 
@@ -242,14 +224,19 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
     if (first + count == reducer->num_parameters)
         reducer->brings[clock % 2] = what;
     reducer->last =
-        begin_of(reducer, clock) + (reducer->num_parameters - first);
-    mark_raise(&reducer->announced, reducer->last);
+        reducer_begin_of(reducer, clock) + (reducer->num_parameters - first);
+    if (reducer->settings.resident)
+        resident_announce(reducer, first, count, clock);
+    else
+        mark_raise(&reducer->announced, reducer->last);
 }
 
 /* PARAMETER's last announcement, or else its first weights, ended at the
  * highest mark of its kind that is not above the last one. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter) {
     uint32_t count = reducer->num_parameters;
+    if (reducer->settings.resident)
+        return resident_follow(reducer, parameter);
     uint64_t mark =
         reducer->last - (reducer->last - (count - parameter)) % count;
     int64_t waited = 0;
@@ -279,6 +266,10 @@ void reducer_save(struct reducer *reducer, uint64_t round) {
 void reducer_save_now(struct reducer *reducer) {
     atomic_store(&reducer->finishing, true);
     mark_end(&reducer->announced);
+    if (!reducer->settings.resident)
+        return;
+    atomic_store(&reducer->resident.asked, true);
+    reducer->settings.wake(reducer->settings.context);
 }
 
 int reducer_descriptor(const struct reducer *reducer) {
@@ -288,7 +279,7 @@ int reducer_descriptor(const struct reducer *reducer) {
 bool reducer_failed(struct reducer *reducer, struct failure *why) {
     pthread_mutex_lock(&reducer->mutex);
     bool failed = reducer->failed;
-    if (failed)
+    if (failed && why)
         *why = reducer->why;
     pthread_mutex_unlock(&reducer->mutex);
     return failed;
@@ -298,14 +289,16 @@ void reducer_cancel(struct reducer *reducer) {
     atomic_store(&reducer->cancelled, true);
     mark_cancel(&reducer->announced);
     mark_cancel(&reducer->updated);
-    group_abort(&reducer->reduction.ranks);
+    group_abort(&reducer->ranks);
 }
 
+/* A device does not tell how long it is at what. */
 void reducer_times(struct reducer *reducer, struct reducer_times *times) {
-    const struct reduction *reduction = &reducer->reduction;
+    bool resident = reducer->settings.resident;
+    int64_t update = resident ? 0 : reducer->reduction.update_ns;
     *times = (struct reducer_times){
-        .reduce_s = time_to_seconds(atomic_load(&reduction->ranks.ns)),
-        .update_s = time_to_seconds(atomic_load(&reduction->update_ns)),
-        .bytes = atomic_load(&reduction->ranks.bytes),
+        .reduce_s = time_to_seconds(atomic_load(&reducer->ranks.ns)),
+        .update_s = time_to_seconds(update),
+        .bytes = atomic_load(&reducer->ranks.bytes),
     };
 }

@@ -3,6 +3,12 @@
  * threads meet here: the compute thread announces gradients and waits for
  * weights, a thread of the reducer's own runs the collectives and the rule.
  *
+ * A resident reducer has no thread: weights, gradients and state are in the
+ * memory of the device that computes, and the compute thread puts collectives
+ * and the rule on a stream of it, which goes on beside the backward pass. What
+ * it announces and waits for is then done in the device's streams, each behind
+ * the other.
+ *
  * Stage 0: all-reduce; every rank holds all state and does every update. Stages
  * 1 and 2 (ZeRO, Rajbhandari et al. 2020): of each bucket a rank gets its piece
  * of the sum (reduce-scatter), holds that piece's state, updates that piece's
@@ -20,6 +26,7 @@
 #include "proto/wire/buffer.h"
 #include "worker/collective.h"
 #include "worker/contribution.h"
+#include "worker/ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,6 +71,20 @@ struct reducer_settings {
     uint32_t replicas; /* whose gradients this rank's are the sum of; 0: 1 */
     uint32_t all_replicas; /* of all ranks; 0: as many as ranks */
     bool loads; /* first weights are rank 0's, broadcast; the same on all */
+    bool wide;  /* buckets are large: each costs the same, whatever is in it */
+    bool resident;
+    /* Resident: the compute thread is to call reducer_serve. */
+    void (*wake)(void *context);
+    void *context;
+};
+
+/* A device with memory of its own, where floats lie as in the arenas. */
+struct reducer_place {
+    const struct ops *ops;
+    struct ops_device *device;
+    float *weights, *gradients;
+    struct ops_event *const *complete; /* a parameter: its gradient is, as
+                                          recorded before it is announced */
 };
 
 struct reducer;
@@ -74,10 +95,41 @@ enum status reducer_open(struct reducer **out,
                          const struct reducer_settings *settings,
                          struct failure *why) MUST_CHECK;
 
-/* Ends the thread and clears *REDUCER (may be NULL). */
+/* Ends the thread and clears *REDUCER (may be NULL); a resident one has ended
+ * before (reducer_end). */
 void reducer_close(struct reducer **reducer);
 
 /* Compute thread. */
+
+bool reducer_is_resident(const struct reducer *reducer);
+
+/* Resident, before all that follows: meets the other ranks and sets first
+ * weights and state in PLACE, which stays until reducer_end. STATUS_FAILED when
+ * the device has no memory for it. */
+enum status reducer_begin(struct reducer *reducer,
+                          const struct reducer_place *place,
+                          struct failure *why) MUST_CHECK;
+
+/* Resident: lets go of the place. When training goes on elsewhere, after
+ * reducer_cancel. */
+void reducer_end(struct reducer *reducer);
+
+/* Resident: all gradients of the step, which OPS_COMPUTE has been given, are
+ * multiplied by BY where all are finite; else *FINITE is false. */
+enum status reducer_undo(struct reducer *reducer, float by, bool *finite,
+                         struct failure *why) MUST_CHECK;
+
+/* Resident: waits until the last round announced is done; on rank 0 the host's
+ * arena has its weights then. */
+enum status reducer_show(struct reducer *reducer,
+                         struct failure *why) MUST_CHECK;
+
+/* Resident: saves, if reducer_save_now has asked for it. */
+void reducer_serve(struct reducer *reducer);
+
+/* Resident: are other ranks lost, as far as is known without waiting? For who
+ * waits for the device. WHY (may be NULL) says which. */
+bool reducer_lost(struct reducer *reducer, struct failure *why);
 
 /* As client_announce: gradients of round CLOCK of COUNT parameters from FIRST
  * on are complete, last parameters first. What is not whole is announced with
@@ -88,7 +140,8 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
                       uint64_t clock, enum contribution what);
 
 /* Waits until PARAMETER's weights are those of the last round announced, or
- * the first ones. False when the reducer has failed or was cancelled. */
+ * the first ones; resident: what OPS_COMPUTE is given from now on does. False
+ * when the reducer has failed or was cancelled. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter);
 
 /* Seconds the compute thread has waited for weights. */

@@ -12,12 +12,25 @@
 #include <string.h>
 
 /* Floats of the word of a round. */
-enum { BRINGS, ASKS, VOIDS };
+enum { BRINGS, ASKS, VOIDS, WORDS };
+
+/* Of the host's page: the word, and in the same room whether gradients have
+ * overflowed. */
+enum { FOUND = WORDS, WORD_FLOATS = 16, PAGE = 4096 };
+
+/* What the host hears: memory of its own, which the device can copy to while
+ * the host goes on, or what it is told of itself. */
+struct reduction_told {
+    void *pinned; /* NULL: nothing of its own */
+    float *word, *norms;
+    double *pieces;
+    uint32_t *found;
+};
 
 /* The largest bucket, whatever the job allows: what is summed is then still in
- * the cache when the rule reads it, and there is something to send while the
- * rest of the pass goes on. */
-enum { MOST_FLOATS = 1 << 18 };
+ * the processor's cache when the rule reads it, and there is something to send
+ * while the rest of the pass goes on. */
+enum { MOST_FLOATS = 1 << 18, MOST_WIDE_FLOATS = 1 << 22 };
 
 enum { NORM_FLOATS = 16 }; /* a rank's piece of a vector of norms */
 
@@ -25,48 +38,175 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+/* A rank that was lost explains more than a wait in vain for the device. */
+static enum status await(struct reduction *reduction, struct ops_event *event,
+                         struct failure *why) {
+    struct failure lost;
+    enum status status = reduction->ops->await(reduction->device, event, why);
+    if (group_look(reduction->ranks, &lost))
+        *why = lost;
+    else
+        return status;
+    return lost.status;
+}
+
 /* With shared updates a bucket is gathered as it was scattered. */
 static uint64_t most_elements(const struct reduction *reduction) {
     const struct job_zero *zero = &reduction->settings->job->zero;
-    uint64_t most = smaller(zero->reduce_bucket, MOST_FLOATS);
+    uint64_t most =
+        smaller(zero->reduce_bucket,
+                reduction->settings->wide ? MOST_WIDE_FLOATS : MOST_FLOATS);
     if (reduction->shared)
         most = smaller(most, zero->allgather_bucket);
     return most > 0 ? most : 1;
 }
 
+/* Pieces of PART that squares are added up in. */
+static size_t pieces_of(struct part part) {
+    return (part.end - part.first + RULE_PIECE - 1) / RULE_PIECE;
+}
+
+static struct part part_of(const struct reduction *reduction, uint32_t i,
+                           uint32_t rank) {
+    return partition_part(&reduction->buckets[i], reduction->begin, rank,
+                          reduction->ranks->size);
+}
+
+static size_t count_pieces(const struct reduction *reduction) {
+    size_t count = 0;
+    for (uint32_t r = 0; r < reduction->ranks->size; r++)
+        for (uint32_t i = 0; i < reduction->num_buckets; i++)
+            count += pieces_of(part_of(reduction, i, r));
+    return count;
+}
+
+/* A device finds no more the next time. */
+static enum status no_memory(const struct reduction *reduction,
+                             struct failure *why) {
+    return reduction->ops->later
+               ? status_fail(why, STATUS_FAILED,
+                             "no memory left on the device for sums over the "
+                             "ranks")
+               : status_fail(why, STATUS_RETRY, "no memory for a reducer");
+}
+
+static size_t norm_floats(const struct reduction *reduction) {
+    return (size_t)reduction->ranks->size * NORM_FLOATS;
+}
+
+/* What the host reads and writes of the device's memory: a place of its own,
+ * or, where that memory is the host's, the same place. */
+static bool open_told(struct reduction *reduction) {
+    size_t norms = norm_floats(reduction) * sizeof(float);
+    size_t pieces = reduction->num_pieces * sizeof(double);
+    size_t bytes =
+        (WORD_FLOATS * sizeof(float) + norms + pieces + PAGE) / PAGE * PAGE;
+    struct reduction_told *told = calloc(1, sizeof *told);
+    reduction->told = told;
+    if (!told)
+        return false;
+    if (!reduction->ops->later) {
+        *told = (struct reduction_told){.word = reduction->gradients,
+                                        .norms = reduction->norms,
+                                        .pieces = reduction->pieces,
+                                        .found = reduction->found};
+        return true;
+    }
+    char *pinned = aligned_alloc(PAGE, bytes);
+    if (!pinned)
+        return false;
+    memset(pinned, 0, bytes);
+    *told = (struct reduction_told){
+        .pinned = pinned,
+        .word = (float *)pinned,
+        .found = (uint32_t *)pinned + FOUND,
+        .norms = (float *)pinned + WORD_FLOATS,
+        .pieces = (double *)(pinned + WORD_FLOATS * sizeof(float) + norms)};
+    (void)reduction->ops->pin(reduction->device, pinned, bytes);
+    return true;
+}
+
+static void close_told(struct reduction *reduction) {
+    if (!reduction->told)
+        return;
+    if (reduction->told->pinned)
+        reduction->ops->unpin(reduction->device, reduction->told->pinned);
+    free(reduction->told->pinned);
+    free(reduction->told);
+}
+
+static void *take(const struct reduction *reduction, size_t bytes) {
+    return reduction->ops->allocate(reduction->device, bytes);
+}
+
+static bool allocate_small(struct reduction *reduction) {
+    const struct ops *ops = reduction->ops;
+    reduction->num_pieces = count_pieces(reduction);
+    reduction->norms = take(reduction, norm_floats(reduction) * sizeof(float));
+    reduction->found = take(reduction, sizeof *reduction->found);
+    reduction->pieces =
+        take(reduction, reduction->num_pieces * sizeof *reduction->pieces);
+    reduction->heard = ops->event_open(reduction->device);
+    reduction->here = ops->event_open(reduction->device);
+    return reduction->norms && reduction->found && reduction->pieces &&
+           reduction->heard && reduction->here && open_told(reduction);
+}
+
 static enum status allocate(struct reduction *reduction, struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
-    const struct collective_settings *group = &s->group;
-    reduction->norms = calloc((size_t)group->size * NORM_FLOATS, sizeof(float));
-    if (!reduction->norms)
-        return status_fail(why, STATUS_RETRY, "no memory for a reducer");
     enum status status =
         bucket_cut(&reduction->buckets, &reduction->num_buckets, s->layout,
                    s->offsets, most_elements(reduction), why);
     if (status)
         return status;
+    if (!allocate_small(reduction))
+        return no_memory(reduction, why);
     struct partition_settings partition = {
+        .ops = reduction->ops,
+        .device = reduction->device,
         .buckets = reduction->buckets,
         .count = reduction->num_buckets,
         .begin = reduction->begin,
         .rule = &s->job->optimizer,
-        .rank = group->rank,
-        .size = group->size,
+        .rank = s->group.rank,
+        .size = s->group.size,
         .shared = reduction->shared,
     };
     return partition_open(&reduction->partition, &partition, why);
 }
 
+/* The device of PLACE, or the processor. */
+static enum status take_place(struct reduction *reduction,
+                              const struct reducer_place *place,
+                              struct failure *why) {
+    const struct reducer_settings *settings = reduction->settings;
+    struct ops_settings processor = {.threads = 1, .loops = settings->loops};
+    if (place) {
+        reduction->ops = place->ops;
+        reduction->device = place->device;
+        reduction->weights = place->weights;
+        reduction->gradients = place->gradients;
+        reduction->ops->fill(reduction->device, OPS_EXCHANGE,
+                             reduction->gradients, reduction->begin, 0);
+        return STATUS_OK;
+    }
+    reduction->ops = ops_cpu();
+    reduction->weights = buffer_data(settings->weights);
+    reduction->gradients = buffer_data(settings->gradients);
+    enum status status =
+        reduction->ops->open(&reduction->device, &processor, why);
+    reduction->owns_device = !status;
+    return status;
+}
+
 enum status reduction_open(struct reduction *reduction,
                            const struct reducer_settings *settings,
-                           struct failure *why) {
-    size_t variants;
+                           const struct reducer_place *place,
+                           struct group *ranks, struct failure *why) {
     *reduction = (struct reduction){
         .settings = settings,
-        .loops = settings->loops ? settings->loops : *rule_variants(&variants),
+        .ranks = ranks,
         .schedule = settings->job->schedule,
-        .weights = buffer_data(settings->weights),
-        .gradients = buffer_data(settings->gradients),
         .begin = settings->offsets[settings->layout->num_parameters - 1],
         .shared = settings->job->zero.stage > 0 && settings->group.size > 1,
         .round = settings->rounds->start,
@@ -76,39 +216,84 @@ enum status reduction_open(struct reduction *reduction,
         schedule_scale(&reduction->schedule, settings->all_replicas
                                                  ? settings->all_replicas
                                                  : settings->group.size);
-    group_open(&reduction->ranks, settings->ops, settings->group.rank,
-               settings->group.size);
-    enum status status = allocate(reduction, why);
-    if (status)
-        reduction_close(reduction);
+    enum status status = take_place(reduction, place, why);
+    if (!status)
+        status = allocate(reduction, why);
+    if (!status)
+        return STATUS_OK;
+    if (reduction->device)
+        reduction->ops->synchronize(reduction->device, NULL);
+    reduction_close(reduction);
     return status;
 }
 
+static void close_events(struct reduction *reduction) {
+    if (reduction->heard)
+        reduction->ops->event_close(reduction->device, &reduction->heard);
+    if (reduction->here)
+        reduction->ops->event_close(reduction->device, &reduction->here);
+}
+
 void reduction_close(struct reduction *reduction) {
-    group_close(&reduction->ranks);
-    partition_close(&reduction->partition);
+    const struct ops *ops = reduction->ops;
+    if (reduction->device) {
+        close_told(reduction);
+        close_events(reduction);
+        partition_close(&reduction->partition);
+        ops->release(reduction->device, reduction->norms);
+        ops->release(reduction->device, reduction->found);
+        ops->release(reduction->device, reduction->pieces);
+    }
+    if (reduction->owns_device)
+        ops->close(&reduction->device);
     free(reduction->buckets);
-    free(reduction->norms);
+    *reduction = (struct reduction){0};
 }
 
 void reduction_begin(struct reduction *reduction, uint64_t round,
                      enum contribution brings, bool asks) {
+    float *word = reduction->told->word;
     reduction->round = round;
     reduction->empty = brings != CONTRIBUTION_WHOLE;
     uint32_t replicas = reduction->settings->replicas;
-    reduction->gradients[BRINGS] =
+    word[BRINGS] =
         brings != CONTRIBUTION_WHOLE ? 0 : (float)(replicas ? replicas : 1);
-    reduction->gradients[ASKS] = asks;
-    reduction->gradients[VOIDS] = brings == CONTRIBUTION_VOID;
+    word[ASKS] = asks;
+    word[VOIDS] = brings == CONTRIBUTION_VOID;
+    reduction->ops->upload(reduction->device, OPS_EXCHANGE,
+                           reduction->gradients, word, WORDS * sizeof *word);
+}
+
+enum status reduction_settle(struct reduction *reduction, struct failure *why) {
+    reduction->ops->record(reduction->device, OPS_EXCHANGE, reduction->here);
+    return await(reduction, reduction->here, why);
+}
+
+enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
+                           struct failure *why) {
+    const struct ops *ops = reduction->ops;
+    struct ops_device *device = reduction->device;
+    float *floats = reduction->gradients + reduction->begin;
+    uint64_t end = reduction->buckets[reduction->num_buckets - 1].end;
+    uint64_t count = end - reduction->begin;
+    ops->find_overflow(device, OPS_COMPUTE, floats, count, reduction->found);
+    ops->download(device, OPS_COMPUTE, reduction->told->found, reduction->found,
+                  sizeof *reduction->found);
+    ops->record(device, OPS_COMPUTE, reduction->here);
+    enum status status = await(reduction, reduction->here, why);
+    *finite = !status && !*reduction->told->found;
+    if (*finite && by != 1)
+        ops->scale(device, OPS_COMPUTE, floats, count, by);
+    return status;
 }
 
 /* The first bucket brought what all ranks say of the round. */
 static void read_word(struct reduction *reduction) {
-    float brought = reduction->gradients[BRINGS];
-    reduction->brought = (unsigned)brought;
-    reduction->scale = brought > 0 ? 1.0f / brought : 1.0f;
-    reduction->asked = reduction->gradients[ASKS] > 0;
-    reduction->voided = reduction->gradients[VOIDS] > 0;
+    const float *word = reduction->told->word;
+    reduction->brought = (unsigned)word[BRINGS];
+    reduction->scale = word[BRINGS] > 0 ? 1.0f / word[BRINGS] : 1.0f;
+    reduction->asked = word[ASKS] > 0;
+    reduction->voided = word[VOIDS] > 0;
     struct loss_scaler *scaler = &reduction->scaler;
     const struct job_fp16 *fp16 = &reduction->settings->job->fp16;
     if (reduction->voided)
@@ -117,22 +302,34 @@ static void read_word(struct reduction *reduction) {
         loss_scaler_good(scaler, fp16);
 }
 
+enum status reduction_hear(struct reduction *reduction, struct failure *why) {
+    enum status status = await(reduction, reduction->heard, why);
+    if (!status)
+        read_word(reduction);
+    return status;
+}
+
 /* All ranks have to read the word, so the first bucket is reduced to all. */
 enum status reduction_sum(struct reduction *reduction, uint32_t i,
                           struct failure *why) {
+    const struct ops *ops = reduction->ops;
     const struct bucket *bucket = &reduction->buckets[i];
     float *data = reduction->gradients + bucket->first;
     size_t count = bucket->end - bucket->first;
     size_t room = i == 0 ? reduction->begin : 0;
     if (reduction->empty)
-        memset(data + room, 0, (count - room) * sizeof *data);
+        ops->fill(reduction->device, OPS_EXCHANGE, data + room, count - room,
+                  0);
     enum status status =
         reduction->shared && i > 0
-            ? group_reduce_scatter(&reduction->ranks, data, count, why)
-            : group_all_reduce(&reduction->ranks, data, count, why);
-    if (!status && i == 0)
-        read_word(reduction);
-    return status;
+            ? group_reduce_scatter(reduction->ranks, data, count, why)
+            : group_all_reduce(reduction->ranks, data, count, why);
+    if (status || i > 0)
+        return status;
+    ops->download(reduction->device, OPS_EXCHANGE, reduction->told->word,
+                  reduction->gradients, WORDS * sizeof *data);
+    ops->record(reduction->device, OPS_EXCHANGE, reduction->heard);
+    return STATUS_OK;
 }
 
 /* Weights and state, that is; all ranks know it. */
@@ -140,34 +337,48 @@ static bool changes(const struct reduction *reduction) {
     return reduction->brought > 0 && !reduction->voided;
 }
 
-/* Of the mean gradient in PART, in fixed pieces. */
-static double square_sum(const struct reduction *reduction, struct part part) {
-    enum { PIECES = 16 };
-    double pieces[PIECES], sum = 0;
-    while (part.first < part.end) {
-        const void *floats = reduction->gradients + part.first;
-        struct rule_update update = {
-            .scale = reduction->scale,
-            .elements = smaller(part.end - part.first, PIECES * RULE_PIECE),
-            .num_gradients = 1,
-            .gradients = &floats,
-        };
-        rule_square_sums(reduction->loops, &update, pieces);
-        for (size_t i = 0; i * RULE_PIECE < update.elements; i++)
-            sum += pieces[i];
-        part.first += update.elements;
+/* Of the mean gradient that RANK has of each bucket, or would have, in fixed
+ * pieces from number *NEXT on. */
+static void square(struct reduction *reduction, uint32_t rank, size_t *next) {
+    for (uint32_t i = 0; i < reduction->num_buckets; i++) {
+        struct part part = part_of(reduction, i, rank);
+        if (part.first < part.end)
+            reduction->ops->square_sums(reduction->device, OPS_EXCHANGE,
+                                        reduction->gradients + part.first,
+                                        part.end - part.first, reduction->scale,
+                                        reduction->pieces + *next);
+        *next += pieces_of(part);
+    }
+}
+
+/* The sum of RANK's pieces, bucket by bucket. */
+static double add_pieces(const struct reduction *reduction, uint32_t rank,
+                         size_t *next) {
+    double sum = 0;
+    for (uint32_t i = 0; i < reduction->num_buckets; i++) {
+        double own = 0;
+        for (size_t n = pieces_of(part_of(reduction, i, rank)); n > 0; n--)
+            own += reduction->told->pieces[(*next)++];
+        sum += own;
     }
     return sum;
 }
 
-/* The squares of what RANK has of each bucket, or would have. */
-static double squares_of(const struct reduction *reduction, uint32_t rank) {
-    double sum = 0;
-    for (uint32_t i = 0; i < reduction->num_buckets; i++)
-        sum += square_sum(reduction, partition_part(&reduction->buckets[i],
-                                                    reduction->begin, rank,
-                                                    reduction->ranks.size));
-    return sum;
+/* The ranks whose squares this one adds up. */
+static bool adds_up(const struct reduction *reduction, uint32_t rank) {
+    return !reduction->shared || rank == reduction->ranks->rank;
+}
+
+static enum status square_all(struct reduction *reduction,
+                              struct failure *why) {
+    size_t count = 0;
+    for (uint32_t r = 0; r < reduction->ranks->size; r++)
+        if (adds_up(reduction, r))
+            square(reduction, r, &count);
+    reduction->ops->download(reduction->device, OPS_EXCHANGE,
+                             reduction->told->pieces, reduction->pieces,
+                             count * sizeof *reduction->pieces);
+    return reduction_settle(reduction, why);
 }
 
 /* A double travels as two floats, which nobody computes with. */
@@ -181,20 +392,33 @@ static double get_double(const float *floats) {
     return value;
 }
 
+/* All norms are told where one's own were. */
+static enum status gather_norms(struct reduction *reduction,
+                                struct failure *why) {
+    const struct ops *ops = reduction->ops;
+    size_t floats = norm_floats(reduction), bytes = floats * sizeof(float);
+    float *told = reduction->told->norms;
+    ops->upload(reduction->device, OPS_EXCHANGE, reduction->norms, told, bytes);
+    enum status status =
+        group_all_gather(reduction->ranks, reduction->norms, floats, why);
+    if (status)
+        return status;
+    ops->download(reduction->device, OPS_EXCHANGE, told, reduction->norms,
+                  bytes);
+    return reduction_settle(reduction, why);
+}
+
 static enum status gather_squares(struct reduction *reduction,
                                   struct failure *why) {
-    struct group *ranks = &reduction->ranks;
-    float *norms = reduction->norms;
     int64_t start = time_now();
-    for (uint32_t r = 0; r < ranks->size; r++)
-        if (!reduction->shared || r == ranks->rank)
-            put_double(norms + (size_t)r * NORM_FLOATS,
-                       squares_of(reduction, r));
+    size_t next = 0;
+    enum status status = square_all(reduction, why);
+    for (uint32_t r = 0; !status && r < reduction->ranks->size; r++)
+        if (adds_up(reduction, r))
+            put_double(reduction->told->norms + (size_t)r * NORM_FLOATS,
+                       add_pieces(reduction, r, &next));
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
-    if (!reduction->shared)
-        return STATUS_OK;
-    return group_all_gather(ranks, norms, (size_t)ranks->size * NORM_FLOATS,
-                            why);
+    return status || !reduction->shared ? status : gather_norms(reduction, why);
 }
 
 /* As torch.nn.utils.clip_grad_norm_ does. A rank's squares are added first,
@@ -206,8 +430,8 @@ enum status reduction_clip(struct reduction *reduction, struct failure *why) {
     enum status status = gather_squares(reduction, why);
     if (status)
         return status;
-    for (uint32_t r = 0; r < reduction->ranks.size; r++)
-        sum += get_double(reduction->norms + (size_t)r * NORM_FLOATS);
+    for (uint32_t r = 0; r < reduction->ranks->size; r++)
+        sum += get_double(reduction->told->norms + (size_t)r * NORM_FLOATS);
     double factor = limit / (sqrt(sum) + 1e-6);
     reduction->scale *= factor < 1 ? (float)factor : 1.0f;
     return STATUS_OK;
@@ -234,7 +458,7 @@ static void apply(struct reduction *reduction, uint32_t i) {
         float *state = partition_state(&reduction->partition, i, slot);
         update.state[slot] = update.state_out[slot] = state;
     }
-    rule_apply(reduction->loops, rule, &update);
+    reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update);
 }
 
 enum status reduction_update(struct reduction *reduction, uint32_t i,
@@ -245,7 +469,7 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     if (!reduction->shared)
         return STATUS_OK;
-    return group_all_gather(&reduction->ranks,
+    return group_all_gather(reduction->ranks,
                             reduction->weights + bucket->first,
                             bucket->end - bucket->first, why);
 }

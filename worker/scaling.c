@@ -38,6 +38,10 @@ float scaling_factor(const struct scaling *scaling) {
     return scaling->job->fp16.enabled ? (float)scaling->scaler.scale : 1.0f;
 }
 
+float scaling_inverse(const struct scaling *scaling) {
+    return scaling->job->fp16.enabled ? (float)(1 / scaling->scaler.scale) : 1;
+}
+
 /* By the exponent, which is all ones in infinities and NaN alone: a loop
  * without branches. */
 static bool are_finite(const float *floats, uint64_t count) {
@@ -53,14 +57,13 @@ static bool are_finite(const float *floats, uint64_t count) {
 
 bool scaling_undo(const struct scaling *scaling, const struct layout *layout,
                   float *const *gradients) {
-    double scale = scaling->job->fp16.enabled ? scaling->scaler.scale : 1;
-    float inverse = (float)(1 / scale);
+    float inverse = scaling_inverse(scaling);
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
         float *restrict floats = gradients[p];
         uint64_t count = layout->parameters[p].elements;
         if (!are_finite(floats, count))
             return false;
-        for (uint64_t i = 0; scale != 1 && i < count; i++)
+        for (uint64_t i = 0; inverse != 1 && i < count; i++)
             floats[i] *= inverse;
     }
     return true;

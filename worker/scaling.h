@@ -34,8 +34,12 @@ enum status scaling_begin(struct scaling *scaling,
 /* What the loss of this step is multiplied by; 1 but in fp16. */
 float scaling_factor(const struct scaling *scaling);
 
-/* Divides GRADIENTS (a pointer a parameter of LAYOUT) by the step's scale, as a
- * product with its inverse: exact for powers of two. False, and some are left
+/* What its gradients are multiplied by: the inverse of that, exact for powers
+ * of two. */
+float scaling_inverse(const struct scaling *scaling);
+
+/* Multiplies GRADIENTS (a pointer a parameter of LAYOUT) by the inverse of the
+ * step's scale. False, and some are left
  * as they were, when one of them is infinite or no number. */
 bool scaling_undo(const struct scaling *scaling, const struct layout *layout,
                   float *const *gradients);

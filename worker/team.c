@@ -262,11 +262,12 @@ static enum status gather_threads(struct team *team, struct failure *why) {
 
 static enum status open_member(struct team_member *member,
                                const struct job *job, bool evaluates,
-                               struct failure *why) {
+                               bool resident, struct failure *why) {
     struct team *team = member->team;
     struct replica *replica = &member->replica;
     struct engine_use use = {.micro_batch = job->micro_batch,
-                             .evaluates = evaluates && !member->index};
+                             .evaluates = evaluates && !member->index,
+                             .resident = resident};
     struct arena *arena = member->index ? &replica->arena : team->arena;
     enum status status = STATUS_OK;
     if (member->index)
@@ -279,7 +280,7 @@ static enum status open_member(struct team_member *member,
 
 enum status team_open(struct team *team, uint32_t count, const struct job *job,
                       const struct layout *layout, struct arena *arena,
-                      bool evaluates, struct failure *why) {
+                      bool evaluates, bool resident, struct failure *why) {
     enum status status = STATUS_OK;
     if (count > team->count)
         return status_fail(why, STATUS_RETRY,
@@ -295,7 +296,7 @@ enum status team_open(struct team *team, uint32_t count, const struct job *job,
     if (team->count > 1)
         status = gather_threads(team, why);
     for (uint32_t i = 0; !status && i < team->count; i++)
-        status = open_member(&team->members[i], job, evaluates, why);
+        status = open_member(&team->members[i], job, evaluates, resident, why);
     engine_rest(&team->members[0].replica.engine);
     return status;
 }

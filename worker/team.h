@@ -71,11 +71,13 @@ enum status team_find(struct team *team, const struct device_wish *wish,
 /* Are gradients of several devices added up in the host's memory? */
 bool team_adds_on_host(const struct team *team);
 
-/* Opens JOB's model on the first COUNT devices for the weights in ARENA; the
- * first evaluates too, where EVALUATES. As engine_open. */
+/* Opens JOB's model on the first COUNT devices for the weights in ARENA, or
+ * RESIDENT on the one that there is (engine.h); the first evaluates too, where
+ * EVALUATES. As engine_open. */
 enum status team_open(struct team *team, uint32_t count, const struct job *job,
                       const struct layout *layout, struct arena *arena,
-                      bool evaluates, struct failure *why) MUST_CHECK;
+                      bool evaluates, bool resident,
+                      struct failure *why) MUST_CHECK;
 
 /* Opens what delivers samples: SAMPLES is the first replica's, the others'
  * ranks follow. As replica_load. */

@@ -37,8 +37,11 @@ static enum status open_layout(struct trainer *trainer, struct failure *why) {
     return layout_build(&trainer->layout, parameters, count, why);
 }
 
-static bool gives_up(void *trainer) {
-    return trainer_is_cancelled(trainer);
+/* Where other ranks are lost the device would wait for them. */
+static bool gives_up(void *context) {
+    struct trainer *trainer = context;
+    return trainer_is_cancelled(trainer) ||
+           partner_lost(trainer->partner, NULL);
 }
 
 static enum status find_device(struct trainer *trainer, struct failure *why) {
@@ -58,12 +61,22 @@ static enum status find_device(struct trainer *trainer, struct failure *why) {
                      trainer->settings.nccl, trainer->settings.log, why);
 }
 
+static const struct engine *first_engine(const struct trainer *trainer) {
+    return &trainer->team.members[0].replica.engine;
+}
+
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
     uint32_t replicas = plan_replicas(trainer->plan, trainer->settings.rank);
-    return team_open(&trainer->team, replicas, trainer->settings.job,
-                     trainer->layout, &trainer->arena, trainer->test, why);
+    struct partner partner = trainer->partner;
+    enum status status = team_open(
+        &trainer->team, replicas, trainer->settings.job, trainer->layout,
+        &trainer->arena, trainer->test, partner.resident, why);
+    if (status || !partner.resident)
+        return status;
+    struct reducer_place place = ferry_place(&first_engine(trainer)->ferry);
+    return partner_begin(partner, &place, why);
 }
 
 /* Of the first of its replicas. */
@@ -266,7 +279,7 @@ static enum status train(struct trainer *trainer, struct failure *why) {
     struct loss_scaler now;
     if (!status && wait_all(trainer) && scaling_checks(trainer->settings.job))
         (void)trainer_step_scale(trainer, &now);
-    return status;
+    return status ? status : partner_show(trainer->partner, why);
 }
 
 /* Out of the loop: evaluations are still taken part in. */
@@ -275,12 +288,14 @@ static enum status stay(struct trainer *trainer, struct failure *why) {
     while (!status) {
         struct trainer_order order;
         pthread_mutex_lock(&trainer->mutex);
-        while (!trainer->ordered && !trainer->cancelled)
+        while (!trainer->ordered && !trainer->called && !trainer->cancelled)
             pthread_cond_wait(&trainer->changed, &trainer->mutex);
         bool cancelled = trainer->cancelled;
+        trainer->called = false;
         pthread_mutex_unlock(&trainer->mutex);
         if (cancelled)
             return STATUS_OK;
+        partner_serve(trainer->partner);
         if (take_order(trainer, &order))
             status = evaluate_snapshot(trainer, &order, why);
     }
@@ -327,8 +342,12 @@ static enum status run(struct trainer *trainer, struct failure *why) {
 static void *run_thread(void *argument) {
     struct trainer *trainer = argument;
     struct trainer_report failed = {.event = TRAINER_FAILED};
-    if (run(trainer, &failed.why))
-        reports_put(&trainer->reports, &failed);
+    struct failure lost;
+    if (!run(trainer, &failed.why))
+        return NULL;
+    if (partner_lost(trainer->partner, &lost))
+        failed.why = lost; /* the wait for the device was given up for it */
+    reports_put(&trainer->reports, &failed);
     return NULL;
 }
 
@@ -374,6 +393,7 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_unlock(&trainer->mutex);
     reports_cancel(&trainer->reports);
     pthread_join(trainer->thread, NULL);
+    partner_end(trainer->partner);
     team_close(&trainer->team);
     dataset_free(&trainer->train);
     dataset_free(&trainer->test);
@@ -434,6 +454,17 @@ void trainer_evaluate(struct trainer *trainer,
     trainer->order = *order;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
+}
+
+void trainer_serve(struct trainer *trainer) {
+    pthread_mutex_lock(&trainer->mutex);
+    trainer->called = true;
+    pthread_cond_broadcast(&trainer->changed);
+    pthread_mutex_unlock(&trainer->mutex);
+}
+
+bool trainer_is_remote(const struct trainer *trainer) {
+    return first_engine(trainer)->device.ops->later;
 }
 
 void trainer_leave(struct trainer *trainer) {

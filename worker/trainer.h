@@ -114,6 +114,12 @@ struct trainer_order {
 void trainer_evaluate(struct trainer *trainer,
                       const struct trainer_order *order);
 
+/* Its partner is to be served (reducer.h), once it is out of the loop. */
+void trainer_serve(struct trainer *trainer);
+
+/* After DECLARES: does it compute in memory of a device's own? */
+bool trainer_is_remote(const struct trainer *trainer);
+
 /* Leave the loop after this step. */
 void trainer_leave(struct trainer *trainer);
 

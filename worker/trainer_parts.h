@@ -38,7 +38,7 @@ struct trainer {
     struct partner partner;
     const struct plan *plan;
     uint64_t from;
-    bool ordered, leaving, cancelled;
+    bool ordered, leaving, cancelled, called;
     struct trainer_order order;
 
     struct reports reports;

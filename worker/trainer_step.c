@@ -113,20 +113,40 @@ static enum status leave_out(struct trainer *trainer, struct failure *why) {
     return STATUS_OK;
 }
 
+/* Takes the loss scale out of the gradients, where they are; not *FINITE: they
+ * have overflowed. */
+static enum status undo_scale(struct trainer *trainer, bool *finite,
+                              struct failure *why) {
+    const struct scaling *scaling = &trainer->scaling;
+    if (trainer->partner.resident)
+        return partner_undo(trainer->partner, scaling_inverse(scaling), finite,
+                            why);
+    *finite =
+        scaling_undo(scaling, trainer->layout, trainer->arena.gradient_of);
+    return STATUS_OK;
+}
+
 /* Gradients that did not leave while they were computed do now. */
-static void finish_gradients(struct trainer *trainer) {
+static enum status finish_gradients(struct trainer *trainer,
+                                    struct failure *why) {
     const struct job *job = trainer->settings.job;
     float *const *gradients = trainer->arena.gradient_of;
-    if (scaling_checks(job) &&
-        !scaling_undo(&trainer->scaling, trainer->layout, gradients)) {
+    bool finite = true;
+    enum status status = STATUS_OK;
+    if (scaling_checks(job))
+        status = undo_scale(trainer, &finite, why);
+    if (status)
+        return status;
+    if (!finite) {
         skip_overflow(trainer);
-        return;
+        return STATUS_OK;
     }
     if (clips(trainer)) /* the mean: their sum is as many times as large */
         clipping_apply(trainer->layout, gradients,
                        job->gradient_clipping * trainer->team.count,
                        trainer->settings.loops);
     announce_all(trainer, CONTRIBUTION_WHOLE);
+    return STATUS_OK;
 }
 
 static enum status begin_step(struct trainer *trainer, struct failure *why) {
@@ -176,6 +196,6 @@ enum status trainer_step_take(struct trainer *trainer, struct failure *why) {
     status =
         team_gather(&trainer->team, true, early ? done : NULL, trainer, why);
     if (!status && !early)
-        finish_gradients(trainer);
+        status = finish_gradients(trainer, why);
     return status;
 }

@@ -4,6 +4,7 @@
  */
 #include "worker/worker.h"
 
+#include "proto/base/plugin.h"
 #include "proto/base/time.h"
 #include "proto/wire/link.h"
 #include "worker/worker_parts.h"
@@ -88,10 +89,17 @@ static void tell_device(const struct worker *worker,
     told->limit.free = device->free;
 }
 
+/* Who computes on the processor, or never sums, does not load it. */
+static bool asks_for_nccl(const struct job *job) {
+    return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
+}
+
 static void tell_declaration(struct worker *worker,
                              const struct trainer_report *report) {
     struct told_device devices[JOB_MOST_DEVICES];
     Capstan__MemoryLimit *limits[JOB_MOST_DEVICES];
+    struct failure missing;
+    const void *table;
     const struct layout *layout = trainer_layout(worker->trainer);
     Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -103,6 +111,10 @@ static void tell_declaration(struct worker *worker,
     declaration.adds_on_host = report->adds_on_host;
     declaration.n_devices = report->num_devices;
     declaration.devices = limits;
+    if (report->num_devices && asks_for_nccl(worker->job) &&
+        plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
+                    &missing))
+        declaration.without_nccl = missing.text;
     for (uint32_t i = 0; i < report->num_devices; i++) {
         tell_device(worker, &report->devices[i], &devices[i]);
         limits[i] = &devices[i].limit;

@@ -109,6 +109,10 @@ static enum status take_view(struct worker *worker, const Capstan__View *view,
     return status;
 }
 
+static void wake_trainer(void *trainer) {
+    trainer_serve(trainer);
+}
+
 static enum status open_allreduce(struct worker *worker, struct failure *why) {
     const struct worker_settings *settings = worker->settings;
     uint32_t trainers;
@@ -125,6 +129,9 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .host = settings->self ? settings->self->host : NULL,
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
+        .remote = trainer_is_remote(worker->trainer),
+        .wake = wake_trainer,
+        .context = worker->trainer,
     };
     enum status status = trainer_allocate(worker->trainer, why);
     if (status)
@@ -141,6 +148,8 @@ static enum status take_plan(struct worker *worker, const Capstan__Plan *plan,
     enum status status = plan_solve_batch(worker->job, plan, why);
     if (!status)
         status = plan_read(&worker->plan, plan, worker->job, why);
+    if (!status)
+        status = plan_check_trainers(worker->plan, worker->num_ranks, why);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
     return status;

@@ -74,8 +74,6 @@ static void refuse(struct translation *translation,
                    const struct deepspeed_key *key, const json_t *value) {
     if (!is_allowed(key, value))
         add_refusal(translation, key, value);
-    else if (key->design && asks(value))
-        say_once(translation, key->path, key->design);
 }
 
 static void judge(struct translation *translation,

@@ -24,7 +24,6 @@ struct deepspeed_key {
     enum deepspeed_verdict verdict;
     const char *text;
     const char *allowed; /* JSON array of values, or NULL */
-    const char *design;  /* how an allowed value that asks is satisfied */
 };
 
 const struct deepspeed_key *deepspeed_keys(size_t *count);

@@ -20,12 +20,6 @@
         .path = name, .verdict = DEEPSPEED_REFUSED, .text = reason,            \
         .allowed = values                                                      \
     }
-#define ONLY_BY_DESIGN(name, values, reason, how)                              \
-    {                                                                          \
-        .path = name, .verdict = DEEPSPEED_REFUSED, .text = reason,            \
-        .allowed = values, .design = how                                       \
-    }
-
 static const char float32[] = "weights, gradients and messages are float32";
 static const char master[] =
     "weights, summed gradients and state stay float32: set it to false";
@@ -39,7 +33,7 @@ static const char stage3[] =
     "a setting of stage 3, which is not in use: nothing to do";
 static const char same_sums[] = "the weights are the same, whatever it says";
 static const char host_memory[] =
-    "the optimiser state lies in the host's memory already";
+    "what lies in the host's memory is pinned where a device copies it";
 static const char quantised[] = "nothing is quantised: set it to false";
 static const char fast_rules[] =
     "each update is one fused pass, whatever it says";
@@ -147,16 +141,24 @@ static const struct deepspeed_key keys[] = {
               "a checkpoint loads with any number of ps and workers"),
     BY_DESIGN("zero_optimization.ignore_unused_parameters",
               "every declared parameter has a gradient"),
-    ONLY_BY_DESIGN(
+    ACTED_ON_ONLY(
         "zero_optimization.offload_optimizer.device", "[\"none\", \"cpu\"]",
         "the optimiser state lives in the memory of ps and trainers: take "
-        "\"none\" or \"cpu\"",
-        host_memory),
-    SETTING("zero_optimization.offload_optimizer.*"),
+        "\"none\" or \"cpu\""),
+    SETTING("zero_optimization.offload_optimizer.nvme_path"),
+    SETTING("zero_optimization.offload_optimizer.buffer_count"),
+    SETTING("zero_optimization.offload_optimizer.pin_memory"),
+    SETTING("zero_optimization.offload_optimizer.pipeline"),
+    SETTING("zero_optimization.offload_optimizer.pipeline_read"),
+    SETTING("zero_optimization.offload_optimizer.pipeline_write"),
+    SETTING("zero_optimization.offload_optimizer.fast_init"),
+    SETTING("zero_optimization.offload_optimizer.ratio"),
+    SETTING("zero_optimization.offload_optimizer.super_offload"),
+    SETTING("zero_optimization.offload_optimizer.cpuadam_cores_perc"),
     ONLY("zero_optimization.offload_param.device", "[\"none\"]",
          "the weights live in the memory of ps and trainers: take \"none\""),
     SETTING("zero_optimization.offload_param.*"),
-    BY_DESIGN("zero_optimization.cpu_offload", host_memory),
+    ACTED_ON("zero_optimization.cpu_offload"),
     BY_DESIGN("zero_optimization.cpu_offload_use_pin_memory", host_memory),
     REFUSED(
         "zero_optimization.cpu_offload_params",

@@ -81,7 +81,9 @@ struct job_bf16 {
 struct job_zero {
     uint32_t stage; /* 0, 1 or 2 */
     uint64_t reduce_bucket, allgather_bucket;
-    bool overlap; /* buckets leave during the backward pass */
+    bool overlap;     /* buckets leave during the backward pass */
+    bool offload;     /* state is the host's, and updates are made there */
+    bool cpu_offload; /* the same, as an older DeepSpeed says it */
 };
 
 /* Seconds. */

@@ -160,6 +160,11 @@ static void tell_zero(const struct job *job, const struct job_given *given) {
                  "already hold the optimiser state and the summed gradients, "
                  "each its own part%s",
                  open);
+    if (job->zero.offload)
+        log_info(given->log,
+                 "zero_optimization.offload_optimizer: with ps satisfied by "
+                 "design: the state lies in their hosts' memory%s",
+                 open);
     for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
         if (!is_given(given, buckets[i]))
             continue;
@@ -191,6 +196,7 @@ void job_rules_check(struct job *job, const struct job_given *given,
     check_scale_lr(job, given->log, problems);
     check_strategy(job, problems);
     choose_precision(job, problems);
+    job->zero.offload |= job->zero.cpu_offload;
     fill_checkpoint(job, given);
     fill_events(job, given);
     tell_defaults(job, given);

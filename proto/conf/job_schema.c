@@ -169,6 +169,9 @@ static const struct job_key keys[] = {
     /* torch's DDP overlaps always, DeepSpeed only in stage 3 */
     {"zero_optimization.overlap_comm", BOOL(zero.overlap), .usual = "true",
      .deepspeed = "false"},
+    {"zero_optimization.offload_optimizer.device",
+     EITHER(zero.offload, "none", "cpu"), .usual = "\"none\""},
+    {"zero_optimization.cpu_offload", BOOL(zero.cpu_offload), .usual = "false"},
     {"activation_checkpointing.number_checkpoints", U32(model.kept, 0, 1e9),
      .usual = "0"},
     {"wire", CHOICE(wire, "float32", "bf16"), .usual = "\"float32\""},

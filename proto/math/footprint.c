@@ -78,6 +78,14 @@ static uint64_t state(const struct footprint_case *given, uint64_t elements) {
     return rule_slots(&given->job->optimizer) * elements * sizeof(float);
 }
 
+/* In all-reduce: all of it, or in ZeRO's stages a trainer's share. */
+static uint64_t own_state(const struct footprint_case *given) {
+    uint64_t share = given->elements;
+    if (given->job->zero.stage)
+        share = (share + given->trainers - 1) / given->trainers;
+    return given->allreduce ? state(given, share) : 0;
+}
+
 /* Two batches of each kind, one on its way. */
 static void fill_device(struct footprint *out,
                         const struct footprint_case *given) {
@@ -88,23 +96,22 @@ static void fill_device(struct footprint *out,
     *out = (struct footprint){{
         [FOOTPRINT_WEIGHTS] = given->elements * sizeof(float),
         [FOOTPRINT_GRADIENTS] = given->elements * sizeof(float),
+        [FOOTPRINT_STATE] = given->resident ? own_state(given) : 0,
         [FOOTPRINT_ACTIVATIONS] = activations(given),
         [FOOTPRINT_BATCHES] =
             2 * samples * (inputs * sizeof(float) + sizeof(uint32_t)),
     }};
 }
 
-/* In all-reduce the state is here: all of it, or in ZeRO's stages its share. */
-static void fill_host(struct footprint *out,
-                      const struct footprint_case *given) {
-    uint64_t share = given->elements;
+static void fill_host(struct footprint *out, const struct footprint_case *given,
+                      enum footprint_place place) {
+    bool resident = given->resident && place == FOOTPRINT_HOST;
     uint64_t places = given->adds_on_host ? replicas(given) : 1;
-    if (given->job->zero.stage)
-        share = (share + given->trainers - 1) / given->trainers;
+    uint64_t gradients = places * given->elements * sizeof(float);
     *out = (struct footprint){{
         [FOOTPRINT_WEIGHTS] = given->elements * sizeof(float),
-        [FOOTPRINT_GRADIENTS] = places * given->elements * sizeof(float),
-        [FOOTPRINT_STATE] = given->allreduce ? state(given, share) : 0,
+        [FOOTPRINT_GRADIENTS] = resident ? 0 : gradients,
+        [FOOTPRINT_STATE] = resident ? 0 : own_state(given),
         [FOOTPRINT_BATCHES] = batches(given),
         [FOOTPRINT_DATA] = data(given),
     }};
@@ -116,7 +123,7 @@ void footprint_trainer(struct footprint *out,
     if (place == FOOTPRINT_DEVICE)
         fill_device(out, given);
     else
-        fill_host(out, given);
+        fill_host(out, given, place);
     if (place != FOOTPRINT_ALL)
         return;
     out->bytes[FOOTPRINT_ACTIVATIONS] = activations(given);

@@ -31,6 +31,8 @@ struct footprint {
 struct footprint_case {
     const struct job *job; /* its batch is solved */
     bool allreduce;
+    bool resident; /* where a trainer has a device, gradients and the
+                      optimiser's state stay there */
     uint32_t trainers;
     uint32_t replicas; /* of the trainer in question; 0: 1 */
     bool adds_on_host; /* the gradients of several, each with its place there */

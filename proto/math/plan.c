@@ -162,10 +162,6 @@ static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
     };
-    plan->num_ranks = message->trainers;
-    if (!message->trainers || message->trainers > RULE_MAX_GRADIENTS)
-        return status_fail(why, STATUS_FAILED, "a plan of %u trainers (1..%d)",
-                           message->trainers, RULE_MAX_GRADIENTS);
     if (!message->epoch_batches)
         return status_fail(why, STATUS_FAILED, "a plan of empty epochs");
     return STATUS_OK;
@@ -175,6 +171,9 @@ static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
 static enum status check_replicas(const Capstan__Plan *message,
                                   struct failure *why) {
     size_t count = message->n_replicas;
+    if (!message->trainers || message->trainers > RULE_MAX_GRADIENTS)
+        return status_fail(why, STATUS_FAILED, "a plan of %u trainers (1..%d)",
+                           message->trainers, RULE_MAX_GRADIENTS);
     if (count && count != message->trainers)
         return status_fail(why, STATUS_FAILED,
                            "a plan of %u trainers with the replicas of %zu",
@@ -205,6 +204,7 @@ static enum status read_replicas(struct plan *plan,
                                  struct failure *why) {
     size_t bytes = message->n_replicas * sizeof *plan->replicas;
     enum status status = check_replicas(message, why);
+    plan->num_ranks = message->trainers;
     if (status || !bytes)
         return status;
     plan->replicas = malloc(bytes);
@@ -212,6 +212,15 @@ static enum status read_replicas(struct plan *plan,
         return status_fail(why, STATUS_RETRY, "no memory for the plan");
     memcpy(plan->replicas, message->replicas, bytes);
     return STATUS_OK;
+}
+
+enum status plan_check_trainers(const struct plan *plan, uint32_t trainers,
+                                struct failure *why) {
+    if (plan->num_ranks == trainers)
+        return STATUS_OK;
+    return status_fail(why, STATUS_FAILED,
+                       "a plan of %u trainers, where the chief has counted %u",
+                       plan->num_ranks, trainers);
 }
 
 uint32_t plan_replicas(const struct plan *plan, uint32_t rank) {

@@ -44,6 +44,11 @@ enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
 enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) MUST_CHECK;
 
+/* STATUS_FAILED unless PLAN is of as many trainers as the chief has counted
+ * before: ranks below that have a place in it. */
+enum status plan_check_trainers(const struct plan *plan, uint32_t trainers,
+                                struct failure *why) MUST_CHECK;
+
 /* Frees *PLAN (may be NULL) and clears it. */
 void plan_close(struct plan **plan);
 

@@ -9,15 +9,12 @@
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
 #include "proto/conf/optimizer.h"
-#include "proto/math/rule_element.h"
+#include "proto/math/rule_form.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 enum { RULE_MAX_GRADIENTS = 1024 };
-
-/* Which of rule_element.h's functions RULE is. */
-enum rule_form rule_form_of(const struct optimizer *rule);
 
 /* Number of state tensors beside the weights, 0..RULE_MAX_SLOTS. */
 unsigned rule_slots(const struct optimizer *rule);
@@ -47,10 +44,6 @@ struct rule_update {
     const float *state[RULE_MAX_SLOTS];
     float *state_out[RULE_MAX_SLOTS];
 };
-
-/* What UPDATE's `step`, `rate` and `scale` make of RULE for every element. */
-struct rule_constants rule_constants_of(const struct optimizer *rule,
-                                        const struct rule_update *update);
 
 /* One variant of the loops: "plain", "avx2", "avx512". */
 struct rule_loops;

@@ -153,6 +153,7 @@ enum status gpu_cluster_train(struct gpu_cluster_run *out,
     add(command, lane);
     add(command, cluster->job);
     set(command, "device", cluster->device);
+    set(command, "devices", "1"); /* as many as compute alone */
     set_number(command, "steps", steps);
     set_number(command, "train_micro_batch_size_per_gpu", batch);
     for (unsigned i = 0; i < cluster->num_sets; i++) {

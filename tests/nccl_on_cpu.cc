@@ -1,0 +1,219 @@
+/* What capstan-nccl.so calls of NCCL, among processes of one machine, beside
+ * tests/cuda_streams.h: a call is put on its stream, and when it is its turn
+ * there it meets the other ranks in shared memory. Sums are in rank order. A
+ * rank that does not come fails the call after PATIENCE, and with it the
+ * communicator. Ranks that have one device may share it here. */
+#include "tests/cuda_streams.h"
+
+#include <nccl.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <new>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { RANKS = 8, ROOM = 4 << 20, PATIENCE = 20 /* seconds */ };
+
+struct board {
+    std::atomic<unsigned> arrived, turn;
+    std::atomic<bool> lost;
+    char rooms[RANKS][ROOM];
+};
+
+struct ncclComm {
+    board *shared;
+    int rank, size;
+    std::atomic<ncclResult_t> failed;
+};
+
+static double now() {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* All ranks are here; false: one is not. */
+static bool meet(ncclComm *comm) {
+    board *shared = comm->shared;
+    unsigned turn = shared->turn;
+    if (++shared->arrived == (unsigned)comm->size) {
+        shared->arrived = 0;
+        shared->turn++;
+        return true;
+    }
+    double until = now() + PATIENCE;
+    while (shared->turn == turn && !shared->lost && now() < until)
+        sched_yield();
+    if (shared->turn == turn)
+        shared->lost = true;
+    return shared->turn != turn;
+}
+
+enum kind { SUM, SUM_AT_ROOT, SPREAD };
+
+struct call {
+    ncclComm *comm;
+    kind what;
+    const char *from;
+    char *to;
+    size_t bytes;
+    int root;
+};
+
+static float *floats(const call *c, int rank) {
+    return (float *)c->comm->shared->rooms[rank];
+}
+
+static void add_up(const call *c, size_t count) {
+    float *sums = (float *)c->to;
+    for (size_t i = 0; i < count; i++) {
+        float sum = floats(c, 0)[i];
+        for (int r = 1; r < c->comm->size; r++)
+            sum += floats(c, r)[i];
+        sums[i] = sum;
+    }
+}
+
+/* As much as the rooms hold. */
+static bool make_some(const call *c) {
+    ncclComm *comm = c->comm;
+    if (c->what != SPREAD || comm->rank == c->root)
+        memcpy(comm->shared->rooms[comm->rank], c->from, c->bytes);
+    if (!meet(comm))
+        return false;
+    if (c->what == SPREAD)
+        memcpy(c->to, comm->shared->rooms[c->root], c->bytes);
+    else if (c->what == SUM || comm->rank == c->root)
+        add_up(c, c->bytes / sizeof(float));
+    return meet(comm);
+}
+
+static void make(void *context) {
+    call *all = (call *)context, some = *all;
+    bool sound = !all->comm->failed;
+    for (size_t at = 0; sound && at < all->bytes; at += some.bytes) {
+        some.bytes = all->bytes - at < ROOM ? all->bytes - at : (size_t)ROOM;
+        some.from = all->from + at;
+        some.to = all->to + at;
+        sound = make_some(&some);
+    }
+    if (!sound && !all->comm->failed)
+        all->comm->failed = ncclRemoteError;
+    delete all;
+}
+
+static ncclResult_t put(ncclComm *comm, kind what, const void *from, void *to,
+                        size_t bytes, int root, cudaStream_t stream) {
+    call *own = new (std::nothrow)
+        call{comm, what, (const char *)from, (char *)to, bytes, root};
+    if (!own)
+        return ncclSystemError;
+    int error = cuda_streams_call(stream, make, own);
+    return error ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+static board *look(const char *name, int flags) {
+    int file = shm_open(name, O_RDWR | flags, 0600);
+    void *memory = MAP_FAILED;
+    if (file >= 0 && !ftruncate(file, sizeof(board)))
+        memory = mmap(nullptr, sizeof(board), PROT_READ | PROT_WRITE,
+                      MAP_SHARED, file, 0);
+    if (file >= 0)
+        close(file);
+    return memory == MAP_FAILED ? nullptr : (board *)memory;
+}
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    static std::atomic<unsigned> number;
+    snprintf(id->internal, sizeof id->internal, "/capstan-nccl-%d-%u",
+             (int)getpid(), number++);
+    board *shared = look(id->internal, O_CREAT | O_EXCL);
+    if (!shared)
+        return ncclSystemError;
+    munmap(shared, sizeof *shared);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
+                                    int rank, ncclConfig_t *config) {
+    ncclComm *comm = new (std::nothrow) ncclComm();
+    *out = comm;
+    if (!comm || size > RANKS || config->blocking)
+        return ncclInvalidArgument;
+    comm->rank = rank;
+    comm->size = size;
+    comm->shared = look(id.internal, 0);
+    if (!comm->shared || !meet(comm))
+        return ncclSystemError;
+    if (rank == 0)
+        shm_unlink(id.internal);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t) {
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    if (comm->shared)
+        munmap(comm->shared, sizeof *comm->shared);
+    delete comm;
+    return ncclSuccess;
+}
+
+/* What was put and not made yet is not made any more. */
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    if (comm->shared)
+        comm->shared->lost = true;
+    comm->failed = ncclInternalError;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
+    *result = comm->failed;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count,
+                           ncclDataType_t, ncclRedOp_t, ncclComm_t comm,
+                           cudaStream_t stream) {
+    return put(comm, SUM, from, to, count * sizeof(float), 0, stream);
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t count,
+                        ncclDataType_t, ncclRedOp_t, int root, ncclComm_t comm,
+                        cudaStream_t stream) {
+    return put(comm, SUM_AT_ROOT, from, to, count * sizeof(float), root,
+               stream);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count,
+                           ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+    size_t size = type == ncclFloat ? sizeof(float) : 1;
+    return put(comm, SPREAD, from, to, count * size, root, stream);
+}
+
+ncclResult_t ncclGroupStart() {
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t) {
+    return "an error of the NCCL that the CPU plays";
+}
+
+const char *ncclGetLastError(ncclComm_t) {
+    return "a rank is lost";
+}
+}
