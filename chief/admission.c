@@ -5,6 +5,7 @@
  * it. Who goes is taken out of the next view, or ends the run. */
 #include "chief/admission.h"
 
+#include "chief/saves.h"
 #include "chief/series.h"
 #include "chief/views.h"
 #include "proto/base/time.h"
@@ -117,7 +118,7 @@ static void refuse_late(struct run *run, uint32_t peer,
                   !slot->pid; /* nobody ever held it */
     if (!failed) {
         refuse(run, peer, STATUS_RETRY,
-               "the run is ending; start again to resume it");
+               "the run is ending; start again once it is over");
         return;
     }
     snprintf(text, sizeof text, "the chief ended the run: %s", run->text);
@@ -282,6 +283,18 @@ static bool needed_by_series(struct run *run, const char *name,
     return true;
 }
 
+static void stop_without(struct run *run, const char *name, const char *host,
+                         uint32_t pid) {
+    char way_on[SAVES_WAY_ON];
+    saves_way_on(run, way_on, sizeof way_on);
+    run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+             "%s on host %s (pid %u) is gone%s; the same command %s", name,
+             host, pid,
+             run->allreduce ? ", and all-reduce cannot go on without it"
+                            : ", and its weights with it",
+             way_on);
+}
+
 static const char *what_follows(const struct run *run, bool ps) {
     if (run->phase != RUN_TRAINING || ps || run->allreduce || run->series)
         return "";
@@ -313,17 +326,8 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     if (needed_by_series(run, name, host, pid, goodbye))
         return;
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
-    enum status status = run->interrupted ? run->interrupted : STATUS_RETRY;
     if (weights && run->phase >= RUN_READYING)
-        run_stop(run, status,
-                 "%s on host %s (pid %u) is gone%s; "
-                 "the same commands %s %s",
-                 name, host, pid,
-                 run->allreduce ? ", and all-reduce cannot go on without it"
-                                : ", and its weights with it",
-                 run->has_saved ? "resume from" : "start",
-                 run->has_saved ? run->checkpoint
-                                : "anew: there is no checkpoint yet");
+        stop_without(run, name, host, pid);
     else if (run->phase == RUN_TRAINING)
         admission_new_view(run);
     else if (run->phase == RUN_READYING)

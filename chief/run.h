@@ -86,7 +86,8 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    struct parts parts; /* own weights: by rank */
+    struct parts parts;      /* own weights: by rank */
+    struct run_point *marks; /* own weights: where each rank was, as many */
 };
 
 struct series;
@@ -105,6 +106,7 @@ struct run {
     bool trains;      /* the chief has a trainer */
     bool allreduce;   /* rank 0 holds the weights for the chief, no ps does */
     char backend[16]; /* its collectives; "auto" until there is a plan */
+    bool resident;    /* gradients and state stay on the trainers' devices */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 

@@ -75,9 +75,11 @@ const char *strategy_settle(const struct job *job,
 }
 
 bool strategy_resident(const struct job *job, const char *backend,
-                       uint32_t count, uint32_t replicas) {
-    return !job->zero.offload && replicas == count &&
-           (count == 1 || !strcmp(backend, "nccl"));
+                       const struct strategy_rank *ranks, uint32_t count) {
+    for (uint32_t r = 0; r < count; r++)
+        if (!ranks[r].device || ranks[r].replicas > 1)
+            return false;
+    return !job->zero.offload && (count == 1 || !strcmp(backend, "nccl"));
 }
 
 /* What the job leaves open and the cluster decides is checked here; the rest

@@ -53,9 +53,9 @@ const char *strategy_settle(const struct job *job,
                             const struct strategy_rank *ranks, uint32_t count,
                             const struct log *log);
 
-/* Do weights, gradients and state of COUNT trainers with so many REPLICAS stay
- * on their devices? */
+/* Do weights, gradients and state of COUNT RANKS stay on their devices? Either
+ * all ranks' do, or nobody's. */
 bool strategy_resident(const struct job *job, const char *backend,
-                       uint32_t count, uint32_t replicas);
+                       const struct strategy_rank *ranks, uint32_t count);
 
 #endif

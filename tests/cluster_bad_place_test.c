@@ -205,7 +205,7 @@ static void who_does_not_come_in_time_is_named(void **state) {
 static void missing_data_ends_all(void **state) {
     cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
                             " \"train-labels\"]}}");
-    expect_bad_data(*state, "nowhere");
+    expect_bad_data(*state, "data.train: /");
 }
 
 /* Here the trainers will be, too. */
@@ -219,7 +219,7 @@ static void missing_data_starts_no_local_cluster(void **state) {
         cluster_run_start(run, "local", local, NULL);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_errors(process);
-    expect_said(process, "error: /no/such/");
+    expect_said(process, "error: data.train, in data.dir: /no/such/");
     if (strchr(said, '\n')[1])
         fail_msg("more than one line:\n%s", said);
 }

@@ -100,6 +100,7 @@ static void a_gpu_has_every_promised_figure(void **state) {
     double middle = number(row, "alone", "median_us");
     assert_true(number(row, "alone", "min_us") <= middle);
     assert_true(number(row, "alone", "max_us") >= middle);
+    assert_true(number(row, "alone", "with_sgd_us") > 0);
     double wire = bytes * 8e-3 / number(object, "loopback", "one_way_gbit_s");
     assert_true(near(number(row, "tcp", "wire_us"), wire));
     expect_run(row, "tcp", wire);

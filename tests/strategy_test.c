@@ -127,13 +127,18 @@ static void auto_is_nccl_where_each_trainer_has_a_device(void **state) {
 static void what_is_offloaded_or_summed_by_gloo_leaves_the_device(
     void **state) {
     struct job job = {0};
+    struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
+                                    {"worker 1", "device a", "", 1}};
     (void)state;
-    assert_true(strategy_resident(&job, "nccl", 4, 4));
-    assert_false(strategy_resident(&job, "gloo", 4, 4));
-    assert_true(strategy_resident(&job, "gloo", 1, 1));
-    assert_false(strategy_resident(&job, "nccl", 2, 3));
+    assert_true(strategy_resident(&job, "nccl", ranks, 2));
+    assert_false(strategy_resident(&job, "gloo", ranks, 2));
+    assert_true(strategy_resident(&job, "gloo", ranks, 1));
+    ranks[1].replicas = 2;
+    assert_false(strategy_resident(&job, "nccl", ranks, 2));
+    ranks[1] = (struct strategy_rank){"worker 1", NULL, "", 1};
+    assert_false(strategy_resident(&job, "nccl", ranks, 2));
     job.zero.offload = true;
-    assert_false(strategy_resident(&job, "nccl", 4, 4));
+    assert_false(strategy_resident(&job, "nccl", ranks, 1));
 }
 
 int main(void) {

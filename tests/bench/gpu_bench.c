@@ -156,8 +156,11 @@ static enum status measure_device(struct gpu_table *table,
         row->batch = choices->batches[i];
         row->gflop = gflop(model, row->batch);
         take_aims(row, table->parameters);
-        status = gpu_compute_step(&row->alone, device, model, row->batch,
+        status = gpu_compute_step(&row->alone, device, model, row->batch, false,
                                   choices->seconds, why);
+        if (!status)
+            status = gpu_compute_step(&row->updated, device, model, row->batch,
+                                      true, choices->seconds, why);
     }
     return status;
 }

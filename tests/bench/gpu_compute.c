@@ -2,6 +2,7 @@
 
 #include "proto/base/time.h"
 #include "proto/math/layout.h"
+#include "proto/math/rule.h"
 #include "worker/lap.h"
 #include "worker/mlp.h"
 
@@ -16,6 +17,8 @@ enum {
     COPY_BYTES = 64 << 20, /* at once, where the device has the memory */
     PAGE = 4096,
 };
+
+static const double RATE = 1e-3; /* learnt at, so that nothing overflows */
 
 /* What is measured: TIMES of it are given to the device, which may do them
  * later. */
@@ -89,6 +92,7 @@ static enum status measure(struct gpu_compute_figure *out, struct work *work,
 
 struct step {
     const struct device *device;
+    bool updates;
     struct mlp *mlp;
     uint32_t num_parameters;
     struct parameter parameters[MOST_PARAMETERS];
@@ -98,12 +102,31 @@ struct step {
     struct loader_batch batch;
 };
 
+static void update(const struct step *step, uint32_t parameter) {
+    static const struct optimizer sgd = {.type = OPTIMIZER_SGD};
+    const struct ops *ops = step->device->ops;
+    const void *gradient = step->gradients[parameter];
+    const struct rule_update one = {.step = 1,
+                                    .rate = RATE,
+                                    .scale = 1,
+                                    .elements =
+                                        step->parameters[parameter].elements,
+                                    .num_gradients = 1,
+                                    .gradients = &gradient,
+                                    .weights = step->weights[parameter],
+                                    .weights_out = step->weights[parameter]};
+    ops->rule(step->device->handle, OPS_COMPUTE, &sgd, &one);
+}
+
 static void give_steps(void *context, uint64_t times) {
     struct step *step = context;
     struct mlp_result result;
-    while (times-- > 0)
+    for (; times > 0; times--) {
         mlp_gradient(step->mlp, &step->batch, step->weights, step->gradients,
                      1.0f / (float)step->batch.count, false, NULL, &result);
+        for (uint32_t p = 0; step->updates && p < step->num_parameters; p++)
+            update(step, p);
+    }
 }
 
 /* BYTES of FROM on the device; NULL when it has no room for them. */
@@ -183,8 +206,9 @@ static void close_step(struct step *step) {
 enum status gpu_compute_step(struct gpu_compute_figure *out,
                              const struct device *device,
                              const struct job_model *model, uint32_t n,
-                             double seconds, struct failure *why) {
-    struct step step = {.device = device};
+                             bool updates, double seconds,
+                             struct failure *why) {
+    struct step step = {.device = device, .updates = updates};
     struct work work = {.device = device,
                         .give = give_steps,
                         .context = &step,

@@ -15,11 +15,13 @@ struct gpu_compute_figure {
 };
 
 /* Measures forward and backward of MODEL over batches of N samples that are on
- * DEVICE, one step behind the other, for SECONDS. */
+ * DEVICE, one step behind the other, for SECONDS; UPDATES: and SGD's update of
+ * the weights there, which is the ps's affair in a run. */
 enum status gpu_compute_step(struct gpu_compute_figure *out,
                              const struct device *device,
                              const struct job_model *model, uint32_t n,
-                             double seconds, struct failure *why) MUST_CHECK;
+                             bool updates, double seconds,
+                             struct failure *why) MUST_CHECK;
 
 /* GB/s (10^9) between pinned memory of the host and the device; NAN where both
  * are one. */

@@ -21,7 +21,7 @@ struct gpu_table_run {
 
 struct gpu_table_row {
     uint32_t batch;
-    struct gpu_compute_figure alone;            /* seconds a step */
+    struct gpu_compute_figure alone, updated;   /* seconds a step */
     double gflop;                               /* of a step */
     double aim_us, eager_us, graph_us;          /* NAN: none is known */
     struct gpu_table_run runs[GPU_TABLE_LANES]; /* tcp, auto */
