@@ -28,8 +28,8 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
 }
 
 /* A rank that was lost explains more than a wait in vain for the device. */
-static enum status await(struct reduction *reduction, struct ops_event *event,
-                         struct failure *why) {
+enum status reduction_await(struct reduction *reduction,
+                            struct ops_event *event, struct failure *why) {
     struct failure lost;
     enum status status = reduction->ops->await(reduction->device, event, why);
     if (!group_look(reduction->ranks, &lost))
@@ -240,7 +240,7 @@ void reduction_begin(struct reduction *reduction, uint64_t round,
 
 enum status reduction_settle(struct reduction *reduction, struct failure *why) {
     reduction->ops->record(reduction->device, OPS_EXCHANGE, reduction->here);
-    return await(reduction, reduction->here, why);
+    return reduction_await(reduction, reduction->here, why);
 }
 
 enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
@@ -254,7 +254,7 @@ enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
     ops->download(device, OPS_COMPUTE, reduction->told->found, reduction->found,
                   sizeof *reduction->found);
     ops->record(device, OPS_COMPUTE, reduction->here);
-    enum status status = await(reduction, reduction->here, why);
+    enum status status = reduction_await(reduction, reduction->here, why);
     *finite = !status && !*reduction->told->found;
     if (*finite && by != 1)
         ops->scale(device, OPS_COMPUTE, floats, count, by);
@@ -277,7 +277,7 @@ static void read_word(struct reduction *reduction) {
 }
 
 enum status reduction_hear(struct reduction *reduction, struct failure *why) {
-    enum status status = await(reduction, reduction->heard, why);
+    enum status status = reduction_await(reduction, reduction->heard, why);
     if (!status)
         read_word(reduction);
     return status;
