@@ -94,11 +94,13 @@ static unsigned local_ps(const struct options *options, const struct job *job) {
 /* All trainers are on this machine, and will read what is seen here. */
 static enum status look_for_data(const struct job_data *data,
                                  struct failure *why) {
-    enum status status =
-        dataset_look(data->train_images, data->train_labels, why);
-    if (!status && data->test_images)
-        status = dataset_look(data->test_images, data->test_labels, why);
-    return status;
+    const char *in = data->dir ? ", in data.dir" : "";
+    if (dataset_look(data->train_images, data->train_labels, why))
+        return status_context(why, "data.train%s", in);
+    if (data->test_images &&
+        dataset_look(data->test_images, data->test_labels, why))
+        return status_context(why, "data.test%s", in);
+    return STATUS_OK;
 }
 
 /* What the chief or a trainer would refuse is said before anything is started.
@@ -115,12 +117,17 @@ static enum status check_local(const struct options *options,
         return status;
     uint32_t trainers =
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
-    struct strategy_case given = {trainers, local_ps(options, *job), false};
+    struct strategy_case given = {.trainers = trainers,
+                                  .num_ps = local_ps(options, *job),
+                                  .members = STRATEGY_BY_FLAGS};
     struct strategy strategy;
     if (distribution) {
         given.num_ps = distribution_ps(distribution);
         trainers = distribution_size(distribution) - given.num_ps;
         given.trainers = trainers;
+        given.members = distribution->type == DISTRIBUTION_TENSORFLOW
+                            ? STRATEGY_BY_COUNTS
+                            : STRATEGY_BY_RANKS;
     }
     status = strategy_choose(&strategy, *job, &given, NULL, why);
     if (!status)

@@ -208,10 +208,11 @@ struct strategy_case process_members(const struct options *options,
                                      const struct cluster *cluster,
                                      const struct job *job) {
     uint32_t trains = chief_trains(options, cluster, job);
-    return (struct strategy_case){.trainers =
-                                      count_workers(cluster, job) + trains,
-                                  .num_ps = cluster->jobs[CLUSTER_PS].count,
-                                  .alone = cluster->local};
+    return (struct strategy_case){
+        .trainers = count_workers(cluster, job) + trains,
+        .num_ps = cluster->jobs[CLUSTER_PS].count,
+        .alone = cluster->local,
+        .members = cluster->by_ranks ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
 }
 
 static enum status load_job(struct process *process, const struct log *log,
@@ -300,6 +301,7 @@ static enum status compose_chief(struct process *process, struct failure *why) {
         .link_gbits = process->options->link_gbits,
         .json = process->options->json &&
                 process->options->verb != OPTIONS_BENCH && !series,
+        .together = getenv(LAUNCH_TOGETHER),
         .series = series,
         .interrupts = role->interrupts,
     };
@@ -375,17 +377,11 @@ static enum status compose(struct process *process, struct failure *why) {
     return STATUS_OK;
 }
 
-/* Beside a chief whose lines are seen here too, who only heard of the end says
- * no more than that it ends. */
+/* Beside a chief whose lines are seen here too, who only heard of the end is
+ * silent: the cause is the last line. */
 static void say_end(const struct log *log, struct failure *why) {
-    if (!why->heard || !getenv(LAUNCH_TOGETHER)) {
+    if (!why->heard || !getenv(LAUNCH_TOGETHER))
         log_failure(log, why);
-        return;
-    }
-    bool signal =
-        why->status == STATUS_INTERRUPTED || why->status == STATUS_TERMINATED;
-    log_info(log, "ends %s (exit code %d)",
-             signal ? "by a signal" : "with the run", why->status);
     why->text[0] = 0;
 }
 

@@ -5,6 +5,7 @@
  * it. Who goes is taken out of the next view, or ends the run. */
 #include "chief/admission.h"
 
+#include "chief/saves.h"
 #include "chief/series.h"
 #include "chief/views.h"
 #include "proto/base/time.h"
@@ -117,7 +118,7 @@ static void refuse_late(struct run *run, uint32_t peer,
                   !slot->pid; /* nobody ever held it */
     if (!failed) {
         refuse(run, peer, STATUS_RETRY,
-               "the run is ending; start again to resume it");
+               "the run is ending; start again once it is over");
         return;
     }
     snprintf(text, sizeof text, "the chief ended the run: %s", run->text);
@@ -273,6 +274,25 @@ static bool needed_by_series(struct run *run, const char *name,
     return true;
 }
 
+static void stop_without(struct run *run, const char *name, const char *host,
+                         uint32_t pid) {
+    char way_on[SAVES_WAY_ON];
+    saves_way_on(run, way_on, sizeof way_on);
+    run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+             "%s on host %s (pid %u) is gone%s; the same command %s", name,
+             host, pid,
+             run->allreduce ? ", and all-reduce cannot go on without it"
+                            : ", and its weights with it",
+             way_on);
+}
+
+static const char *what_follows(const struct run *run, bool ps) {
+    if (run->phase != RUN_TRAINING || ps || run->allreduce || run->series)
+        return "";
+    return run->together ? "; the run goes on without it"
+                         : "; the run goes on, and it may be started again";
+}
+
 /* Who is gone matters by phase: a ps takes its weights with it whenever it has
  * some; a trainer ends the run only between the plan and the first step, as the
  * first view counts on all of them. */
@@ -285,12 +305,9 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     if (goodbye)
         log_info(run->log, "%s said goodbye", name);
     else
-        log_warning(
-            run->log, "%s on host %s (pid %u) is gone: silent for %.1f s%s",
-            name, slot->host, slot->pid, silent,
-            run->phase == RUN_TRAINING && !ps && !run->allreduce && !run->series
-                ? "; the run goes on, and it may be started again"
-                : "");
+        log_warning(run->log,
+                    "%s on host %s (pid %u) is gone: silent for %.1f s%s", name,
+                    slot->host, slot->pid, silent, what_follows(run, ps));
     uint32_t pid = slot->pid;
     char host[256];
     snprintf(host, sizeof host, "%s", slot->host);
@@ -300,17 +317,8 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     if (needed_by_series(run, name, host, pid, goodbye))
         return;
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
-    enum status status = run->interrupted ? run->interrupted : STATUS_RETRY;
     if (weights && run->phase >= RUN_READYING)
-        run_stop(run, status,
-                 "%s on host %s (pid %u) is gone%s; "
-                 "the same commands %s %s",
-                 name, host, pid,
-                 run->allreduce ? ", and all-reduce cannot go on without it"
-                                : ", and its weights with it",
-                 run->has_saved ? "resume from" : "start",
-                 run->has_saved ? run->checkpoint
-                                : "anew: there is no checkpoint yet");
+        stop_without(run, name, host, pid);
     else if (run->phase == RUN_TRAINING)
         admission_new_view(run);
     else if (run->phase == RUN_READYING)

@@ -26,6 +26,7 @@ struct chief_settings {
     double join_timeout; /* seconds */
     double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
     bool json;
+    bool together; /* a launcher has started all, and starts nobody again */
     struct series *series; /* this run is one of several, or NULL; borrowed */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };

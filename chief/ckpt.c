@@ -39,6 +39,31 @@ static enum status wanted_steps(const struct ckpt_options *options,
                        options->dir, options->step);
 }
 
+/* DIR holds no step: it is another folder than was meant, and a step's own
+ * folder most of all. */
+static void say_empty(const char *dir, char *text, size_t size) {
+    size_t length = strlen(dir);
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    size_t name = length;
+    while (name && dir[name - 1] != '/')
+        name--;
+    if (strncmp(dir + name, "step-", 5) != 0)
+        snprintf(text, size,
+                 "%s has no checkpoint: is it the job's checkpoint.dir?", dir);
+    else
+        snprintf(text, size,
+                 "%s has no checkpoint, it is one: give the folder above it, "
+                 "%.*s",
+                 dir, name > 1 ? (int)name - 1 : 1, name ? dir : ".");
+}
+
+static enum status fail_empty(const char *dir, struct failure *why) {
+    char text[2 * PATH_MAX];
+    say_empty(dir, text, sizeof text);
+    return status_fail(why, STATUS_FAILED, "%s", text);
+}
+
 static void print_json(json_t *object, FILE *to) {
     json_dumpf(object, to, JSON_COMPACT);
     fputc('\n', to);
@@ -132,7 +157,7 @@ enum status ckpt_ls(const struct ckpt_options *options, FILE *to,
     if (status)
         return status;
     json_t *whole = json_array(), *damaged = json_array(), *one;
-    if (!options->json)
+    if (!options->json && count)
         fprintf(to, "%12s %7s %14s %9s %6s %6s %9s\n", "step", "epochs",
                 "samples", "size", "files", "final", "age");
     for (i = 0; i < count; i++)
@@ -143,6 +168,11 @@ enum status ckpt_ls(const struct ckpt_options *options, FILE *to,
                              "checkpoints", whole, "damaged", damaged),
                    to);
         return STATUS_OK;
+    }
+    if (!count) {
+        char text[2 * PATH_MAX];
+        say_empty(options->dir, text, sizeof text);
+        fprintf(to, "%s\n", text);
     }
     json_array_foreach(damaged, i, one)
         fprintf(to, "%12" JSON_INTEGER_FORMAT " damaged: %s\n",
@@ -209,8 +239,7 @@ enum status ckpt_verify(const struct ckpt_options *options, FILE *to,
                    to);
     json_decref(rows);
     if (!count)
-        status = status_fail(why, STATUS_FAILED, "%s has no checkpoint",
-                             options->dir);
+        status = fail_empty(options->dir, why);
     else if (failed)
         status = status_fail(why, STATUS_FAILED,
                              "%zu of %zu checkpoints in %s fail: %.1500s",
@@ -304,8 +333,7 @@ static enum status choose(const struct ckpt_options *options,
     status = checkpoint_reader_newest(options->dir, CHECKPOINT_READER_ANY,
                                       manifest, &found, log, why);
     if (!status && !found)
-        status = status_fail(why, STATUS_FAILED, "%s has no checkpoint",
-                             options->dir);
+        status = fail_empty(options->dir, why);
     return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include "chief/run.h"
 #include "chief/verdict.h"
+#include "proto/base/time.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,6 +28,7 @@ struct comparison {
     const struct comparison_options *options;
     struct compared cases[MOST_CASES];
     unsigned count, ran, to_run;
+    int64_t began;
 };
 
 static void describe(const struct compared *one, char *text, size_t size) {
@@ -119,17 +121,28 @@ static double number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+/* "; about 50 s left", if the others take as long as those so far; "" after
+ * the last. */
+static void time_left(const struct comparison *comparison, char *text,
+                      size_t size) {
+    double each = time_to_seconds(time_now() - comparison->began) /
+                  (double)comparison->ran;
+    unsigned others = comparison->to_run - comparison->ran;
+    snprintf(text, size, others ? "; about %.0f s left" : "", each * others);
+}
+
 /* One line a run. */
 static void tell(struct comparison *comparison, const struct compared *one,
                  const json_t *object) {
     const struct log *log = comparison->options->log;
-    char name[96];
+    char name[96], left[48];
     describe(one, name, sizeof name);
     comparison->ran++;
+    time_left(comparison, left, sizeof left);
     if (object)
-        log_info(log, "run %u of %u: %s: %.0f examples/s", comparison->ran,
+        log_info(log, "run %u of %u: %s: %.0f examples/s%s", comparison->ran,
                  comparison->to_run, name,
-                 number(object, "examples_per_second"));
+                 number(object, "examples_per_second"), left);
     else
         log_warning(log, "run %u of %u: %s: %s", comparison->ran,
                     comparison->to_run, name, one->problem);
@@ -333,9 +346,13 @@ enum status comparison_run(json_t **result,
     comparison->to_run =
         comparison->count * (unsigned)(options->flags->compare.repeats + 1);
     check_cases(comparison);
-    log_info(options->log, "%u cases, %u runs; each may take %g s",
+    log_info(options->log,
+             "%u cases, %u runs (%" PRIu64
+             " of each, and one for equal time); each run "
+             "may take %g s",
              comparison->count, comparison->to_run,
-             options->flags->compare.limit);
+             options->flags->compare.repeats, options->flags->compare.limit);
+    comparison->began = time_now();
     enum status status = measure(comparison, why);
     if (!status) {
         seconds = equal_seconds(comparison);

@@ -3,6 +3,7 @@
 #include "chief/admission.h"
 #include "chief/cuts.h"
 #include "chief/evaluations.h"
+#include "chief/saves.h"
 #include "chief/series.h"
 #include "proto/base/time.h"
 
@@ -105,6 +106,13 @@ static uint32_t count_left(const struct run *run) {
     return left;
 }
 
+static void stop_saved(struct run *run) {
+    char way_on[SAVES_WAY_ON];
+    saves_way_on(run, way_on, sizeof way_on);
+    run_stop(run, run->interrupted, "ended by a signal; the same command %s",
+             way_on);
+}
+
 /* Until the cut is written, or the grace is over. A cut that waits for rounds
  * which nobody will close any more is taken anew, of the moment. */
 static void end_interrupted(struct run *run, int64_t now) {
@@ -122,10 +130,7 @@ static void end_interrupted(struct run *run, int64_t now) {
         run->finishing_cut =
             cuts_ask(run, (struct cuts_reason){.save = true}, !run_live(run));
     if (!cuts_writing(run) && run->finishing_cut)
-        run_stop(run, run->interrupted,
-                 "ended by a signal; the same command "
-                 "resumes from %s",
-                 run->has_saved ? run->checkpoint : "the start");
+        stop_saved(run);
     else if (now > run->give_up)
         run_stop(run, run->interrupted,
                  "ended by a signal; the checkpoint was "
@@ -204,11 +209,13 @@ static void list_silent(const struct run *run, char *text, size_t size) {
 
 /* Who has not come yet when the run fails would wait for its chief: it is told
  * as it comes, and again should that be lost: the chief stays for a second,
- * in which a join is repeated. */
+ * in which a join is repeated. Who has not come within timeouts.join is not
+ * waited for once more. */
 static bool awaits_absent(const struct run *run, int64_t now) {
     if (run->refused_at && now - run->refused_at < TIME_S)
         return true;
     return run->status && !run_signalled(run->status) && !series_needs(run) &&
+           run->phase_since - run->opened < run->join_limit &&
            now - run->phase_since <
                time_from_seconds(run->job->timeouts.stop) &&
            roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT);

@@ -271,9 +271,43 @@ static void try_hosts(struct text *text, const struct fitting *fitting,
         append(text, " fewer of the %u trainers on this host;", trainers);
 }
 
+/* What the smallest of the trainers would still take after all that keys and
+ * other hosts can do. 0: none shares the limit. */
+static uint64_t least_of_trainer(const struct fitting *fitting,
+                                 const struct sum *sum) {
+    struct job job = *fitting->given->job;
+    struct footprint_case least = *fitting->given;
+    uint64_t smallest = 0;
+    job.micro_batch = 1;
+    job.model.kept = best_kept(&job.model);
+    least.job = &job;
+    least.allreduce = false;
+    for (uint32_t m = 0; m < fitting->count; m++) {
+        const struct fitting_member *member = &fitting->members[m];
+        const struct free_memory_limit *theirs = find(member, sum->limit->key);
+        if (!member->trains || !theirs)
+            continue;
+        struct footprint footprint = take(member, theirs, &least);
+        uint64_t need = footprint_sum(&footprint);
+        smallest = !smallest || need < smallest ? need : smallest;
+    }
+    return smallest;
+}
+
 static void append_remedies(struct text *text, const struct fitting *fitting,
                             const struct sum *sum) {
     struct text before = *text;
+    struct sum alone = {.need = least_of_trainer(fitting, sum),
+                        .free = sum->free};
+    char bytes[16];
+    byte_size_text(alone.need, bytes, sizeof bytes);
+    if (is_too_much(&alone)) {
+        append(text,
+               ". A trainer alone takes at least %s, whatever the keys say: it "
+               "takes a host with more memory, or a smaller model.",
+               bytes);
+        return;
+    }
     append(text, ". What needs less:");
     size_t head = text->length;
     try_batch(text, fitting, sum);

@@ -47,6 +47,7 @@ struct launch {
     double given;     /* seconds to those the chief leaves behind */
     int exit_code;    /* the chief's */
     bool misconfigured;
+    const struct process *cause; /* named last; NULL: its line is the last */
 };
 
 static bool by_ranks(const struct launch *launch) {
@@ -277,10 +278,8 @@ static void pass_deadline(struct launch *launch) {
     case ENDING:
         /* A chief that failed has told those it knew; that the others wait in
          * vain is no news of each. */
-        if (launch->given < stop)
-            log_info(launch->options->log,
-                     "ending the %u that still wait for the chief",
-                     launch->alive);
+        if (launch->given < stop && !launch->cause)
+            launch->cause = &launch->processes[0];
         snprintf(what, sizeof what,
                  "still runs %g s (timeouts.stop) after the chief: SIGTERM",
                  launch->given);
@@ -321,13 +320,12 @@ static void note_end(struct launch *launch, struct process *process,
             launch->given = AFTER_FAILURE;
         enter(launch, ENDING, launch->given);
     } else if (launch->stage == RUNNING && !says_itself(code)) {
-        if (code == STATUS_CONFIG) /* it has said what is wrong */
-            log_info(log, "%s %s", process->name, end);
-        else
+        if (code != STATUS_CONFIG) /* else it has said what is wrong */
             log_warning(log, "%s %s while the chief still runs", process->name,
                         end);
         if (code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED) {
             launch->misconfigured = true;
+            launch->cause = process;
             tell_chief(launch, SIGTERM);
         }
     }
@@ -419,6 +417,9 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
         kill_all(&launch);
     else
         supervise(&launch);
+    if (launch.cause)
+        log_info(options->log, "%s ended the run: its own lines say why",
+                 launch.cause->name);
     *exit_code = launch.misconfigured ? STATUS_CONFIG : launch.exit_code;
     children_close(&launch.children);
     free_processes(&launch);

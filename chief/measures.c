@@ -242,39 +242,53 @@ void measures_epoch(struct run *run, uint64_t step,
 }
 
 struct share {
-    const char *cause, *advice;
+    const char *cause;
     double seconds;
+    char key[160]; /* what to change */
 };
+
+/* One trainer and its ps in this process. */
+static bool is_alone(const struct run *run) {
+    return run->ps_inside && !run->allreduce && run->roster.num_ranks == 1;
+}
+
+/* A larger batch has fewer rounds to wait for. With staleness nobody waits for
+ * another trainer, if there is one, but each push is an update of its own. */
+static struct share waiting(const struct run *run) {
+    struct share share = {
+        .cause = run->allreduce ? "waiting for other trainers (network, sums)"
+                 : is_alone(run)
+                     ? "waiting for weights (the ps of this process)"
+                     : "waiting for weights (wire, ps and other trainers)"};
+    bool staleness =
+        run_synchronous(run) && !run->allreduce && run->roster.num_ranks > 1;
+    snprintf(share.key, sizeof share.key, "%s (larger)%s", run->job->batch_key,
+             staleness ? ", or strategy.staleness with a smaller rate" : "");
+    return share;
+}
 
 /* The largest cause of lost time, its share, and the one key to change. */
 static struct share largest_loss(const struct run *run, double *all) {
     double update = 0;
-    struct share shares[] = {
-        {"input", "data.num_workers (larger)", 0},
-        {run->allreduce ? "waiting for other trainers (network, sums)"
-                        : "waiting for weights (wire, ps and other trainers)",
-         run_synchronous(run)
-             ? run->allreduce ? "train_micro_batch_size_per_gpu (larger)"
-                              : "train_micro_batch_size_per_gpu (larger), or "
-                                "strategy.staleness"
-             : "train_micro_batch_size_per_gpu (larger)",
-         0},
-    };
+    struct share input = {.cause = "input", .key = "data.num_workers (larger)"};
+    struct share weights = waiting(run);
     *all = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const Capstan__Beat *beat = &run->trainers[r].beat;
-        shares[0].seconds += beat->input_s;
-        shares[1].seconds += beat->wire_s;
+        input.seconds += beat->input_s;
+        weights.seconds += beat->wire_s;
         *all += beat->training_s;
     }
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         update += run->ps[i].update_s;
-    double ps = run->allreduce
+    double ps = run->allreduce || is_alone(run)
                     ? 0
                     : update / run_holding(run) * (double)run->roster.num_ranks;
-    if (ps > shares[1].seconds / 2 && shares[1].seconds > shares[0].seconds)
-        return (struct share){"ps arithmetic", "more ps in the cluster", ps};
-    return shares[shares[1].seconds > shares[0].seconds];
+    if (ps > weights.seconds / 2 && weights.seconds > input.seconds)
+        return (struct share){.cause = "ps arithmetic",
+                              .seconds = ps,
+                              .key = "more ps in the cluster"};
+    return weights.seconds > input.seconds ? weights : input;
 }
 
 /* Of the last epoch that ended here, else of all steps. */
@@ -359,14 +373,17 @@ static void print_json(const struct run *run) {
     json_decref(object);
 }
 
-/* A key to change is named when it is worth a change. */
+/* A key to change is named when it is worth a change. In a run that has failed
+ * trainers waited for what failed. */
 static void say_lost_time(const struct run *run) {
     double all;
+    if (run->status && !run->interrupted)
+        return;
     struct share share = largest_loss(run, &all);
     double part = all > 0 ? share.seconds / all : 0;
     if (part >= WORTH_A_CHANGE)
         log_info(run->log, "largest cause of lost time: %s, %.0f %%; key: %s",
-                 share.cause, 100 * part, share.advice);
+                 share.cause, 100 * part, share.key);
     else if (all > 0)
         log_info(run->log, "no cause of lost time stands out: %s, %.0f %%",
                  share.cause, 100 * part);

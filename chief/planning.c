@@ -1,15 +1,16 @@
 #include "chief/planning.h"
 
 #include "chief/admission.h"
+#include "chief/backend.h"
 #include "chief/fitting.h"
 #include "chief/link_rate.h"
 #include "chief/placement.h"
 #include "chief/replicas.h"
 #include "chief/saves.h"
 #include "chief/series.h"
-#include "chief/strategy.h"
 #include "proto/base/time.h"
 #include "proto/math/plan.h"
+#include "proto/math/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,15 +58,6 @@ static void check(struct run *run, uint32_t rank) {
                  (unsigned long long)run->test_samples);
 }
 
-static void keep_device(struct run_trainer *trainer,
-                        const Capstan__Declaration *declaration) {
-    bool any = declaration->n_devices > 0;
-    snprintf(trainer->device, sizeof trainer->device, "%s",
-             any ? declaration->devices[0]->key : "");
-    snprintf(trainer->without_nccl, sizeof trainer->without_nccl, "%s",
-             declaration->without_nccl);
-}
-
 void planning_declare(struct run *run, struct roster_slot *slot,
                       const Capstan__Declaration *declaration) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
@@ -74,7 +66,7 @@ void planning_declare(struct run *run, struct roster_slot *slot,
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;
     trainer->passes = declaration->passes;
-    keep_device(trainer, declaration);
+    backend_declare(trainer, declaration);
     if (slot->rank == 0)
         keep_first(run, declaration);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
@@ -163,16 +155,13 @@ static bool place(struct run *run) {
 }
 
 static struct footprint_case footprint_of(const struct run *run) {
-    return (struct footprint_case){
-        .job = run->job,
-        .allreduce = run->allreduce,
-        .resident = run->allreduce &&
-                    strategy_resident(run->job, run->backend,
-                                      run->roster.num_ranks, run->num_replicas),
-        .trainers = run->roster.num_ranks,
-        .elements = run->layout->elements,
-        .train_samples = run->train_samples,
-        .test_samples = run->test_samples};
+    return (struct footprint_case){.job = run->job,
+                                   .allreduce = run->allreduce,
+                                   .resident = run->resident,
+                                   .trainers = run->roster.num_ranks,
+                                   .elements = run->layout->elements,
+                                   .train_samples = run->train_samples,
+                                   .test_samples = run->test_samples};
 }
 
 static uint32_t trainers_beyond(const struct run *run, const char *host) {
@@ -291,6 +280,7 @@ static void tell_plan(struct run *run, struct roster_slot *slot) {
     message.pull_first = run->has_restored || run->job->init;
     message.strategy = run->allreduce ? JOB_ALLREDUCE : JOB_PS;
     message.backend = run->backend;
+    message.resident = run->resident;
     if (run->job->checkpoint.dir)
         message.checkpoint_dir = run->job->checkpoint.dir;
     Capstan__LossScaler scaler = plan_scaler_message(&run->restored.scaler);
@@ -316,30 +306,6 @@ void planning_tell(struct run *run, struct roster_slot *slot) {
     tell_plan(run, slot);
 }
 
-/* By what all ranks have told, so that all take the same. */
-static bool settle_backend(struct run *run) {
-    uint32_t count = run->roster.num_ranks;
-    if (!run->allreduce || strcmp(run->backend, "auto") != 0)
-        return true;
-    struct strategy_rank *ranks = calloc(count, sizeof *ranks);
-    char(*names)[64] = calloc(count, sizeof *names);
-    for (uint32_t r = 0; ranks && names && r < count; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        roster_name(&run->roster.slots[r], names[r], sizeof names[r]);
-        ranks[r] = (struct strategy_rank){
-            names[r], trainer->device[0] ? trainer->device : NULL,
-            trainer->without_nccl, trainer->replicas};
-    }
-    if (ranks && names)
-        snprintf(run->backend, sizeof run->backend, "%s",
-                 strategy_settle(run->job, ranks, count, run->log));
-    else
-        run_stop(run, STATUS_RETRY, "no memory for the plan");
-    free(ranks);
-    free(names);
-    return strcmp(run->backend, "auto") != 0;
-}
-
 static void say_plan(const struct run *run) {
     char where[64];
     snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
@@ -352,9 +318,23 @@ static void say_plan(const struct run *run) {
              (unsigned long long)run->rounds.total);
 }
 
+/* A longer run by the same schedule would train its last part with no rate. */
+static void check_schedule(const struct run *run) {
+    const struct schedule *schedule = &run->job->schedule;
+    unsigned long long last = run->rounds.total;
+    if (last > run->rounds.start && schedule_ends_before(schedule, last))
+        log_warning(run->log,
+                    "the scheduler ends at step %llu "
+                    "(scheduler.params.total_num_steps), the run at step %llu: "
+                    "the rate of the last steps is %g; set total_num_steps "
+                    "together with epochs or steps, to %llu",
+                    (unsigned long long)schedule->total_num_steps, last,
+                    schedule_rate(schedule, last), last);
+}
+
 static void plan(struct run *run) {
     struct failure why;
-    if (!replicas_settle(run) || !settle_backend(run) || !place(run) ||
+    if (!replicas_settle(run) || !backend_settle(run) || !place(run) ||
         !fits(run))
         return;
     enum status status = saves_find_start(run, &why);
@@ -369,6 +349,7 @@ static void plan(struct run *run) {
                  run->job->init);
     set_rounds(run);
     say_plan(run);
+    check_schedule(run);
     if (run->has_restored && run->rounds.start >= run->rounds.total)
         log_info(run->log, "that is the end of the run: nothing is left to "
                            "train (raise epochs or steps to go on)");

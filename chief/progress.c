@@ -184,7 +184,12 @@ void progress_epoch_text(char *bytes, size_t size,
             add(&text, " (over %.0f %% of the test set)", 100 * numbers->share);
         first = ", ";
     }
-    add_figures(&text, numbers, LOSS | RATE, first, ", ");
+    if (!isnan(numbers->loss)) {
+        add(&text, "%strain ", first);
+        add_loss(&text, numbers->loss);
+        first = ", ";
+    }
+    add_figures(&text, numbers, RATE, first, ", ");
 }
 
 void progress_open(struct progress *progress, const struct log *log,

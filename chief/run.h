@@ -86,7 +86,8 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    struct parts parts; /* own weights: by rank */
+    struct parts parts;      /* own weights: by rank */
+    struct run_point *marks; /* own weights: where each rank was, as many */
 };
 
 struct series;
@@ -105,6 +106,7 @@ struct run {
     bool trains;      /* the chief has a trainer */
     bool allreduce;   /* rank 0 holds the weights for the chief, no ps does */
     char backend[16]; /* its collectives; "auto" until there is a plan */
+    bool resident;    /* gradients and state stay on the trainers' devices */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
 
@@ -181,6 +183,7 @@ struct run {
     bool init_done;
     char export_problem[512]; /* why there is no export, "" */
     bool json;
+    bool together; /* nobody can be started again */
     enum status status; /* of the end */
     uint64_t end_step;
     uint64_t told;    /* staleness: global step by the ps that counts it */

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NAMED = 8 /* steps, where one is wrong */ };
+
 enum status saves_open(struct run *run, struct failure *why) {
     const char *dir = run->job->checkpoint.dir;
     if (!dir)
@@ -49,7 +51,7 @@ static enum status check_same(const struct run *run,
     const char *dir = run->job->checkpoint.dir;
     static const char *const way_out =
         "resume with the job it was written by, or name another checkpoint.dir,"
-        " or say \"resume\": \"never\"";
+        " or begin anew: --set checkpoint.resume=never";
     if (layout_digest(manifest->layout) != run->digest)
         return status_fail(why, STATUS_CONFIG,
                            "the checkpoint of step %llu in %s holds another "
@@ -88,6 +90,32 @@ static enum status start_anew(struct run *run, struct failure *why) {
     return status;
 }
 
+/* The job may say what is not there: the newest of what is are named. */
+static enum status check_stands(const struct job_checkpoint *checkpoint,
+                                struct failure *why) {
+    uint64_t *steps;
+    size_t count;
+    char there[256] = "";
+    enum status status = checkpoint_list(checkpoint->dir, &steps, &count, why);
+    bool stands = false;
+    for (size_t i = 0, used = 0; !status && i < count && !stands; i++) {
+        stands = steps[i] == checkpoint->resume_step;
+        if (count - i <= NAMED && used < sizeof there)
+            used += (size_t)snprintf(there + used, sizeof there - used,
+                                     "%llu, ", (unsigned long long)steps[i]);
+    }
+    if (status)
+        return status;
+    free(steps);
+    return stands ? STATUS_OK
+                  : status_fail(why, STATUS_CONFIG,
+                                "checkpoint.resume: found %llu, a step that "
+                                "has no checkpoint in %s; allowed: %s\"auto\" "
+                                "(the newest) or \"never\"",
+                                (unsigned long long)checkpoint->resume_step,
+                                checkpoint->dir, there);
+}
+
 /* A step that is named has to verify. Newer ones are set aside: this run will
  * write those steps anew. */
 static enum status find(struct run *run, bool *found, struct failure *why) {
@@ -98,14 +126,21 @@ static enum status find(struct run *run, bool *found, struct failure *why) {
     char folder[4096];
     checkpoint_folder(checkpoint->dir, checkpoint->resume_step, folder,
                       sizeof folder);
-    enum status status =
-        checkpoint_reader_verify(checkpoint->dir, checkpoint->resume_step, why);
+    struct failure wrong;
+    enum status status = check_stands(checkpoint, why);
+    if (status)
+        return status;
+    status = checkpoint_reader_verify(checkpoint->dir, checkpoint->resume_step,
+                                      &wrong);
     if (!status)
-        status = manifest_read(&run->restored, folder, why);
+        status = manifest_read(&run->restored, folder, &wrong);
     *found = !status;
     if (status)
-        return status_context(why, "checkpoint.resume names step %llu",
-                              (unsigned long long)checkpoint->resume_step);
+        return status_fail(why, status,
+                           "checkpoint.resume names step %llu: %.1500s; "
+                           "`capstan ckpt verify` tells which others are whole",
+                           (unsigned long long)checkpoint->resume_step,
+                           wrong.text);
     size_t moved;
     return checkpoint_set_aside(checkpoint->dir, checkpoint->resume_step + 1,
                                 run->id, &moved, why);
@@ -140,6 +175,25 @@ enum status saves_find_start(struct run *run, struct failure *why) {
     log_info(run->log, "resuming from %s, epoch %llu", run->restore_folder,
              (unsigned long long)epoch_to_go_on(run));
     return STATUS_OK;
+}
+
+void saves_way_on(const struct run *run, char *text, size_t size) {
+    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
+    static const char *const other =
+        "; with --set checkpoint.resume=auto it resumes from";
+    if (!run->has_saved)
+        snprintf(text, size, "begins anew: there is no checkpoint yet");
+    else if (checkpoint->resume == JOB_RESUME_NEVER)
+        snprintf(text, size, "begins anew (checkpoint.resume is never)%s %s",
+                 other, run->checkpoint);
+    else if (checkpoint->resume == JOB_RESUME_STEP &&
+             checkpoint->resume_step != run->saved)
+        snprintf(text, size,
+                 "begins at step %llu again (checkpoint.resume)%s %s",
+                 (unsigned long long)checkpoint->resume_step, other,
+                 run->checkpoint);
+    else
+        snprintf(text, size, "resumes from %s", run->checkpoint);
 }
 
 static bool name_slots(const struct run *run, struct manifest *manifest) {

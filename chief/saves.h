@@ -5,6 +5,8 @@
 
 #include "chief/run.h"
 
+enum { SAVES_WAY_ON = 4400 /* bytes of any way on */ };
+
 /* Claims the checkpoint directory for this run (claim.h): another that lives is
  * STATUS_CONFIG, and each ps can tell whether it sees the same directory. */
 enum status saves_open(struct run *run, struct failure *why) MUST_CHECK;
@@ -19,6 +21,10 @@ enum status saves_find_start(struct run *run, struct failure *why) MUST_CHECK;
 
 /* All ps have written their files of CUT: the manifest, then old ones go. */
 void saves_commit(struct run *run, struct run_cut *cut);
+
+/* What the command that began RUN does when it is given again, as the rest of a
+ * sentence: "resumes from /x/step-000000500", where the job lets it. */
+void saves_way_on(const struct run *run, char *text, size_t size);
 
 /* Tells the ps which checkpoints stand. */
 void saves_tell(struct run *run);

@@ -3,6 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* How a cluster gets what it lacks, by enum strategy_members. */
+static const struct {
+    const char *no_ps, *add_ps, *add_worker;
+} words[] = {
+    {"the cluster lists no ps", "list a ps in the cluster", "list a worker"},
+    {"every rank is a worker",
+     "give --num-ps N, which makes the last N ranks ps",
+     "start more processes"},
+    {"there is no ps", "give --ps N", "give --workers N"},
+    {"there is no ps", "give parameter_server_count", "give worker_count"},
+};
+
 static const char *backend_of(const struct job *job) {
     static const char *const names[] = {
         [JOB_BACKEND_AUTO] = "auto", [JOB_GLOO] = "gloo", [JOB_NCCL] = "nccl"};
@@ -63,25 +75,29 @@ const char *strategy_settle(const struct job *job,
 }
 
 bool strategy_resident(const struct job *job, const char *backend,
-                       uint32_t count, uint32_t replicas) {
-    return !job->zero.offload && replicas == count &&
-           (count == 1 || !strcmp(backend, "nccl"));
+                       const struct strategy_rank *ranks, uint32_t count) {
+    for (uint32_t r = 0; r < count; r++)
+        if (!ranks[r].device || ranks[r].replicas > 1)
+            return false;
+    return !job->zero.offload && (count == 1 || !strcmp(backend, "nccl"));
 }
 
 /* What the job leaves open and the cluster decides is checked here; the rest
  * was when the job was read. */
-static enum status check_allreduce(const struct job *job, struct failure *why) {
+static enum status check_allreduce(const struct job *job,
+                                   const struct strategy_case *given,
+                                   struct failure *why) {
     static const char means[] = "several trainers and no ps mean all-reduce";
     if (job->staleness)
         return status_fail(why, STATUS_CONFIG,
                            "%s, but strategy.staleness is set, which needs ps: "
-                           "list a ps in the cluster, or take it out",
-                           means);
+                           "%s, or take it out",
+                           means, words[given->members].add_ps);
     if (job->wire == JOB_BF16)
         return status_fail(why, STATUS_CONFIG,
                            "%s, whose messages are float32, but wire is bf16: "
-                           "list a ps in the cluster, or take it out",
-                           means);
+                           "%s, or take it out",
+                           means, words[given->members].add_ps);
     return STATUS_OK;
 }
 
@@ -89,7 +105,7 @@ static enum status take_allreduce(struct strategy *out, const struct job *job,
                                   const struct strategy_case *given,
                                   const struct log *log, struct failure *why) {
     char zero[24] = "";
-    enum status status = check_allreduce(job, why);
+    enum status status = check_allreduce(job, given, why);
     if (status)
         return status;
     out->allreduce = true;
@@ -118,14 +134,16 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
     *out = (struct strategy){0};
     if (!trainers)
         return status_fail(why, STATUS_CONFIG,
-                           "no trainer at all: no worker is listed and the "
-                           "chief only coordinates; list a worker, set "
-                           "\"workers\", or let the chief train "
-                           "(\"chief\": \"train\")");
+                           "no trainer at all: there is no worker and the "
+                           "chief only coordinates; %s, set \"workers\", or "
+                           "let the chief train (\"chief\": \"train\")",
+                           words[given->members].add_worker);
     if (strategy == JOB_PS && !num_ps && !given->alone)
         return status_fail(why, STATUS_CONFIG,
-                           "strategy.type is ps, but the cluster lists no ps: "
-                           "list one, or leave the strategy out");
+                           "strategy.type is ps, but %s: %s, or train without "
+                           "(--set strategy.type=allreduce)",
+                           words[given->members].no_ps,
+                           words[given->members].add_ps);
     if (strategy == JOB_ALLREDUCE ||
         (strategy == JOB_STRATEGY_UNSET && !num_ps && trainers > 1))
         return take_allreduce(out, job, given, log, why);

@@ -10,9 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* By what a cluster has its members, for texts: what to add there. */
+enum strategy_members {
+    STRATEGY_BY_LISTS,
+    STRATEGY_BY_RANKS,  /* of which --num-ps are ps */
+    STRATEGY_BY_FLAGS,  /* of capstan local */
+    STRATEGY_BY_COUNTS, /* of a TensorFlow distribution */
+};
+
 struct strategy_case {
     uint32_t trainers, num_ps;
     bool alone; /* no cluster at all */
+    enum strategy_members members;
 };
 
 struct strategy {
@@ -44,9 +53,9 @@ const char *strategy_settle(const struct job *job,
                             const struct strategy_rank *ranks, uint32_t count,
                             const struct log *log);
 
-/* Do weights, gradients and state of COUNT trainers with so many REPLICAS stay
- * on their devices? */
+/* Do weights, gradients and state of COUNT RANKS stay on their devices? Either
+ * all ranks' do, or nobody's. */
 bool strategy_resident(const struct job *job, const char *backend,
-                       uint32_t count, uint32_t replicas);
+                       const struct strategy_rank *ranks, uint32_t count);
 
 #endif

@@ -48,9 +48,10 @@ static void watch_joining(struct run *run, int64_t now) {
     list_absent(run, absent, sizeof absent);
     struct wait wait =
         wait_for(absent, "timeouts.join", run->opened, run->join_limit);
-    say_joining(run, &wait, now);
-    if (!wait_over(&wait, now))
+    if (!wait_over(&wait, now)) {
+        say_joining(run, &wait, now);
         return;
+    }
     run_stop(run, STATUS_RETRY,
              "did not come within %.0f s (%s): %s; are they started, with the "
              "same cluster description?",

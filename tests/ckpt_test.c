@@ -145,7 +145,27 @@ static void verify_of_a_folder_without_checkpoints_fails(void **state) {
     struct failure why;
     free(printed(VERIFY, &options, STATUS_FAILED, &why));
     assert_non_null(strstr(why.text, "has no checkpoint"));
-    free(printed(LS, &options, STATUS_OK, &why));
+    char *text = printed(LS, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, "has no checkpoint: is it the job's"));
+    free(text);
+}
+
+static void who_names_a_checkpoint_is_shown_the_folder_above(void **state) {
+    struct place *place = *state;
+    char folder[PATH_MAX], wanted[PATH_MAX + 64];
+    struct ckpt_options options = {.dir = folder, .out = place->out};
+    struct failure why;
+    checkpoint_fixture_write(place->dir, 5, 1);
+    checkpoint_folder(place->dir, 5, folder, sizeof folder);
+    snprintf(wanted, sizeof wanted, "give the folder above it, %s", place->dir);
+    free(printed(VERIFY, &options, STATUS_FAILED, &why));
+    assert_non_null(strstr(why.text, wanted));
+    free(printed(EXPORT, &options, STATUS_FAILED, &why));
+    assert_non_null(strstr(why.text, wanted));
+    strcat(folder, "/");
+    char *text = printed(LS, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, wanted));
+    free(text);
 }
 
 static void verify_names_what_is_wrong_in_each(void **state) {
@@ -259,6 +279,7 @@ int main(void) {
         IN_PLACE(a_directory_that_is_not_there_is_told),
         IN_PLACE(a_step_that_is_not_there_is_told),
         IN_PLACE(verify_of_a_folder_without_checkpoints_fails),
+        IN_PLACE(who_names_a_checkpoint_is_shown_the_folder_above),
         IN_PLACE(verify_names_what_is_wrong_in_each),
         IN_PLACE(export_takes_the_newest_that_verifies),
         IN_PLACE(export_writes_a_step_with_its_state),

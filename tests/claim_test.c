@@ -172,10 +172,27 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state) {
     assert_false(shares);
 }
 
+static void a_reader_sees_a_claim_while_it_is_held(void **state) {
+    const char *dir = *state;
+    assert_false(claim_stands("/no/such/folder"));
+    assert_false(claim_stands(dir));
+    struct claim *one = take(dir, ONE);
+    assert_true(claim_stands(dir));
+    claim_release(&one);
+    assert_false(claim_stands(dir));
+    char left[PATH_MAX]; /* by a process that died */
+    checkpoint_mark(dir, TWO, left, sizeof left);
+    FILE *file = fopen(left, "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_false(claim_stands(dir));
+}
+
 #define CLAIM_TEST(name) cmocka_unit_test_setup_teardown(name, enter, leave)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        CLAIM_TEST(a_reader_sees_a_claim_while_it_is_held),
         CLAIM_TEST(a_directory_is_one_runs_at_a_time),
         CLAIM_TEST(who_is_in_the_way_is_named),
         CLAIM_TEST(what_a_killed_process_has_left_is_removed),

@@ -189,9 +189,10 @@ static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
                          "(checkpoint.dir)");
 }
 
+/* And not waited for once more, until timeouts.stop. */
 static void who_does_not_come_in_time_is_named(void **state) {
     struct cluster_run *run = *state;
-    cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 1}}");
+    cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 60}}");
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
@@ -204,7 +205,7 @@ static void who_does_not_come_in_time_is_named(void **state) {
 static void missing_data_ends_all(void **state) {
     cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
                             " \"train-labels\"]}}");
-    expect_bad_data(*state, "nowhere");
+    expect_bad_data(*state, "data.train: /");
 }
 
 /* Here the trainers will be, too. */
@@ -218,7 +219,7 @@ static void missing_data_starts_no_local_cluster(void **state) {
         cluster_run_start(run, "local", local, NULL);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_errors(process);
-    expect_said(process, "error: /no/such/");
+    expect_said(process, "error: data.train, in data.dir: /no/such/");
     if (strchr(said, '\n')[1])
         fail_msg("more than one line:\n%s", said);
 }

@@ -90,6 +90,10 @@ static void a_job_is_compared_and_leaves_nothing_but_what_was_asked_for(
     expect_measured(json_array_get(cases, 1));
     expect_measured(json_array_get(cases, 2));
     assert_true(number(object, "equal_seconds") > 0);
+    const char *said = cluster_run_errors(process);
+    const char *last = strstr(said, "run 9 of 9");
+    assert_non_null(strstr(said, " s left\n"));
+    assert_true(last && !strstr(last, "left"));
     assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
     assert_false(exists(run, "checkpoint") || exists(run, "events") ||
                  exists(run, "model.npz"));
@@ -171,7 +175,8 @@ static void ctrl_c_ends_the_run_under_way_and_all(void **state) {
     cluster_run_job(*state, NULL);
     struct cluster_process *process =
         cluster_run_start(*state, "compare", arguments, NULL);
-    cluster_run_interrupt(process, "3 cases, 12 runs");
+    cluster_run_interrupt(
+        process, "3 cases, 12 runs (3 of each, and one for equal time)");
 }
 
 #define TEST(name)                                                             \

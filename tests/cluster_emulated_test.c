@@ -192,6 +192,41 @@ static void graphs_change_no_bit(void **state) {
     }
 }
 
+static double train_loss(const struct cluster_process *process) {
+    json_t *summary = cluster_run_json(process);
+    double loss = json_real_value(json_object_get(summary, "train_loss"));
+    json_decref(summary);
+    return loss;
+}
+
+/* Each thread computes at its own device: a stream takes nothing else. */
+static void three_devices_learn_what_one_learns(void **state) {
+    static const char *const several[] = {
+        "CAPSTAN_EMULATED=devices=3,order=2,seed=5,count",
+        "CAPSTAN_EMULATED=devices=3,order=1,refuse=capture,count"};
+    struct cluster_run *run = *state;
+    skip_without_headers();
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 33, 20, 10],"
+                         " \"activation\": \"tanh\"},"
+                         " \"train_micro_batch_size_per_gpu\": null,"
+                         " \"train_batch_size\": 60, \"epochs\": 3}");
+    double one = train_loss(train(run, "one", "CAPSTAN_EMULATED=order=1,count",
+                                  "1", "gradient_accumulation_steps=1"));
+    for (int i = 0; i < 2; i++) {
+        char dir[16];
+        snprintf(dir, sizeof dir, "three%d", i);
+        struct cluster_process *three =
+            train(run, dir, several[i], "1", "gradient_accumulation_steps=1");
+        assert_true(
+            cluster_play_said(three, "replicas: 3 (1 worker x 3 devices)"));
+        assert_true(i || calls_of(three).launches > 50);
+        if (!(fabs(train_loss(three) - one) <= 1e-5 * one))
+            fail_msg("one device's loss is %.9g, that of three %.9g", one,
+                     train_loss(three));
+    }
+    cluster_play_same(run, "three0", "three1");
+}
+
 /* What STEPS more steps take of calls of CUDA, each. */
 static double calls_a_step(struct cluster_run *run, const char *model,
                            const char *num_ps, const char *emulated) {
@@ -240,6 +275,7 @@ int main(void) {
         TEST(in_bf16_it_learns_about_what_the_cpu_learns),
         TEST(in_fp16_it_learns_about_what_the_cpu_learns),
         TEST(graphs_change_no_bit),
+        TEST(three_devices_learn_what_one_learns),
         TEST(a_step_takes_few_calls_of_the_host),
     };
     find_programs();

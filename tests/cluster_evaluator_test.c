@@ -56,8 +56,13 @@ static void it_follows_a_run_to_its_last_checkpoint(void **state) {
                "checkpoint/step-000000090"));
     json_decref(summary);
     json_decref(last);
+    assert_non_null(strstr(
+        cluster_run_errors(evaluator),
+        "step 90 is final, and no run uses checkpoint: the end (a run that "
+        "goes on from it is followed by who starts after its chief)"));
     assert_non_null(
         strstr(cluster_run_errors(evaluator), "step 90: test accuracy "));
+    assert_non_null(strstr(cluster_run_errors(evaluator), ", test loss "));
 }
 
 static void without_a_directory_it_says_what_to_give(void **state) {

@@ -22,6 +22,7 @@
 
 enum { KILLED = 128 + SIGKILL, RETRY = 138 };
 static const char over_lane[] = ": over shared memory";
+static const char lost_lane[] = "ps 0: over TCP: it has ended";
 
 /* Blocks of several sizes on 2 ps, and long enough to be disturbed. */
 static const char job[] =
@@ -53,6 +54,7 @@ static void complete(struct cluster_run *run, const char *lane, bool shared) {
         cluster_run_start(run, lane, arguments, NULL);
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
     assert_int_equal(cluster_play_said(process, over_lane), shared);
+    assert_false(cluster_play_said(process, lost_lane));
 }
 
 static void both_lanes_give_the_same_bits(void **state) {
@@ -150,6 +152,8 @@ static void who_is_killed_leaves_nothing(void **state) {
                 cluster_run_signal(play.tasks[i].process, SIGKILL);
         cluster_play_expect(&play, victim, v == 0 ? KILLED : RETRY,
                             2 * CLUSTER_RUN_DEADLINE);
+        assert_int_equal(
+            cluster_play_said(process_of(&play, "worker"), lost_lane), v == 1);
         assert_int_equal(find_names(number, name), 0);
     }
     assert_int_equal(count_entries("/dev/shm"), before);

@@ -109,6 +109,39 @@ static void told_never_a_run_begins_anew_and_the_old_are_moved_aside(
         "checkpoint/step-000000060, epoch 2");
 }
 
+static void a_run_made_longer_than_its_schedule_is_warned(void **state) {
+    cluster_run_job(*state, "{\"scheduler\": {\"type\": \"WarmupDecayLR\","
+                            " \"params\": {\"warmup_max_lr\": 0.05,"
+                            " \"warmup_num_steps\": 10,"
+                            " \"total_num_steps\": 60}}}");
+    struct cluster_process *local =
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
+    assert_false(cluster_play_said(local, "the scheduler ends"));
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=3"),
+        "warning: the scheduler ends at step 60 "
+        "(scheduler.params.total_num_steps), the run at step 90: the rate of "
+        "the last steps is 0; set total_num_steps together with epochs or "
+        "steps, to 90");
+}
+
+/* A supervisor that starts it again must not be told that it goes on. */
+static void told_never_no_signal_promises_that_it_resumes(void **state) {
+    cluster_run_job(*state, "{\"steps\": 1000000}");
+    struct cluster_process *local =
+        cluster_play_local(*state, 1, 1,
+                           (const char *[]){"checkpoint.resume=never",
+                                            "checkpoint.every_steps=50", NULL});
+    cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    assert_false(cluster_play_said(local, "the same command resumes"));
+    cluster_play_expect_said(local,
+                             "the same command begins anew (checkpoint.resume "
+                             "is never); with --set checkpoint.resume=auto it "
+                             "resumes from /");
+}
+
 static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
     CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
@@ -127,9 +160,10 @@ static void a_step_that_is_not_there_is_an_error_and_nothing_goes(
     CLUSTER_PLAY_RUN(*state, 1, 1, 0, "epochs=1");
     struct cluster_process *local = cluster_play_local(
         *state, 1, 1, (const char *[]){"checkpoint.resume=17", NULL});
-    int code = cluster_run_exit(local, CLUSTER_RUN_DEADLINE);
-    assert_true(code == FAILED || code == CONFIG);
-    cluster_play_expect_said(local, "checkpoint.resume names step 17");
+    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(local, "checkpoint.resume: found 17, a step that "
+                                    "has no checkpoint in /");
+    cluster_play_expect_said(local, "/checkpoint; allowed: 60, ");
     assert_int_equal(
         cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
 }
@@ -234,6 +268,8 @@ static void with_all_damaged_nobody_starts_from_nothing(void **state) {
     struct cluster_process *local =
         CLUSTER_PLAY_RUN(*state, 2, 2, FAILED, "epochs=3");
     cluster_play_expect_said(local, "none of 2 checkpoints can be read");
+    cluster_play_expect_said(local, "bring a copy of one back, or begin anew: "
+                                    "--set checkpoint.resume=never");
     assert_int_equal(count_beginning(*state, "checkpoint", "step-", found), 2);
     CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");
 }
@@ -300,6 +336,8 @@ int main(void) {
         RESUME_TEST(checkpoints_come_by_seconds),
         RESUME_TEST(as_many_checkpoints_are_kept_as_the_job_says),
         RESUME_TEST(told_never_a_run_begins_anew_and_the_old_are_moved_aside),
+        RESUME_TEST(a_run_made_longer_than_its_schedule_is_warned),
+        RESUME_TEST(told_never_no_signal_promises_that_it_resumes),
         RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
         RESUME_TEST(a_step_that_is_not_there_is_an_error_and_nothing_goes),
         RESUME_TEST(another_number_of_ps_goes_on_to_the_same_bits),

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -153,17 +154,16 @@ static void the_run_goes_on_without_a_worker_that_had_a_signal(void **state) {
     assert_int_equal(only_checkpoint(*state), 8000);
 }
 
-/* The chief says why the run ended, the others that they end with it. */
+/* One process says why the run ended, and the LAST line has it, or its name. */
 static void expect_one_cause(const struct cluster_process *local,
-                             unsigned others) {
+                             const char *last) {
     const char *said = cluster_run_errors(local);
-    unsigned errors = 0, ends = 0;
-    for (const char *at = said; (at = strstr(at, "error: ")); at++)
-        errors++;
-    for (const char *at = said; (at = strstr(at, ": ends ")); at++)
-        ends++;
-    if (errors != 1 || ends != others)
-        fail_msg("%u errors, %u end with it:\n%s", errors, ends, said);
+    const char *error = strstr(said, " chief: error: ");
+    const char *end = strstr(said, last);
+    if (!error || strstr(error, "error: ") != strstr(said, "error: ") ||
+        strstr(error + strlen(" chief: error: "), "error: ") || !end ||
+        strchr(end, '\n')[1])
+        fail_msg("not one cause, with %s in the last line:\n%s", last, said);
 }
 
 static void a_signal_at_capstan_local_goes_the_chiefs_way(void **state) {
@@ -176,13 +176,32 @@ static void a_signal_at_capstan_local_goes_the_chiefs_way(void **state) {
         cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
         cluster_run_signal(local, numbers[i]);
         cluster_run_expect(local, 128 + numbers[i], SOON);
-        expect_one_cause(local, PS + WORKERS);
+        expect_one_cause(local, " chief: error: ended by a signal");
         uint64_t step = only_checkpoint(run);
         shorten(run, step, "0");
         local = cluster_play_local(run, PS, WORKERS, NULL);
         expect_goes_on(local, step);
         cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
     }
+}
+
+static void a_worker_killed_under_capstan_local_is_not_to_be_started_again(
+    void **state) {
+    cluster_run_job(*state, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+                            " \"timeouts\": {\"peer\": 2}}");
+    struct cluster_process *local =
+        cluster_play_local(*state, PS, WORKERS, NULL);
+    const char *line = cluster_run_await(local, "chief: worker 1 joined", SOON);
+    const char *pid = strstr(line, ", pid ");
+    assert_non_null(pid);
+    pid_t worker = (pid_t)atoi(pid + strlen(", pid "));
+    assert_true(worker > 1);
+    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    assert_int_equal(kill(worker, SIGKILL), 0);
+    line = cluster_run_await(local, "is gone: silent", CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(line, "; the run goes on without it"));
+    cluster_run_signal(local, SIGINT);
+    cluster_run_expect(local, 128 + SIGINT, SOON);
 }
 
 /* The checkpoint cannot be completed: a ps is stopped. */
@@ -291,7 +310,7 @@ static void a_chief_that_cannot_begin_is_the_only_cause(void **state) {
     struct cluster_process *local =
         cluster_play_local(*state, PS, WORKERS, changes);
     cluster_run_expect(local, 2, SOON);
-    expect_one_cause(local, PS + WORKERS);
+    expect_one_cause(local, " local: chief ended the run");
 }
 
 static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
@@ -324,6 +343,8 @@ int main(void) {
         SIGNAL_TEST(a_chief_that_pauses_while_it_saves_names_the_right_step),
         SIGNAL_TEST(the_run_goes_on_without_a_worker_that_had_a_signal),
         SIGNAL_TEST(a_signal_at_capstan_local_goes_the_chiefs_way),
+        SIGNAL_TEST(
+            a_worker_killed_under_capstan_local_is_not_to_be_started_again),
         SIGNAL_TEST(
             a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint),
         SIGNAL_TEST(a_signal_to_every_process_leaves_one_checkpoint),

@@ -86,9 +86,9 @@ static void runs_are_of_the_job_and_leave_nothing_behind(void **state) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
-    assert_int_equal(
-        settle(fake, "compare={}", (struct strategy_case){2, 2, false}, &why),
-        STATUS_OK);
+    assert_int_equal(settle(fake, "compare={}",
+                            (struct strategy_case){2, 2, false, 0}, &why),
+                     STATUS_OK);
     if (comparison_members_run(&result, &fake->members, &why))
         fail_msg("%s", why.text);
     assert_int_equal(fake->count, 2 * 5);
@@ -108,9 +108,9 @@ static void who_is_gone_ends_it_with_the_runs_words(void **state) {
     struct failure why;
     json_t *result;
     fake->last = 3;
-    assert_int_equal(
-        settle(fake, "compare={}", (struct strategy_case){2, 1, false}, &why),
-        STATUS_OK);
+    assert_int_equal(settle(fake, "compare={}",
+                            (struct strategy_case){2, 1, false, 0}, &why),
+                     STATUS_OK);
     assert_int_equal(comparison_members_run(&result, &fake->members, &why),
                      STATUS_RETRY);
     assert_string_equal(why.text, "worker 1 is gone");
@@ -120,9 +120,9 @@ static void who_is_gone_ends_it_with_the_runs_words(void **state) {
 static void without_ps_all_reduce_is_alone(void **state) {
     struct fake *fake = *state;
     struct failure why;
-    assert_int_equal(
-        settle(fake, "compare={}", (struct strategy_case){3, 0, false}, &why),
-        STATUS_OK);
+    assert_int_equal(settle(fake, "compare={}",
+                            (struct strategy_case){3, 0, false, 0}, &why),
+                     STATUS_OK);
     assert_int_equal(fake->options.compare.ps.count, 0);
     assert_int_equal(fake->options.compare.workers.values[0], 3);
 }
@@ -130,9 +130,9 @@ static void without_ps_all_reduce_is_alone(void **state) {
 static void many_ps_are_counted_by_doubling(void **state) {
     struct fake *fake = *state;
     struct failure why;
-    assert_int_equal(
-        settle(fake, "compare={}", (struct strategy_case){3, 24, false}, &why),
-        STATUS_OK);
+    assert_int_equal(settle(fake, "compare={}",
+                            (struct strategy_case){3, 24, false, 0}, &why),
+                     STATUS_OK);
     const struct compare_counts *ps = &fake->options.compare.ps;
     static const unsigned wanted[] = {1, 2, 4, 8, 16, 24};
     assert_int_equal(ps->count, 6);
@@ -146,15 +146,15 @@ static void what_the_cluster_has_not_is_named(void **state) {
         const char *text;
     } cases[] = {
         {"compare.ps=[1,3]",
-         {2, 2, false},
+         {2, 2, false, 0},
          "compare.ps: found 3; allowed: 1 "
          "to 2"},
-        {"compare.ps=1", {2, 0, false}, "lists no ps"},
+        {"compare.ps=1", {2, 0, false, 0}, "lists no ps"},
         {"compare.workers=[1,2]",
-         {2, 2, false},
+         {2, 2, false, 0},
          "compare.workers: found 1, "
          "...; allowed: 2"},
-        {"compare={}", {1, 0, true}, "trains alone"},
+        {"compare={}", {1, 0, true, 0}, "trains alone"},
     };
     struct fake *fake = *state;
     struct failure why;

@@ -4,6 +4,7 @@
 #include "tests/cuda_machine.h"
 
 #include <cstdio>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -163,8 +164,11 @@ static cudaError_t strand(void) {
 extern int cuda_streams_give(struct CUstream_st *stream,
                              std::function<int()> work) __attribute__((weak));
 
+/* One kernel at a time, whichever device it is for. */
 static cudaError_t launch_now(const cudaLaunchConfig_t *config,
                               const std::function<void()> &thread) {
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> held(mutex);
     blockDim = config->blockDim;
     gridDim = config->gridDim;
     if (!gridDim.x || !blockDim.x || blockDim.x > MOST_THREADS ||

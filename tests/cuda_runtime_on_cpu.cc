@@ -1,5 +1,5 @@
 /* What capstan-cuda.so calls of CUDA's runtime, where tests/cuda_on_cpu.cc runs
- * the kernels: one GPU, whose memory ends at a page that nobody may touch, and
+ * the kernels: GPUs whose memory ends at a page that nobody may touch, and
  * whose streams are tests/cuda_streams.h's. */
 #include "tests/cuda_machine.h"
 #include "tests/cuda_streams.h"
@@ -13,7 +13,7 @@ static const size_t memory = (size_t)1 << 30;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
+    *count = (int)cuda_streams_devices();
     return cudaSuccess;
 }
 
@@ -22,16 +22,21 @@ cudaError_t cudaDriverGetVersion(int *version) {
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties,
+                                    int index) {
     memset(properties, 0, sizeof *properties);
     strcpy(properties->name, "the CPU in a GPU's place");
+    properties->uuid.bytes[0] = (char)index;
     properties->major = 9;
     properties->totalGlobalMem = memory;
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int index) {
-    return index == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    if (index < 0 || index >= (int)cuda_streams_devices())
+        return cudaErrorInvalidDevice;
+    cuda_streams_use(index);
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {

@@ -31,6 +31,7 @@ struct capture {
 };
 
 struct CUstream_st {
+    int index; /* of its device */
     std::shared_ptr<step> last;
     std::shared_ptr<capture> capturing;
     std::vector<size_t> front; /* nodes that the next one follows */
@@ -51,17 +52,26 @@ struct CUgraphExec_st {
     std::shared_ptr<step> last; /* of its last launch */
 };
 
-/* The one device. */
-static struct {
+enum { MOST = 8 };
+
+/* A device. */
+static struct machine {
     enum cuda_streams_order order;
     uint64_t random;
     bool refuses_capture, refuses_work, refuses_instantiate, tells;
     unsigned streams;
     steps waiting;
     int failed;
-    std::shared_ptr<capture> ours; /* of this thread: there is one */
+    std::shared_ptr<capture> ours; /* of the thread that is at it */
     struct cuda_streams_counts counts;
-} device;
+} machines[MOST];
+
+static thread_local int current;
+
+/* The one that this thread is at. */
+static struct machine *here(void) {
+    return &machines[current];
+}
 
 static uint64_t number_of(const char *text, const char *name) {
     const char *found = strstr(text, name);
@@ -71,18 +81,18 @@ static uint64_t number_of(const char *text, const char *name) {
 static void arrange(void) {
     const char *given = getenv("CAPSTAN_EMULATED");
     const char *text = given ? given : "";
-    device.order = (enum cuda_streams_order)number_of(text, "order=");
-    device.random = number_of(text, "seed=");
-    device.refuses_capture = strstr(text, "refuse=capture");
-    device.refuses_work = strstr(text, "refuse=work");
-    device.refuses_instantiate = strstr(text, "refuse=instantiate");
-    device.tells = strstr(text, "count");
-    device.failed = 0;
+    here()->order = (enum cuda_streams_order)number_of(text, "order=");
+    here()->random = number_of(text, "seed=");
+    here()->refuses_capture = strstr(text, "refuse=capture");
+    here()->refuses_work = strstr(text, "refuse=work");
+    here()->refuses_instantiate = strstr(text, "refuse=instantiate");
+    here()->tells = strstr(text, "count");
+    here()->failed = 0;
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t next_random(void) {
-    uint64_t z = device.random += 0x9e3779b97f4a7c15;
+    uint64_t z = here()->random += 0x9e3779b97f4a7c15;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
@@ -96,15 +106,15 @@ static void run(const std::shared_ptr<step> &step) {
         run(before);
     step->done = true;
     step->after.clear();
-    if (step->work && !device.failed)
-        device.failed = step->work();
+    if (step->work && !here()->failed)
+        here()->failed = step->work();
     step->work = nullptr;
 }
 
 static void go_on(void) {
-    steps *waiting = &device.waiting;
+    steps *waiting = &here()->waiting;
     uint64_t times =
-        device.order == CUDA_STREAMS_RANDOM ? next_random() % 3 : 0;
+        here()->order == CUDA_STREAMS_RANDOM ? next_random() % 3 : 0;
     for (; times && !waiting->empty(); times--)
         run((*waiting)[next_random() % waiting->size()]);
     waiting->erase(std::remove_if(waiting->begin(), waiting->end(),
@@ -118,8 +128,8 @@ static std::shared_ptr<step> add_step(std::function<int()> work, steps after) {
     auto added = std::make_shared<step>();
     added->work = std::move(work);
     added->after = std::move(after);
-    device.waiting.push_back(added);
-    if (device.order == CUDA_STREAMS_EARLY)
+    here()->waiting.push_back(added);
+    if (here()->order == CUDA_STREAMS_EARLY)
         run(added);
     return added;
 }
@@ -138,10 +148,12 @@ static int invalidate(const std::shared_ptr<capture> &capture, int error) {
 }
 
 int cuda_streams_give(struct CUstream_st *stream, std::function<int()> work) {
-    device.counts.works++;
+    here()->counts.works++;
+    if (stream->index != current)
+        return CUDA_STREAMS_INVALID_HANDLE;
     if (stream->capturing && stream->capturing->invalid)
         return CUDA_STREAMS_INVALIDATED;
-    if (stream->capturing && device.refuses_work)
+    if (stream->capturing && here()->refuses_work)
         return invalidate(stream->capturing, CUDA_STREAMS_UNSUPPORTED);
     if (stream->capturing) {
         add_node(stream, std::move(work), nullptr);
@@ -149,7 +161,7 @@ int cuda_streams_give(struct CUstream_st *stream, std::function<int()> work) {
     }
     stream->last = add_step(std::move(work), {stream->last});
     go_on();
-    return device.failed;
+    return here()->failed;
 }
 
 int cuda_streams_call(struct CUstream_st *stream, void (*run)(void *context),
@@ -161,13 +173,13 @@ int cuda_streams_call(struct CUstream_st *stream, void (*run)(void *context),
 }
 
 struct CUstream_st *cuda_streams_open(void) {
-    if (device.streams++ == 0)
+    if (here()->streams++ == 0)
         arrange();
-    return new CUstream_st{};
+    return new CUstream_st{current, nullptr, nullptr, {}};
 }
 
 static void tell(void) {
-    const struct cuda_streams_counts *counts = &device.counts;
+    const struct cuda_streams_counts *counts = &here()->counts;
     fprintf(
         stderr,
         "emulated: %llu calls of CUDA, %llu graphs, %llu launches of them\n",
@@ -180,17 +192,17 @@ static void tell(void) {
 void cuda_streams_close(struct CUstream_st *stream) {
     cuda_streams_finish();
     delete stream;
-    if (--device.streams == 0 && device.tells)
+    if (--here()->streams == 0 && here()->tells)
         tell();
 }
 
 /* Has all that LAST follows been done? In a random order it takes a while. */
 static int ask(const std::shared_ptr<step> &last) {
     go_on();
-    if (device.order != CUDA_STREAMS_RANDOM || next_random() % 4 == 0)
+    if (here()->order != CUDA_STREAMS_RANDOM || next_random() % 4 == 0)
         run(last);
-    if (device.failed)
-        return device.failed;
+    if (here()->failed)
+        return here()->failed;
     return !last || last->done ? 0 : CUDA_STREAMS_NOT_READY;
 }
 
@@ -220,7 +232,7 @@ int cuda_streams_event_query(struct CUevent_st *event) {
 int cuda_streams_record(struct CUevent_st *event, struct CUstream_st *stream,
                         bool external) {
     const std::shared_ptr<capture> &capturing = stream->capturing;
-    device.counts.events++;
+    here()->counts.events++;
     if (capturing && capturing->invalid)
         return CUDA_STREAMS_INVALIDATED;
     if (capturing && external) {
@@ -259,7 +271,7 @@ static int wait_captured(struct CUstream_st *stream, struct CUevent_st *event) {
 
 int cuda_streams_wait(struct CUstream_st *stream, struct CUevent_st *event) {
     const std::shared_ptr<capture> &capturing = stream->capturing;
-    device.counts.waits++;
+    here()->counts.waits++;
     if ((capturing && capturing->invalid) ||
         (event->captured && event->captured->invalid))
         return CUDA_STREAMS_INVALIDATED;
@@ -277,12 +289,12 @@ int cuda_streams_wait(struct CUstream_st *stream, struct CUevent_st *event) {
 int cuda_streams_begin(struct CUstream_st *stream) {
     if (stream->capturing)
         return CUDA_STREAMS_ILLEGAL_STATE;
-    if (device.refuses_capture)
+    if (here()->refuses_capture)
         return CUDA_STREAMS_UNSUPPORTED;
     stream->capturing = std::make_shared<capture>();
     stream->capturing->streams = {stream};
     stream->front.clear();
-    device.ours = stream->capturing;
+    here()->ours = stream->capturing;
     return 0;
 }
 
@@ -315,7 +327,7 @@ int cuda_streams_end(struct CUstream_st *stream, struct CUgraph_st **graph) {
     ended->ended = true;
     for (struct CUstream_st *each : ended->streams)
         each->capturing = nullptr;
-    device.ours = nullptr;
+    here()->ours = nullptr;
     if (ended->invalid)
         return CUDA_STREAMS_INVALIDATED;
     if (!whole)
@@ -326,9 +338,9 @@ int cuda_streams_end(struct CUstream_st *stream, struct CUgraph_st **graph) {
 
 int cuda_streams_instantiate(struct CUgraphExec_st **exec,
                              struct CUgraph_st *graph) {
-    if (device.refuses_instantiate)
+    if (here()->refuses_instantiate)
         return CUDA_STREAMS_OUT_OF_MEMORY;
-    device.counts.captures++;
+    here()->counts.captures++;
     *exec = new CUgraphExec_st{graph->nodes, nullptr};
     return 0;
 }
@@ -340,7 +352,7 @@ int cuda_streams_launch(struct CUgraphExec_st *exec,
     steps made;
     if (stream->capturing)
         return invalidate(stream->capturing, CUDA_STREAMS_UNSUPPORTED);
-    device.counts.launches++;
+    here()->counts.launches++;
     auto first = add_step(nullptr, {stream->last, exec->last});
     for (const node &node : exec->nodes) {
         steps after = {first};
@@ -355,7 +367,7 @@ int cuda_streams_launch(struct CUgraphExec_st *exec,
     made.push_back(first);
     stream->last = exec->last = add_step(nullptr, made);
     go_on();
-    return device.failed;
+    return here()->failed;
 }
 
 void cuda_streams_graph_close(struct CUgraph_st *graph) {
@@ -367,17 +379,28 @@ void cuda_streams_exec_close(struct CUgraphExec_st *exec) {
 }
 
 int cuda_streams_unsafe(void) {
-    return device.ours ? invalidate(device.ours, CUDA_STREAMS_UNSUPPORTED) : 0;
+    return here()->ours ? invalidate(here()->ours, CUDA_STREAMS_UNSUPPORTED)
+                        : 0;
 }
 
 int cuda_streams_finish(void) {
-    steps all = device.waiting;
+    steps all = here()->waiting;
     for (const std::shared_ptr<step> &each : all)
         run(each);
-    device.waiting.clear();
-    return device.failed;
+    here()->waiting.clear();
+    return here()->failed;
+}
+
+void cuda_streams_use(int index) {
+    current = index;
+}
+
+unsigned cuda_streams_devices(void) {
+    const char *text = getenv("CAPSTAN_EMULATED");
+    uint64_t devices = number_of(text ? text : "", "devices=");
+    return (unsigned)std::min<uint64_t>(devices ? devices : 1, MOST);
 }
 
 void cuda_streams_count(struct cuda_streams_counts *counts) {
-    *counts = device.counts;
+    *counts = here()->counts;
 }

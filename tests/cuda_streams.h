@@ -3,12 +3,14 @@
  * somebody asks for it, at once, or at a random moment, and never before what
  * it has to follow: a dependence that is missing shows as other numbers. While
  * a stream is captured nothing of it is done, and what CUDA forbids then fails
- * the capture. One device, used by one thread at a time.
+ * the capture. There may be several devices, each used by one thread at a time,
+ * which is at it: a stream takes work from nobody else. (CUDA's takes copies
+ * from other threads too.)
  *
- * CAPSTAN_EMULATED says how it goes: "order=2,seed=7", "refuse=capture" (or
- * what is given to a captured stream: "refuse=work", or "refuse=instantiate"),
- * "count" (a line on stderr when the last stream is closed). Functions return a
- * cudaError_t. */
+ * CAPSTAN_EMULATED says how it goes: "devices=2,order=2,seed=7",
+ * "refuse=capture" (or what is given to a captured stream: "refuse=work", or
+ * "refuse=instantiate"), "count" (a line on stderr when the last stream is
+ * closed). Functions return a cudaError_t. */
 #ifndef CAPSTAN_CUDA_STREAMS_H
 #define CAPSTAN_CUDA_STREAMS_H
 
@@ -26,6 +28,7 @@ enum cuda_streams_order {
 enum {
     CUDA_STREAMS_INVALID_VALUE = 1,
     CUDA_STREAMS_OUT_OF_MEMORY = 2,
+    CUDA_STREAMS_INVALID_HANDLE = 400,
     CUDA_STREAMS_ILLEGAL_STATE = 401,
     CUDA_STREAMS_NOT_READY = 600,
     CUDA_STREAMS_UNSUPPORTED = 900,
@@ -62,6 +65,13 @@ extern "C" {
 int cuda_streams_call(struct CUstream_st *stream, void (*run)(void *context),
                       void *context);
 
+/* The calling thread goes on at device INDEX; at first it is at 0. */
+void cuda_streams_use(int index);
+
+/* How many there are. */
+unsigned cuda_streams_devices(void);
+
+/* On the device that the thread is at. */
 struct CUstream_st *cuda_streams_open(void);
 void cuda_streams_close(struct CUstream_st *stream);
 int cuda_streams_query(struct CUstream_st *stream);

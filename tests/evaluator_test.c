@@ -2,6 +2,7 @@
 
 #include "proto/conf/job.h"
 #include "proto/store/checkpoint.h"
+#include "proto/store/claim.h"
 #include "proto/store/manifest.h"
 #include "proto/store/shard_writer.h"
 #include "tests/cluster_run.h"
@@ -262,6 +263,22 @@ static void a_final_one_that_another_follows_is_not_the_end(void **state) {
     assert_int_equal(fixture->num_lines, 2);
 }
 
+/* It goes on from the final checkpoint that it found, and will write others. */
+static void while_a_run_uses_the_directory_a_final_one_is_not_the_end(
+    void **state) {
+    struct fixture *fixture = *state;
+    struct claim *claim;
+    fixture->settings.timeout = 0.1;
+    load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
+    write_checkpoint(fixture, 10, true, "");
+    must(claim_take(&claim, fixture->dir, 2, "the chief", NULL, &fixture->why),
+         &fixture->why);
+    assert_int_equal(evaluate(fixture), STATUS_RETRY);
+    assert_int_equal(fixture->num_lines, 1);
+    claim_release(&claim);
+    must(evaluate(fixture), &fixture->why);
+}
+
 static void damage(const struct fixture *fixture, uint64_t step) {
     char path[PATH_MAX], byte;
     shard_path(fixture, step, path);
@@ -316,6 +333,7 @@ static void missing_data_is_told_with_its_path(void **state) {
     write_checkpoint(fixture, 10, true, "");
     assert_int_equal(unlink(fixture->job->data.test_labels), 0);
     assert_int_equal(evaluate(fixture), STATUS_CONFIG);
+    expect_words(fixture, "data.test: /");
     expect_words(fixture, fixture->job->data.test_labels);
 }
 
@@ -348,6 +366,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_DATA(each_checkpoint_is_measured_up_to_the_final_one),
         WITH_DATA(a_final_one_that_another_follows_is_not_the_end),
+        WITH_DATA(while_a_run_uses_the_directory_a_final_one_is_not_the_end),
         WITH_DATA(a_damaged_checkpoint_is_passed_over),
         WITH_DATA(a_damaged_final_checkpoint_is_a_failure),
         WITH_DATA(who_holds_the_files_elsewhere_is_named),

@@ -12,6 +12,7 @@
 #include "tests/joined_collective.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@
 #include <sys/mman.h>
 
 enum { MOST = 16, PAGE = 4096 };
+
+static atomic_uint left_whole;
 
 /* What the ranks of a group share; rank 0 makes it and tells the others where
  * it is. */
@@ -143,6 +146,7 @@ static void close_group(struct collective **where) {
     }
     pthread_mutex_lock(&group->shared->mutex);
     uint32_t left = --group->shared->members;
+    atomic_fetch_add(&left_whole, !group->shared->aborted);
     pthread_mutex_unlock(&group->shared->mutex);
     if (!left) {
         pthread_mutex_destroy(&group->shared->mutex);
@@ -253,4 +257,8 @@ const struct collective_ops capstan_collective = {
 
 const struct collective_ops *fake_nccl_ops(void) {
     return &capstan_collective;
+}
+
+unsigned fake_nccl_left_whole(void) {
+    return atomic_load(&left_whole);
 }

@@ -180,7 +180,7 @@ static void who_tells_of_nothing_is_not_refused(void **state) {
 
 static void remedies_are_those_that_help(void **state) {
     struct fixture *fixture = *state;
-    add(fixture, "worker 0", "a", 0, 100 * mib);
+    add(fixture, "worker 0", "a", 0, 120 * mib);
     assert_int_equal(check(fixture), STATUS_CONFIG);
     expect_said(fixture,
                 "train_micro_batch_size_per_gpu 512 with "
@@ -199,10 +199,26 @@ static void remedies_are_those_that_help(void **state) {
                          "smaller model.");
 }
 
+/* 64 weights, 64 gradients and data are left of a trainer, whatever the keys
+ * say: moving others away does not make it fit. */
+static void what_cannot_make_a_trainer_fit_is_no_remedy(void **state) {
+    struct fixture *fixture = *state;
+    add(fixture, "worker 0", "a", 0, 100 * mib);
+    add(fixture, "worker 1", "a", 0, 100 * mib);
+    add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
+    assert_int_equal(check(fixture), STATUS_CONFIG);
+    expect_unsaid(fixture, "more ps");
+    expect_unsaid(fixture, "fewer of");
+    expect_unsaid(fixture, "train_micro_batch_size_per_gpu");
+    expect_said(fixture, ". A trainer alone takes at least 1");
+    expect_said(fixture, ", whatever the keys say: it takes a host with more "
+                         "memory, or a smaller model.");
+}
+
 static void in_all_reduce_the_state_can_be_elsewhere(void **state) {
     struct fixture *fixture = *state;
     fixture->given.allreduce = true;
-    add(fixture, "worker 0", "a", 0, 100 * mib);
+    add(fixture, "worker 0", "a", 0, 120 * mib);
     assert_int_equal(check(fixture), STATUS_CONFIG);
     expect_said(fixture, "state 64 MB");
     expect_said(fixture, "zero_optimization.stage 2 (235 MB);");
@@ -297,6 +313,7 @@ int main(void) {
         TEST(a_test_set_is_the_first_devices_alone),
         TEST(who_tells_of_nothing_is_not_refused),
         TEST(remedies_are_those_that_help),
+        TEST(what_cannot_make_a_trainer_fit_is_no_remedy),
         TEST(in_all_reduce_the_state_can_be_elsewhere),
         TEST(members_that_take_the_same_are_told_together),
         TEST(a_line_has_the_sums),

@@ -153,6 +153,11 @@ static const struct setting {
      "zero_optimization.allgather_bucket_size=0"},
     {"zero_optimization.overlap_comm=false", "zero_optimization.overlap_comm=1",
      NULL},
+    {"zero_optimization.offload_optimizer.device=cpu",
+     "zero_optimization.offload_optimizer.device=1",
+     "zero_optimization.offload_optimizer.device=nvme"},
+    {"zero_optimization.cpu_offload=true", "zero_optimization.cpu_offload=1",
+     NULL},
     {"wire=bf16", "wire=16", "wire=fp8"},
     {"chief=train", "chief=true", "chief=lead"},
     {"device=cuda", "device=1", "device=rocm"},
@@ -436,6 +441,51 @@ static void keys_that_contradict_each_other_are_refused(void **state) {
                   "epochs: found beside steps; allowed: one of the two");
 }
 
+static void the_key_of_a_batch_is_the_one_that_is_given(void **state) {
+    static const struct {
+        const char *sets[3], *key;
+    } cases[] = {
+        {{"train_micro_batch_size_per_gpu=8"},
+         "train_micro_batch_size_per_gpu"},
+        {{"train_micro_batch_size_per_gpu=null", "train_batch_size=8"},
+         "train_batch_size"},
+        {{"train_micro_batch_size_per_gpu=8", "train_batch_size=8"},
+         "train_batch_size and train_micro_batch_size_per_gpu"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job_fixture *fixture = *state;
+        expect_ok(fixture, job_fixture_load(fixture, job_fixture_least, NULL,
+                                            cases[i].sets));
+        assert_string_equal(fixture->job->batch_key, cases[i].key);
+    }
+}
+
+/* DeepSpeed's schedules of this kind take no notice of the optimizer's rate. */
+static void a_rate_that_a_scheduler_replaces_warns(void **state) {
+    struct job_fixture *fixture = *state;
+    const char *sets[] = {"optimizer.params.lr=1e-9", "scheduler.type=WarmupLR",
+                          "scheduler.params.warmup_max_lr=0.1", NULL};
+    expect_ok(fixture,
+              job_fixture_load(fixture, job_fixture_least, NULL, sets));
+    assert_non_null(strstr(fixture->log,
+                           "warning: optimizer.params.lr: 1e-09 is not used"));
+    assert_non_null(
+        strstr(fixture->log, "scheduler.params.warmup_max_lr, 0.1"));
+    sets[0] = "optimizer.params.lr=0.1";
+    expect_ok(fixture,
+              job_fixture_load(fixture, job_fixture_least, NULL, sets));
+    assert_null(strstr(fixture->log, "optimizer.params.lr"));
+    expect_ok(fixture,
+              job_fixture_load(fixture, job_fixture_least, NULL, sets + 1));
+    assert_null(strstr(fixture->log, "optimizer.params.lr"));
+    const char *const cosine[] = {"optimizer.params.lr=0.1",
+                                  "scheduler.type=WarmupCosineLR",
+                                  "scheduler.params.total_num_steps=9", NULL};
+    expect_ok(fixture,
+              job_fixture_load(fixture, job_fixture_least, NULL, cosine));
+    assert_null(strstr(fixture->log, "optimizer.params.lr"));
+}
+
 static void scale_lr_without_a_warm_up_warns(void **state) {
     struct job_fixture *fixture = *state;
     expect_ok(fixture, job_fixture_set(fixture, "scale_lr=linear"));
@@ -658,6 +708,8 @@ int main(void) {
         JOB_TEST(all_that_is_wrong_is_told_at_once),
         JOB_TEST(a_syntax_error_has_line_and_column),
         JOB_TEST(keys_that_contradict_each_other_are_refused),
+        JOB_TEST(the_key_of_a_batch_is_the_one_that_is_given),
+        JOB_TEST(a_rate_that_a_scheduler_replaces_warns),
         JOB_TEST(scale_lr_without_a_warm_up_warns),
         JOB_TEST(checkpoints_go_by_time_only_when_nothing_else_is_said),
         JOB_TEST(overrides_reach_into_objects_and_arrays),

@@ -63,7 +63,7 @@ static void who_loses_an_old_lane_to_an_end_is_told_of_the_end(void **state) {
     await_way(fixture->client, "over shared memory");
     fixture->client->lane_since -= 60 * TIME_S;
     link_close(&fixture->server);
-    await_way(fixture->client, "over TCP: the other side has left");
+    await_way(fixture->client, "over TCP: it has ended");
 }
 
 /* The server's end of a lane never answers. */

@@ -348,6 +348,81 @@ static void weights_are_free_once_a_gradient_is_announced(void **state) {
     close_model(&plain);
 }
 
+/* What a device is told of spans; what it computes has to lie in one. */
+static struct { unsigned begun, ended, layers; } spans;
+
+static void note_begin(struct ops_device *device) {
+    (void)device;
+    assert_int_equal(spans.begun++, spans.ended);
+}
+
+static void note_end(struct ops_device *device) {
+    (void)device;
+    assert_int_equal(++spans.ended, spans.begun);
+}
+
+static void note_linear(struct ops_device *device, const float *x,
+                        const float *w, const float *bias, float *y, uint32_t n,
+                        uint32_t in, uint32_t out,
+                        enum job_activation activation) {
+    assert_int_equal(spans.begun, spans.ended + 1);
+    spans.layers++;
+    ops_cpu()->linear(device, x, w, bias, y, n, in, out, activation);
+}
+
+/* The host may wait there, and the layers below are on their way. */
+static void need_outside(void *context, uint32_t parameter) {
+    (void)context;
+    assert_int_equal(spans.begun, spans.ended);
+    assert_int_equal(spans.layers, parameter / 2);
+}
+
+static void done_inside(void *context, uint32_t parameter) {
+    (void)context;
+    (void)parameter;
+    assert_int_equal(spans.begun, spans.ended + 1);
+}
+
+static bool refuse(void *context, double loss) {
+    (void)context;
+    (void)loss;
+    return false;
+}
+
+static void a_pass_is_a_span_that_needs_of_weights_cut(void **state) {
+    static const struct mlp_hooks all[] = {
+        {NULL, need_outside, NULL, done_inside},
+        {NULL, NULL, NULL, done_inside},
+        {NULL, NULL, refuse, NULL},
+    };
+    static const unsigned cuts[] = {3, 0, 0};
+    struct fixture fixture = {0};
+    struct mlp_result result;
+    (void)state;
+    open_model(&fixture, &medium);
+    mlp_close(&fixture.mlp);
+    struct ops noting = *ops_cpu();
+    noting.begin = note_begin;
+    noting.end = note_end;
+    noting.linear = note_linear;
+    assert_int_equal(mlp_open(&fixture.mlp, &medium, &noting, fixture.device,
+                              MAX_BATCH, NULL),
+                     STATUS_OK);
+    struct loader_batch batch = samples(&fixture, 0, 40);
+    for (int i = 0; i < 3; i++) {
+        memset(&spans, 0, sizeof spans);
+        mlp_gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients, 1,
+                     false, &all[i], &result);
+        assert_int_equal(spans.ended, 1 + cuts[i]);
+        assert_int_equal(spans.begun, spans.ended);
+        memset(&spans, 0, sizeof spans);
+        mlp_evaluate(fixture.mlp, &batch, fixture.weights, &all[i], &result);
+        assert_int_equal(spans.ended, 1 + cuts[i]);
+        assert_int_equal(spans.begun, spans.ended);
+    }
+    close_model(&fixture);
+}
+
 /* What the models below have of their device, in bytes. */
 static size_t had;
 
@@ -496,18 +571,19 @@ static void data_that_do_not_fit_the_model_are_named(void **state) {
     struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
     struct failure why;
-    assert_int_equal(mlp_check_data(&model, &data, "data.test", &why),
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
                      STATUS_OK);
     data.num_classes = 11;
-    assert_int_equal(mlp_check_data(&model, &data, "data.test", &why),
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
                      STATUS_CONFIG);
     assert_string_equal(why.text,
                         "model.layers[2]: found 10 outputs, expected 11 or "
-                        "more: the largest label of data.test is 10");
+                        "more: the largest label in labels is 10");
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
-    assert_int_equal(mlp_check_data(&model, &data, "data.train", &why),
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
                      STATUS_CONFIG);
-    assert_non_null(strstr(why.text, "expected 783"));
+    assert_non_null(
+        strstr(why.text, "expected 783, the bytes of an image in images"));
 }
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"
@@ -562,7 +638,7 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     assert_int_equal(dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
                                   FASHION "train-labels-idx1-ubyte.gz", &why),
                      STATUS_OK);
-    assert_int_equal(mlp_check_data(&model, train, "data.train", &why),
+    assert_int_equal(mlp_check_data(&model, train, "images", "labels", &why),
                      STATUS_OK);
     struct sampler_options options = {.num_samples = train->count,
                                       .num_ranks = 1,
@@ -596,6 +672,7 @@ int main(void) {
         cmocka_unit_test(accumulated_parts_equal_the_whole_batch),
         cmocka_unit_test(the_same_pass_gives_the_same_bits),
         cmocka_unit_test(weights_are_free_once_a_gradient_is_announced),
+        cmocka_unit_test(a_pass_is_a_span_that_needs_of_weights_cut),
         cmocka_unit_test(computing_activations_anew_gives_the_same_bits),
         cmocka_unit_test(fewer_kept_activations_take_less_memory),
         cmocka_unit_test(what_settles_is_the_result_of_the_last_pass),

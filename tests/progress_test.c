@@ -207,16 +207,18 @@ static void an_epoch_ends_with_its_accuracy(void **state) {
     struct progress_numbers numbers = halfway;
     char text[256];
     progress_epoch_text(text, sizeof text, &numbers);
-    assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, loss 0.4123, "
-                              "12.3k examples/s");
+    assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, train loss "
+                              "0.4123, 12.3k examples/s");
     numbers.share = 0.5;
     progress_epoch_text(text, sizeof text, &numbers);
     assert_string_equal(text, "epoch 3/5: test accuracy 0.8712 (over 50 % of "
-                              "the test set), loss 0.4123, 12.3k examples/s");
+                              "the test set), train loss 0.4123, 12.3k "
+                              "examples/s");
     numbers.accuracy = NAN;
     numbers.epochs = 0;
     progress_epoch_text(text, sizeof text, &numbers);
-    assert_string_equal(text, "step 450/1000: loss 0.4123, 12.3k examples/s");
+    assert_string_equal(text, "step 450/1000: train loss 0.4123, 12.3k "
+                              "examples/s");
 }
 
 /* Standard error, led into a pipe or a terminal of the test's own. */

@@ -107,6 +107,22 @@ static void a_total_within_the_warmup_ends_at_the_least_rate(void **state) {
     expect(&wave, 12, 0.2 * 0.01);
 }
 
+static void a_decay_to_nothing_ends_at_its_total(void **state) {
+    (void)state;
+    struct schedule decay = warmup;
+    decay.type = SCHEDULE_WARMUP_DECAY;
+    decay.total_num_steps = 1000;
+    assert_false(schedule_ends_before(&decay, 1001)); /* at a fiftieth */
+    decay.warmup_min_lr = 0;
+    assert_false(schedule_ends_before(&decay, 1000));
+    assert_true(schedule_ends_before(&decay, 1001));
+    struct schedule wave = cosine;
+    assert_false(schedule_ends_before(&wave, 1000));
+    wave.cos_min_ratio = 0.0001;
+    assert_true(schedule_ends_before(&wave, 1000));
+    assert_false(schedule_ends_before(&warmup, 1000000));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_constant_rate_is_the_optimisers),
@@ -115,6 +131,7 @@ int main(void) {
         cmocka_unit_test(a_decay_falls_evenly_to_the_least_rate),
         cmocka_unit_test(a_cosine_falls_to_its_least_ratio_and_stays),
         cmocka_unit_test(fewer_than_two_steps_of_warmup_are_two),
+        cmocka_unit_test(a_decay_to_nothing_ends_at_its_total),
         cmocka_unit_test(a_total_within_the_warmup_ends_at_the_least_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

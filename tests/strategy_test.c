@@ -13,7 +13,7 @@ static struct strategy strategy;
 
 static enum status choose(const struct job *job, uint32_t trainers,
                           uint32_t num_ps, bool alone) {
-    struct strategy_case given = {trainers, num_ps, alone};
+    struct strategy_case given = {trainers, num_ps, alone, STRATEGY_BY_LISTS};
     return strategy_choose(&strategy, job, &given, NULL, &why);
 }
 
@@ -65,6 +65,30 @@ static void nobody_to_train_is_an_error(void **state) {
     assert_non_null(strstr(why.text, "no trainer at all"));
 }
 
+static void what_is_to_be_added_is_said_in_the_launchers_words(void **state) {
+    static const struct {
+        enum strategy_members members;
+        const char *ps, *worker;
+    } cases[] = {
+        {STRATEGY_BY_LISTS, "list a ps", "list a worker"},
+        {STRATEGY_BY_RANKS, "--num-ps N", "more processes"},
+        {STRATEGY_BY_FLAGS, "--ps N", "--workers N"},
+        {STRATEGY_BY_COUNTS, "parameter_server_count", "worker_count"},
+    };
+    struct job ps = {.strategy = JOB_PS};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct strategy_case no_ps = {2, 0, false, cases[i].members};
+        struct strategy_case nobody = {0, 1, false, cases[i].members};
+        assert_int_equal(strategy_choose(&strategy, &ps, &no_ps, NULL, &why),
+                         STATUS_CONFIG);
+        assert_non_null(strstr(why.text, cases[i].ps));
+        assert_int_equal(strategy_choose(&strategy, &ps, &nobody, NULL, &why),
+                         STATUS_CONFIG);
+        assert_non_null(strstr(why.text, cases[i].worker));
+    }
+}
+
 /* Said of the job alone they would be no error: the cluster makes them one. */
 static void what_all_reduce_cannot_do_is_named(void **state) {
     struct job stale = {.staleness = JOB_STALENESS_INF};
@@ -103,13 +127,18 @@ static void auto_is_nccl_where_each_trainer_has_a_device(void **state) {
 static void what_is_offloaded_or_summed_by_gloo_leaves_the_device(
     void **state) {
     struct job job = {0};
+    struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
+                                    {"worker 1", "device a", "", 1}};
     (void)state;
-    assert_true(strategy_resident(&job, "nccl", 4, 4));
-    assert_false(strategy_resident(&job, "gloo", 4, 4));
-    assert_true(strategy_resident(&job, "gloo", 1, 1));
-    assert_false(strategy_resident(&job, "nccl", 2, 3));
+    assert_true(strategy_resident(&job, "nccl", ranks, 2));
+    assert_false(strategy_resident(&job, "gloo", ranks, 2));
+    assert_true(strategy_resident(&job, "gloo", ranks, 1));
+    ranks[1].replicas = 2;
+    assert_false(strategy_resident(&job, "nccl", ranks, 2));
+    ranks[1] = (struct strategy_rank){"worker 1", NULL, "", 1};
+    assert_false(strategy_resident(&job, "nccl", ranks, 2));
     job.zero.offload = true;
-    assert_false(strategy_resident(&job, "nccl", 4, 4));
+    assert_false(strategy_resident(&job, "nccl", ranks, 1));
 }
 
 int main(void) {
@@ -119,6 +148,7 @@ int main(void) {
         cmocka_unit_test(the_jobs_word_goes_before_the_clusters),
         cmocka_unit_test(one_trainer_without_ps_keeps_its_weights),
         cmocka_unit_test(nobody_to_train_is_an_error),
+        cmocka_unit_test(what_is_to_be_added_is_said_in_the_launchers_words),
         cmocka_unit_test(what_all_reduce_cannot_do_is_named),
         cmocka_unit_test(auto_is_nccl_where_each_trainer_has_a_device),
         cmocka_unit_test(what_is_offloaded_or_summed_by_gloo_leaves_the_device),

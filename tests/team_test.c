@@ -181,7 +181,8 @@ static void weights_that_do_not_come_hold_nobody_up(void **state) {
     }
 }
 
-/* Whichever it is, and wherever in its work. */
+/* Whichever it is, and wherever in its work. The others do not wait for it as
+ * they leave their group. */
 static void a_lost_device_ends_the_step_with_its_name(void **state) {
     const struct collective_ops *const by[] = {NULL, fake_nccl_ops()};
     (void)state;
@@ -193,6 +194,7 @@ static void a_lost_device_ends_the_step_with_its_name(void **state) {
             struct replica_result result;
             struct failure why = {0};
             enum status status = STATUS_OK;
+            unsigned left_whole = fake_nccl_left_whole();
             char name[32];
             begin(&fixture, &gpus, by[call % 2], 3);
             for (int step = 0; !status && step < 20; step++) {
@@ -206,6 +208,7 @@ static void a_lost_device_ends_the_step_with_its_name(void **state) {
             if (!strstr(why.text, name))
                 fail_msg("no \"%s\" in: %s", name, why.text);
             team_fixture_close(&fixture);
+            assert_int_equal(fake_nccl_left_whole(), left_whole);
         }
 }
 

@@ -112,11 +112,14 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* who is alone meets nobody */
         status = collectives_find(&reducer.ops, settings->plan->backend, why);
-    reducer.wide = reducer.ops && reducer.ops->joins; /* the same on all */
-    bool one_each = plan_all_replicas(settings->plan) == settings->num_ranks;
-    reducer.resident = settings->remote && one_each &&
-                       !settings->job->zero.offload &&
-                       (!reducer.ops || reducer.ops->joins);
+    reducer.resident = settings->plan->resident;
+    reducer.wide = reducer.resident && reducer.ops;
+    if (!status && reducer.resident &&
+        (!settings->remote || (reducer.ops && !reducer.ops->joins)))
+        status = status_fail(why, STATUS_CONFIG,
+                             "the plan has gradients stay on this trainer's "
+                             "device, which it cannot: is it the same release "
+                             "of capstan everywhere?");
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct keeper_rounds rounds = {allreduce->reducer, round_of, save,

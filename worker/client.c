@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 static const int64_t LOOK_UP_EVERY = 5 * TIME_S;
+static const int64_t WAY_LASTS = 2 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
 
 static enum status open_peers(struct client *client, struct failure *why) {
@@ -300,17 +301,24 @@ static enum status check_silence(struct client *client, int64_t now,
                        2 * time_to_seconds(client->step_limit));
 }
 
-static void say_way(const struct client *client, uint32_t p) {
-    char text[128];
-    if (link_way(client->peers[p].link, text, sizeof text))
-        log_info(client->settings.log, "ps %u: %s", p, text);
+/* A change is said when it has lasted: at the end of a run a ps may leave a
+ * moment before this process does. */
+static void say_way(const struct client *client, uint32_t p, int64_t now) {
+    struct client_peer *peer = &client->peers[p];
+    if (link_way(peer->link, peer->way, sizeof peer->way))
+        peer->way_since = now;
+    if (!peer->way[0] || (peer->met && now - peer->way_since < WAY_LASTS))
+        return;
+    log_info(client->settings.log, "ps %u: %s", p, peer->way);
+    peer->way[0] = 0;
+    peer->met = true;
 }
 
 enum status client_step(struct client *client, int64_t now,
                         struct failure *why) {
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
         look_up(client, p, now);
-        say_way(client, p);
+        say_way(client, p, now);
         if (link_renewed(client->peers[p].link))
             window_reconnected(client->window, p);
         client_receive(client, p, now);

@@ -24,6 +24,9 @@ struct client_peer {
     char host[256], name[320]; /* "ps 1 at host:port" */
     uint16_t port;
     bool connected; /* or on the way to it */
+    char way[128];  /* how messages go, to be said */
+    int64_t way_since;
+    bool met; /* its first way was said */
 };
 
 struct client {

@@ -3,6 +3,7 @@
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
+#include "proto/store/claim.h"
 #include "worker/arena.h"
 #include "worker/dataset.h"
 #include "worker/engine.h"
@@ -64,9 +65,11 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
                            "nothing to evaluate on");
     enum status status = dataset_load(&evaluator->test, job->data.test_images,
                                       job->data.test_labels, why);
-    return status
-               ? status
-               : mlp_check_data(&job->model, evaluator->test, "data.test", why);
+    return status ? status_context(why, "data.test%s",
+                                   job->data.dir ? ", in data.dir" : "")
+                  : mlp_check_data(&job->model, evaluator->test,
+                                   job->data.test_images, job->data.test_labels,
+                                   why);
 }
 
 static enum status open_model(struct evaluator *evaluator,
@@ -154,8 +157,9 @@ static void tell(const struct evaluator *evaluator,
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
     log_info(evaluator->settings->log,
-             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, loss %.4f"
-                        : "step %" PRIu64 ": test accuracy %.4f, loss %.3e",
+             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, test loss %.4f"
+                        : "step %" PRIu64
+                          ": test accuracy %.4f, test loss %.3e",
              manifest->step, accuracy, loss);
     if (!evaluator->settings->json)
         return;
@@ -264,7 +268,21 @@ static enum status check_interrupts(const struct evaluator *evaluator,
         "ended by signal %d", (int)number);
 }
 
-/* Evaluates what is new of STEPS, ascending. *OVER: the newest is final. */
+/* A run may have begun to go on from a final checkpoint, and will write others:
+ * while it uses the directory that is not the end. */
+static bool is_end(const struct evaluator *evaluator,
+                   const struct checkpoint *newest) {
+    const char *dir = evaluator->settings->dir;
+    if (!newest->final || claim_stands(dir))
+        return false;
+    log_info(evaluator->settings->log,
+             "step %" PRIu64 " is final, and no run uses %s: the end (a run "
+             "that goes on from it is followed by who starts after its chief)",
+             newest->step, dir);
+    return true;
+}
+
+/* Evaluates what is new of STEPS, ascending. *OVER: the newest is the end. */
 static enum status take_new(struct evaluator *evaluator, const uint64_t *steps,
                             size_t count, bool *over, struct failure *why) {
     struct checkpoint *there = calloc(count + 1, sizeof *there);
@@ -285,7 +303,7 @@ static enum status take_new(struct evaluator *evaluator, const uint64_t *steps,
             status = take(evaluator, checkpoint, why);
         evaluator->news = time_now();
     }
-    *over = used && there[used - 1].final;
+    *over = !status && used && is_end(evaluator, &there[used - 1]);
     free(evaluator->seen);
     evaluator->seen = there;
     evaluator->num_seen = used;

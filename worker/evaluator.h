@@ -1,5 +1,5 @@
 /* An evaluator: follows a checkpoint directory and measures each new
- * checkpoint on the whole test set, until one that is marked final. It joins
+ * checkpoint on the whole test set, until a run has ended with one. It joins
  * nobody. */
 #ifndef CAPSTAN_EVALUATOR_H
 #define CAPSTAN_EVALUATOR_H
@@ -19,7 +19,8 @@ struct evaluator_settings {
     int interrupts;  /* descriptor that gives a signal's number */
 };
 
-/* OK after a final checkpoint that is the newest there; STATUS_RETRY naming
+/* OK after a final checkpoint that is the newest there, and that no run goes on
+ * from (claim.h); STATUS_RETRY naming
  * the directory when none came in time. STATUS_CONFIG without a directory,
  * without a test set in the job, or when other hosts hold a checkpoint's files,
  * naming them. One that is damaged is passed over with a warning, one that is

@@ -66,21 +66,21 @@ uint32_t mlp_parameters(const struct job_model *model,
 }
 
 enum status mlp_check_data(const struct job_model *model,
-                           const struct dataset *dataset, const char *name,
-                           struct failure *why) {
+                           const struct dataset *dataset, const char *images,
+                           const char *labels, struct failure *why) {
     uint32_t inputs = model->layers[0];
     uint32_t outputs = model->layers[model->num_layers - 1];
     if (dataset->features != inputs)
         return status_fail(why, STATUS_CONFIG,
                            "model.layers[0]: found %u inputs, expected %u, "
-                           "the bytes of an image of %s",
-                           inputs, dataset->features, name);
+                           "the bytes of an image in %s",
+                           inputs, dataset->features, images);
     if (dataset->num_classes > outputs)
         return status_fail(why, STATUS_CONFIG,
                            "model.layers[%u]: found %u outputs, expected %u "
-                           "or more: the largest label of %s is %u",
+                           "or more: the largest label in %s is %u",
                            model->num_layers - 1, outputs, dataset->num_classes,
-                           name, dataset->num_classes - 1);
+                           labels, dataset->num_classes - 1);
     return STATUS_OK;
 }
 

@@ -39,11 +39,11 @@ struct mlp;
 uint32_t mlp_parameters(const struct job_model *model,
                         struct parameter *parameters);
 
-/* STATUS_CONFIG unless DATASET, called NAME ("data.train") to people, has the
- * model's inputs as features and no label beyond its outputs. */
+/* STATUS_CONFIG unless DATASET has the model's inputs as features and no label
+ * beyond its outputs; names the file that has not, IMAGES or LABELS. */
 enum status mlp_check_data(const struct job_model *model,
-                           const struct dataset *dataset, const char *name,
-                           struct failure *why) MUST_CHECK;
+                           const struct dataset *dataset, const char *images,
+                           const char *labels, struct failure *why) MUST_CHECK;
 
 /* Allocates activations for batches up to MAX_BATCH, those of model.kept hidden
  * layers and of the longest stretch between them: the rest is computed anew in

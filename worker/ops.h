@@ -104,7 +104,8 @@ struct ops {
 
     /* STREAM as others who speak to the device know it (CUDA: a cudaStream_t),
      * for calls of theirs that are to join it: collective.h. NULL: calls of
-     * others on the device's memory are done when they return, as its own. */
+     * others on the device's memory are done when they return, as its own. No
+     * span has a call on it. */
     void *(*native)(struct ops_device *device, enum ops_stream stream);
 
     /* An event that has come; NULL when there is no memory. */

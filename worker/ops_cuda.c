@@ -7,76 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* CUDA_OLDEST, of the build: the least compute capability that there is code
- * for, in tenths. */
-enum { OLDEST = CUDA_OLDEST, OLDEST_OF_ALL = 70 };
-
-static enum status check(struct failure *why) {
-    int devices = 0, driver = 0;
-    cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error && (cudaDriverGetVersion(&driver) || !driver))
-        return status_fail(why, STATUS_FAILED,
-                           "no NVIDIA driver on this host (libcuda.so.1)");
-    if (error)
-        return status_fail(why, STATUS_FAILED, "no GPU that CUDA can use: %s",
-                           cudaGetErrorString(error));
-    if (!devices)
-        return status_fail(why, STATUS_FAILED, "no GPU on this host");
-    return STATUS_OK;
-}
-
-static uint32_t count(void) {
-    int devices = 0;
-    return cudaGetDeviceCount(&devices) ? 0 : (uint32_t)devices;
-}
-
-/* Which build has code for compute capability MAJOR.MINOR. */
-static void advise_build(struct device_description *out) {
-    int capability = (int)(out->major * 10 + out->minor);
-    out->usable = capability >= OLDEST;
-    if (out->usable)
-        return;
-    snprintf(out->reason, sizeof out->reason,
-             "its compute capability %u.%u is older than this build, which "
-             "begins at %d.%d: %s",
-             out->major, out->minor, OLDEST / 10, OLDEST % 10,
-             capability >= OLDEST_OF_ALL
-                 ? "take the build made with nvcc 12, which begins at 7.0"
-                 : "no build has code for it; the oldest, made with nvcc 12, "
-                   "begins at 7.0");
-}
-
-static void write_id(const cudaUUID_t *uuid, char id[DEVICE_ID]) {
-    for (size_t i = 0; i < sizeof uuid->bytes; i++)
-        snprintf(id + 2 * i, DEVICE_ID - 2 * i, "%02x",
-                 (unsigned char)uuid->bytes[i]);
-}
-
-static enum status describe(uint32_t index, struct device_description *out,
-                            struct failure *why) {
-    struct cudaDeviceProp properties;
-    size_t available = 0, total = 0;
-    *out = (struct device_description){0};
-    cudaError_t error = cudaGetDeviceProperties(&properties, (int)index);
-    if (!error) {
-        snprintf(out->name, sizeof out->name, "%.127s", properties.name);
-        out->major = (uint32_t)properties.major;
-        out->minor = (uint32_t)properties.minor;
-        out->total = properties.totalGlobalMem;
-        write_id(&properties.uuid, out->id);
-        advise_build(out);
-    }
-    if (!error && out->usable)
-        error = cudaSetDevice((int)index);
-    if (!error && out->usable)
-        error = cudaMemGetInfo(&available, &total);
-    out->free = available;
-    if (!error)
-        return STATUS_OK;
-    return status_fail(why, STATUS_RETRY, "device cuda %u does not answer: %s",
-                       index, cudaGetErrorString(error));
-}
-
 bool ops_cuda_note(struct ops_device *device, cudaError_t error,
                    const char *what) {
     if (error && !device->failed) {
@@ -167,7 +97,7 @@ static enum status open_device(struct ops_device **out,
                                const struct ops_settings *settings,
                                struct failure *why) {
     struct device_description about;
-    enum status status = describe(settings->index, &about, why);
+    enum status status = ops_cuda_about_describe(settings->index, &about, why);
     if (!status && !about.usable)
         status = status_fail(why, STATUS_CONFIG, "device cuda %u (%s): %s",
                              settings->index, about.name, about.reason);
@@ -381,10 +311,10 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .name = "cuda",
     .version =
         "cuBLAS " DOTTED(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH),
-    .check = check,
+    .check = ops_cuda_about_check,
     .later = true,
-    .count = count,
-    .describe = describe,
+    .count = ops_cuda_about_count,
+    .describe = ops_cuda_about_describe,
     .open = open_device,
     .close = close_device,
     .allocate = allocate,

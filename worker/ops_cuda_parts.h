@@ -51,6 +51,13 @@ bool ops_cuda_note(struct ops_device *device, cudaError_t error,
 /* What `await` says of the error that was kept. */
 enum status ops_cuda_tell(const struct ops_device *device, struct failure *why);
 
+/* `check`, `count` and `describe` of worker/ops.h: ops_cuda_about.c. */
+enum status ops_cuda_about_check(struct failure *why);
+uint32_t ops_cuda_about_count(void);
+enum status ops_cuda_about_describe(uint32_t index,
+                                    struct device_description *out,
+                                    struct failure *why);
+
 /* `await` and `synchronize` of worker/ops.h: ops_cuda_wait.c. */
 enum status ops_cuda_wait_await(struct ops_device *device,
                                 struct ops_event *event, struct failure *why);

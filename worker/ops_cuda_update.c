@@ -12,26 +12,28 @@ void ops_cuda_update_copy(struct ops_device *device, enum ops_stream stream,
                           void *to, const void *from, size_t bytes) {
     ops_cuda_note(device,
                   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                  device->streams[stream]),
+                                  ops_cuda_span_stream(device, stream)),
                   "a copy within it");
 }
 
 void ops_cuda_update_fill(struct ops_device *device, enum ops_stream stream,
                           float *x, size_t count, float value) {
-    int error = cuda_kernels_fill(device->streams[stream], x, count, value);
+    int error = cuda_kernels_fill(ops_cuda_span_stream(device, stream), x,
+                                  count, value);
     ops_cuda_note(device, (cudaError_t)error, "filling a vector");
 }
 
 void ops_cuda_update_scale(struct ops_device *device, enum ops_stream stream,
                            float *x, size_t count, float by) {
-    int error = cuda_kernels_scale(device->streams[stream], x, count, by, NULL);
+    int error = cuda_kernels_scale(ops_cuda_span_stream(device, stream), x,
+                                   count, by, NULL);
     ops_cuda_note(device, (cudaError_t)error, "scaling a vector");
 }
 
 void ops_cuda_update_find_overflow(struct ops_device *device,
                                    enum ops_stream stream, const float *x,
                                    size_t count, uint32_t *found) {
-    cudaStream_t native = device->streams[stream];
+    cudaStream_t native = ops_cuda_span_stream(device, stream);
     int error = cuda_kernels_fill(native, (float *)found, 1, 0);
     if (!error)
         error = cuda_kernels_find_overflow(native, x, count, found);
@@ -41,8 +43,8 @@ void ops_cuda_update_find_overflow(struct ops_device *device,
 void ops_cuda_update_square_sums(struct ops_device *device,
                                  enum ops_stream stream, const float *x,
                                  size_t count, float scale, double *pieces) {
-    int error = cuda_kernels_square_sums(device->streams[stream], x, count,
-                                         scale, NULL, pieces);
+    int error = cuda_kernels_square_sums(ops_cuda_span_stream(device, stream),
+                                         x, count, scale, NULL, pieces);
     ops_cuda_note(device, (cudaError_t)error, "sums of squares");
 }
 
@@ -60,7 +62,7 @@ void ops_cuda_update_rule(struct ops_device *device, enum ops_stream stream,
                           const struct rule_update *update) {
     if (changes_nothing(rule, update))
         return;
-    cudaStream_t native = device->streams[stream];
+    cudaStream_t native = ops_cuda_span_stream(device, stream);
     struct rule_constants now = rule_form_constants(rule, update);
     struct cuda_kernels_update sweep = {.form = rule_form_of(rule),
                                         .constants = device->constants + stream,

@@ -1,6 +1,6 @@
 /* What a GPU does to weights, gradients and state beside a pass: functions of
- * worker/ops.h, for the table in ops_cuda.c. They go to their stream at once,
- * and never belong to a span. */
+ * worker/ops.h, for the table in ops_cuda.c. They are no calls of a span: one
+ * that is open ends before them. */
 #ifndef CAPSTAN_OPS_CUDA_UPDATE_H
 #define CAPSTAN_OPS_CUDA_UPDATE_H
 

@@ -210,6 +210,8 @@ static void await_settled(struct team *team) {
 static void end_threads(struct team *team) {
     if (!team->joined)
         return;
+    if (team->siblings && team->broken) /* who is lost takes no leave */
+        siblings_abort(team->siblings);
     mark_cancel(&team->go);
     mark_cancel(&team->weights);
     mark_cancel(&team->decided);
@@ -252,7 +254,9 @@ static enum status gather_threads(struct team *team, struct failure *why) {
     log_warning(team->log,
                 "gradients of %u devices are added up in the host's memory: %s",
                 team->count, why->text);
+    team->broken = true;
     end_threads(team);
+    team->broken = false;
     for (uint32_t i = 0; i < team->count; i++)
         atomic_store(&team->members[i].failed, false);
     atomic_store(&team->culprit, 0);
@@ -373,7 +377,10 @@ enum status team_compute(struct team *team, const struct replica_step *step,
     end_weights(team, !status && step->goes_on(step->context));
     await_settled(team);
     add_up(team, result);
-    return status ? status : find_failure(team, why);
+    if (!status)
+        status = find_failure(team, why);
+    team->broken |= status != STATUS_OK;
+    return status;
 }
 
 enum status team_gather(struct team *team, bool wanted,
@@ -391,5 +398,6 @@ enum status team_gather(struct team *team, bool wanted,
     for (uint32_t i = 1; i < team->joined; i++)
         (void)mark_await(&team->members[i].gathered, end, NULL);
     enum status others = find_failure(team, why);
+    team->broken |= others || status;
     return others ? others : status;
 }

@@ -58,6 +58,7 @@ struct team {
     atomic_uint culprit;   /* 1 + the member whose failure ended what all do
                               together; 0: none */
     bool gathers;
+    bool broken; /* nothing more is done together */
 };
 
 /* Takes the device that WISH means and, ALONE on its host, all others there, up

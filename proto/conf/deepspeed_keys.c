@@ -143,8 +143,8 @@ static const struct deepspeed_key keys[] = {
               "every declared parameter has a gradient"),
     ACTED_ON_ONLY(
         "zero_optimization.offload_optimizer.device", "[\"none\", \"cpu\"]",
-        "the optimiser state lives in the memory of ps and trainers: take "
-        "\"none\" or \"cpu\""),
+        "the optimiser's state lives in the memory of ps and trainers; allowed: "
+        "\"none\", \"cpu\""),
     SETTING("zero_optimization.offload_optimizer.nvme_path"),
     SETTING("zero_optimization.offload_optimizer.buffer_count"),
     SETTING("zero_optimization.offload_optimizer.pin_memory"),

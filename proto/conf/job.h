@@ -111,7 +111,8 @@ struct job {
     bool has_steps; /* else `epochs` counts */
     uint64_t steps, epochs, steps_per_epoch /* 0: from the data */;
     uint32_t train_batch_size, micro_batch, accumulation; /* 0: not given */
-    double gradient_clipping;                             /* 0: off */
+    const char *batch_key;    /* by which the job says how large a batch is */
+    double gradient_clipping; /* 0: off */
     struct job_fp16 fp16;
     struct job_bf16 bf16;
     struct optimizer optimizer;

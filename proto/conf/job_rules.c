@@ -22,10 +22,15 @@ static void check_length(const struct job_given *given,
                      "least 0), one of the two");
 }
 
-static void check_batch(const struct job_given *given,
+static void check_batch(struct job *job, const struct job_given *given,
                         struct problems *problems) {
-    if (!is_given(given, "train_batch_size") &&
-        !is_given(given, "train_micro_batch_size_per_gpu"))
+    bool all = is_given(given, "train_batch_size");
+    bool micro = is_given(given, "train_micro_batch_size_per_gpu");
+    job->batch_key = !all    ? "train_micro_batch_size_per_gpu"
+                     : micro ? "train_batch_size and "
+                               "train_micro_batch_size_per_gpu"
+                             : "train_batch_size";
+    if (!all && !micro)
         problems_add(problems, "train_micro_batch_size_per_gpu",
                      "missing; allowed: it or train_batch_size or both, an "
                      "integer, at least 1");
@@ -39,6 +44,22 @@ static void check_optimizer(const struct job *job, struct problems *problems) {
                      "found true with momentum %g and dampening %g; allowed: "
                      "with momentum over 0 and no dampening",
                      optimizer->momentum, optimizer->dampening);
+}
+
+/* As with DeepSpeed, a schedule with rates of its own takes no notice of the
+ * optimizer's; who has set that one would not see why nothing changes. */
+static void check_rates(const struct job *job, const struct job_given *given) {
+    const struct schedule *schedule = &job->schedule;
+    bool replaced = schedule->type == SCHEDULE_WARMUP ||
+                    schedule->type == SCHEDULE_WARMUP_DECAY;
+    if (replaced && is_given(given, "optimizer.params.lr") &&
+        schedule->lr != schedule->warmup_max_lr)
+        log_warning(given->log,
+                    "optimizer.params.lr: %g is not used: the scheduler sets "
+                    "the rate, up to scheduler.params.warmup_max_lr, %g; set "
+                    "that one, or take the scheduler out (--set "
+                    "scheduler=null)",
+                    schedule->lr, schedule->warmup_max_lr);
 }
 
 static void check_schedule(const struct job *job, const struct log *log) {
@@ -190,8 +211,9 @@ static void tell_recompute(const struct job *job,
 void job_rules_check(struct job *job, const struct job_given *given,
                      struct problems *problems) {
     check_length(given, problems);
-    check_batch(given, problems);
+    check_batch(job, given, problems);
     check_optimizer(job, problems);
+    check_rates(job, given);
     check_schedule(job, given->log);
     check_scale_lr(job, given->log, problems);
     check_strategy(job, problems);

@@ -246,6 +246,7 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
     plan->pull_first = message->pull_first;
     plan->allreduce = message->strategy == JOB_ALLREDUCE;
     snprintf(plan->backend, sizeof plan->backend, "%s", message->backend);
+    plan->resident = message->resident;
     enum status status = read_paths(plan, message, why);
     if (!status)
         status = plan_read_scaler(&plan->scaler, message->scaler, why);

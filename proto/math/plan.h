@@ -32,6 +32,7 @@ struct plan {
     bool pull_first;
     bool allreduce;   /* no block lies on a ps */
     char backend[16]; /* all-reduce: the collectives' name */
+    bool resident;    /* and what they reduce stays on the trainers' devices */
 };
 
 /* Solves the batch of JOB for the replicas of the plan. */

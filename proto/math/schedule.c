@@ -61,6 +61,14 @@ double schedule_rate(const struct schedule *schedule, uint64_t step) {
     return schedule->lr;
 }
 
+bool schedule_ends_before(const struct schedule *schedule, uint64_t last) {
+    bool cosine = schedule->type == SCHEDULE_WARMUP_COSINE;
+    double top = cosine ? schedule->lr : schedule->warmup_max_lr;
+    return (cosine || schedule->type == SCHEDULE_WARMUP_DECAY) &&
+           schedule->total_num_steps < last &&
+           schedule_rate(schedule, last) <= top / 1000;
+}
+
 void schedule_scale(struct schedule *schedule, double factor) {
     schedule->lr *= factor;
     schedule->warmup_max_lr *= factor;

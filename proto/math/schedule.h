@@ -13,11 +13,16 @@
 
 #include "proto/conf/optimizer.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The rate of update number STEP >= 1 (DeepSpeed's last_batch_iteration is
  * STEP - 1). */
 double schedule_rate(const struct schedule *schedule, uint64_t step);
+
+/* Does a decay end before update LAST, and so low that what follows changes
+ * next to nothing: at a thousandth of its top or less? */
+bool schedule_ends_before(const struct schedule *schedule, uint64_t last);
 
 /* Multiplies the rate by FACTOR (scale_lr): lr and warmup_max_lr. */
 void schedule_scale(struct schedule *schedule, double factor);

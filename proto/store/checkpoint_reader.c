@@ -202,7 +202,10 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
     if (!status && passed && !*found)
         status = status_fail(why, STATUS_FAILED,
                              "%s: none of %zu checkpoints can be read, the "
-                             "newest because of %s",
+                             "newest because of %.1500s; bring a copy of one "
+                             "back, or begin anew: --set "
+                             "checkpoint.resume=never, or another "
+                             "checkpoint.dir",
                              dir, passed, first.text);
     return status;
 }

@@ -176,6 +176,23 @@ enum status claim_take_beside(struct claim **out, bool *shares, const char *dir,
     return STATUS_OK;
 }
 
+bool claim_stands(const char *dir) {
+    const struct dirent *entry;
+    bool stands = false;
+    DIR *folder = opendir(dir);
+    while (folder && !stands && (entry = readdir(folder))) {
+        if (!is_anothers(entry->d_name, ""))
+            continue;
+        int file = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
+        stands = file >= 0 && is_locked(file);
+        if (file >= 0)
+            close(file);
+    }
+    if (folder)
+        closedir(folder);
+    return stands;
+}
+
 /* The file goes with the last who holds it. */
 void claim_release(struct claim **where) {
     struct claim *claim = *where;

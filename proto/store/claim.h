@@ -36,6 +36,10 @@ enum status claim_take_beside(struct claim **out, bool *shares, const char *dir,
                               const struct log *log,
                               struct failure *why) MUST_CHECK;
 
+/* For a reader of DIR: does a run's process that lives hold a claim on it? Not
+ * where that cannot be told. */
+bool claim_stands(const char *dir);
+
 /* Lets DIR go and clears *CLAIM, which may be NULL. */
 void claim_release(struct claim **claim);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const int64_t LANE_HOLDS = 5 * TIME_S;
+static const char HAS_LEFT[] = "it has ended, or has closed its shared memory";
 
 struct lane *link_lane_of(const struct link *link, uint32_t peer) {
     if (link->kind == LINK_CLIENT)
@@ -49,7 +50,7 @@ static void call_lane(struct link *link) {
     link->lane_since = time_now();
     link->lane = lanes_call(link->lanes, link->lane_name, text, sizeof text);
     if (!link->lane)
-        go_by_tcp(link, held ? "the other side has left" : text);
+        go_by_tcp(link, held ? HAS_LEFT : text);
 }
 
 void link_prefer_lane(struct link *link, uint64_t run, uint64_t incarnation) {
@@ -64,7 +65,7 @@ static void lane_lost(struct link *link, int64_t now) {
     if (link->way == LINK_BY_LANE && now - link->lane_since >= LANE_HOLDS)
         call_lane(link);
     else
-        go_by_tcp(link, trouble ? trouble : "the other side has left");
+        go_by_tcp(link, trouble ? trouble : HAS_LEFT);
 }
 
 /* A client's way follows what becomes of its lane. */

@@ -295,7 +295,7 @@ enum status member_step(struct member *member, int64_t now,
         return status_fail(
             why, STATUS_RETRY,
             "%s was silent for %.0f s (%s): it is gone, or the network is; "
-            "start the same command again to resume",
+            "start the same commands again",
             wait.peer, time_to_seconds(member->peer_limit), wait.limit);
     if (now - member->heard > LOOK_UP_EVERY)
         look_up_chief(member, now);

@@ -1,0 +1,16 @@
+/* By which collectives a run reduces, and whether what is reduced stays on the
+ * trainers' devices: settled at the plan, so that all ranks take the same. */
+#ifndef CAPSTAN_BACKEND_H
+#define CAPSTAN_BACKEND_H
+
+#include "chief/run.h"
+
+/* Keeps what TRAINER's declaration tells of where it computes. */
+void backend_declare(struct run_trainer *trainer,
+                     const Capstan__Declaration *declaration);
+
+/* All trainers have declared, and their replicas are settled: fills `backend`
+ * and `resident`. False: it could not be, and the run ends. */
+bool backend_settle(struct run *run);
+
+#endif
