@@ -67,11 +67,8 @@ static struct run_evaluation *begin(struct run *run, uint64_t id, uint64_t step,
     if (!evaluation)
         return NULL;
     parts_close(&evaluation->parts);
-    free(evaluation->marks);
     *evaluation = (struct run_evaluation){.id = id, .step = step};
-    evaluation->marks = calloc(num_parts, sizeof *evaluation->marks);
-    evaluation->open =
-        evaluation->marks && parts_open(&evaluation->parts, num_parts);
+    evaluation->open = parts_open(&evaluation->parts, num_parts);
     return evaluation->open ? evaluation : NULL;
 }
 
@@ -105,11 +102,10 @@ void evaluations_part(struct run *run, const struct roster_slot *slot,
     if (!evaluation || !parts_take(&evaluation->parts, report->part,
                                    slot->incarnation, &result))
         return;
-    struct run_point *mark = report->id ? &run->trainers[slot->rank].mark
-                                        : &evaluation->marks[report->part];
-    *mark = (struct run_point){.loss = report->train_loss_sum,
-                               .seconds = report->training_s,
-                               .samples = report->train_samples};
+    run->trainers[slot->rank].mark =
+        (struct run_point){.loss = report->train_loss_sum,
+                           .seconds = report->training_s,
+                           .samples = report->train_samples};
     evaluations_settle(run);
 }
 
@@ -137,8 +133,6 @@ static void end(struct run *run, struct run_evaluation *evaluation) {
         return;
     }
     struct part_result sum = parts_sum(&evaluation->parts);
-    for (uint32_t r = 0; !evaluation->id && r < evaluation->parts.count; r++)
-        run->trainers[r].mark = evaluation->marks[r];
     measures_epoch(run, evaluation->step, &sum);
     if (evaluation->id)
         cuts_release(run, evaluation->id);

@@ -86,8 +86,7 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    struct parts parts;      /* own weights: by rank */
-    struct run_point *marks; /* own weights: where each rank was, as many */
+    struct parts parts; /* own weights: by rank */
 };
 
 struct series;
