@@ -61,14 +61,28 @@ static struct run_evaluation *find_room(struct run *run) {
     return &more[run->num_evaluations++];
 }
 
+static void forget(struct run_evaluation *evaluation) {
+    parts_close(&evaluation->parts);
+    free(evaluation->marks);
+}
+
+void evaluations_close(struct run *run) {
+    for (uint32_t i = 0; i < run->num_evaluations; i++)
+        forget(&run->evaluations[i]);
+    free(run->evaluations);
+}
+
 static struct run_evaluation *begin(struct run *run, uint64_t id, uint64_t step,
                                     uint32_t num_parts) {
     struct run_evaluation *evaluation = find_room(run);
     if (!evaluation)
         return NULL;
-    parts_close(&evaluation->parts);
+    forget(evaluation);
     *evaluation = (struct run_evaluation){.id = id, .step = step};
-    evaluation->open = parts_open(&evaluation->parts, num_parts);
+    evaluation->marks =
+        calloc(run->roster.num_ranks, sizeof *evaluation->marks);
+    evaluation->open =
+        evaluation->marks && parts_open(&evaluation->parts, num_parts);
     return evaluation->open ? evaluation : NULL;
 }
 
@@ -102,10 +116,11 @@ void evaluations_part(struct run *run, const struct roster_slot *slot,
     if (!evaluation || !parts_take(&evaluation->parts, report->part,
                                    slot->incarnation, &result))
         return;
-    run->trainers[slot->rank].mark =
-        (struct run_point){.loss = report->train_loss_sum,
-                           .seconds = report->training_s,
-                           .samples = report->train_samples};
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    evaluation->marks[slot->rank] = trainer->mark = (struct run_point){
+        .loss = trainer->past_loss + report->train_loss_sum,
+        .seconds = report->training_s,
+        .samples = trainer->past_samples + report->train_samples};
     evaluations_settle(run);
 }
 
@@ -133,7 +148,7 @@ static void end(struct run *run, struct run_evaluation *evaluation) {
         return;
     }
     struct part_result sum = parts_sum(&evaluation->parts);
-    measures_epoch(run, evaluation->step, &sum);
+    measures_epoch(run, evaluation, &sum);
     if (evaluation->id)
         cuts_release(run, evaluation->id);
 }

@@ -61,16 +61,20 @@ static struct run_point total(const struct run *run) {
     return point;
 }
 
-/* The same when each was at the step it evaluated: the same in every run of a
- * synchronous job. */
-static struct run_point total_marked(const struct run *run) {
+/* The same when each was at the step of EVALUATION: the same in every run of a
+ * synchronous job, whoever is heard of late. Who took no part counts as when it
+ * last did. */
+static struct run_point total_marked(const struct run *run,
+                                     const struct run_evaluation *evaluation) {
     struct run_point point = {0};
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        point.loss += trainer->past_loss + trainer->mark.loss;
-        point.samples += trainer->past_samples + trainer->mark.samples;
-        if (trainer->mark.seconds > point.seconds)
-            point.seconds = trainer->mark.seconds;
+        const struct run_point *mark = evaluation->marks[r].samples
+                                           ? &evaluation->marks[r]
+                                           : &run->trainers[r].mark;
+        point.loss += mark->loss;
+        point.samples += mark->samples;
+        if (mark->seconds > point.seconds)
+            point.seconds = mark->seconds;
     }
     return point;
 }
@@ -214,9 +218,10 @@ void measures_show(struct run *run, int64_t now) {
     progress_update(&run->progress, &shown, now);
 }
 
-void measures_epoch(struct run *run, uint64_t step,
+void measures_epoch(struct run *run, const struct run_evaluation *evaluation,
                     const struct part_result *result) {
-    struct run_point point = total_marked(run);
+    uint64_t step = evaluation->step;
+    struct run_point point = total_marked(run, evaluation);
     struct progress_numbers shown = numbers(run, step);
     uint64_t epochs = rounds_epochs(&run->rounds, step);
     bool whole = epochs > run->epochs_ended;

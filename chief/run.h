@@ -55,7 +55,7 @@ struct run_trainer {
     uint64_t from;     /* clock of its first contribution; 0: not set */
     double past_loss;  /* of incarnations before this one */
     uint64_t past_samples;
-    struct run_point mark; /* of this one, at its last evaluation */
+    struct run_point mark; /* the same, at its last evaluation */
     Capstan__Beat beat;    /* the last; its texts are not kept */
     int64_t moved;         /* when its clock last moved */
 };
@@ -86,7 +86,9 @@ struct run_cut {
 struct run_evaluation {
     uint64_t id, step; /* id 0: on the trainers' own weights */
     bool open;
-    struct parts parts; /* own weights: by rank */
+    struct parts parts;      /* own weights: by rank */
+    struct run_point *marks; /* [num_ranks]: what each trainer had read in all
+                                when it took part; without samples: not yet */
 };
 
 struct series;
