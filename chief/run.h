@@ -184,7 +184,7 @@ struct run {
     bool init_done;
     char export_problem[512]; /* why there is no export, "" */
     bool json;
-    bool together; /* nobody can be started again */
+    bool together;      /* nobody can be started again */
     enum status status; /* of the end */
     uint64_t end_step;
     uint64_t told;    /* staleness: global step by the ps that counts it */
