@@ -52,9 +52,13 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
 /* A trainer's numbers stay beyond its incarnation. */
 static void renew_trainer(struct run *run, uint32_t rank) {
     struct run_trainer *trainer = &run->trainers[rank];
+    struct run_point mark = {
+        .loss = trainer->past_loss + trainer->beat.loss_sum,
+        .samples = trainer->past_samples + trainer->beat.samples};
     *trainer = (struct run_trainer){
-        .past_loss = trainer->past_loss + trainer->beat.loss_sum,
-        .past_samples = trainer->past_samples + trainer->beat.samples,
+        .past_loss = mark.loss,
+        .past_samples = mark.samples,
+        .mark = mark,
         .replicas = trainer->replicas,
         .moved = time_now(),
     };

@@ -105,11 +105,13 @@ void evaluations_part(struct run *run, const struct roster_slot *slot,
     if (!evaluation || !parts_take(&evaluation->parts, report->part,
                                    slot->incarnation, &result))
         return;
-    struct run_point *mark = report->id ? &run->trainers[slot->rank].mark
-                                        : &evaluation->marks[report->part];
-    *mark = (struct run_point){.loss = report->train_loss_sum,
-                               .seconds = report->training_s,
-                               .samples = report->train_samples};
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    struct run_point *mark =
+        report->id ? &trainer->mark : &evaluation->marks[report->part];
+    *mark = (struct run_point){
+        .loss = trainer->past_loss + report->train_loss_sum,
+        .seconds = report->training_s,
+        .samples = trainer->past_samples + report->train_samples};
     evaluations_settle(run);
 }
 

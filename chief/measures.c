@@ -67,8 +67,8 @@ static struct run_point total_marked(const struct run *run) {
     struct run_point point = {0};
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
-        point.loss += trainer->past_loss + trainer->mark.loss;
-        point.samples += trainer->past_samples + trainer->mark.samples;
+        point.loss += trainer->mark.loss;
+        point.samples += trainer->mark.samples;
         if (trainer->mark.seconds > point.seconds)
             point.seconds = trainer->mark.seconds;
     }

@@ -55,7 +55,7 @@ struct run_trainer {
     uint64_t from;     /* clock of its first contribution; 0: not set */
     double past_loss;  /* of incarnations before this one */
     uint64_t past_samples;
-    struct run_point mark; /* of this one, at its last evaluation */
+    struct run_point mark; /* of all, at its last evaluation */
     Capstan__Beat beat;    /* the last; its texts are not kept */
     int64_t moved;         /* when its clock last moved */
 };
@@ -183,7 +183,7 @@ struct run {
     bool init_done;
     char export_problem[512]; /* why there is no export, "" */
     bool json;
-    bool together; /* nobody can be started again */
+    bool together;      /* nobody can be started again */
     enum status status; /* of the end */
     uint64_t end_step;
     uint64_t told;    /* staleness: global step by the ps that counts it */

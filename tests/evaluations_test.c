@@ -91,12 +91,25 @@ static void an_epochs_loss_is_that_of_its_step(void **state) {
     assert_true(fixture->run.epoch_loss == 1); /* 2 and 0 */
 }
 
+/* What it had read when it took part is not counted once more. */
+static void who_comes_back_before_it_is_over_counts_once(void **state) {
+    struct fixture *fixture = *state;
+    report(fixture, 0, EPOCH, 4);
+    fixture->slots[0].incarnation++;
+    fixture->trainers[0] =
+        (struct run_trainer){.past_loss = 4 * EPOCH, .past_samples = EPOCH};
+    report(fixture, 1, EPOCH, 2);
+    assert_int_equal(fixture->run.evaluated, EPOCH);
+    assert_true(fixture->run.epoch_loss == 3);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(an_epoch_ends_with_the_part_of_the_last),
         TEST(an_epochs_loss_is_that_of_its_step),
+        TEST(who_comes_back_before_it_is_over_counts_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

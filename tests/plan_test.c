@@ -301,6 +301,23 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     refused(fixture, STATUS_FAILED, "2 trainers with the replicas of 1");
 }
 
+/* The sum over several devices of a trainer is in its host's memory. */
+static void gradients_stay_on_one_device_or_none(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t replicas[] = {1, 2};
+    struct plan *plan;
+    struct failure why;
+    fixture->message.resident = true;
+    fixture->message.replicas = replicas;
+    fixture->message.n_replicas = 2;
+    refused(fixture, STATUS_FAILED, "the device of a trainer that has 2");
+    replicas[1] = 1;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_true(plan->resident);
+    plan_close(&plan);
+}
+
 /* A batch is not divided by a number that no run can have. */
 static void a_batch_is_not_solved_for_no_trainers(void **state) {
     static const uint32_t wrong[] = {0, RULE_MAX_GRADIENTS + 1, UINT32_MAX};
@@ -325,6 +342,8 @@ int main(void) {
             a_plan_is_of_the_trainers_that_were_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(
             the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
+        cmocka_unit_test_setup_teardown(gradients_stay_on_one_device_or_none,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_no_trainers,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(a_loss_scaler_comes_over_with_the_plan,

@@ -112,8 +112,8 @@ static void who_does_not_come_is_told_in_time(void **state) {
     start(&late, siblings, 1, 1);
     finish(&late);
     assert_int_equal(late.status, STATUS_RETRY);
-    assert_string_equal(late.why.text,
-                        "another device of this trainer did not come");
+    assert_string_equal(late.why.text, "another device of this trainer did not "
+                                       "come within 0.1 s");
     munmap(late.data, BYTES);
     siblings_close(&siblings);
 }
@@ -150,6 +150,8 @@ static void an_abort_ends_a_meeting(void **state) {
     siblings_abort(siblings);
     finish(&lonely);
     assert_int_equal(lonely.status, STATUS_RETRY);
+    assert_string_equal(lonely.why.text,
+                        "another device of this trainer has failed");
     munmap(lonely.data, BYTES);
     siblings_close(&siblings);
 }

@@ -80,10 +80,17 @@ static enum status hear(void *context, const char *key, int64_t until,
     *size = saying ? saying->size : 0;
     if (*value)
         memcpy(*value, saying->value, saying->size);
+    bool aborted = siblings->aborted;
     pthread_mutex_unlock(&siblings->mutex);
-    return *value ? STATUS_OK
-                  : status_fail(why, STATUS_RETRY,
-                                "another device of this trainer did not come");
+    if (*value)
+        return STATUS_OK;
+    if (aborted)
+        return status_fail(why, STATUS_RETRY,
+                           "another device of this trainer has failed");
+    return status_fail(why, STATUS_RETRY,
+                       "another device of this trainer did not come within "
+                       "%.3g s",
+                       siblings->timeout);
 }
 
 enum status siblings_open(struct siblings **out,

@@ -183,6 +183,12 @@ static enum status check_replicas(const Capstan__Plan *message,
             return status_fail(why, STATUS_FAILED,
                                "a plan of %u replicas (1..%d)",
                                message->replicas[r], JOB_MOST_DEVICES);
+    for (size_t r = 0; message->resident && r < count; r++)
+        if (message->replicas[r] > 1)
+            return status_fail(why, STATUS_FAILED,
+                               "a plan in which gradients stay on the device "
+                               "of a trainer that has %u",
+                               message->replicas[r]);
     return STATUS_OK;
 }
 
