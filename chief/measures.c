@@ -418,7 +418,10 @@ void measures_summary(struct run *run, bool json) {
                  "Gbit/s each way a host (%s)",
                  100 * steps_per_second(run) / bound(run), bound(run),
                  run->link_gbits,
-                 run->link_measured ? "measured" : "--link-gbits");
+                 run->link_measured ? "measured"
+                 : run->together
+                     ? "--link-gbits, as if each had a host of its own"
+                     : "--link-gbits");
     if (run->began)
         say_lost_time(run);
     if (run->has_saved)

@@ -114,6 +114,17 @@ static void the_object_of_a_run_tells_where_its_steps_went(void **state) {
     json_decref(object);
 }
 
+/* They share a host, and may pass more than the link that is named. */
+static void a_link_given_to_processes_of_one_host_is_one_that_they_lack(
+    void **state) {
+    static const char *const arguments[] = {"local", "--link-gbits", "1",
+                                            "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"epochs\":1}");
+    assert_non_null(strstr(cluster_run_errors(compare(run, arguments, 0)),
+                           "(--link-gbits, as if each had a host of its own)"));
+}
+
 static void people_get_a_table(void **state) {
     static const char *const arguments[] = {
         "compare", "--steps", "5", "--repeats", "1", "job.json", NULL};
@@ -187,6 +198,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_job_is_compared_and_leaves_nothing_but_what_was_asked_for),
         TEST(the_object_of_a_run_tells_where_its_steps_went),
+        TEST(a_link_given_to_processes_of_one_host_is_one_that_they_lack),
         TEST(people_get_a_table),
         TEST(a_prediction_starts_nothing),
         TEST(what_is_wrong_is_told_before_anything_runs),
