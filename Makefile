@@ -101,7 +101,7 @@ $(BUILD)/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/worker/collective_ncc
 else
 plugins: no-nccl
 no-nccl:
-	@echo "nccl $(BUILD)/capstan-nccl.so is left out: nccl.h and cuda_runtime.h are not both beside nvcc or in /usr/include$(if $(NCCL_HEADERS), (there is $(NCCL_HEADERS)))"
+	@echo "nccl $(BUILD)/capstan-nccl.so is left out: nccl.h and cuda_runtime.h are not both beside nvcc or in /usr/include$(if $(strip $(NCCL_HEADERS)), (there is $(strip $(NCCL_HEADERS))))"
 endif
 
 # Kernels: machine code for A100 and H100, for V100 where nvcc still makes it
@@ -234,9 +234,15 @@ $(BUILD)/plugin/%.o: %.cc
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(PLUGIN_FLAGS) -MMD -MP -c -o $@ $<
 
-generated: $(GENERATED)
+generated: $(BUILD)/packages $(GENERATED)
 
-$(BUILD)/%.pb-c.c: %.proto
+# Everything that is built waits for these: the place to say what is missing.
+# Who has it from elsewhere than apt goes on.
+$(BUILD)/packages: deploy/packages.txt
+	@mkdir -p $(@D)
+	@if deploy/deps.sh --list >&2; then touch $@; fi
+
+$(BUILD)/%.pb-c.c: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
 	$(Q)protoc-c --c_out=$(BUILD) $<
 

@@ -79,6 +79,20 @@ static void warn_alone(const struct process *process, const struct role *role) {
     }
 }
 
+/* Of two processes on one host one finds the port in use, and ends with a code
+ * that says retry, again and again. */
+static void warn_twice(const struct process *process, const struct role *role) {
+    const struct cluster_task *task = cluster_twice(process->cluster);
+    char address[270];
+    if (!task)
+        return;
+    cluster_address(task, address, sizeof address);
+    log_warning(&role->log,
+                "the cluster lists %s twice, and two processes cannot listen "
+                "on one port of a host: give each task an address of its own",
+                address);
+}
+
 /* Which it is the job decides, which a trainer hears when it joins; a ps opens
  * no other. */
 static bool may_take_gpu(const struct process *process) {
@@ -99,6 +113,7 @@ static void say_who(const struct process *process, const struct role *role) {
              process->cluster->local ? "no cluster: alone"
                                      : process->cluster->source);
     warn_alone(process, role);
+    warn_twice(process, role);
 }
 
 static double join_timeout(const struct process *process) {
@@ -240,11 +255,18 @@ static enum status load_job(struct process *process, const struct log *log,
 }
 
 /* The text of a job given to a process that does not lead: to be compared with
- * the chief's. */
+ * the chief's. One that cannot be read differs from it, too. */
 static const char *own_job(struct process *process) {
-    struct failure ignored;
-    if (!process->options->job || load_job(process, NULL, &ignored))
+    struct failure wrong;
+    if (!process->options->job)
         return NULL;
+    if (load_job(process, NULL, &wrong)) {
+        log_warning(&process->roles.list[0].log,
+                    "the job given here is wrong, and not needed, as the "
+                    "chief's counts: %.*s",
+                    (int)strcspn(wrong.text, "\n"), wrong.text);
+        return NULL;
+    }
     return process->job->compare.on ? NULL : process->job->text;
 }
 
@@ -370,10 +392,10 @@ static enum status compose(struct process *process, struct failure *why) {
         add_ps(process);
     else
         add_worker(process, false, false);
-    process->roles.list[0].ps.own_job = process->roles.list[0].worker.own_job =
-        own_job(process);
     if (!process->back)
         say_who(process, &process->roles.list[0]);
+    process->roles.list[0].ps.own_job = process->roles.list[0].worker.own_job =
+        own_job(process);
     return STATUS_OK;
 }
 

@@ -233,8 +233,17 @@ void admission_join(struct run *run, const struct post_letter *letter,
     welcome(run, slot, peer);
 }
 
+/* Who says goodbye is out of its slot, and may say it again. */
+static bool says_goodbye(const Capstan__Control *control) {
+    return control->body_case == CAPSTAN__CONTROL__BODY_BYE ||
+           (control->body_case == CAPSTAN__CONTROL__BODY_LEFT &&
+            control->left->goodbye);
+}
+
 void admission_stranger(struct run *run, uint32_t peer,
                         const Capstan__Control *control) {
+    if (control->run == run->id && says_goodbye(control))
+        return;
     if (link_may_say(run->link, "a stranger's message"))
         log_warning(run->log,
                     "a message of run %016llx from a process that is not in "

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,6 +61,18 @@ void children_detach(pid_t parent, const struct sigaction *child,
     sigprocmask(SIG_SETMASK, mask, NULL);
 }
 
+/* In the child: why there is no such program, and what helps. */
+static void say_not_started(const struct child_start *start, int error) {
+    char own[PATH_MAX] = "", hint[PATH_MAX + 64] = "";
+    bool in_path = error == ENOENT && !strchr(start->program, '/');
+    if (in_path && readlink("/proc/self/exe", own, sizeof own - 1) > 0)
+        snprintf(hint, sizeof hint,
+                 "; it is not on the PATH: give its path, as this one's, %s",
+                 own);
+    log_error(start->log, "%s: starting %s: %s%s", start->name, start->program,
+              strerror(error), hint);
+}
+
 enum status children_start(const struct children *children,
                            const struct child_start *start, pid_t *pid,
                            struct failure *why) {
@@ -73,8 +86,7 @@ enum status children_start(const struct children *children,
         start->prepare(start->context);
         execvp(start->program, start->arguments);
         if (start->log)
-            log_error(start->log, "%s: starting %s: %s", start->name,
-                      start->program, strerror(errno));
+            say_not_started(start, errno);
         _exit(CHILDREN_NOT_STARTED);
     }
     if (*pid > 0) {

@@ -191,23 +191,26 @@ static void put_crossover(FILE *out, const json_t *result, const json_t *one) {
     bool both = reduced(result, workers);
     if (workers < 2 || (!both && isnan(formula)))
         return;
-    int used = snprintf(line, sizeof line,
-                        "%.0f workers: a round by ps is as fast as all-reduce",
-                        workers);
-    if (!isnan(measured))
-        used += snprintf(line + used, sizeof line - (size_t)used,
-                         " from %.0f ps on, measured;", measured);
+    if (both && isnan(measured))
+        fprintf(out,
+                "%.0f workers, measured: with none of these numbers of ps a "
+                "round is as fast as all-reduce\n",
+                workers);
     else if (both)
-        used += snprintf(line + used, sizeof line - (size_t)used,
-                         " with none of these numbers of ps, measured;");
+        fprintf(out,
+                "%.0f workers, measured: a round by ps is as fast as "
+                "all-reduce from %.0f ps on\n",
+                workers, measured);
     if (isnan(formula))
-        snprintf(line + used, sizeof line - (size_t)used,
-                 " by the formulas it needs the rate of a link");
+        snprintf(line, sizeof line,
+                 "%.0f workers, by the formulas: not known without the rate of "
+                 "a link (--link-gbits)",
+                 workers);
     else
-        snprintf(line + used, sizeof line - (size_t)used,
-                 " from %.0f on by the formulas (of the exchange alone "
-                 "m>=n^2/(2(n-1)))",
-                 formula);
+        snprintf(line, sizeof line,
+                 "%.0f workers, by the formulas: as fast from %.0f ps on (of "
+                 "the exchange alone m>=n^2/(2(n-1)))",
+                 workers, formula);
     put_wrapped(out, 0, 4, line);
 }
 

@@ -7,6 +7,9 @@
 
 #include "chief/run.h"
 
+/* Frees what the run knows of them. */
+void evaluations_close(struct run *run);
+
 /* A part has come. */
 void evaluations_part(struct run *run, const struct roster_slot *slot,
                       const Capstan__Evaluated *report);

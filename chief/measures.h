@@ -17,8 +17,8 @@ void measures_step(struct run *run, uint64_t step);
 /* Shows progress and writes metrics, when something is due. */
 void measures_show(struct run *run, int64_t now);
 
-/* An evaluation of STEP is over, with RESULT. */
-void measures_epoch(struct run *run, uint64_t step,
+/* EVALUATION is over, with RESULT. */
+void measures_epoch(struct run *run, const struct run_evaluation *evaluation,
                     const struct part_result *result);
 
 /* All that is known of the run at its end, as docs/running.md has it; the

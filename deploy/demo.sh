@@ -7,7 +7,7 @@ job=deploy/fashion-mnist.json
 run=deploy/run
 
 if [[ -d $run ]]; then
-    echo "Removing $run, which an earlier demo left."
+    echo "Removing $run: what earlier runs of $job left."
     rm -rf "$run"
 fi
 echo "+ $capstan local --ps 2 --workers 2 $job"

@@ -4,8 +4,10 @@
 #   deploy/deps.sh          to build and to run the demo
 #   deploy/deps.sh test     to run the tests as well
 #   deploy/deps.sh lint     to lay out the source
+#   deploy/deps.sh --list   installs nothing: exit code 1 when something that
+#                           building needs is missing, with a list
 #
-# Who may not install gets the one line to type, and exit code 1.
+# Who may not install gets the reason, the one line to type, and exit code 1.
 set -u
 cd "$(dirname "$0")" || exit 1
 
@@ -26,6 +28,10 @@ while read -r package when what; do
     missing+=("$package")
 done < packages.txt
 ((${#missing[@]})) || exit 0
+if [[ ${1-} == --list ]]; then
+    echo "\`make deps\` installs them through apt."
+    exit 1
+fi
 
 # Root installs; sudo is asked, for a password only where there is a terminal.
 as_root=()
@@ -35,16 +41,29 @@ if ((EUID)); then
 fi
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 
+# Why it did not work here, then the line to type, by whom.
+give_up() {
+    local sudo='' who=''
+    if ((EUID)) && command -v sudo > /dev/null; then
+        sudo='sudo '
+    elif ((EUID)); then
+        who=' as root'
+    fi
+    {
+        echo
+        echo "Not installed: $1. To install them, type$who:"
+        echo "  ${sudo}apt-get update && $sudo${install[*]}"
+    } >&2
+    exit 1
+}
+
+if ((EUID)); then
+    command -v sudo > /dev/null ||
+        give_up "$(id -un) may not, and there is no sudo here"
+    "${as_root[@]}" true || give_up "sudo does not let $(id -un) do it"
+fi
 echo "Installing: ${as_root[*]:+${as_root[*]} }${install[*]}"
 export DEBIAN_FRONTEND=noninteractive
-if { ((!EUID)) || command -v sudo > /dev/null; } &&
-    "${as_root[@]}" apt-get -q update &&
-    "${as_root[@]}" "${install[@]}"; then
-    exit 0
-fi
-{
-    echo
-    echo "That did not work here. As someone who may install, type:"
-    echo "  sudo apt-get update && sudo ${install[*]}"
-} >&2
-exit 1
+"${as_root[@]}" apt-get -q update &&
+    "${as_root[@]}" "${install[@]}" ||
+    give_up "apt-get failed, for what it says above"

@@ -224,6 +224,26 @@ static void missing_data_starts_no_local_cluster(void **state) {
         fail_msg("more than one line:\n%s", said);
 }
 
+/* Only the chief's counts, and the run goes on; but it was meant to be read. */
+static void a_wrong_job_given_to_who_does_not_lead_is_said(void **state) {
+    static const char *const missing[] = {"nowhere.json", NULL};
+    static const char *const empty[] = {"empty.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    write_file(run, "empty.json", "{}", 2);
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *worker =
+        cluster_run_task(run, "worker", 0, missing);
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, empty);
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
+    expect_said(worker, "warning: the job given here is wrong, and not needed, "
+                        "as the chief's counts: nowhere.json");
+    expect_said(ps, "as the chief's counts: empty.json: ");
+}
+
 static void truncated_data_ends_all(void **state) {
     char head[16 + 64 * 100] = {0, 0, 8, 3, 0, 0, 2, 88,
                                 0, 0, 0, 8, 0, 0, 0, 8};
@@ -299,6 +319,7 @@ int main(void) {
         IN_FOLDER(who_does_not_come_in_time_is_named),
         IN_FOLDER(missing_data_ends_all),
         IN_FOLDER(missing_data_starts_no_local_cluster),
+        IN_FOLDER(a_wrong_job_given_to_who_does_not_lead_is_said),
         IN_FOLDER(truncated_data_ends_all),
         IN_FOLDER(data_that_cannot_be_read_ends_all),
         IN_FOLDER(a_second_claimant_is_refused_by_both_hosts_names),

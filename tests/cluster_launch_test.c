@@ -151,8 +151,11 @@ static void what_is_no_program_is_told(void **state) {
     struct cluster_process *process =
         cluster_run_start(*state, "launch", arguments, NULL);
     cluster_run_expect(process, 127, CLUSTER_RUN_DEADLINE);
-    assert_non_null(
-        strstr(cluster_run_errors(process), "starting no-such-program"));
+    const char *said =
+        strstr(cluster_run_errors(process), "starting no-such-program");
+    assert_non_null(said);
+    assert_non_null(strstr(said, "not on the PATH: give its path, as this"));
+    assert_non_null(strstr(said, "/capstan\n"));
 }
 
 /* Two nodes, here both this machine, two processes each. */

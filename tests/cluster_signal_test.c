@@ -152,6 +152,7 @@ static void the_run_goes_on_without_a_worker_that_had_a_signal(void **state) {
     cluster_run_await(play.tasks[0].process, "worker 0 said goodbye", SOON);
     cluster_play_expect(&play, left, 0, CLUSTER_RUN_DEADLINE);
     assert_int_equal(only_checkpoint(*state), 8000);
+    assert_false(cluster_play_said(play.tasks[0].process, "a message of run"));
 }
 
 /* One process says why the run ended, and the LAST line has it, or its name. */

@@ -309,6 +309,24 @@ static void deadlines_name_the_chief_and_their_key(void **state) {
     member_close(&member);
 }
 
+/* A stopped process finds its clock far on, and blames nobody else. */
+static void who_stood_still_itself_says_so(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct member *member = open_member(fixture, true);
+    struct failure why;
+    join(fixture, member);
+    await_order(member);
+    member_timeout(member, 10);
+    int64_t now = time_now();
+    assert_int_equal(member_step(member, now + 3 * TIME_S, &why), 0);
+    assert_int_equal(member_step(member, now + 23 * TIME_S, &why),
+                     STATUS_RETRY);
+    assert_non_null(strstr(why.text, "for 20 s of them this process itself "
+                                     "stood still"));
+    assert_null(strstr(why.text, "it is gone"));
+    member_close(&member);
+}
+
 static void it_never_asks_to_be_stepped_in_the_past(void **state) {
     struct wire_fixture *fixture = *state;
     for (int known = 0; known < 2; known++) {
@@ -400,6 +418,7 @@ int main(void) {
         MEMBER_TEST(a_strangers_refusal_is_not_the_end),
         MEMBER_TEST(garbage_from_the_chief_is_logged_and_left),
         MEMBER_TEST(deadlines_name_the_chief_and_their_key),
+        MEMBER_TEST(who_stood_still_itself_says_so),
         MEMBER_TEST(it_never_asks_to_be_stepped_in_the_past),
         MEMBER_TEST(the_end_is_heard_with_its_status_or_with_another_run),
         MEMBER_TEST(a_call_tells_an_unknowing_member_its_chief),

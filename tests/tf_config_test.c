@@ -400,6 +400,17 @@ static void a_job_without_ps_is_counted_all_the_same(void **state) {
         {"addresses twice, port 0",
          "{'cluster': {'worker': ['a:0', 'a:0'], 'ps': [':2']}" TASK "}",
          "{'chief': 'a:0', 'warnings': ['port_zero']}"},
+        {"an address twice in two jobs",
+         "{'cluster': {'chief': ['c:3'], 'worker': ['C:3']}" TASK "}",
+         "{'warnings': ['address_twice']}"},
+        {"an address twice in one",
+         "{'cluster': {'ps': ['b:2', 'a:1', 'a:2', 'a:1'],"
+         " 'worker': ['d:1']}" TASK "}",
+         "{'warnings': ['address_twice']}"},
+        {"an evaluator listens nowhere",
+         "{'cluster': {'evaluator': ['c:3'], 'worker': ['c:3', 'd:3']}" TASK
+         "}",
+         "{'warnings': []}"},
         {"an empty host", "{'cluster': {'worker': [':2']}" TASK "}",
          "{'chief': 'localhost:2'}"},
         {"warnings in their order",

@@ -79,6 +79,12 @@ static void every_flag_says_what_it_is_for(void **state) {
                 fail_msg("%s: --%s has no text", names[v], o->name);
 }
 
+static void who_ends_with_a_run_tells_the_exit_codes(void **state) {
+    (void)state;
+    for (int v = OPTIONS_RUN; v <= OPTIONS_LOCAL; v++)
+        assert_non_null(strstr(found(v)->after, "Exit codes: 0 done; 1 "));
+}
+
 static void all_are_shown_in_lines_of_80_columns(void **state) {
     (void)state;
     char *text = NULL, *rest = NULL, expected[64];
@@ -105,6 +111,7 @@ int main(void) {
         cmocka_unit_test(every_verb_has_help_and_version),
         cmocka_unit_test(no_verb_has_a_flag_twice),
         cmocka_unit_test(every_flag_says_what_it_is_for),
+        cmocka_unit_test(who_ends_with_a_run_tells_the_exit_codes),
         cmocka_unit_test(all_are_shown_in_lines_of_80_columns),
     };
     return cmocka_run_group_tests_name("verb", tests, NULL, NULL);

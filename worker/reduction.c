@@ -6,8 +6,8 @@
 
 #include "proto/base/time.h"
 #include "proto/math/schedule.h"
+#include "worker/reduction_parts.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,35 +18,23 @@ enum { BRINGS, ASKS, VOIDS, WORDS };
  * overflowed. */
 enum { FOUND = WORDS, WORD_FLOATS = 16, PAGE = 4096 };
 
-/* What the host hears: memory of its own, which the device can copy to while
- * the host goes on, or what it is told of itself. */
-struct reduction_told {
-    void *pinned; /* NULL: nothing of its own */
-    float *word, *norms;
-    double *pieces;
-    uint32_t *found;
-};
-
 /* The largest bucket, whatever the job allows: what is summed is then still in
  * the processor's cache when the rule reads it, and there is something to send
  * while the rest of the pass goes on. */
 enum { MOST_FLOATS = 1 << 18, MOST_WIDE_FLOATS = 1 << 22 };
-
-enum { NORM_FLOATS = 16 }; /* a rank's piece of a vector of norms */
 
 static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
 /* A rank that was lost explains more than a wait in vain for the device. */
-static enum status await(struct reduction *reduction, struct ops_event *event,
-                         struct failure *why) {
+enum status reduction_await(struct reduction *reduction,
+                            struct ops_event *event, struct failure *why) {
     struct failure lost;
     enum status status = reduction->ops->await(reduction->device, event, why);
-    if (group_look(reduction->ranks, &lost))
-        *why = lost;
-    else
+    if (!group_look(reduction->ranks, &lost))
         return status;
+    *why = lost;
     return lost.status;
 }
 
@@ -61,22 +49,11 @@ static uint64_t most_elements(const struct reduction *reduction) {
     return most > 0 ? most : 1;
 }
 
-/* Pieces of PART that squares are added up in. */
-static size_t pieces_of(struct part part) {
-    return (part.end - part.first + RULE_PIECE - 1) / RULE_PIECE;
-}
-
-static struct part part_of(const struct reduction *reduction, uint32_t i,
-                           uint32_t rank) {
-    return partition_part(&reduction->buckets[i], reduction->begin, rank,
-                          reduction->ranks->size);
-}
-
 static size_t count_pieces(const struct reduction *reduction) {
     size_t count = 0;
     for (uint32_t r = 0; r < reduction->ranks->size; r++)
         for (uint32_t i = 0; i < reduction->num_buckets; i++)
-            count += pieces_of(part_of(reduction, i, r));
+            count += reduction_pieces_of(reduction_part_of(reduction, i, r));
     return count;
 }
 
@@ -90,14 +67,10 @@ static enum status no_memory(const struct reduction *reduction,
                : status_fail(why, STATUS_RETRY, "no memory for a reducer");
 }
 
-static size_t norm_floats(const struct reduction *reduction) {
-    return (size_t)reduction->ranks->size * NORM_FLOATS;
-}
-
 /* What the host reads and writes of the device's memory: a place of its own,
  * or, where that memory is the host's, the same place. */
 static bool open_told(struct reduction *reduction) {
-    size_t norms = norm_floats(reduction) * sizeof(float);
+    size_t norms = reduction_norm_floats(reduction) * sizeof(float);
     size_t pieces = reduction->num_pieces * sizeof(double);
     size_t bytes =
         (WORD_FLOATS * sizeof(float) + norms + pieces + PAGE) / PAGE * PAGE;
@@ -142,7 +115,8 @@ static void *take(const struct reduction *reduction, size_t bytes) {
 static bool allocate_small(struct reduction *reduction) {
     const struct ops *ops = reduction->ops;
     reduction->num_pieces = count_pieces(reduction);
-    reduction->norms = take(reduction, norm_floats(reduction) * sizeof(float));
+    reduction->norms =
+        take(reduction, reduction_norm_floats(reduction) * sizeof(float));
     reduction->found = take(reduction, sizeof *reduction->found);
     reduction->pieces =
         take(reduction, reduction->num_pieces * sizeof *reduction->pieces);
@@ -266,7 +240,7 @@ void reduction_begin(struct reduction *reduction, uint64_t round,
 
 enum status reduction_settle(struct reduction *reduction, struct failure *why) {
     reduction->ops->record(reduction->device, OPS_EXCHANGE, reduction->here);
-    return await(reduction, reduction->here, why);
+    return reduction_await(reduction, reduction->here, why);
 }
 
 enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
@@ -280,7 +254,7 @@ enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
     ops->download(device, OPS_COMPUTE, reduction->told->found, reduction->found,
                   sizeof *reduction->found);
     ops->record(device, OPS_COMPUTE, reduction->here);
-    enum status status = await(reduction, reduction->here, why);
+    enum status status = reduction_await(reduction, reduction->here, why);
     *finite = !status && !*reduction->told->found;
     if (*finite && by != 1)
         ops->scale(device, OPS_COMPUTE, floats, count, by);
@@ -303,7 +277,7 @@ static void read_word(struct reduction *reduction) {
 }
 
 enum status reduction_hear(struct reduction *reduction, struct failure *why) {
-    enum status status = await(reduction, reduction->heard, why);
+    enum status status = reduction_await(reduction, reduction->heard, why);
     if (!status)
         read_word(reduction);
     return status;
@@ -332,111 +306,6 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
     return STATUS_OK;
 }
 
-/* Weights and state, that is; all ranks know it. */
-static bool changes(const struct reduction *reduction) {
-    return reduction->brought > 0 && !reduction->voided;
-}
-
-/* Of the mean gradient that RANK has of each bucket, or would have, in fixed
- * pieces from number *NEXT on. */
-static void square(struct reduction *reduction, uint32_t rank, size_t *next) {
-    for (uint32_t i = 0; i < reduction->num_buckets; i++) {
-        struct part part = part_of(reduction, i, rank);
-        if (part.first < part.end)
-            reduction->ops->square_sums(reduction->device, OPS_EXCHANGE,
-                                        reduction->gradients + part.first,
-                                        part.end - part.first, reduction->scale,
-                                        reduction->pieces + *next);
-        *next += pieces_of(part);
-    }
-}
-
-/* The sum of RANK's pieces, bucket by bucket. */
-static double add_pieces(const struct reduction *reduction, uint32_t rank,
-                         size_t *next) {
-    double sum = 0;
-    for (uint32_t i = 0; i < reduction->num_buckets; i++) {
-        double own = 0;
-        for (size_t n = pieces_of(part_of(reduction, i, rank)); n > 0; n--)
-            own += reduction->told->pieces[(*next)++];
-        sum += own;
-    }
-    return sum;
-}
-
-/* The ranks whose squares this one adds up. */
-static bool adds_up(const struct reduction *reduction, uint32_t rank) {
-    return !reduction->shared || rank == reduction->ranks->rank;
-}
-
-static enum status square_all(struct reduction *reduction,
-                              struct failure *why) {
-    size_t count = 0;
-    for (uint32_t r = 0; r < reduction->ranks->size; r++)
-        if (adds_up(reduction, r))
-            square(reduction, r, &count);
-    reduction->ops->download(reduction->device, OPS_EXCHANGE,
-                             reduction->told->pieces, reduction->pieces,
-                             count * sizeof *reduction->pieces);
-    return reduction_settle(reduction, why);
-}
-
-/* A double travels as two floats, which nobody computes with. */
-static void put_double(float *floats, double value) {
-    memcpy(floats, &value, sizeof value);
-}
-
-static double get_double(const float *floats) {
-    double value;
-    memcpy(&value, floats, sizeof value);
-    return value;
-}
-
-/* All norms are told where one's own were. */
-static enum status gather_norms(struct reduction *reduction,
-                                struct failure *why) {
-    const struct ops *ops = reduction->ops;
-    size_t floats = norm_floats(reduction), bytes = floats * sizeof(float);
-    float *told = reduction->told->norms;
-    ops->upload(reduction->device, OPS_EXCHANGE, reduction->norms, told, bytes);
-    enum status status =
-        group_all_gather(reduction->ranks, reduction->norms, floats, why);
-    if (status)
-        return status;
-    ops->download(reduction->device, OPS_EXCHANGE, told, reduction->norms,
-                  bytes);
-    return reduction_settle(reduction, why);
-}
-
-static enum status gather_squares(struct reduction *reduction,
-                                  struct failure *why) {
-    int64_t start = time_now();
-    size_t next = 0;
-    enum status status = square_all(reduction, why);
-    for (uint32_t r = 0; !status && r < reduction->ranks->size; r++)
-        if (adds_up(reduction, r))
-            put_double(reduction->told->norms + (size_t)r * NORM_FLOATS,
-                       add_pieces(reduction, r, &next));
-    atomic_fetch_add(&reduction->update_ns, time_now() - start);
-    return status || !reduction->shared ? status : gather_norms(reduction, why);
-}
-
-/* As torch.nn.utils.clip_grad_norm_ does. A rank's squares are added first,
- * then those of all in rank order: in one way, whoever has which. */
-enum status reduction_clip(struct reduction *reduction, struct failure *why) {
-    double limit = reduction->settings->job->gradient_clipping, sum = 0;
-    if (!changes(reduction))
-        return STATUS_OK;
-    enum status status = gather_squares(reduction, why);
-    if (status)
-        return status;
-    for (uint32_t r = 0; r < reduction->ranks->size; r++)
-        sum += get_double(reduction->told->norms + (size_t)r * NORM_FLOATS);
-    double factor = limit / (sqrt(sum) + 1e-6);
-    reduction->scale *= factor < 1 ? (float)factor : 1.0f;
-    return STATUS_OK;
-}
-
 /* A round that nobody brought gradients to leaves all as it is. */
 static void apply(struct reduction *reduction, uint32_t i) {
     const struct part *own = &reduction->partition.own[i];
@@ -449,7 +318,7 @@ static void apply(struct reduction *reduction, uint32_t i) {
         .rate = schedule_rate(&reduction->schedule, step),
         .scale = reduction->scale,
         .elements = own->end - own->first,
-        .num_gradients = changes(reduction),
+        .num_gradients = reduction_changes(reduction),
         .gradients = &sum,
         .weights = weights,
         .weights_out = weights,

@@ -83,8 +83,12 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
 enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
                            struct failure *why) MUST_CHECK;
 
-/* Waits until all that was given is done. As ops.await; a rank that was lost
- * goes before. */
+/* As ops.await; a rank that was lost goes before. */
+enum status reduction_await(struct reduction *reduction,
+                            struct ops_event *event,
+                            struct failure *why) MUST_CHECK;
+
+/* The same until all that was given is done. */
 enum status reduction_settle(struct reduction *reduction,
                              struct failure *why) MUST_CHECK;
 

@@ -117,10 +117,21 @@ static enum status sum_some(struct reducer *reducer, uint32_t announced,
     return status;
 }
 
+/* The computing is not waited for because of others. */
+static enum status await_gradients(struct reducer *reducer,
+                                   struct failure *why) {
+    const struct reducer_place *place = &reducer->resident.place;
+    struct ops_event *settled = reducer->resident.settled;
+    place->ops->record(place->device, OPS_COMPUTE, settled);
+    return reduction_await(&reducer->reduction, settled, why);
+}
+
 static enum status update(struct reducer *reducer, struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
+    enum status status = await_gradients(reducer, why);
     int64_t start = time_now();
-    enum status status = reduction_hear(reduction, why);
+    if (!status)
+        status = reduction_hear(reduction, why);
     if (!status && reducer->settings.job->gradient_clipping > 0)
         status = reduction_clip(reduction, why);
     atomic_fetch_add(&reducer->waited, time_now() - start);

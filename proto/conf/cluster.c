@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct source {
     const char *name;
@@ -60,7 +61,7 @@ static const char *const role_names[CLUSTER_ROLES] = {
 /* In the order of enum cluster_warning's bits. */
 static const char *const warning_names[] = {
     "duplicate_key",    "null_job",  "task_missing",
-    "own_address_only", "port_zero",
+    "own_address_only", "port_zero", "address_twice",
 };
 
 enum status cluster_resolve(struct cluster **out,
@@ -83,6 +84,8 @@ enum status cluster_resolve(struct cluster **out,
         status = ranks_check_flags(cluster, &input, why);
     if (status != STATUS_OK)
         cluster_free(&cluster);
+    else if (cluster_twice(cluster))
+        cluster->warnings |= CLUSTER_ADDRESS_TWICE;
     *out = cluster;
     return status;
 }
@@ -119,6 +122,32 @@ const struct cluster_task *cluster_find(const struct cluster *cluster,
 
 const struct cluster_task *cluster_self(const struct cluster *cluster) {
     return cluster_find(cluster, cluster->role, cluster->index);
+}
+
+static int compare_address(const void *a, const void *b) {
+    const struct cluster_task *one = *(const struct cluster_task *const *)a;
+    const struct cluster_task *other = *(const struct cluster_task *const *)b;
+    int difference = (one->port > other->port) - (one->port < other->port);
+    return difference ? difference : strcasecmp(one->host, other->host);
+}
+
+/* They are sorted, as there may be tens of thousands. */
+const struct cluster_task *cluster_twice(const struct cluster *cluster) {
+    const struct cluster_task **all = NULL, *found = NULL;
+    size_t count = 0, used = 0;
+    for (enum cluster_role r = 0; r < CLUSTER_EVALUATOR; r++)
+        count += cluster->jobs[r].count;
+    all = calloc(count + 1, sizeof(struct cluster_task *));
+    for (enum cluster_role r = 0; all && r < CLUSTER_EVALUATOR; r++)
+        for (uint32_t i = 0; i < cluster->jobs[r].count; i++)
+            all[used++] = &cluster->jobs[r].tasks[i];
+    if (used)
+        qsort(all, used, sizeof(struct cluster_task *), compare_address);
+    for (size_t i = 1; i < used && !found; i++)
+        if (all[i]->port && !compare_address(&all[i - 1], &all[i]))
+            found = all[i];
+    free(all);
+    return found;
 }
 
 const struct cluster_task *cluster_chief(const struct cluster *cluster) {

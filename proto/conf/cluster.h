@@ -38,6 +38,7 @@ enum cluster_warning {
     CLUSTER_TASK_MISSING = 1 << 2,
     CLUSTER_OWN_ADDRESS_ONLY = 1 << 3,
     CLUSTER_PORT_ZERO = 1 << 4,
+    CLUSTER_ADDRESS_TWICE = 1 << 5,
 };
 
 enum { CLUSTER_KEY = 128, CLUSTER_NOT_TOLD = -1 };
@@ -91,6 +92,10 @@ const struct cluster_task *cluster_find(const struct cluster *cluster,
 
 /* This process's own entry, or NULL (local, unlisted evaluator). */
 const struct cluster_task *cluster_self(const struct cluster *cluster);
+
+/* A chief, worker or ps that has the address of another one of them, and a port
+ * that is not 0; NULL: there is none. */
+const struct cluster_task *cluster_twice(const struct cluster *cluster);
 
 /* Who leads: chief 0, else worker 0; NULL when neither is listed. */
 const struct cluster_task *cluster_chief(const struct cluster *cluster);

@@ -17,8 +17,8 @@ struct job_given {
 };
 
 /* Keys of JOB that contradict each other are problems. Fills in what depends on
- * more than one key: checkpoint.every_seconds, events_dir, batch_key. The log receives
- * warnings, and defaults in which torch and DeepSpeed differ. */
+ * more than one key: checkpoint.every_seconds, events_dir, batch_key. The log
+ * receives warnings, and defaults in which torch and DeepSpeed differ. */
 void job_rules_check(struct job *job, const struct job_given *given,
                      struct problems *problems);
 

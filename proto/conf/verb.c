@@ -131,6 +131,11 @@ static const struct argp_option info_options[] = {HELP, JSON, {0}};
     "the update rules' loops, else the best that the processor has. All give " \
     "the same bits."
 
+#define EXITS                                                                  \
+    "Exit codes: 0 done; 1 failed, and a retry meets it again; 2 bad "         \
+    "configuration; 130, 143 ended by SIGINT, SIGTERM here; 137 killed; 138 "  \
+    "a peer or a machine failed: worth a retry."
+
 static const struct argp_option bench_options[] = {
     HELP,
     JSON,
@@ -223,7 +228,9 @@ static const struct argp_option compare_options[] = {
     FLAG("inner-gbits", INNER, "G",
          "what a worker passes each way inside its host (no limit)", 2),
     FLAG("vm", VM, "NAME",
-         "a cloud's machine: its link, devices and inner link", 2),
+         "a cloud's machine: its link, devices and inner link (--vm list shows "
+         "names)",
+         2),
     FLAG("target", TARGET, "X",
          "efficiency to find the computing time for (0.875)", 2),
     {0}};
@@ -236,11 +243,11 @@ static const struct verb verbs[OPTIONS_VERBS] = {
                      "in it the cluster trains by ps and by all-reduce in "
                      "turns, and the chief prints what `capstan compare` "
                      "does.",
-                     run_options, 0, 1, LOOPS},
+                     run_options, 0, 1, EXITS "\n\n" LOOPS},
     [OPTIONS_LOCAL] = {"local", "JOB.json",
                        "Starts a whole cluster on this machine: a chief, ps "
                        "and workers, each a process of `capstan run`.",
-                       local_options, 1, 1, LOOPS},
+                       local_options, 1, 1, EXITS "\n\n" LOOPS},
     [OPTIONS_LAUNCH] =
         {"launch", "COMMAND...",
          "Starts the processes of one node of a job, any command, each told "
@@ -254,8 +261,10 @@ static const struct verb verbs[OPTIONS_VERBS] = {
                          "as one JSON object.",
                          cluster_options, 0, 0},
     [OPTIONS_CKPT] = {"ckpt", "ls|verify|export DIR [OUT]",
-                      "Lists, checks or exports checkpoints.", ckpt_options, 2,
-                      3},
+                      "ls lists the checkpoints in DIR, a job's "
+                      "checkpoint.dir; verify reads all of each and checks "
+                      "it; export writes the weights of one to OUT.",
+                      ckpt_options, 2, 3},
     [OPTIONS_INFO] = {"info", "",
                       "Shows version, devices, collectives and libraries.",
                       info_options, 0, 0, LOOPS},

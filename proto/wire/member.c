@@ -36,6 +36,7 @@ struct member {
     char host[256];
     bool joined, said_stranger;
     int64_t opened, heard, join_sent, beat_sent, said_waiting;
+    int64_t stepped;           /* when it last looked */
     int64_t looked_up, looked; /* look-up started, last asked about */
     int64_t join_limit, peer_limit, beat_every;
     Capstan__Beat beat;
@@ -277,6 +278,26 @@ static enum status step_joining(struct member *member, int64_t now,
     return STATUS_OK;
 }
 
+/* Who stood still itself has heard nothing of a chief that may live. */
+static enum status fail_silent(const struct member *member,
+                               const struct wait *wait, int64_t now,
+                               struct failure *why) {
+    int64_t still = now - member->stepped;
+    if (still > member->peer_limit / 2)
+        return status_fail(
+            why, STATUS_RETRY,
+            "nothing was heard of %s for %.0f s (%s), but for %.0f s of them "
+            "this process itself stood still, stopped or starved; start the "
+            "same command again",
+            wait->peer, time_to_seconds(now - member->heard), wait->limit,
+            time_to_seconds(still));
+    return status_fail(
+        why, STATUS_RETRY,
+        "%s was silent for %.0f s (%s): it is gone, or the network is; "
+        "start the same commands again",
+        wait->peer, time_to_seconds(member->peer_limit), wait->limit);
+}
+
 static void send_kept(struct member *member, int64_t now) {
     const struct channel_entry *entry;
     while ((entry = channel_next(&member->channel, now, RESEND_AFTER)))
@@ -292,11 +313,8 @@ enum status member_step(struct member *member, int64_t now,
         return step_joining(member, now, why);
     struct wait wait = chief_wait(member);
     if (wait_over(&wait, now))
-        return status_fail(
-            why, STATUS_RETRY,
-            "%s was silent for %.0f s (%s): it is gone, or the network is; "
-            "start the same commands again",
-            wait.peer, time_to_seconds(member->peer_limit), wait.limit);
+        return fail_silent(member, &wait, now, why);
+    member->stepped = now;
     if (now - member->heard > LOOK_UP_EVERY)
         look_up_chief(member, now);
     send_kept(member, now);
@@ -325,6 +343,7 @@ static void welcome(struct member *member, const Capstan__Control *control,
     member->chief_port += (uint16_t)which;
     name_chief(member);
     member->joined = true;
+    member->stepped = time_now();
     member->run = control->run;
     member->channel.received = 0;
 }
