@@ -172,6 +172,8 @@ static void two_workers_of_two_devices_are_four_of_one(void **state) {
     struct cluster_process *two =
         train_apart(state, 2, 2, two_and_two, "two", NULL);
     cluster_play_expect_said(two, "replicas: 4 (2 workers x 2 devices)");
+    cluster_play_expect_said(two, "capstan-nccl.so: cannot work here: there is "
+                                  "no fake NCCL (docs/collectives.md");
     cluster_play_expect_said(two, "device cuda 1 of 2: Fake GPU");
     expect_near(run, "whole", "four");
     expect_near(run, "four", "two");

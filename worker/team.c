@@ -6,7 +6,7 @@
  * waits for it: what it lacks is told once all are through. */
 #include "worker/team.h"
 
-#include "worker/collectives.h"
+#include "proto/base/plugin.h"
 #include "worker/team_sum.h"
 
 #include <math.h>
@@ -23,14 +23,17 @@ static bool is_remote(const struct team *team) {
 static void find_collective(struct team *team,
                             const struct collective_ops *nccl) {
     struct failure why;
-    team->by = nccl;
-    if (nccl || team->count < 2 || !collectives_find(&team->by, "nccl", &why))
-        return;
-    team->by = NULL;
-    log_info(team->log,
-             "gradients of %u devices are added up in the host's memory; "
-             "capstan-nccl.so: %s",
-             team->count, why.text);
+    const void *table = nccl;
+    enum status status = STATUS_OK;
+    if (!nccl && team->count > 1)
+        status = plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
+                             &why);
+    team->by = status ? NULL : table;
+    if (status)
+        log_info(team->log,
+                 "gradients of %u devices are added up in the host's memory; "
+                 "capstan-nccl.so: %s (docs/collectives.md has what it needs)",
+                 team->count, why.text);
 }
 
 /* One that there is no code for is left out, if the job does not ask for it. */
