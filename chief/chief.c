@@ -127,7 +127,11 @@ static void close_run(struct run *run) {
     for (uint32_t i = 0; i < run->num_cuts; i++)
         free(run->cuts[i].files);
     free(run->cuts);
-    evaluations_close(run);
+    for (uint32_t i = 0; i < run->num_evaluations; i++) {
+        parts_close(&run->evaluations[i].parts);
+        free(run->evaluations[i].marks);
+    }
+    free(run->evaluations);
     free(run->trainers);
     free(run->ps);
     free(run->limits);
