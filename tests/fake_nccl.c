@@ -28,7 +28,8 @@ static atomic_uint left_whole;
 struct shared {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    uint32_t size, arrived, members;
+    struct shared *before; /* the one made before it */
+    uint32_t size, arrived;
     uint64_t round;
     float *data[MOST];
     size_t count;
@@ -41,6 +42,9 @@ struct collective {
     uint64_t calls, failing;
     struct collective *joined; /* a stream is: all is done by it */
 };
+
+/* They stay: a rank may hear of one that others have left. */
+static struct shared *_Atomic newest;
 
 static const char *told(void) {
     const char *text = getenv("CAPSTAN_FAKE_DEVICE");
@@ -60,7 +64,8 @@ static enum status make(struct shared **out,
         abort();
     pthread_mutex_init(&shared->mutex, NULL);
     pthread_cond_init(&shared->changed, NULL);
-    shared->size = shared->members = settings->size;
+    shared->size = settings->size;
+    shared->before = atomic_exchange(&newest, shared);
     *out = shared;
     return settings->store->set(settings->store->context, "where", out,
                                 sizeof *out, why);
@@ -145,14 +150,8 @@ static void close_group(struct collective **where) {
         return;
     }
     pthread_mutex_lock(&group->shared->mutex);
-    uint32_t left = --group->shared->members;
     atomic_fetch_add(&left_whole, !group->shared->aborted);
     pthread_mutex_unlock(&group->shared->mutex);
-    if (!left) {
-        pthread_mutex_destroy(&group->shared->mutex);
-        pthread_cond_destroy(&group->shared->changed);
-        free(group->shared);
-    }
     free(group);
 }
 
