@@ -31,12 +31,19 @@ trap remove EXIT
 trap 'exit 1' INT TERM HUP
 
 # Both sides limit what leaves them: the host its sending, the switch what it
-# hands to the host. Segments travel in trains of up to 64 KiB, counted as the
-# packets they are, as a network card takes and gives them; the bucket holds one
-# train, and the queue is that of a small switch port. Shorter trains cost more
-# processor than one machine has for many hosts.
+# hands to the host. Segments travel in trains, counted as the packets they are;
+# the bucket holds a train or two, and the queue is that of a small switch port.
+# From a gigabit on trains are of up to 64 KiB, as a network card takes and gives
+# them: shorter ones cost more processor than one machine has for many hosts. On
+# slower links they are of 16 KiB, so that a full bucket is soon empty.
+case $rate in
+*gbit | [1-9][0-9][0-9][0-9]mbit) train=65536 bucket=68kb ;;
+*) train=16384 bucket=32kb ;;
+esac
 limit() {
-    tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" burst 68kb limit 512kb
+    ip -n "$1" link set "$2" gso_max_size "$train" &&
+        tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" \
+            burst "$bucket" limit 512kb
 }
 
 # Reno is in every kernel and allowed in every namespace, unlike what this
