@@ -54,20 +54,26 @@ static void end_rank(struct rank_board *board, uint32_t rank,
     _exit(status == STATUS_OK ? 0 : 1);
 }
 
-static struct collective *meet(struct rank_board *board, uint32_t rank,
-                               const struct play *play) {
+static struct collective *meet_by(const struct collective_store *store,
+                                  struct rank_board *board, uint32_t rank,
+                                  const struct play *play) {
     struct failure why = {0};
     struct collective *group;
     struct collective_settings settings = {.rank = rank,
                                            .size = play->size,
                                            .host = play->host,
-                                           .store = &board->store,
+                                           .store = store,
                                            .algorithm = play->algorithm,
                                            .timeout = play->timeout};
     enum status status = play->ops->open(&group, &settings, &why);
     if (status)
         end_rank(board, rank, status, why.text);
     return group;
+}
+
+static struct collective *meet(struct rank_board *board, uint32_t rank,
+                               const struct play *play) {
+    return meet_by(&board->store, board, rank, play);
 }
 
 /* What RANK brings at element I: both signs, many magnitudes. */
@@ -334,7 +340,8 @@ static enum status hear(void *context, const char *key, int64_t until,
 
 static void go_while_meeting(struct rank_board *board, uint32_t rank,
                              const void *context) {
-    last_word = (struct collective_store){&board->store, tell_and_go, hear};
+    last_word = (struct collective_store){
+        .context = &board->store, .set = tell_and_go, .get = hear};
     struct rank_board *mine = malloc(sizeof *mine);
     *mine = *board; /* its store alone is another */
     mine->store = last_word;
@@ -357,6 +364,48 @@ static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
         if (strncmp(board->ends[1 - gone].text, name, strlen(name)))
             fail_msg("%s", board->ends[1 - gone].text);
         assert_true(time_now() - begun < 20 * TIME_S);
+        rank_board_close(&board);
+    }
+}
+
+static enum status set_there(void *context, const char *key, const void *value,
+                             size_t size, struct failure *why) {
+    (void)context;
+    return last_word.set(last_word.context, key, value, size, why);
+}
+
+static enum status get_there(void *context, const char *key, int64_t until,
+                             void **value, size_t *size, struct failure *why) {
+    (void)context;
+    return last_word.get(last_word.context, key, until, value, size, why);
+}
+
+static bool is_late(void *context) {
+    const int64_t *until = context;
+    return time_now() > *until;
+}
+
+/* Its meeting is given up a little later. */
+static void give_up_soon(struct rank_board *board, uint32_t rank,
+                         const void *context) {
+    int64_t until = time_now() + TIME_S / 2;
+    struct collective_store store = {&until, set_there, get_there, is_late};
+    last_word = board->store;
+    meet_by(&store, board, rank, context);
+    end_rank(board, rank, STATUS_OK, "it met one that is gone");
+}
+
+static void a_meeting_that_is_given_up_ends_soon(void **state) {
+    (void)state;
+    for (uint32_t gone = 0; gone < 2; gone++) {
+        struct play play = {.ops = load(), .size = 2, .timeout = 1000};
+        struct rank_board *board = rank_board_open();
+        int64_t begun = time_now();
+        rank_board_start(board, gone, go_while_meeting, &play);
+        rank_board_start(board, 1 - gone, give_up_soon, &play);
+        rank_board_end(board, 1 - gone);
+        assert_int_equal(board->ends[1 - gone].status, STATUS_RETRY);
+        assert_true(time_now() - begun < 5 * TIME_S);
         rank_board_close(&board);
     }
 }
@@ -390,7 +439,8 @@ static enum status reset_and_tell(void *context, const char *key,
 static void meet_beside_strangers(struct rank_board *board, uint32_t rank,
                                   const void *context) {
     static struct collective_store beset;
-    beset = (struct collective_store){&board->store, reset_and_tell, hear};
+    beset = (struct collective_store){
+        .context = &board->store, .set = reset_and_tell, .get = hear};
     struct rank_board *mine = malloc(sizeof *mine);
     *mine = *board;
     mine->store = beset;
@@ -487,7 +537,8 @@ static void play_elsewhere(struct rank_board *board, uint32_t rank,
     const struct play *play = context;
     struct collective *group;
     struct failure why = {0};
-    struct collective_store store = {board, board->store.set, get_elsewhere};
+    struct collective_store store = {
+        .context = board, .set = board->store.set, .get = get_elsewhere};
     struct collective_settings settings = {.rank = rank,
                                            .size = 2,
                                            .host = play->host,
@@ -530,6 +581,7 @@ int main(void) {
         cmocka_unit_test(a_line_that_ends_is_no_time_that_is_over),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
         cmocka_unit_test(a_rank_that_goes_while_ranks_meet_is_named),
+        cmocka_unit_test(a_meeting_that_is_given_up_ends_soon),
         cmocka_unit_test(a_stranger_that_resets_its_connection_ends_no_process),
         cmocka_unit_test(abort_ends_a_call_under_way_and_later_ones),
         cmocka_unit_test(an_address_that_others_do_not_reach_is_not_taken),

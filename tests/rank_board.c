@@ -71,7 +71,8 @@ struct rank_board *rank_board_open(void) {
     pthread_condattr_setpshared(&changed, PTHREAD_PROCESS_SHARED);
     pthread_condattr_setclock(&changed, CLOCK_MONOTONIC);
     pthread_cond_init(&board->changed, &changed);
-    board->store = (struct collective_store){board, note_set, note_get};
+    board->store = (struct collective_store){
+        .context = board, .set = note_set, .get = note_get};
     return board;
 }
 

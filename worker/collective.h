@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { COLLECTIVE_ABI = 2 };
+enum { COLLECTIVE_ABI = 3 };
 #define COLLECTIVE_SYMBOL "capstan_collective"
 
 /* How ranks find each other: through the chief. UNTIL is on time_now's clock;
@@ -33,6 +33,9 @@ struct collective_store {
     /* Waits for KEY. *VALUE is the caller's, freed by free(3). */
     enum status (*get)(void *context, const char *key, int64_t until,
                        void **value, size_t *size, struct failure *why);
+    /* From any thread: the ranks are not to meet any more, and `open` returns
+     * soon. NULL: they are. */
+    bool (*given_up)(void *context);
 };
 
 enum collective_algorithm {

@@ -22,6 +22,7 @@ struct collective {
     double timeout; /* seconds */
     size_t room;    /* bytes of each of the two */
     char *pinned, *on_device;
+    const struct collective_store *meeting; /* while ranks meet */
     bool failed;
     atomic_bool aborted;
 };
@@ -57,13 +58,20 @@ static uint32_t devices(void) {
     return cudaGetDeviceCount(&count) ? 0 : (uint32_t)count;
 }
 
+static bool is_ended(const struct collective *group) {
+    const struct collective_store *meeting = group->meeting;
+    return atomic_load(&group->aborted) ||
+           (meeting && meeting->given_up &&
+            meeting->given_up(meeting->context));
+}
+
 /* NCCL and CUDA tell by being asked; a wait that could not be ended would
  * never come back from a lost rank. */
 static enum status look_again(struct collective *group, int64_t until,
                               const char *what, struct failure *why) {
     static const struct timespec interval = {.tv_nsec = 20000};
     bool late = time_now() > until;
-    if (!late && !atomic_load(&group->aborted)) {
+    if (!late && !is_ended(group)) {
         clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
         return STATUS_OK;
     }
@@ -189,6 +197,7 @@ static enum status begin(struct collective **out,
     group->rank = settings->rank;
     group->size = settings->size;
     group->timeout = settings->timeout;
+    group->meeting = settings->store;
     ncclUniqueId id;
     int64_t until = time_now() + time_from_seconds(settings->timeout);
     enum status status = take_device(group, settings, why);
@@ -202,6 +211,7 @@ static enum status begin(struct collective **out,
                                                id, (int)group->rank, &config),
                         until, "start", why);
     }
+    group->meeting = NULL;
     if (status)
         end(&group);
     *out = group;

@@ -22,6 +22,7 @@ using std::chrono::seconds;
 
 /* Seconds in which who has told where it is has to answer there. */
 static constexpr double CONNECT_SECONDS = 10;
+static constexpr milliseconds LOOK{50}; /* whether the meeting is given up */
 /* A wait ended without what was awaited. */
 struct wait_ended : std::exception {
     const char *what() const noexcept override {
@@ -187,18 +188,21 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
     attempt->ended.notify_all();
 }
 
-/* On a thread of its own: Gloo waits for its own threads without a limit, and
- * one of them may have stopped. */
+/* On a thread of its own: Gloo waits for its own threads without a limit, one
+ * of them may have stopped, and nothing ends its wait for a peer. */
 static void connect_to(struct gloo_group *group, uint32_t peer,
-                       const struct gloo_ends &ends) {
+                       const struct gloo_ends &ends,
+                       const struct collective_store *store) {
     auto attempt = std::make_shared<struct gloo_attempt>();
     std::thread([=] {
         attempt_connection(group, peer, ends, attempt.get());
     }).detach();
+    int64_t until = time_now() + time_from_seconds(group->patience + 1);
     std::unique_lock<std::mutex> lock(attempt->mutex);
-    group->stuck =
-        !attempt->ended.wait_for(lock, duration<double>(group->patience + 1),
-                                 [&] { return attempt->over; });
+    while (!attempt->over && time_now() < until &&
+           !(store->given_up && store->given_up(store->context)))
+        attempt->ended.wait_for(lock, LOOK);
+    group->stuck = !attempt->over;
     if (group->stuck)
         throw wait_ended();
     if (attempt->error)
@@ -224,7 +228,7 @@ static enum status connect_all(struct gloo_group *group,
         if (i == group->rank)
             continue;
         group->waiting_for = i;
-        connect_to(group, i, ends[i]);
+        connect_to(group, i, ends[i], store);
     }
     return STATUS_OK;
 }

@@ -109,6 +109,14 @@ static enum status get(void *context, const char *key, int64_t until,
     return status;
 }
 
+static bool given_up(void *context) {
+    struct meeting *meeting = context;
+    pthread_mutex_lock(&meeting->mutex);
+    bool cancelled = meeting->cancelled;
+    pthread_mutex_unlock(&meeting->mutex);
+    return cancelled;
+}
+
 enum status meeting_open(struct meeting **out, meeting_tell *tell,
                          void *context, struct failure *why) {
     struct meeting *meeting = calloc(1, sizeof *meeting);
@@ -118,7 +126,7 @@ enum status meeting_open(struct meeting **out, meeting_tell *tell,
         return status_fail(why, STATUS_RETRY, "no memory for a meeting");
     meeting->tell = tell;
     meeting->context = context;
-    meeting->store = (struct collective_store){meeting, set, get};
+    meeting->store = (struct collective_store){meeting, set, get, given_up};
     pthread_mutex_init(&meeting->mutex, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);

@@ -93,6 +93,14 @@ static enum status hear(void *context, const char *key, int64_t until,
                        siblings->timeout);
 }
 
+static bool given_up(void *context) {
+    struct siblings *siblings = context;
+    pthread_mutex_lock(&siblings->mutex);
+    bool aborted = siblings->aborted;
+    pthread_mutex_unlock(&siblings->mutex);
+    return aborted;
+}
+
 enum status siblings_open(struct siblings **out,
                           const struct collective_ops *ops, uint32_t count,
                           double timeout, struct failure *why) {
@@ -110,7 +118,7 @@ enum status siblings_open(struct siblings **out,
     siblings->ops = ops;
     siblings->count = count;
     siblings->timeout = timeout;
-    siblings->store = (struct collective_store){siblings, say, hear};
+    siblings->store = (struct collective_store){siblings, say, hear, given_up};
     pthread_mutex_init(&siblings->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

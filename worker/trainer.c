@@ -348,7 +348,10 @@ static void *run_thread(void *argument) {
     struct failure lost;
     if (!run(trainer, &failed.why))
         return NULL;
-    if (partner_lost(trainer->partner, &lost))
+    pthread_mutex_lock(&trainer->mutex);
+    struct partner partner = trainer->partner;
+    pthread_mutex_unlock(&trainer->mutex);
+    if (partner_lost(partner, &lost))
         failed.why = lost; /* the wait for the device was given up for it */
     reports_put(&trainer->reports, &failed);
     return NULL;
