@@ -319,6 +319,19 @@ static void a_rank_that_never_comes_is_named(void **state) {
     rank_board_close(&board);
 }
 
+/* Shows DO what this process listens to, with the address. */
+static void for_each_listener(
+    void (*do_with)(int fd, const struct sockaddr_storage *address)) {
+    for (int fd = 3; fd < 64; fd++) {
+        struct sockaddr_storage address;
+        socklen_t size = sizeof address, word = sizeof(int);
+        int listens = 0;
+        if (!getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &word) &&
+            listens && !getsockname(fd, (struct sockaddr *)&address, &size))
+            do_with(fd, &address);
+    }
+}
+
 /* The store of a rank that goes when it has told where it is. */
 static struct collective_store last_word;
 
@@ -368,6 +381,27 @@ static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
     }
 }
 
+static void close_listener(int fd, const struct sockaddr_storage *address) {
+    (void)address;
+    close(fd);
+}
+
+/* Nobody meets it: the system answers for a process that still listens. */
+static enum status tell_unheard(void *context, const char *key,
+                                const void *value, size_t size,
+                                struct failure *why) {
+    if (!strncmp(key, "gloo.at.", 8))
+        for_each_listener(close_listener);
+    return tell_and_go(context, key, value, size, why);
+}
+
+static void go_unheard(struct rank_board *board, uint32_t rank,
+                       const void *context) {
+    struct collective_store store = {
+        .context = &board->store, .set = tell_unheard, .get = hear};
+    meet_by(&store, board, rank, context);
+}
+
 static enum status set_there(void *context, const char *key, const void *value,
                              size_t size, struct failure *why) {
     (void)context;
@@ -401,7 +435,7 @@ static void a_meeting_that_is_given_up_ends_soon(void **state) {
         struct play play = {.ops = load(), .size = 2, .timeout = 1000};
         struct rank_board *board = rank_board_open();
         int64_t begun = time_now();
-        rank_board_start(board, gone, go_while_meeting, &play);
+        rank_board_start(board, gone, go_unheard, &play);
         rank_board_start(board, 1 - gone, give_up_soon, &play);
         rank_board_end(board, 1 - gone);
         assert_int_equal(board->ends[1 - gone].status, STATUS_RETRY);
@@ -410,21 +444,13 @@ static void a_meeting_that_is_given_up_ends_soon(void **state) {
     }
 }
 
-/* Connects to whatever this process listens to and resets that at once. */
-static void reset_listeners(void) {
-    static const struct linger reset = {1, 0};
-    for (int fd = 3; fd < 64; fd++) {
-        struct sockaddr_storage address;
-        socklen_t size = sizeof address, word = sizeof(int);
-        int listens = 0;
-        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &word) ||
-            !listens || getsockname(fd, (struct sockaddr *)&address, &size))
-            continue;
-        int stranger = socket(address.ss_family, SOCK_STREAM, 0);
-        connect(stranger, (struct sockaddr *)&address, size);
-        setsockopt(stranger, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-        close(stranger);
-    }
+static void reset(int fd, const struct sockaddr_storage *address) {
+    static const struct linger at_once = {1, 0};
+    (void)fd;
+    int stranger = socket(address->ss_family, SOCK_STREAM, 0);
+    connect(stranger, (const struct sockaddr *)address, sizeof *address);
+    setsockopt(stranger, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(stranger);
 }
 
 static enum status reset_and_tell(void *context, const char *key,
@@ -432,7 +458,7 @@ static enum status reset_and_tell(void *context, const char *key,
                                   struct failure *why) {
     struct collective_store *board = context;
     if (!strncmp(key, "gloo.at.", 8))
-        reset_listeners();
+        for_each_listener(reset);
     return board->set(board->context, key, value, size, why);
 }
 
