@@ -20,19 +20,6 @@ enum { ONE = 0x11, TWO = 0x22 };
 
 static struct failure why;
 
-static int enter(void **state) {
-    char *dir = malloc(PATH_MAX);
-    checkpoint_fixture_folder(dir);
-    *state = dir;
-    return 0;
-}
-
-static int leave(void **state) {
-    checkpoint_fixture_remove(*state);
-    free(*state);
-    return 0;
-}
-
 static enum status try(struct claim **claim, const char *dir, uint64_t run) {
     struct claim_settings settings = {
         .dir = dir, .run = run, .who = "the chief"};
@@ -192,7 +179,9 @@ static void a_reader_sees_a_claim_while_it_is_held(void **state) {
     assert_false(claim_stands(dir));
 }
 
-#define CLAIM_TEST(name) cmocka_unit_test_setup_teardown(name, enter, leave)
+#define CLAIM_TEST(name)                                                       \
+    cmocka_unit_test_setup_teardown(name, checkpoint_fixture_enter_folder,     \
+                                    checkpoint_fixture_leave_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
