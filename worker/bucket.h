@@ -1,6 +1,9 @@
-/* How the arena of gradients is cut into what one collective carries: whole
- * parameters in arena order, up to a number of elements; one that is larger is
- * cut itself. A pure function of the shapes, the same on every rank. */
+/* How the arena of gradients is cut into what one collective carries. The first
+ * bucket is small: it brings the word of the round, leaves while the backward
+ * pass has most before it, and is summed for all whoever updates it. The rest
+ * is cut into as few as may be, of one length, wherever parameters end: each
+ * collective has turns that cost the same however little it carries. A pure
+ * function of the shapes, the same on every rank. */
 #ifndef CAPSTAN_BUCKET_H
 #define CAPSTAN_BUCKET_H
 
@@ -19,8 +22,8 @@ struct bucket {
 
 /* Cuts the arena of LAYOUT, parameter p at OFFSETS[p] (arena.h), into buckets
  * of up to MOST (> 0) elements. The first begins at float 0, with the room
- * before the parameters, which does not count; within a parameter cuts are at
- * multiples of 16 floats of the arena, however small MOST is. *OUT is the
+ * before the parameters, which does not count; cuts are where a parameter ends
+ * or at multiples of 16 floats of the arena, however small MOST is. *OUT is the
  * caller's, freed by free(3). STATUS_RETRY: no memory. */
 enum status bucket_cut(struct bucket **out, uint32_t *count,
                        const struct layout *layout, const uint64_t *offsets,

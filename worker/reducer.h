@@ -140,8 +140,10 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
                       uint64_t clock, enum contribution what);
 
 /* Waits until PARAMETER's weights are those of the last round announced, or
- * the first ones; resident: what OPS_COMPUTE is given from now on does. False
- * when the reducer has failed or was cancelled. */
+ * the first ones; a bucket waits for the gradients of all that lie in it, so
+ * what is waited for comes for certain once the round is announced whole;
+ * resident: what OPS_COMPUTE is given from now on does. False when the reducer
+ * has failed or was cancelled. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter);
 
 /* Seconds the compute thread has waited for weights. */
