@@ -37,7 +37,7 @@ endif
 ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
 SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c \
     $(wildcard worker/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
-PROGRAM := main.c process.c roles.c verb_bench.c verb_compare.c
+PROGRAM := main.c process.c composition.c roles.c verb_bench.c verb_compare.c
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))

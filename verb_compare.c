@@ -6,6 +6,7 @@
 #include "chief/comparison_table.h"
 #include "chief/launch.h"
 #include "chief/prediction.h"
+#include "composition.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -177,7 +178,7 @@ static enum status run_members(struct members *members, struct options *options,
     struct comparison_members given = {
         .flags = options,
         .job = job,
-        .there = process_members(members->options, members->cluster, job),
+        .there = composition_members(members->options, members->cluster, job),
         .log = log,
         .lead = lead,
         .context = members};

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RUNS = 128 };
 static const double NOTED = 0.25; /* of a step: the first samples of a short
                                      run come late, too */
 static const double NOTABLY = 1.6, FILLED = 0.85; /* rates of short bursts */
@@ -28,32 +27,43 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* What RUNS have at KEY, of their member INSIDE unless that is NULL, in
- * ascending order. */
-static int collect(const json_t *runs, const char *inside, const char *key,
-                   double values[MOST_RUNS]) {
-    size_t i;
+/* Of what several runs have at one key; NAN: none has it. */
+struct range {
+    double median, least, most;
+};
+
+/* Writes what RUNS have at KEY, of their member INSIDE unless that is NULL, in
+ * ascending order; returns how many have it. */
+static size_t collect(const json_t *runs, const char *inside, const char *key,
+                      double *values) {
+    size_t i, count = 0;
     const json_t *run;
-    int count = 0;
     json_array_foreach(runs, i, run) {
         double value = number(inside ? json_object_get(run, inside) : run, key);
-        if (isfinite(value) && count < MOST_RUNS)
+        if (isfinite(value))
             values[count++] = value;
     }
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    qsort(values, count, sizeof *values, ascending);
     return count;
 }
 
-static double middle(const double *values, int count) {
-    if (!count)
-        return NAN;
-    return count % 2 ? values[count / 2]
-                     : (values[count / 2 - 1] + values[count / 2]) / 2;
+/* Without memory for them they count as not told. */
+static struct range range_of(const json_t *runs, const char *inside,
+                             const char *key) {
+    struct range range = {NAN, NAN, NAN};
+    double *values = calloc(json_array_size(runs) + 1, sizeof *values);
+    size_t count = values ? collect(runs, inside, key, values) : 0;
+    if (count)
+        range = (struct range){
+            .median = (values[(count - 1) / 2] + values[count / 2]) / 2,
+            .least = values[0],
+            .most = values[count - 1]};
+    free(values);
+    return range;
 }
 
 static double median(const json_t *runs, const char *inside, const char *key) {
-    double values[MOST_RUNS];
-    return middle(values, collect(runs, inside, key, values));
+    return range_of(runs, inside, key).median;
 }
 
 double verdict_median(const json_t *runs, const char *key) {
@@ -66,12 +76,11 @@ static void set_real(json_t *object, const char *key, double value) {
 }
 
 static json_t *spread(const json_t *runs, const char *key) {
-    double values[MOST_RUNS];
-    int count = collect(runs, NULL, key, values);
+    struct range range = range_of(runs, NULL, key);
     json_t *object = json_object();
-    set_real(object, "median", middle(values, count));
-    set_real(object, "min", count ? values[0] : NAN);
-    set_real(object, "max", count ? values[count - 1] : NAN);
+    set_real(object, "median", range.median);
+    set_real(object, "min", range.least);
+    set_real(object, "max", range.most);
     return object;
 }
 

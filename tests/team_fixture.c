@@ -31,6 +31,7 @@ static void fill_data(struct team_fixture *fixture) {
 void team_fixture_open(struct team_fixture *fixture, const uint32_t *widths) {
     struct parameter parameters[2 * JOB_MAX_LAYERS];
     struct failure why;
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
     *fixture = (struct team_fixture){0};
     fixture->job = (struct job){
         .micro_batch = MICRO,

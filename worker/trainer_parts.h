@@ -1,5 +1,5 @@
-/* What a trainer is made of: for trainer.c, its life, and trainer_step.c, one
- * step. */
+/* What a trainer is made of: for trainer.c, its life, trainer_step.c, one step,
+ * and trainer_evaluation.c, what it evaluates. */
 #ifndef CAPSTAN_TRAINER_PARTS_H
 #define CAPSTAN_TRAINER_PARTS_H
 
@@ -55,6 +55,9 @@ bool trainer_is_cancelled(struct trainer *trainer);
  * meaning any more. */
 bool trainer_await(struct trainer *trainer, uint32_t parameter);
 
+/* Waits for the weights of all parameters; false likewise. */
+bool trainer_await_all(struct trainer *trainer);
+
 /* The run's scale for the next step, which is here with the last parameter;
  * false as trainer_await. */
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
@@ -63,5 +66,20 @@ bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
  * is no meaning in it any more. */
 enum status trainer_step_take(struct trainer *trainer,
                               struct failure *why) MUST_CHECK;
+
+/* Evaluates this rank's part of the test set on the weights in the arena, which
+ * must be those of round `clock`, and reports it. */
+enum status trainer_evaluate_own(struct trainer *trainer,
+                                 struct failure *why) MUST_CHECK;
+
+/* If there is an order: reads its snapshot into the arena, evaluates the part
+ * that it names, reports that, and reads the present weights again. */
+enum status trainer_evaluate_ordered(struct trainer *trainer,
+                                     struct failure *why) MUST_CHECK;
+
+/* Out of the loop, until it is cancelled: obeys orders, and serves where the
+ * weights lie with this rank. */
+enum status trainer_stay(struct trainer *trainer,
+                         struct failure *why) MUST_CHECK;
 
 #endif
