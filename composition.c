@@ -1,7 +1,7 @@
 #include "composition.h"
 
 #include "chief/bench.h"
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 #include "proto/base/plugin.h"
 #include "proto/conf/cluster_rank.h"
 

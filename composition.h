@@ -13,7 +13,7 @@
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
 #include "roles.h"
-#include "worker/reference.h"
+#include "worker/bench/reference.h"
 
 /* All is borrowed but for the job. */
 struct composition {

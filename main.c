@@ -1,8 +1,8 @@
 /* The program: the verb and the exit. */
 #include "chief/ckpt.h"
 #include "chief/info.h"
-#include "chief/launch.h"
-#include "chief/node_launch.h"
+#include "chief/launch/launch.h"
+#include "chief/launch/node_launch.h"
 #include "chief/strategy.h"
 #include "process.h"
 #include "proto/base/log.h"
@@ -12,7 +12,7 @@
 #include "proto/conf/options.h"
 #include "verb_bench.h"
 #include "verb_compare.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "process.h"
 
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 #include "composition.h"
 
 #include <malloc.h>

@@ -2,7 +2,7 @@
 
 #include "chief/bench.h"
 #include "chief/bench_table.h"
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 #include "model/forecast.h"
 #include "model/probe.h"
 #include "process.h"

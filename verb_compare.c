@@ -1,11 +1,11 @@
 #include "verb_compare.h"
 
-#include "chief/comparison_here.h"
-#include "chief/comparison_members.h"
-#include "chief/comparison_plot.h"
-#include "chief/comparison_table.h"
-#include "chief/launch.h"
-#include "chief/prediction.h"
+#include "chief/compare/comparison_here.h"
+#include "chief/compare/comparison_members.h"
+#include "chief/compare/comparison_plot.h"
+#include "chief/compare/comparison_table.h"
+#include "chief/compare/prediction.h"
+#include "chief/launch/launch.h"
 #include "composition.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "worker/bucket.h"
+#include "worker/reduce/bucket.h"
 
 #include "proto/math/philox.h"
 #include "tests/seed.h"

@@ -1,6 +1,6 @@
 #include "proto/base/time.h"
 #include "tests/rank_board.h"
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
 #include "tests/collective_fixture.h"
 #include "tests/fake_device.h"
 #include "worker/arena.h"
-#include "worker/reducer.h"
+#include "worker/reduce/reducer.h"
 
 #include <semaphore.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-#include "chief/verdict.h"
+#include "chief/compare/verdict.h"
 
 #include "chief/bound.h"
 

@@ -8,7 +8,7 @@
 
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
-#include "worker/sampler.h"
+#include "worker/data/sampler.h"
 #include "worker/trainer_parts.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define CAPSTAN_TRAINER_PARTS_H
 
 #include "worker/arena.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/reports.h"
 #include "worker/scaling.h"
 #include "worker/team.h"

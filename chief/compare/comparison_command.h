@@ -1,0 +1,42 @@
+/* What one run of a comparison is asked for: the job with what makes the case,
+ * and without what a run leaves behind; alone, or as a command line of `capstan
+ * local`. */
+#ifndef CAPSTAN_COMPARISON_COMMAND_H
+#define CAPSTAN_COMPARISON_COMMAND_H
+
+#include "chief/compare/verdict.h"
+#include "proto/conf/job.h"
+#include "proto/conf/options.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { COMPARISON_COMMAND_MOST = 2 * OPTIONS_MAX_SETS + 64 };
+
+struct comparison_asked {
+    struct verdict_case of;
+    uint64_t steps; /* as the run counts them; 0: the job's epochs */
+    bool tests;     /* with the test set */
+    bool more[2];   /* others follow if this one fails, and if it does not */
+};
+
+struct comparison_command {
+    bool bare;                                /* of settings alone */
+    char *words[COMPARISON_COMMAND_MOST + 1]; /* NULL-terminated */
+    unsigned count;
+};
+
+/* Fills COMMAND for what is ASKED of JOB, whose batch is solved: its micro
+ * batch and accumulation are every worker's in each case. */
+void comparison_command_make(struct comparison_command *command,
+                             const struct options *flags, const struct job *job,
+                             const struct comparison_asked *asked);
+
+/* The same, but the overrides of the job alone, "key.path=value" each. */
+void comparison_command_settings(struct comparison_command *command,
+                                 const struct options *flags,
+                                 const struct job *job,
+                                 const struct comparison_asked *asked);
+void comparison_command_forget(struct comparison_command *command);
+
+#endif
