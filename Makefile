@@ -220,7 +220,7 @@ $(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o \
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
 $(BUILD)/emulated/libcuda_on_cpu.so: \
-    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,runtime_on_cpu streams memory)
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,runtime_on_cpu streams ranges memory)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^

@@ -241,6 +241,9 @@ int main(int argc, char **argv) {
     };
     struct options options;
     struct failure why = {0};
+    /* Before there are threads: what NCCL has the switch between GPUs add up
+     * (NVLS) is added in another order each time. Who sets it decides. */
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
     enum status status = options_read(&options, argc, argv, &why);
     if (!status && !options.shown)
         status = verbs[options.verb](&options, &why);

@@ -27,6 +27,12 @@ struct collective {
     atomic_bool aborted;
 };
 
+/* Of one wait. */
+struct patience {
+    int64_t start, until;
+};
+static const int64_t SPIN = 100 * TIME_US;
+
 static enum status cuda_failed(struct collective *group, cudaError_t error,
                                const char *what, struct failure *why) {
     group->failed = true;
@@ -65,14 +71,23 @@ static bool is_ended(const struct collective *group) {
             meeting->given_up(meeting->context));
 }
 
+/* What is near is asked for without a pause: what a call takes to get under
+ * way is less than the shortest sleep. */
+static void pause_after(int64_t start, int64_t now) {
+    static const struct timespec interval = {.tv_nsec = 20000};
+    if (now - start > SPIN)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
+}
+
 /* NCCL and CUDA tell by being asked; a wait that could not be ended would
  * never come back from a lost rank. */
-static enum status look_again(struct collective *group, int64_t until,
-                              const char *what, struct failure *why) {
-    static const struct timespec interval = {.tv_nsec = 20000};
-    bool late = time_now() > until;
+static enum status look_again(struct collective *group,
+                              const struct patience *patience, const char *what,
+                              struct failure *why) {
+    int64_t now = time_now();
+    bool late = now > patience->until;
     if (!late && !is_ended(group)) {
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
+        pause_after(patience->start, now);
         return STATUS_OK;
     }
     group->failed = true;
@@ -85,17 +100,23 @@ static enum status look_again(struct collective *group, int64_t until,
                        what, group->rank, group->timeout);
 }
 
+/* How it goes with what was called, of which nobody waits for the end. */
+static ncclResult_t state_of(const struct collective *group) {
+    ncclResult_t result = ncclSuccess;
+    ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
+    return asked ? asked : result;
+}
+
 /* Until what was called, which gave RESULT, is under way. */
 static enum status settle(struct collective *group, ncclResult_t result,
                           int64_t until, const char *what,
                           struct failure *why) {
+    struct patience patience = {time_now(), until};
     while (result == ncclInProgress) {
-        enum status status = look_again(group, until, what, why);
+        enum status status = look_again(group, &patience, what, why);
         if (status)
             return status;
-        ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
-        if (asked)
-            result = asked;
+        result = state_of(group);
     }
     return result ? nccl_failed(group, result, what, why) : STATUS_OK;
 }
@@ -103,15 +124,13 @@ static enum status settle(struct collective *group, ncclResult_t result,
 /* Until all that was called is done. */
 static enum status finish(struct collective *group, int64_t until,
                           const char *what, struct failure *why) {
+    struct patience patience = {time_now(), until};
     cudaError_t error;
     while ((error = cudaStreamQuery(group->stream)) == cudaErrorNotReady) {
-        ncclResult_t result = ncclSuccess;
-        ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
-        if (asked)
-            result = asked;
+        ncclResult_t result = state_of(group);
         if (result && result != ncclInProgress)
             return nccl_failed(group, result, what, why);
-        enum status status = look_again(group, until, what, why);
+        enum status status = look_again(group, &patience, what, why);
         if (status)
             return status;
     }
@@ -245,22 +264,33 @@ static enum status make_room(struct collective *group, size_t bytes,
     return STATUS_OK;
 }
 
-/* The work of a call, on BYTES of the device. */
-typedef ncclResult_t device_work(struct collective *group, char *data,
-                                 size_t bytes, uint32_t root);
+/* What is called for: CALL on BYTES of the device. */
+struct work {
+    ncclResult_t (*call)(struct collective *group, char *data, size_t bytes,
+                         uint32_t root);
+    size_t bytes;
+    uint32_t root;
+    const char *what;
+};
 
-static enum status run(struct collective *group, char *data, size_t bytes,
-                       uint32_t root, device_work *work, const char *what,
-                       struct failure *why) {
-    int64_t until = time_now() + time_from_seconds(group->timeout);
-    enum status status =
-        settle(group, work(group, data, bytes, root), until, what, why);
-    return status || group->joined ? status : finish(group, until, what, why);
+/* It is put on the stream, and nothing more. */
+static enum status start(struct collective *group, const struct work *work,
+                         char *data, int64_t until, struct failure *why) {
+    return settle(group, work->call(group, data, work->bytes, work->root),
+                  until, work->what, why);
 }
 
-static enum status staged(struct collective *group, char *data, size_t bytes,
-                          uint32_t root, device_work *work, const char *what,
-                          struct failure *why) {
+static enum status run(struct collective *group, const struct work *work,
+                       char *data, int64_t until, struct failure *why) {
+    enum status status = start(group, work, data, until, why);
+    return status || group->joined ? status
+                                   : finish(group, until, work->what, why);
+}
+
+/* Up, the work, and down again, one behind the other on the stream. */
+static enum status staged(struct collective *group, const struct work *work,
+                          char *data, int64_t until, struct failure *why) {
+    size_t bytes = work->bytes;
     enum status status = make_room(group, bytes, why);
     if (status)
         return status;
@@ -268,31 +298,33 @@ static enum status staged(struct collective *group, char *data, size_t bytes,
     cudaError_t error = cudaMemcpyAsync(group->on_device, group->pinned, bytes,
                                         cudaMemcpyHostToDevice, group->stream);
     if (error)
-        return cuda_failed(group, error, what, why);
-    status = run(group, group->on_device, bytes, root, work, what, why);
+        return cuda_failed(group, error, work->what, why);
+    status = start(group, work, group->on_device, until, why);
     if (status)
         return status;
-    error = cudaMemcpy(group->pinned, group->on_device, bytes,
-                       cudaMemcpyDeviceToHost);
+    error = cudaMemcpyAsync(group->pinned, group->on_device, bytes,
+                            cudaMemcpyDeviceToHost, group->stream);
     if (error)
-        return cuda_failed(group, error, what, why);
-    memcpy(data, group->pinned, bytes);
-    return STATUS_OK;
+        return cuda_failed(group, error, work->what, why);
+    status = finish(group, until, work->what, why);
+    if (!status)
+        memcpy(data, group->pinned, bytes);
+    return status;
 }
 
-static enum status call(struct collective *group, void *data, size_t bytes,
-                        uint32_t root, device_work *work, const char *what,
-                        struct failure *why) {
+static enum status call(struct collective *group, void *data,
+                        const struct work *work, struct failure *why) {
+    int64_t until = time_now() + time_from_seconds(group->timeout);
     if (group->failed || atomic_load(&group->aborted))
         return status_fail(why, STATUS_RETRY,
                            "the collective was ended by this rank itself");
-    if (!bytes || group->size == 1)
+    if (!work->bytes || group->size == 1)
         return STATUS_OK;
     cudaError_t error = cudaSetDevice(group->device);
     if (error)
-        return cuda_failed(group, error, what, why);
+        return cuda_failed(group, error, work->what, why);
     bool there = group->joined || is_on_device(data);
-    return (there ? run : staged)(group, data, bytes, root, work, what, why);
+    return (there ? run : staged)(group, work, data, until, why);
 }
 
 static ncclResult_t sum_all(struct collective *group, char *data, size_t bytes,
@@ -341,35 +373,33 @@ static ncclResult_t send_root(struct collective *group, char *data,
 
 static enum status all_reduce(struct collective *group, float *data,
                               size_t count, struct failure *why) {
-    return call(group, data, count * sizeof *data, 0, sum_all, "all-reduce",
-                why);
+    struct work work = {sum_all, count * sizeof *data, 0, "all-reduce"};
+    return call(group, data, &work, why);
 }
 
 static enum status reduce_scatter(struct collective *group, float *data,
                                   size_t count, struct failure *why) {
-    return call(group, data, count * sizeof *data, 0, sum_pieces,
-                "reduce-scatter", why);
+    struct work work = {sum_pieces, count * sizeof *data, 0, "reduce-scatter"};
+    return call(group, data, &work, why);
 }
 
 static enum status all_gather(struct collective *group, float *data,
                               size_t count, struct failure *why) {
-    return call(group, data, count * sizeof *data, 0, gather_pieces,
-                "all-gather", why);
+    struct work work = {gather_pieces, count * sizeof *data, 0, "all-gather"};
+    return call(group, data, &work, why);
 }
 
 static enum status broadcast(struct collective *group, void *data, size_t bytes,
                              uint32_t root, struct failure *why) {
-    return call(group, data, bytes, root, send_root, "broadcast", why);
+    struct work work = {send_root, bytes, root, "broadcast"};
+    return call(group, data, &work, why);
 }
 
 static enum status look(struct collective *group, struct failure *why) {
-    ncclResult_t result = ncclSuccess;
     if (atomic_load(&group->aborted))
         return status_fail(why, STATUS_RETRY,
                            "the collective was ended by this rank itself");
-    ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
-    if (asked)
-        result = asked;
+    ncclResult_t result = state_of(group);
     if (!result || result == ncclInProgress)
         return STATUS_OK;
     return nccl_failed(group, result, "what was started", why);

@@ -30,9 +30,9 @@ enum status ops_cuda_tell(const struct ops_device *device,
 }
 
 static void close_lane(struct ops_cuda_lane *lane) {
+    ops_cuda_blas_close(&lane->blas);
     if (lane->stream)
         cudaStreamDestroy(lane->stream);
-    ops_cuda_blas_close(&lane->blas);
 }
 
 static void close_device(struct ops_device **where) {

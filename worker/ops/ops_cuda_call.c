@@ -9,14 +9,16 @@ static void note_kernel(struct ops_device *device, int error,
     ops_cuda_note(device, (cudaError_t)error, what);
 }
 
-static void note_product(struct ops_device *device, cublasStatus_t status) {
-    if (status == CUBLAS_STATUS_SUCCESS)
-        return;
-    cudaError_t error = status == CUBLAS_STATUS_ALLOC_FAILED
-                            ? cudaErrorMemoryAllocation
-                            : cudaGetLastError();
-    ops_cuda_note(device, error ? error : cudaErrorUnknown,
-                  "a product of matrices");
+/* cuBLAS has a runtime of its own: the last error of ours is of other calls,
+ * and may be that an event had not come. */
+static void note_product(struct ops_device *device,
+                         const struct ops_cuda_blas *blas,
+                         cublasStatus_t status) {
+    if (status == CUBLAS_STATUS_ALLOC_FAILED)
+        ops_cuda_note(device, cudaErrorMemoryAllocation,
+                      "a product of matrices");
+    else if (status)
+        ops_cuda_note(device, cudaErrorUnknown, blas->status_string(status));
 }
 
 /* Where ROOM has to grow, it waits for what uses it, and no graph knows the old
@@ -73,7 +75,8 @@ static void multiply(struct ops_device *device, struct ops_cuda_lane *lane,
     product->right =
         operand(device, lane, &rooms[1], right, right_count, &product->type);
     if (product->left && product->right)
-        note_product(device, ops_cuda_blas_multiply(&lane->blas, product));
+        note_product(device, &lane->blas,
+                     ops_cuda_blas_multiply(&lane->blas, product));
 }
 
 static void linear(struct ops_device *device, struct ops_cuda_lane *lane,
