@@ -52,8 +52,8 @@ void engine_rest(struct engine *engine);
 void engine_close(struct engine *engine);
 
 /* As evaluation_run, on the arena's weights as they are now. */
-enum status engine_evaluate(struct engine *engine, const struct dataset *test,
-                            uint64_t first, uint64_t end,
+enum status engine_evaluate(struct engine *engine,
+                            const struct evaluation_part *part,
                             struct evaluation *out,
                             struct failure *why) MUST_CHECK;
 

@@ -13,57 +13,6 @@
 
 #include <stdlib.h>
 
-static enum status load_data(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    const struct job_data *data = &job->data;
-    const char *in = data->dir ? ", in data.dir" : "";
-    enum status status = dataset_load(&trainer->train, data->train_images,
-                                      data->train_labels, why);
-    if (status)
-        return status_context(why, "data.train%s", in);
-    if (data->test_images)
-        status = dataset_load(&trainer->test, data->test_images,
-                              data->test_labels, why);
-    if (status)
-        return status_context(why, "data.test%s", in);
-    status = mlp_check_data(&job->model, trainer->train, data->train_images,
-                            data->train_labels, why);
-    if (!status && trainer->test)
-        status = mlp_check_data(&job->model, trainer->test, data->test_images,
-                                data->test_labels, why);
-    return status;
-}
-
-static enum status open_layout(struct trainer *trainer, struct failure *why) {
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&trainer->settings.job->model, parameters);
-    return layout_build(&trainer->layout, parameters, count, why);
-}
-
-/* Where other ranks are lost the device would wait for them. */
-static bool gives_up(void *context) {
-    struct trainer *trainer = context;
-    return trainer_is_cancelled(trainer) ||
-           partner_lost(trainer->partner, NULL);
-}
-
-static enum status find_device(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    struct device_wish wish = {
-        .kind = job->device,
-        .threads = job->threads,
-        .local_rank = trainer->settings.local_rank,
-        .local_trainers = trainer->settings.local_trainers,
-        .cuda = trainer->settings.cuda,
-        .timeout = job->timeouts.step,
-        .given_up = gives_up,
-        .context = trainer,
-    };
-    bool alone = wish.local_trainers == 1 && wish.local_rank == 0;
-    return team_find(&trainer->team, &wish, alone, job->devices,
-                     trainer->settings.nccl, trainer->settings.log, why);
-}
-
 static const struct engine *first_engine(const struct trainer *trainer) {
     return &trainer->team.members[0].replica.engine;
 }
@@ -71,11 +20,16 @@ static const struct engine *first_engine(const struct trainer *trainer) {
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
-    uint32_t replicas = plan_replicas(trainer->plan, trainer->settings.rank);
     struct partner partner = trainer->partner;
-    enum status status = team_open(
-        &trainer->team, replicas, trainer->settings.job, trainer->layout,
-        &trainer->arena, trainer->test, partner.resident, why);
+    struct team_model model = {
+        .count = plan_replicas(trainer->plan, trainer->settings.rank),
+        .job = trainer->settings.job,
+        .layout = trainer->layout,
+        .arena = &trainer->arena,
+        .evaluates = trainer->test != NULL,
+        .resident = partner.resident,
+    };
+    enum status status = team_open(&trainer->team, &model, why);
     if (status || !partner.resident)
         return status;
     struct reducer_place place = ferry_place(&first_engine(trainer)->ferry);
@@ -94,30 +48,6 @@ static struct sampler_options sampling(const struct trainer *trainer) {
         .shuffle = job->data.shuffle,
         .drop_last = job->data.drop_last,
     };
-}
-
-static void declare_device(struct trainer_report *declaration,
-                           const struct device *device) {
-    struct trainer_device *told =
-        &declaration->devices[declaration->num_devices];
-    if (!device_free(device, &told->free, told->id))
-        return;
-    snprintf(told->name, sizeof told->name, "%s", device->name);
-    declaration->num_devices++;
-}
-
-static void declare(struct trainer *trainer) {
-    const struct team *team = &trainer->team;
-    struct trainer_report declaration = {
-        .event = TRAINER_DECLARES,
-        .train_samples = trainer->train->count,
-        .test_samples = trainer->test ? trainer->test->count : 0,
-        .replicas = team->count,
-        .adds_on_host = team_adds_on_host(team),
-    };
-    for (uint32_t i = 0; i < team->count; i++)
-        declare_device(&declaration, &team->members[i].replica.engine.device);
-    reports_put(&trainer->reports, &declaration);
 }
 
 bool trainer_is_cancelled(struct trainer *trainer) {
@@ -223,17 +153,6 @@ static enum status train(struct trainer *trainer, struct failure *why) {
     return status ? status : partner_show(trainer->partner, why);
 }
 
-static enum status prepare(struct trainer *trainer, struct failure *why) {
-    enum status status = load_data(trainer, why);
-    if (!status)
-        status = open_layout(trainer, why);
-    if (!status)
-        status = find_device(trainer, why);
-    if (!status)
-        declare(trainer);
-    return status;
-}
-
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
     struct sampler_options options = sampling(trainer);
     return team_load(&trainer->team, trainer->train, options,
@@ -242,7 +161,7 @@ static enum status open_loader(struct trainer *trainer, struct failure *why) {
 }
 
 static enum status run(struct trainer *trainer, struct failure *why) {
-    enum status status = prepare(trainer, why);
+    enum status status = trainer_prepare(trainer, why);
     if (status || !await_plan(trainer))
         return status;
     status = open_model(trainer, why);

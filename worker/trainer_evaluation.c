@@ -13,19 +13,21 @@ static enum status evaluate(struct trainer *trainer,
                                     .step = order->step,
                                     .part = order->part};
     uint64_t total = trainer->test ? trainer->test->count : 0;
-    uint64_t first = total * order->part / order->parts;
-    uint64_t end = total * (order->part + 1) / order->parts;
+    struct evaluation_part part = {.test = trainer->test,
+                                   .first = total * order->part / order->parts,
+                                   .end = total * (order->part + 1) /
+                                          order->parts};
     int64_t start = time_now();
-    struct evaluation part = {0};
+    struct evaluation found = {0};
     enum status status = STATUS_OK;
     if (trainer->test)
         status = engine_evaluate(&trainer->team.members[0].replica.engine,
-                                 trainer->test, first, end, &part, why);
+                                 &part, &found, why);
     if (status)
         return status;
-    result.loss_sum = part.loss_sum;
-    result.correct = part.correct;
-    result.count = part.count;
+    result.loss_sum = found.loss_sum;
+    result.correct = found.correct;
+    result.count = found.count;
     trainer_progress(trainer, &result.progress);
     reports_put(&trainer->reports, &result);
     trainer->evaluating += time_now() - start;

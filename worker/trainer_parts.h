@@ -1,5 +1,6 @@
-/* What a trainer is made of: for trainer.c, its life, trainer_step.c, one step,
- * and trainer_evaluation.c, what it evaluates. */
+/* What a trainer is made of: for trainer.c, its life, and its parts by the
+ * course of a run: trainer_prepare.c, what it declares; trainer_step.c, a step;
+ * trainer_evaluation.c, the test set. All run on the training thread. */
 #ifndef CAPSTAN_TRAINER_PARTS_H
 #define CAPSTAN_TRAINER_PARTS_H
 
@@ -50,6 +51,11 @@ static inline bool trainer_is_synchronous(const struct trainer *trainer) {
 }
 
 bool trainer_is_cancelled(struct trainer *trainer);
+
+/* Reads the data, lays the parameters out, finds the devices and declares all
+ * that. STATUS_CONFIG names what is wrong with job, data or device. */
+enum status trainer_prepare(struct trainer *trainer,
+                            struct failure *why) MUST_CHECK;
 
 /* Waits for PARAMETER's weights in the arena. Where it is false a step has no
  * meaning any more. */

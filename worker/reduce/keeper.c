@@ -33,11 +33,14 @@ static void tell(struct keeper *keeper, Capstan__Control *control) {
 /* Without a directory nobody looks for anything. */
 static enum status find_folder(struct keeper *keeper, struct failure *why) {
     const struct keeper_settings *settings = &keeper->settings;
-    const char *dir = settings->plan->checkpoint_dir;
+    struct claim_settings claim = {.dir = settings->plan->checkpoint_dir,
+                                   .run = settings->run,
+                                   .who = "rank 0",
+                                   .log = settings->log};
     keeper->shares_folder = true;
-    return dir ? claim_take_beside(&keeper->claim, &keeper->shares_folder, dir,
-                                   settings->run, "rank 0", settings->log, why)
-               : STATUS_OK;
+    return claim.dir ? claim_take_beside(&keeper->claim, &keeper->shares_folder,
+                                         &claim, why)
+                     : STATUS_OK;
 }
 
 static void tell_ready(struct keeper *keeper) {
