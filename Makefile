@@ -261,8 +261,10 @@ $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o): \
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
 
-# Tests count what our own code allocates: tests/allocations.c.
-COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc)
+# Tests count what our own code allocates: tests/allocations.c; who ends one that
+# hangs is told which test it is: tests/under_way.c.
+COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc \
+    _cmocka_run_group_tests)
 $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
