@@ -40,34 +40,6 @@ static enum status open_layout(struct trainer *trainer, struct failure *why) {
     return layout_build(&trainer->layout, parameters, count, why);
 }
 
-/* Where other ranks are lost the device would wait for them. */
-static bool gives_up(void *context) {
-    struct trainer *trainer = context;
-    return trainer_is_cancelled(trainer) ||
-           partner_lost(trainer->partner, NULL);
-}
-
-static enum status find_device(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    struct device_wish wish = {
-        .kind = job->device,
-        .threads = job->threads,
-        .local_rank = trainer->settings.local_rank,
-        .local_trainers = trainer->settings.local_trainers,
-        .cuda = trainer->settings.cuda,
-        .timeout = job->timeouts.step,
-        .given_up = gives_up,
-        .context = trainer,
-    };
-    bool alone = wish.local_trainers == 1 && wish.local_rank == 0;
-    return team_find(&trainer->team, &wish, alone, job->devices,
-                     trainer->settings.nccl, trainer->settings.log, why);
-}
-
-static const struct engine *first_engine(const struct trainer *trainer) {
-    return &trainer->team.members[0].replica.engine;
-}
-
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
@@ -78,7 +50,8 @@ static enum status open_model(struct trainer *trainer, struct failure *why) {
         &trainer->arena, trainer->test, partner.resident, why);
     if (status || !partner.resident)
         return status;
-    struct reducer_place place = ferry_place(&first_engine(trainer)->ferry);
+    struct reducer_place place =
+        ferry_place(&trainer_device_first(trainer)->ferry);
     return partner_begin(partner, &place, why);
 }
 
@@ -96,27 +69,13 @@ static struct sampler_options sampling(const struct trainer *trainer) {
     };
 }
 
-static void declare_device(struct trainer_report *declaration,
-                           const struct device *device) {
-    struct trainer_device *told =
-        &declaration->devices[declaration->num_devices];
-    if (!device_free(device, &told->free, told->id))
-        return;
-    snprintf(told->name, sizeof told->name, "%s", device->name);
-    declaration->num_devices++;
-}
-
 static void declare(struct trainer *trainer) {
-    const struct team *team = &trainer->team;
     struct trainer_report declaration = {
         .event = TRAINER_DECLARES,
         .train_samples = trainer->train->count,
         .test_samples = trainer->test ? trainer->test->count : 0,
-        .replicas = team->count,
-        .adds_on_host = team_adds_on_host(team),
     };
-    for (uint32_t i = 0; i < team->count; i++)
-        declare_device(&declaration, &team->members[i].replica.engine.device);
+    trainer_device_declare(trainer, &declaration);
     reports_put(&trainer->reports, &declaration);
 }
 
@@ -305,13 +264,15 @@ static enum status stay(struct trainer *trainer, struct failure *why) {
     return status;
 }
 
+/* The chief hears of devices first: others wait for that, and none for data. */
 static enum status prepare(struct trainer *trainer, struct failure *why) {
+    trainer_device_see(trainer);
     enum status status = load_data(trainer, why);
     if (!status)
         status = open_layout(trainer, why);
     if (!status)
-        status = find_device(trainer, why);
-    if (!status)
+        status = trainer_device_find(trainer, why);
+    if (!status && !trainer_is_cancelled(trainer))
         declare(trainer);
     return status;
 }
@@ -467,10 +428,6 @@ void trainer_serve(struct trainer *trainer) {
     trainer->called = true;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
-}
-
-bool trainer_is_remote(const struct trainer *trainer) {
-    return first_engine(trainer)->device.ops->later;
 }
 
 void trainer_leave(struct trainer *trainer) {

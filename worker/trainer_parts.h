@@ -1,5 +1,5 @@
-/* What a trainer is made of: for trainer.c, its life, and trainer_step.c, one
- * step. */
+/* What a trainer is made of: for trainer.c, its life, trainer_device.c, what it
+ * computes on, and trainer_step.c, one step. */
 #ifndef CAPSTAN_TRAINER_PARTS_H
 #define CAPSTAN_TRAINER_PARTS_H
 
@@ -21,6 +21,7 @@ struct trainer {
     /* The training thread's own. */
     struct dataset *train, *test;
     struct team team;
+    bool sees; /* devices that it has told the ids of */
     struct layout *layout;
     struct arena arena;
     uint64_t clock;
@@ -39,6 +40,7 @@ struct trainer {
     const struct plan *plan;
     uint64_t from;
     bool ordered, leaving, cancelled, called;
+    uint32_t place, sharers; /* trainer_share's; 0: it has not been called */
     struct trainer_order order;
 
     struct reports reports;
@@ -50,6 +52,21 @@ static inline bool trainer_is_synchronous(const struct trainer *trainer) {
 }
 
 bool trainer_is_cancelled(struct trainer *trainer);
+
+/* Reports which devices it sees, if they are to be shared by that. */
+void trainer_device_see(struct trainer *trainer);
+
+/* Takes its devices, once it is known who shares them; none where it was
+ * cancelled before. */
+enum status trainer_device_find(struct trainer *trainer,
+                                struct failure *why) MUST_CHECK;
+
+/* Fills of DECLARATION what tells of them. */
+void trainer_device_declare(const struct trainer *trainer,
+                            struct trainer_report *declaration);
+
+/* The first that it computes on, and the model there. */
+const struct engine *trainer_device_first(const struct trainer *trainer);
 
 /* Waits for PARAMETER's weights in the arena. Where it is false a step has no
  * meaning any more. */
