@@ -1,8 +1,8 @@
 /* The program: the verb and the exit. */
 #include "chief/ckpt.h"
 #include "chief/info.h"
-#include "chief/launch.h"
-#include "chief/node_launch.h"
+#include "chief/launch/launch.h"
+#include "chief/launch/node_launch.h"
 #include "chief/strategy.h"
 #include "process.h"
 #include "proto/base/log.h"
@@ -12,7 +12,7 @@
 #include "proto/conf/options.h"
 #include "verb_bench.h"
 #include "verb_compare.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,6 +241,9 @@ int main(int argc, char **argv) {
     };
     struct options options;
     struct failure why = {0};
+    /* Before there are threads: what NCCL has the switch between GPUs add up
+     * (NVLS) is added in another order each time. Who sets it decides. */
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
     enum status status = options_read(&options, argc, argv, &why);
     if (!status && !options.shown)
         status = verbs[options.verb](&options, &why);

@@ -5,7 +5,6 @@
 #define CAPSTAN_PROCESS_H
 
 #include "chief/series.h"
-#include "chief/strategy.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
 #include "proto/conf/job.h"
@@ -35,11 +34,6 @@ enum status process_run(const struct options *options,
                         const struct process_choices *choices,
                         const struct cluster *cluster,
                         struct failure *why) MUST_CHECK;
-
-/* Who there is for JOB in CLUSTER, whose chief this process is. */
-struct strategy_case process_members(const struct options *options,
-                                     const struct cluster *cluster,
-                                     const struct job *job);
 
 /* One run of several that this process leads. */
 struct process_lead {

@@ -2,14 +2,14 @@
 
 #include "chief/bench.h"
 #include "chief/bench_table.h"
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 #include "model/forecast.h"
 #include "model/probe.h"
 #include "process.h"
 #include "proto/base/log.h"
 #include "proto/conf/cluster.h"
 #include "proto/conf/job.h"
-#include "worker/device.h"
+#include "worker/ops/device.h"
 #include "worker/mlp.h"
 #include "worker/pace.h"
 

@@ -1,11 +1,12 @@
 #include "verb_compare.h"
 
-#include "chief/comparison_here.h"
-#include "chief/comparison_members.h"
-#include "chief/comparison_plot.h"
-#include "chief/comparison_table.h"
-#include "chief/launch.h"
-#include "chief/prediction.h"
+#include "chief/compare/comparison_here.h"
+#include "chief/compare/comparison_members.h"
+#include "chief/compare/comparison_plot.h"
+#include "chief/compare/comparison_table.h"
+#include "chief/compare/prediction.h"
+#include "chief/launch/launch.h"
+#include "composition.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -181,7 +182,7 @@ static enum status run_members(struct members *members, struct options *options,
     struct comparison_members given = {
         .flags = options,
         .job = job,
-        .there = process_members(members->options, members->cluster, job),
+        .there = composition_members(members->options, members->cluster, job),
         .log = log,
         .lead = lead,
         .context = members};

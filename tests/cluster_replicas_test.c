@@ -1,6 +1,7 @@
 /* Real processes that run a replica of the model on each of several devices:
  * fake ones (tests/fake_device.h), which each process sees as many of as its
  * environment says. Trainers that see the same device are on one machine. */
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
 
@@ -42,6 +43,17 @@ static void describe_apart(struct cluster_run *run, unsigned num_ps,
     }
 }
 
+/* Adds --set for each of CHANGES (NULL-ended, or NULL) to the COUNT ARGUMENTS;
+ * returns how many there are now. */
+static size_t add_changes(const char **arguments, size_t count,
+                          const char *const *changes) {
+    for (; changes && *changes; changes++) {
+        arguments[count++] = "--set";
+        arguments[count++] = *changes;
+    }
+    return count;
+}
+
 /* Starts worker INDEX with devices as GPUS says ("devices=2,machine=1"); the
  * first leads, its checkpoints go to FOLDER/DIR, and CHANGES (NULL-ended, or
  * NULL) are set. */
@@ -51,12 +63,8 @@ static struct cluster_process *start_seeing(struct cluster_run *run,
                                             const char *const *changes) {
     char folder[128];
     const char *arguments[24] = {"--set", folder, "--set", "device=cuda"};
-    size_t count = 4;
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    for (; changes && *changes; changes++) {
-        arguments[count++] = "--set";
-        arguments[count++] = *changes;
-    }
+    size_t count = add_changes(arguments, 4, changes);
     arguments[count++] = "--json";
     arguments[count] = "job.json";
     setenv("CAPSTAN_FAKE_DEVICE", gpus, 1);
@@ -98,6 +106,36 @@ static struct cluster_process *train_apart(void **state, unsigned num_ps,
     return workers[0];
 }
 
+/* One worker with devices as GPUS says, by itself, which ends with CODE. */
+static struct cluster_process *train_alone(struct cluster_run *run,
+                                           const char *gpus,
+                                           const char *const *changes,
+                                           int code) {
+    cluster_run_job(run, job);
+    describe_apart(run, 0, 1);
+    struct cluster_process *leader =
+        start_worker(run, 0, gpus, "alone", changes);
+    cluster_run_expect(leader, code, DEADLINE);
+    return leader;
+}
+
+/* A ps and two workers: the leader with devices as GPUS says, and another with
+ * as many as OTHER says. */
+struct pair {
+    struct cluster_process *ps, *leader, *other;
+};
+
+static struct pair start_pair(struct cluster_run *run, const char *gpus,
+                              const char *other, const char *const *changes) {
+    struct pair pair;
+    cluster_run_job(run, job);
+    describe_apart(run, 1, 2);
+    pair.ps = cluster_run_task(run, "ps", 0, NULL);
+    pair.leader = start_worker(run, 0, gpus, "pair", changes);
+    pair.other = start_worker(run, 1, other, "pair", changes);
+    return pair;
+}
+
 /* NUM_WORKERS of the CPU in one place. */
 static struct cluster_process *train_cpu(struct cluster_run *run,
                                          const char *num_ps,
@@ -108,13 +146,8 @@ static struct cluster_process *train_cpu(struct cluster_run *run,
     const char *arguments[24] = {"local",     "--json",    "--ps",  num_ps,
                                  "--workers", num_workers, "--set", folder,
                                  "--set",     "device=cpu"};
-    size_t count = 10;
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    for (; changes && *changes; changes++) {
-        arguments[count++] = "--set";
-        arguments[count++] = *changes;
-    }
-    arguments[count] = "job.json";
+    arguments[add_changes(arguments, 10, changes)] = "job.json";
     struct cluster_process *local =
         cluster_run_start(run, dir, arguments, NULL);
     cluster_run_expect(local, 0, DEADLINE);
@@ -312,30 +345,20 @@ static void with_staleness_a_push_is_the_mean_of_its_replicas(void **state) {
 
 static void with_staleness_all_need_as_many_devices(void **state) {
     static const char *const changes[] = {"strategy.staleness=2", NULL};
-    struct cluster_run *run = *state;
-    cluster_run_job(run, job);
-    describe_apart(run, 1, 2);
-    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
-    struct cluster_process *leader =
-        start_worker(run, 0, "devices=4", "uneven", changes);
-    struct cluster_process *other =
-        start_worker(run, 1, "devices=2", "uneven", changes);
-    cluster_run_expect(leader, EXIT_CONFIG, DEADLINE);
-    cluster_run_expect(other, EXIT_CONFIG, DEADLINE);
-    cluster_run_expect(ps, EXIT_CONFIG, DEADLINE);
-    cluster_play_expect_said(leader, "computes on 4 devices, worker 1 on host");
-    cluster_play_expect_said(leader, "or set \"devices\": 2");
+    struct pair pair = start_pair(*state, "devices=4", "devices=2", changes);
+    cluster_run_expect(pair.leader, EXIT_CONFIG, DEADLINE);
+    cluster_run_expect(pair.other, EXIT_CONFIG, DEADLINE);
+    cluster_run_expect(pair.ps, EXIT_CONFIG, DEADLINE);
+    cluster_play_expect_said(pair.leader,
+                             "computes on 4 devices, worker 1 on host");
+    cluster_play_expect_said(pair.leader, "or set \"devices\": 2");
 }
 
 static void a_batch_that_does_not_fit_the_replicas_is_exit_2(void **state) {
     static const char *const changes[] = {
         "train_batch_size=20", "gradient_accumulation_steps=1", NULL};
-    struct cluster_run *run = *state;
-    cluster_run_job(run, job);
-    describe_apart(run, 0, 1);
     struct cluster_process *leader =
-        start_worker(run, 0, "devices=4", "none", changes);
-    cluster_run_expect(leader, EXIT_CONFIG, DEADLINE);
+        train_alone(*state, "devices=4", changes, EXIT_CONFIG);
     cluster_play_expect_said(leader,
                              "x 4 replicas (1 trainer x 4 devices); give "
                              "two of the three, or make them fit: "
@@ -486,22 +509,15 @@ static void a_device_that_is_lost_ends_the_run_by_its_name(void **state) {
     static const char *const changes[] = {"steps=100000", NULL};
     for (int i = 0; i < 2; i++) {
         struct cluster_run *run = cluster_play_renew(state);
-        cluster_run_job(run, job);
-        describe_apart(run, 0, 1);
         struct cluster_process *leader =
-            start_worker(run, 0, gpus[i], "lost", changes);
-        cluster_run_expect(leader, EXIT_RETRY, DEADLINE);
+            train_alone(run, gpus[i], changes, EXIT_RETRY);
         cluster_play_expect_said(leader, "device cuda 2 (Fake GPU) is lost");
     }
 }
 
 static void a_device_that_cannot_hold_the_model_is_exit_2(void **state) {
-    struct cluster_run *run = *state;
-    cluster_run_job(run, job);
-    describe_apart(run, 0, 1);
     struct cluster_process *leader =
-        start_worker(run, 0, "devices=2,memory=1048576", "small", NULL);
-    cluster_run_expect(leader, EXIT_CONFIG, DEADLINE);
+        train_alone(*state, "devices=2,memory=1048576", NULL, EXIT_CONFIG);
     cluster_play_expect_said(leader, "where there is 1 MB (free on device "
                                      "cuda ");
 }
@@ -510,29 +526,24 @@ static void a_device_that_cannot_hold_the_model_is_exit_2(void **state) {
 static void who_comes_back_with_fewer_devices_is_sent_away(void **state) {
     static const char *const changes[] = {"steps=100000", NULL};
     struct cluster_run *run = *state;
-    cluster_run_job(run, job);
-    describe_apart(run, 1, 2);
-    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
-    struct cluster_process *leader =
-        start_worker(run, 0, "devices=2", "away", changes);
-    struct cluster_process *other =
-        start_worker(run, 1, "devices=2", "away", changes);
+    struct pair pair = start_pair(run, "devices=2", "devices=2", changes);
+    struct cluster_process *leader = pair.leader, *other = pair.other;
     cluster_run_await(leader, "step ", DEADLINE);
     cluster_run_signal(other, 15);
     cluster_run_expect(other, 143, DEADLINE);
     cluster_run_await(leader, "worker 1 said goodbye", DEADLINE);
-    other = start_worker(run, 1, "devices=1", "away", changes);
+    other = start_worker(run, 1, "devices=1", "pair", changes);
     cluster_run_expect(other, EXIT_CONFIG, DEADLINE);
     cluster_play_expect_said(other, "has 1 device to compute on, and this run "
                                     "counts on 2 of it");
     cluster_run_await(leader, "worker 1 said goodbye", DEADLINE);
-    other = start_worker(run, 1, "devices=3", "away", changes);
+    other = start_worker(run, 1, "devices=3", "pair", changes);
     cluster_run_await(other, "device cuda 2 of 3", DEADLINE);
     cluster_run_await(leader, "step ", DEADLINE);
     cluster_run_signal(leader, 15);
     cluster_run_expect(leader, 143, DEADLINE);
     cluster_run_expect(other, EXIT_RETRY, DEADLINE);
-    cluster_run_expect(ps, EXIT_RETRY, DEADLINE);
+    cluster_run_expect(pair.ps, EXIT_RETRY, DEADLINE);
 }
 
 static json_t *told_by(struct cluster_run *run, const char *gpus,
@@ -623,12 +634,6 @@ int main(void) {
         TEST(a_comparison_has_the_replicas_of_a_run),
         TEST(so_has_a_simulation),
     };
-    const char *program = getenv("CAPSTAN");
-    char path[PATH_MAX + 16], built[PATH_MAX];
-    if (realpath(program ? program : "build/capstan", built)) {
-        snprintf(path, sizeof path, "%.*s/fake/capstan",
-                 (int)(strrchr(built, '/') - built), built);
-        setenv("CAPSTAN", path, 1);
-    }
+    (void)built_take("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

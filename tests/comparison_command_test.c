@@ -1,4 +1,4 @@
-#include "chief/comparison_command.h"
+#include "chief/compare/comparison_command.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

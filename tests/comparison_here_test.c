@@ -1,6 +1,6 @@
 /* Whole comparisons of a program that only pretends to train: what it is asked
  * for, in which order, and what becomes of those that fail. */
-#include "chief/comparison_here.h"
+#include "chief/compare/comparison_here.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

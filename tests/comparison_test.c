@@ -1,6 +1,6 @@
 /* Whole comparisons by a way that makes no runs: in which order it is asked, of
  * what, and what becomes of its answers. */
-#include "chief/comparison.h"
+#include "chief/compare/comparison.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

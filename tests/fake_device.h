@@ -9,7 +9,7 @@
 #define CAPSTAN_FAKE_DEVICE_H
 
 #include "tests/fake_streams.h"
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/reduction.h"
+#include "worker/reduce/reduction.h"
 
 #include "tests/reducer_fixture.h"
 #include "tests/rule_cases.h"

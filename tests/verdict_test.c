@@ -1,4 +1,4 @@
-#include "chief/verdict.h"
+#include "chief/compare/verdict.h"
 
 #include "chief/bound.h"
 
@@ -78,6 +78,21 @@ static void of_two_runs_the_mean_counts(void **state) {
     json_array_append_new(runs, run(300, 0, 0.03, 0.001, 0));
     struct verdict verdict = judge(case_of(PREDICT_PS, 2, 2), runs);
     near(verdict.rate, 600);
+    json_decref(verdict.object);
+}
+
+/* As all runs of as many workers with every number of ps give a link's rate:
+ * up to 16 times 101. */
+static void of_many_runs_each_one_counts(void **state) {
+    enum { RUNS = 1617 };
+    (void)state;
+    json_t *runs = json_array();
+    for (int i = 0; i < RUNS; i++)
+        json_array_append_new(runs, run(RUNS - i, 0, 0.01, 0.001, 0));
+    near(verdict_median(runs, "examples_per_second"), (RUNS + 1) / 2);
+    struct verdict verdict = judge(case_of(PREDICT_PS, 2, 2), runs);
+    near(verdict.rate, (RUNS + 1) / 2);
+    near(number(verdict.object, "examples_per_second", "min"), 1);
     json_decref(verdict.object);
 }
 
@@ -296,6 +311,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_counts_and_the_spread_is_told),
         cmocka_unit_test(of_two_runs_the_mean_counts),
+        cmocka_unit_test(of_many_runs_each_one_counts),
         cmocka_unit_test(
             what_is_predicted_has_the_rule_the_reader_and_clipping),
         cmocka_unit_test(samples_are_those_of_all_replicas),

@@ -8,46 +8,24 @@
 
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
-#include "worker/sampler.h"
+#include "worker/data/sampler.h"
 #include "worker/trainer_parts.h"
 
 #include <stdlib.h>
 
-static enum status load_data(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    const struct job_data *data = &job->data;
-    const char *in = data->dir ? ", in data.dir" : "";
-    enum status status = dataset_load(&trainer->train, data->train_images,
-                                      data->train_labels, why);
-    if (status)
-        return status_context(why, "data.train%s", in);
-    if (data->test_images)
-        status = dataset_load(&trainer->test, data->test_images,
-                              data->test_labels, why);
-    if (status)
-        return status_context(why, "data.test%s", in);
-    status = mlp_check_data(&job->model, trainer->train, data->train_images,
-                            data->train_labels, why);
-    if (!status && trainer->test)
-        status = mlp_check_data(&job->model, trainer->test, data->test_images,
-                                data->test_labels, why);
-    return status;
-}
-
-static enum status open_layout(struct trainer *trainer, struct failure *why) {
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&trainer->settings.job->model, parameters);
-    return layout_build(&trainer->layout, parameters, count, why);
-}
-
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
-    uint32_t replicas = plan_replicas(trainer->plan, trainer->settings.rank);
     struct partner partner = trainer->partner;
-    enum status status = team_open(
-        &trainer->team, replicas, trainer->settings.job, trainer->layout,
-        &trainer->arena, trainer->test, partner.resident, why);
+    struct team_model model = {
+        .count = plan_replicas(trainer->plan, trainer->settings.rank),
+        .job = trainer->settings.job,
+        .layout = trainer->layout,
+        .arena = &trainer->arena,
+        .evaluates = trainer->test != NULL,
+        .resident = partner.resident,
+    };
+    enum status status = team_open(&trainer->team, &model, why);
     if (status || !partner.resident)
         return status;
     struct reducer_place place =
@@ -67,16 +45,6 @@ static struct sampler_options sampling(const struct trainer *trainer) {
         .shuffle = job->data.shuffle,
         .drop_last = job->data.drop_last,
     };
-}
-
-static void declare(struct trainer *trainer) {
-    struct trainer_report declaration = {
-        .event = TRAINER_DECLARES,
-        .train_samples = trainer->train->count,
-        .test_samples = trainer->test ? trainer->test->count : 0,
-    };
-    trainer_device_declare(trainer, &declaration);
-    reports_put(&trainer->reports, &declaration);
 }
 
 bool trainer_is_cancelled(struct trainer *trainer) {
@@ -102,7 +70,7 @@ bool trainer_await(struct trainer *trainer, uint32_t parameter) {
     return !trainer->forsaken;
 }
 
-static bool wait_all(struct trainer *trainer) {
+bool trainer_await_all(struct trainer *trainer) {
     for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
         if (!trainer_await(trainer, p))
             return false;
@@ -116,10 +84,10 @@ static bool first_weights(struct trainer *trainer) {
     const struct plan *plan = trainer->plan;
     const struct layout *layout = trainer->layout;
     if (trainer->partner.sets_first)
-        return wait_all(trainer);
+        return trainer_await_all(trainer);
     if (plan->pull_first || trainer->from > plan->rounds.start + 1) {
         partner_pull(trainer->partner, trainer->from - 1, 0);
-        return wait_all(trainer);
+        return trainer_await_all(trainer);
     }
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         const struct block *block = &layout->blocks[b];
@@ -138,68 +106,6 @@ static uint64_t position(const struct trainer *trainer, uint64_t clock) {
     if (trainer_is_synchronous(trainer))
         steps = steps - rounds->start + rounds->start_batch;
     return steps * trainer->settings.job->accumulation;
-}
-
-/* A part of the test set, on the weights as they stand. */
-static enum status evaluate(struct trainer *trainer,
-                            const struct trainer_order *order,
-                            struct failure *why) {
-    struct trainer_report result = {.event = TRAINER_EVALUATED,
-                                    .id = order->id,
-                                    .step = order->step,
-                                    .part = order->part};
-    uint64_t total = trainer->test ? trainer->test->count : 0;
-    uint64_t first = total * order->part / order->parts;
-    uint64_t end = total * (order->part + 1) / order->parts;
-    int64_t start = time_now();
-    struct evaluation part = {0};
-    enum status status = STATUS_OK;
-    if (trainer->test)
-        status = engine_evaluate(&trainer->team.members[0].replica.engine,
-                                 trainer->test, first, end, &part, why);
-    if (status)
-        return status;
-    result.loss_sum = part.loss_sum;
-    result.correct = part.correct;
-    result.count = part.count;
-    trainer_progress(trainer, &result.progress);
-    reports_put(&trainer->reports, &result);
-    trainer->evaluating += time_now() - start;
-    return STATUS_OK;
-}
-
-/* After a planned round: the weights here are that round's. */
-static enum status evaluate_own(struct trainer *trainer, struct failure *why) {
-    struct trainer_order order = {.step = trainer->clock,
-                                  .part = trainer->settings.rank,
-                                  .parts = trainer->settings.num_ranks};
-    return evaluate(trainer, &order, why);
-}
-
-/* A snapshot is read over the present weights, which are read again after. */
-static enum status evaluate_snapshot(struct trainer *trainer,
-                                     const struct trainer_order *order,
-                                     struct failure *why) {
-    if (!wait_all(trainer))
-        return STATUS_OK;
-    partner_pull(trainer->partner, trainer->clock, order->id);
-    if (!wait_all(trainer))
-        return STATUS_OK;
-    enum status status = evaluate(trainer, order, why);
-    if (status)
-        return status;
-    partner_pull(trainer->partner, trainer->clock, 0);
-    wait_all(trainer);
-    return STATUS_OK;
-}
-
-static bool take_order(struct trainer *trainer, struct trainer_order *order) {
-    pthread_mutex_lock(&trainer->mutex);
-    bool ordered = trainer->ordered;
-    *order = trainer->order;
-    trainer->ordered = false;
-    pthread_mutex_unlock(&trainer->mutex);
-    return ordered;
 }
 
 static bool wants_to_leave(struct trainer *trainer) {
@@ -223,7 +129,6 @@ static bool goes_on(struct trainer *trainer) {
 }
 
 static enum status train(struct trainer *trainer, struct failure *why) {
-    struct trainer_order order;
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
     trainer->began = time_now();
@@ -233,48 +138,16 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         status = trainer_step_take(trainer, why);
         if (!status && trainer_is_synchronous(trainer) &&
             rounds_evaluates(&trainer->plan->rounds, trainer->clock) &&
-            wait_all(trainer))
-            status = evaluate_own(trainer, why);
-        if (!status && take_order(trainer, &order))
-            status = evaluate_snapshot(trainer, &order, why);
+            trainer_await_all(trainer))
+            status = trainer_evaluate_own(trainer, why);
+        if (!status)
+            status = trainer_evaluate_ordered(trainer, why);
     }
     struct loss_scaler now;
-    if (!status && wait_all(trainer) && scaling_checks(trainer->settings.job))
+    if (!status && trainer_await_all(trainer) &&
+        scaling_checks(trainer->settings.job))
         (void)trainer_step_scale(trainer, &now);
     return status ? status : partner_show(trainer->partner, why);
-}
-
-/* Out of the loop: evaluations are still taken part in. */
-static enum status stay(struct trainer *trainer, struct failure *why) {
-    enum status status = STATUS_OK;
-    while (!status) {
-        struct trainer_order order;
-        pthread_mutex_lock(&trainer->mutex);
-        while (!trainer->ordered && !trainer->called && !trainer->cancelled)
-            pthread_cond_wait(&trainer->changed, &trainer->mutex);
-        bool cancelled = trainer->cancelled;
-        trainer->called = false;
-        pthread_mutex_unlock(&trainer->mutex);
-        if (cancelled)
-            return STATUS_OK;
-        partner_serve(trainer->partner);
-        if (take_order(trainer, &order))
-            status = evaluate_snapshot(trainer, &order, why);
-    }
-    return status;
-}
-
-/* The chief hears of devices first: others wait for that, and none for data. */
-static enum status prepare(struct trainer *trainer, struct failure *why) {
-    trainer_device_see(trainer);
-    enum status status = load_data(trainer, why);
-    if (!status)
-        status = open_layout(trainer, why);
-    if (!status)
-        status = trainer_device_find(trainer, why);
-    if (!status && !trainer_is_cancelled(trainer))
-        declare(trainer);
-    return status;
 }
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
@@ -285,7 +158,7 @@ static enum status open_loader(struct trainer *trainer, struct failure *why) {
 }
 
 static enum status run(struct trainer *trainer, struct failure *why) {
-    enum status status = prepare(trainer, why);
+    enum status status = trainer_prepare(trainer, why);
     if (status || !await_plan(trainer))
         return status;
     status = open_model(trainer, why);
@@ -300,7 +173,7 @@ static enum status run(struct trainer *trainer, struct failure *why) {
                                   .clock = trainer->clock};
     if (!trainer->forsaken)
         reports_put(&trainer->reports, &left);
-    return stay(trainer, why);
+    return trainer_stay(trainer, why);
 }
 
 static void *run_thread(void *argument) {

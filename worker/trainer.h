@@ -11,8 +11,8 @@
 #include "proto/math/plan.h"
 #include "proto/math/rule.h"
 #include "proto/wire/buffer.h"
-#include "worker/collective.h"
-#include "worker/ops.h"
+#include "worker/collective/collective.h"
+#include "worker/ops/ops.h"
 #include "worker/partner.h"
 
 #include <stdbool.h>

@@ -87,8 +87,12 @@ enum status trainer_device_find(struct trainer *trainer, struct failure *why) {
         if (!settings->told)
             wish.local_rank = trainer->place;
     }
-    return team_find(&trainer->team, &wish, alone, settings->job->devices,
-                     settings->nccl, settings->log, why);
+    struct team_search search = {.wish = &wish,
+                                 .alone = alone,
+                                 .most = settings->job->devices,
+                                 .nccl = settings->nccl,
+                                 .log = settings->log};
+    return team_find(&trainer->team, &search, why);
 }
 
 static void declare_one(struct trainer_report *declaration,

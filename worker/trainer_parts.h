@@ -1,10 +1,12 @@
-/* What a trainer is made of: for trainer.c, its life, trainer_device.c, what it
- * computes on, and trainer_step.c, one step. */
+/* What a trainer is made of: for trainer.c, its life, and its parts by the
+ * course of a run: trainer_prepare.c, what it declares; trainer_device.c, what
+ * it computes on; trainer_step.c, a step; trainer_evaluation.c, the test set.
+ * All run on the training thread. */
 #ifndef CAPSTAN_TRAINER_PARTS_H
 #define CAPSTAN_TRAINER_PARTS_H
 
 #include "worker/arena.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/reports.h"
 #include "worker/scaling.h"
 #include "worker/team.h"
@@ -68,9 +70,17 @@ void trainer_device_declare(const struct trainer *trainer,
 /* The first that it computes on, and the model there. */
 const struct engine *trainer_device_first(const struct trainer *trainer);
 
+/* Reads the data, lays the parameters out, finds the devices and declares all
+ * that. STATUS_CONFIG names what is wrong with job, data or device. */
+enum status trainer_prepare(struct trainer *trainer,
+                            struct failure *why) MUST_CHECK;
+
 /* Waits for PARAMETER's weights in the arena. Where it is false a step has no
  * meaning any more. */
 bool trainer_await(struct trainer *trainer, uint32_t parameter);
+
+/* Waits for the weights of all parameters; false likewise. */
+bool trainer_await_all(struct trainer *trainer);
 
 /* The run's scale for the next step, which is here with the last parameter;
  * false as trainer_await. */
@@ -80,5 +90,20 @@ bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
  * is no meaning in it any more. */
 enum status trainer_step_take(struct trainer *trainer,
                               struct failure *why) MUST_CHECK;
+
+/* Evaluates this rank's part of the test set on the weights in the arena, which
+ * must be those of round `clock`, and reports it. */
+enum status trainer_evaluate_own(struct trainer *trainer,
+                                 struct failure *why) MUST_CHECK;
+
+/* If there is an order: reads its snapshot into the arena, evaluates the part
+ * that it names, reports that, and reads the present weights again. */
+enum status trainer_evaluate_ordered(struct trainer *trainer,
+                                     struct failure *why) MUST_CHECK;
+
+/* Out of the loop, until it is cancelled: obeys orders, and serves where the
+ * weights lie with this rank. */
+enum status trainer_stay(struct trainer *trainer,
+                         struct failure *why) MUST_CHECK;
 
 #endif

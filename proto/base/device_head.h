@@ -1,5 +1,5 @@
 /* What the table of a device's plugin begins with: enough to tell which devices
- * there are. The whole table is worker/ops.h's. */
+ * there are. The whole table is worker/ops/ops.h's. */
 #ifndef CAPSTAN_DEVICE_HEAD_H
 #define CAPSTAN_DEVICE_HEAD_H
 
