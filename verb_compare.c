@@ -102,7 +102,9 @@ static enum status check_files(const struct compare_options *flags,
 }
 
 static enum status run_here(json_t **result, const struct options *options,
-                            const struct job *job, struct failure *why) {
+                            const struct job *job,
+                            struct comparison_batch batch,
+                            struct failure *why) {
     struct log log;
     char program[4096];
     log_open(&log, "compare", -1);
@@ -111,7 +113,7 @@ static enum status run_here(json_t **result, const struct options *options,
         .flags = options, .job = job, .program = program};
     struct comparison_way way = comparison_here_way(&here);
     struct comparison_options given = {
-        .flags = options, .job = job, .way = &way, .log = &log};
+        .flags = options, .job = job, .batch = batch, .way = &way, .log = &log};
     enum status status = child_open(&here.signals, why);
     if (!status)
         status = comparison_run(result, &given, why);
@@ -123,16 +125,18 @@ static enum status measure(const struct options *flags, struct failure *why) {
     struct options options = *flags;
     json_t *result = NULL;
     struct job *job = NULL;
+    struct comparison_batch batch;
     enum status status = load(&job, &options, NULL, why);
     if (!status) {
         const struct compare_counts *workers = &options.compare.workers;
         fill(&options.compare, &job->compare);
-        status = job_solve_batch(job, workers->values[workers->count - 1], why);
+        status = comparison_batch_find(
+            &batch, job, workers->values[workers->count - 1], true, why);
     }
     if (!status)
         status = check_files(&options.compare, why);
     if (!status)
-        status = run_here(&result, &options, job, why);
+        status = run_here(&result, &options, job, batch, why);
     if (!status)
         status = show(&options, result, why);
     json_decref(result);

@@ -26,10 +26,16 @@ struct compared {
 
 struct comparison {
     const struct comparison_options *options;
+    struct comparison_batch batch;
     struct compared cases[MOST_CASES];
     unsigned count, ran, to_run;
     int64_t began;
 };
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
 
 static void describe(const struct compared *one, char *text, size_t size) {
     const struct verdict_case *of = &one->of;
@@ -52,7 +58,6 @@ static void add_case(struct comparison *comparison, enum predict_mode mode,
         .mode = mode,
         .workers = workers,
         .ps = ps,
-        .samples = (double)job->micro_batch * job->accumulation,
         .link_gbits = flags->compare.link_gbits,
         .latency = 1e-6 * flags->compare.latency_us,
         .clip = job->gradient_clipping > 0,
@@ -97,28 +102,36 @@ static bool others_go_on(const struct comparison *comparison,
     return false;
 }
 
+/* As the first run has solved it, by the devices that there are. */
+static void learn_batch(struct comparison *comparison, const json_t *run) {
+    double micro = number(run, "micro_batch");
+    double accumulation = number(run, "accumulation");
+    if (!comparison->batch.micro && micro > 0 && accumulation > 0)
+        comparison->batch =
+            (struct comparison_batch){(uint32_t)micro, (uint32_t)accumulation};
+}
+
 /* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
  * can be made any more, which STATUS tells. */
 static json_t *run_once(struct comparison *comparison, struct compared *one,
                         uint64_t steps, bool last, enum status *status,
                         struct failure *why) {
     const struct comparison_way *way = comparison->options->way;
-    struct comparison_asked asked = {
-        .of = one->of, .steps = steps, .tests = last};
+    struct comparison_asked asked = {.of = one->of,
+                                     .batch = comparison->batch,
+                                     .steps = steps,
+                                     .tests = last};
     struct comparison_outcome outcome = {0};
     asked.more[false] = others_go_on(comparison, one, last);
     asked.more[true] = !last || asked.more[false];
     *status = way->run(way->context, &asked, &outcome, why);
+    if (!*status && outcome.object)
+        learn_batch(comparison, outcome.object);
     if (*status || outcome.object)
         return outcome.object;
     one->code = outcome.code ? outcome.code : STATUS_FAILED;
     memcpy(one->problem, outcome.problem, sizeof one->problem);
     return NULL;
-}
-
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
 /* "; about 50 s left", if the others take as long as those so far; "" after
@@ -153,7 +166,8 @@ static void check_cases(struct comparison *comparison) {
     const struct comparison_way *way = comparison->options->way;
     for (unsigned c = 0; way->check && c < comparison->count; c++) {
         struct compared *one = &comparison->cases[c];
-        struct comparison_asked asked = {.of = one->of, .steps = 1};
+        struct comparison_asked asked = {
+            .of = one->of, .batch = comparison->batch, .steps = 1};
         struct failure why;
         enum status status = way->check(way->context, &asked, &why);
         if (!status)
@@ -260,15 +274,20 @@ static void set_rates(const struct comparison *comparison,
     of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
 }
 
+/* Of a replica's step. */
+static double samples_of(const struct comparison *comparison) {
+    return (double)comparison->batch.micro * comparison->batch.accumulation;
+}
+
 static json_t *whole(struct comparison *comparison, double seconds) {
     const struct options *flags = comparison->options->flags;
-    const struct job *job = comparison->options->job;
     unsigned members = comparison->options->members;
     struct verdict *verdicts = calloc(comparison->count, sizeof *verdicts);
     json_t *object = json_object(), *cases = json_array();
     for (unsigned c = 0; verdicts && c < comparison->count; c++) {
         struct compared *one = &comparison->cases[c];
         set_rates(comparison, &one->of);
+        one->of.samples = samples_of(comparison);
         verdicts[c] = verdict_of(&one->of, one->runs);
         json_t *described = verdicts[c].object;
         json_object_set_new(described, "error",
@@ -285,9 +304,8 @@ static json_t *whole(struct comparison *comparison, double seconds) {
                                : json_null());
     json_object_set_new(object, "repeats",
                         json_integer((json_int_t)flags->compare.repeats));
-    json_object_set_new(
-        object, "samples_per_step",
-        json_integer((json_int_t)job->micro_batch * job->accumulation));
+    json_object_set_new(object, "samples_per_step",
+                        json_integer((json_int_t)samples_of(comparison)));
     json_object_set_new(object, "cores",
                         members ? json_null()
                                 : json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
@@ -333,6 +351,24 @@ static void forget(struct comparison *comparison) {
     free(comparison);
 }
 
+/* Trainers of one machine have a device each: one alone may have more, and so
+ * may each of a cluster. */
+enum status comparison_batch_find(struct comparison_batch *out,
+                                  const struct job *job, uint32_t trainers,
+                                  bool here, struct failure *why) {
+    bool single = job->device == JOB_DEVICE_CPU || job->devices == 1 ||
+                  (here && trainers > 1);
+    struct job solved = *job;
+    *out = (struct comparison_batch){0};
+    if (job->train_batch_size && !single)
+        return job_check_batch(job, trainers, why);
+    enum status status = job_solve_batch(&solved, trainers, why);
+    if (!status)
+        *out =
+            (struct comparison_batch){solved.micro_batch, solved.accumulation};
+    return status;
+}
+
 enum status comparison_run(json_t **result,
                            const struct comparison_options *options,
                            struct failure *why) {
@@ -342,6 +378,7 @@ enum status comparison_run(json_t **result,
     if (!comparison)
         return status_fail(why, STATUS_RETRY, "no memory for a comparison");
     comparison->options = options;
+    comparison->batch = options->batch;
     list_cases(comparison);
     comparison->to_run =
         comparison->count * (unsigned)(options->flags->compare.repeats + 1);

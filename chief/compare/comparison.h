@@ -33,12 +33,21 @@ struct comparison_way {
 
 struct comparison_options {
     const struct options *flags; /* borrowed, as the rest */
-    const struct job *job;       /* its batch is solved */
+    const struct job *job;
+    struct comparison_batch batch; /* comparison_batch_find's */
     const struct comparison_way *way;
     unsigned members; /* trainers and ps of a cluster that play all runs; 0:
                          each run has its own, here */
     const struct log *log;
 };
+
+/* What each replica of JOB computes on in a step, by the most TRAINERS that are
+ * compared, all on one machine where HERE; *OUT is 0 where that depends on how
+ * many devices they have: the first run that ends tells. STATUS_CONFIG: no
+ * number of devices would do. */
+enum status comparison_batch_find(struct comparison_batch *out,
+                                  const struct job *job, uint32_t trainers,
+                                  bool here, struct failure *why) MUST_CHECK;
 
 /* Runs all cases and returns in *RESULT the JSON object of docs/compare.md, the
  * caller's. A case that fails has its reason in there and is no failure of the

@@ -29,16 +29,14 @@ static void set(struct comparison_command *command, const char *format, ...) {
     add(command, "%s", setting);
 }
 
-/* The same samples for every worker's step in each case, on a device each. */
+/* The whole batch follows from the replicas that a run has. */
 static void set_batch(struct comparison_command *command,
-                      const struct verdict_case *of, const struct job *job) {
-    uint64_t whole = (uint64_t)job->micro_batch * job->accumulation;
-    if (of->mode != PREDICT_PS_FREE)
-        whole *= of->workers;
-    set(command, "train_batch_size=%" PRIu64, whole);
-    set(command, "train_micro_batch_size_per_gpu=%" PRIu32, job->micro_batch);
-    set(command, "gradient_accumulation_steps=%" PRIu32, job->accumulation);
-    set(command, "devices=1");
+                      const struct comparison_batch *batch) {
+    if (!batch->micro)
+        return;
+    set(command, "train_batch_size=null");
+    set(command, "train_micro_batch_size_per_gpu=%" PRIu32, batch->micro);
+    set(command, "gradient_accumulation_steps=%" PRIu32, batch->accumulation);
 }
 
 static void set_strategy(struct comparison_command *command,
@@ -51,7 +49,7 @@ static void set_strategy(struct comparison_command *command,
 }
 
 static void set_all(struct comparison_command *command,
-                    const struct options *flags, const struct job *job,
+                    const struct options *flags,
                     const struct comparison_asked *asked) {
     static const char *const off[] = {"checkpoint", "tensorboard", "export",
                                       "compare"};
@@ -65,7 +63,7 @@ static void set_all(struct comparison_command *command,
     if (!command->bare)
         set(command, "chief=coordinate");
     set_strategy(command, &asked->of);
-    set_batch(command, &asked->of, job);
+    set_batch(command, &asked->batch);
     if (asked->steps)
         set(command, "steps=%" PRIu64, asked->steps);
     if (!asked->tests)
@@ -74,16 +72,15 @@ static void set_all(struct comparison_command *command,
 
 void comparison_command_settings(struct comparison_command *command,
                                  const struct options *flags,
-                                 const struct job *job,
                                  const struct comparison_asked *asked) {
     command->count = 0;
     command->bare = true;
-    set_all(command, flags, job, asked);
+    set_all(command, flags, asked);
     command->words[command->count] = NULL;
 }
 
 void comparison_command_make(struct comparison_command *command,
-                             const struct options *flags, const struct job *job,
+                             const struct options *flags,
                              const struct comparison_asked *asked) {
     const struct verdict_case *of = &asked->of;
     command->count = 0;
@@ -99,7 +96,7 @@ void comparison_command_make(struct comparison_command *command,
         add(command, "--link-gbits=%.17g", of->link_gbits);
     if (flags->deepspeed)
         add(command, "--deepspeed_config=%s", flags->deepspeed);
-    set_all(command, flags, job, asked);
+    set_all(command, flags, asked);
     add(command, "--");
     add(command, "%s", flags->job);
     command->words[command->count] = NULL;

@@ -13,8 +13,14 @@
 
 enum { COMPARISON_COMMAND_MOST = 2 * OPTIONS_MAX_SETS + 64 };
 
+/* Of a replica's step, the same in each case; 0: as a run solves the job's. */
+struct comparison_batch {
+    uint32_t micro, accumulation;
+};
+
 struct comparison_asked {
     struct verdict_case of;
+    struct comparison_batch batch;
     uint64_t steps; /* as the run counts them; 0: the job's epochs */
     bool tests;     /* with the test set */
     bool more[2];   /* others follow if this one fails, and if it does not */
@@ -26,16 +32,14 @@ struct comparison_command {
     unsigned count;
 };
 
-/* Fills COMMAND for what is ASKED of JOB, whose batch is solved: its micro
- * batch and accumulation are every worker's in each case. */
+/* Fills COMMAND for what is ASKED. */
 void comparison_command_make(struct comparison_command *command,
-                             const struct options *flags, const struct job *job,
+                             const struct options *flags,
                              const struct comparison_asked *asked);
 
 /* The same, but the overrides of the job alone, "key.path=value" each. */
 void comparison_command_settings(struct comparison_command *command,
                                  const struct options *flags,
-                                 const struct job *job,
                                  const struct comparison_asked *asked);
 void comparison_command_forget(struct comparison_command *command);
 

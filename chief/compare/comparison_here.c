@@ -25,7 +25,7 @@ static enum status run(void *context, const struct comparison_asked *asked,
     const struct job_timeouts *timeouts = &here->job->timeouts;
     struct comparison_command command;
     struct child_result result;
-    comparison_command_make(&command, here->flags, here->job, asked);
+    comparison_command_make(&command, here->flags, asked);
     struct child_options child = {.program = here->program,
                                   .arguments = command.words,
                                   .limit = here->flags->compare.limit,

@@ -56,7 +56,7 @@ static enum status settle_workers(const struct comparison_members *members,
     return STATUS_OK;
 }
 
-enum status comparison_members_settle(const struct comparison_members *members,
+enum status comparison_members_settle(struct comparison_members *members,
                                       struct options *options,
                                       struct failure *why) {
     struct compare_options *flags = &options->compare;
@@ -66,7 +66,8 @@ enum status comparison_members_settle(const struct comparison_members *members,
     if (!status)
         status = settle_ps(members, flags, block->ps.count, why);
     return status ? status
-                  : job_solve_batch(members->job, members->there.trainers, why);
+                  : comparison_batch_find(&members->batch, members->job,
+                                          members->there.trainers, false, why);
 }
 
 /* The job of a run, the caller's. */
@@ -75,7 +76,7 @@ static enum status make(struct job **job,
                         const struct comparison_asked *asked,
                         struct failure *why) {
     struct comparison_command settings;
-    comparison_command_settings(&settings, members->flags, members->job, asked);
+    comparison_command_settings(&settings, members->flags, asked);
     struct job_source source = {.path = members->flags->job,
                                 .deepspeed = members->flags->deepspeed,
                                 .overrides =
@@ -95,7 +96,7 @@ static enum status check(void *context, const struct comparison_asked *asked,
     if (!status)
         status = strategy_choose(&strategy, job, &members->there, NULL, why);
     if (!status)
-        status = job_solve_batch(job, members->there.trainers, why);
+        status = job_check_batch(job, members->there.trainers, why);
     job_free(&job);
     return status;
 }
@@ -132,6 +133,7 @@ enum status comparison_members_run(json_t **result,
     struct comparison_options given = {.flags = members->flags,
                                        .job = members->job,
                                        .way = &way,
+                                       .batch = members->batch,
                                        .members = members->there.trainers +
                                                   members->there.num_ps,
                                        .log = members->log};

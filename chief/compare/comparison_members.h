@@ -16,12 +16,15 @@ struct comparison_members {
     enum status (*lead)(void *context, struct job *job, struct series *series,
                         struct failure *why);
     void *context;
-    bool begun; /* a run was made; ours */
+    /* Ours: */
+    struct comparison_batch batch;
+    bool begun; /* a run was made */
 };
 
 /* Fills what numbers of ps and workers OPTIONS leave open, and solves the job's
- * batch. STATUS_CONFIG: the cluster does not have what they ask for. */
-enum status comparison_members_settle(const struct comparison_members *members,
+ * batch, if it can be before devices are known. STATUS_CONFIG: the cluster does
+ * not have what they ask for. */
+enum status comparison_members_settle(struct comparison_members *members,
                                       struct options *options,
                                       struct failure *why) MUST_CHECK;
 

@@ -120,6 +120,16 @@ static void put_times(FILE *out, const json_t *one) {
     fputc('\n', out);
 }
 
+/* Does a worker of some case compute on more than one? */
+static bool has_devices(const json_t *result) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i,
+                       one) if (number(one, NULL, "replicas") >
+                                number(one, NULL, "workers")) return true;
+    return false;
+}
+
 static void put_title(FILE *out, const json_t *result) {
     char line[4400], where[64];
     double rounds = number(result, NULL, "rounds");
@@ -137,8 +147,9 @@ static void put_title(FILE *out, const json_t *result) {
         used += snprintf(line + used, sizeof line - (size_t)used,
                          "%.0f rounds ", rounds);
     snprintf(line + used, sizeof line - (size_t)used,
-             "of %.0f samples a worker; medians of %.0f runs in turns; %s",
+             "of %.0f samples a %s; medians of %.0f runs in turns; %s",
              number(result, NULL, "samples_per_step"),
+             has_devices(result) ? "device" : "worker",
              number(result, NULL, "repeats"), where);
     put_wrapped(out, 0, 0, line);
 }

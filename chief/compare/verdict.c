@@ -224,6 +224,12 @@ static double rate_of(const struct verdict_case *of, const json_t *runs) {
     return known > 0 ? known : or_zero(median(runs, NULL, "link_gbits"));
 }
 
+/* Of all workers, on the devices that the runs had. */
+static double replicas_of(const struct verdict_case *of, const json_t *runs) {
+    double replicas = median(runs, NULL, "replicas");
+    return replicas > 0 ? replicas : of->workers;
+}
+
 static void judge(struct verdict *verdict, const struct verdict_case *of,
                   const json_t *runs) {
     json_t *object = verdict->object;
@@ -233,7 +239,9 @@ static void judge(struct verdict *verdict, const struct verdict_case *of,
     struct links links = links_of(of, gbits);
     verdict->given = measured(of, runs, &times, &links);
     struct predict_step step = predict_step(&verdict->given, of->mode);
-    double once = of->samples * of->workers;
+    double replicas = replicas_of(of, runs);
+    double once = of->samples * replicas;
+    json_object_set_new(object, "replicas", json_integer((json_int_t)replicas));
     verdict->rate = median(runs, NULL, "examples_per_second");
     json_object_set_new(object, "examples_per_second",
                         spread(runs, "examples_per_second"));
@@ -279,16 +287,16 @@ void verdict_scale(const struct verdict *verdicts, unsigned count) {
             if (!same(one, other, "mode") || !same(one, other, "ps") ||
                 isnan(other->rate))
                 continue;
-            alone &= same(one, other, "workers");
+            alone &= same(one, other, "replicas");
             if (!least ||
-                count_at(other, "workers") < count_at(least, "workers"))
+                count_at(other, "replicas") < count_at(least, "replicas"))
                 least = other;
         }
         double up = least && !alone
-                        ? one->rate / least->rate * count_at(least, "workers")
+                        ? one->rate / least->rate * count_at(least, "replicas")
                         : NAN;
         set_real(one->object, "speed_up", up);
-        set_real(one->object, "efficiency", up / count_at(one, "workers"));
+        set_real(one->object, "efficiency", up / count_at(one, "replicas"));
     }
 }
 

@@ -12,7 +12,7 @@
 struct verdict_case {
     enum predict_mode mode; /* PREDICT_RING stands for all-reduce */
     unsigned workers, ps;
-    double samples;      /* of a worker's step */
+    double samples;      /* of a replica's step */
     double link_gbits;   /* of every link; 0: as below */
     double worker_gbits; /* between two workers; 0: not known */
     double pair_gbits;   /* between a worker and a ps; 0: as RUNS have it */
@@ -35,7 +35,7 @@ double verdict_median(const json_t *runs, const char *key);
 struct verdict verdict_of(const struct verdict_case *of, const json_t *runs);
 
 /* Fills `speed_up` and `efficiency` of each of COUNT verdicts against the one
- * of its mode and ps with the fewest workers; null where that is alone. */
+ * of its mode and ps with the fewest replicas; null where that is alone. */
 void verdict_scale(const struct verdict *verdicts, unsigned count);
 
 /* For each number of workers among the verdicts from how many ps on a round by

@@ -31,8 +31,28 @@ static enum status find_table(const struct ops **out,
     return status;
 }
 
+uint32_t device_see(const struct device_wish *wish, char (*ids)[DEVICE_ID],
+                    uint32_t most, uint32_t *usable) {
+    const struct ops *ops;
+    struct failure why;
+    *usable = 0;
+    if (wish->kind == JOB_DEVICE_CPU || find_table(&ops, wish, &why))
+        return 0;
+    uint32_t count = ops->count() < most ? ops->count() : most;
+    for (uint32_t i = 0; i < count; i++) {
+        struct device_description about;
+        if (ops->identify(i, &about, &why) || !about.id[0])
+            return 0;
+        memcpy(ids[i], about.id, DEVICE_ID);
+        *usable += about.usable;
+    }
+    return count;
+}
+
+/* Where it is not known how many trainers there are their ranks tell. */
 static bool shared(const struct device_wish *wish, uint32_t count) {
-    return wish->local_rank >= count || wish->local_trainers > count;
+    return wish->local_trainers ? wish->local_trainers > count
+                                : wish->local_rank >= count;
 }
 
 static void say_device(const struct device *device,

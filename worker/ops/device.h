@@ -37,6 +37,13 @@ struct device_wish {
 enum status device_open(struct device *device, const struct device_wish *wish,
                         const struct log *log, struct failure *why) MUST_CHECK;
 
+/* Fills IDS, room for MOST, with those of the devices that WISH chooses among,
+ * in their order, and *USABLE with how many of them there is code for; nothing
+ * of a device is taken. Returns how many ids; 0: it is the processor that is
+ * computed on, or a device does not tell its id. */
+uint32_t device_see(const struct device_wish *wish, char (*ids)[DEVICE_ID],
+                    uint32_t most, uint32_t *usable);
+
 /* Waits for what is under way, and lets it go; DEVICE may be all zero. */
 void device_close(struct device *device);
 

@@ -63,6 +63,8 @@ struct ops {
     uint32_t (*count)(void);
     enum status (*describe)(uint32_t index, struct device_description *out,
                             struct failure *why);
+    enum status (*identify)(uint32_t index, struct device_description *out,
+                            struct failure *why);
 
     /* Calls may return before their work is done, and memory of the device is
      * not the host's. Else all is done when a call returns, upload and

@@ -20,8 +20,8 @@ struct rounded {
     size_t room;
 };
 
-_Static_assert(offsetof(struct ops, describe) ==
-                   offsetof(struct device_head, describe),
+_Static_assert(offsetof(struct ops, identify) ==
+                   offsetof(struct device_head, identify),
                "a table begins as a device_head");
 
 struct ops_device {
@@ -374,6 +374,7 @@ const struct ops *ops_cpu(void) {
         .check = cpu_check,
         .count = cpu_count,
         .describe = cpu_describe,
+        .identify = cpu_describe,
         .open = cpu_open,
         .close = ops_cpu_close,
         .allocate = cpu_allocate,

@@ -315,6 +315,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .later = true,
     .count = ops_cuda_about_count,
     .describe = ops_cuda_about_describe,
+    .identify = ops_cuda_about_identify,
     .open = open_device,
     .close = close_device,
     .allocate = allocate,

@@ -48,28 +48,42 @@ static void write_id(const cudaUUID_t *uuid, char id[DEVICE_ID]) {
                  (unsigned char)uuid->bytes[i]);
 }
 
-enum status ops_cuda_about_describe(uint32_t index,
+static enum status tell(uint32_t index, cudaError_t error,
+                        struct failure *why) {
+    return error ? status_fail(why, STATUS_RETRY,
+                               "device cuda %u does not answer: %s", index,
+                               cudaGetErrorString(error))
+                 : STATUS_OK;
+}
+
+/* Properties are the driver's to tell: no context is made for them. */
+enum status ops_cuda_about_identify(uint32_t index,
                                     struct device_description *out,
                                     struct failure *why) {
     struct cudaDeviceProp properties;
-    size_t available = 0, total = 0;
     *out = (struct device_description){0};
     cudaError_t error = cudaGetDeviceProperties(&properties, (int)index);
-    if (!error) {
-        snprintf(out->name, sizeof out->name, "%.127s", properties.name);
-        out->major = (uint32_t)properties.major;
-        out->minor = (uint32_t)properties.minor;
-        out->total = properties.totalGlobalMem;
-        write_id(&properties.uuid, out->id);
-        advise_build(out);
-    }
-    if (!error && out->usable)
-        error = cudaSetDevice((int)index);
-    if (!error && out->usable)
+    if (error)
+        return tell(index, error, why);
+    snprintf(out->name, sizeof out->name, "%.127s", properties.name);
+    out->major = (uint32_t)properties.major;
+    out->minor = (uint32_t)properties.minor;
+    out->total = properties.totalGlobalMem;
+    write_id(&properties.uuid, out->id);
+    advise_build(out);
+    return STATUS_OK;
+}
+
+enum status ops_cuda_about_describe(uint32_t index,
+                                    struct device_description *out,
+                                    struct failure *why) {
+    size_t available = 0, total = 0;
+    enum status status = ops_cuda_about_identify(index, out, why);
+    if (status || !out->usable)
+        return status;
+    cudaError_t error = cudaSetDevice((int)index);
+    if (!error)
         error = cudaMemGetInfo(&available, &total);
     out->free = available;
-    if (!error)
-        return STATUS_OK;
-    return status_fail(why, STATUS_RETRY, "device cuda %u does not answer: %s",
-                       index, cudaGetErrorString(error));
+    return tell(index, error, why);
 }

@@ -51,10 +51,14 @@ bool ops_cuda_note(struct ops_device *device, cudaError_t error,
 /* What `await` says of the error that was kept. */
 enum status ops_cuda_tell(const struct ops_device *device, struct failure *why);
 
-/* `check`, `count` and `describe` of worker/ops/ops.h: ops_cuda_about.c. */
+/* `check`, `count`, `describe` and `identify` of worker/ops/ops.h:
+ * ops_cuda_about.c. */
 enum status ops_cuda_about_check(struct failure *why);
 uint32_t ops_cuda_about_count(void);
 enum status ops_cuda_about_describe(uint32_t index,
+                                    struct device_description *out,
+                                    struct failure *why);
+enum status ops_cuda_about_identify(uint32_t index,
                                     struct device_description *out,
                                     struct failure *why);
 

@@ -96,7 +96,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                   .store = meeting_store(allreduce->meeting),
                   .algorithm = COLLECTIVE_RING,
                   .timeout = settings->job->timeouts.step,
-                  .device = settings->local_rank},
+                  .device = settings->device},
         .weights = settings->weights,
         .gradients = settings->gradients,
         .offsets = settings->offsets,

@@ -27,9 +27,9 @@ struct allreduce_settings {
     const struct plan *plan;
     uint64_t chief; /* its incarnation */
     uint32_t rank, num_ranks;
-    uint32_t local_rank; /* place among the trainers of this host */
-    const char *host;    /* as the cluster lists this trainer, or NULL */
-    const char *inside;  /* the chief is in this process: the keeper's link */
+    uint32_t device;    /* of this host: the trainer's, if it has one */
+    const char *host;   /* as the cluster lists this trainer, or NULL */
+    const char *inside; /* the chief is in this process: the keeper's link */
     const struct rule_loops *loops;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
