@@ -1,7 +1,7 @@
 #include "composition.h"
 
 #include "chief/bench.h"
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 #include "proto/base/plugin.h"
 #include "proto/conf/cluster_rank.h"
 
@@ -346,7 +346,7 @@ enum status composition_of_run(struct composition *composition,
                                struct failure *why) {
     const struct cluster *cluster = composition->cluster;
     enum status status = cluster_rank_neighbours(
-        cluster, process_environment, NULL, &composition->neighbours, why);
+        cluster, choices_environment, NULL, &composition->neighbours, why);
     if (status)
         return status;
     if (cluster_is_chief(cluster))

@@ -237,8 +237,8 @@ static double calls_a_step(struct cluster_run *run, const char *model,
 /* Three layers: a graph for each of the first two, which begin when their
  * weights are there, and one for the rest of the pass, gradients that leave
  * among it. Beside them 6 parameters and 2 arrays of samples come up, with an
- * event and a wait for each parameter, and 2 of each for the samples: all that
- * a second micro batch takes, with a launch. */
+ * event and a wait for each layer, and 2 of each for the samples: all that a
+ * second micro batch takes, with a launch. */
 static void a_step_takes_few_calls_of_the_host(void **state) {
     static const char wide[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
                                " \"train_micro_batch_size_per_gpu\": 100,"
@@ -253,9 +253,9 @@ static void a_step_takes_few_calls_of_the_host(void **state) {
     double with = calls_a_step(cluster_play_renew(state), wide, "1", graphs);
     double without = calls_a_step(cluster_play_renew(state), wide, "1", none);
     double both = calls_a_step(cluster_play_renew(state), twice, "1", graphs);
-    assert_true(with == 27);
-    assert_true(without == 70);
-    assert_true(both == 27 + 7);
+    assert_true(with == 21);
+    assert_true(without == 64);
+    assert_true(both == 21 + 7);
 }
 
 #define TEST(f)                                                                \

@@ -119,6 +119,7 @@ static void closing_waits_for_what_is_under_way(void **state) {
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why),
                      STATUS_OK);
     ferry_bring(&fixture.engine.ferry, 0);
+    ferry_land(&fixture.engine.ferry);
     ferry_take(&fixture.engine.ferry, 0);
     close_engine(&fixture);
 }

@@ -6,7 +6,7 @@
 #include "proto/store/manifest.h"
 #include "proto/store/shard_writer.h"
 #include "tests/cluster_run.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/mlp.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "chief/verdict.h"
+#include "chief/compare/verdict.h"
 
 #include "chief/bound.h"
 
@@ -124,6 +124,18 @@ static void what_is_predicted_has_the_rule_the_reader_and_clipping(
     of.clip = true;
     near(predicted(of, run(100, 0, 0, 0.06, 0)),
          128 / (2 * 4 * fullest * 4e6 / bound_payload(1)));
+}
+
+/* 2 workers with 3 and 1 devices; 32 samples of each. */
+static void samples_are_those_of_all_replicas(void **state) {
+    (void)state;
+    json_t *runs = json_array(), *one = run(100, 0, 0.01, 0, 0);
+    json_object_set_new(one, "replicas", json_integer(4));
+    json_array_append_new(runs, one);
+    struct verdict verdict = judge(case_of(PREDICT_PS, 2, 1), runs);
+    near(number(verdict.object, NULL, "replicas"), 4);
+    near(number(verdict.object, NULL, "bound_examples_per_second"), 128 / 0.01);
+    json_decref(verdict.object);
 }
 
 /* 4 MB at 1 Gbit/s take 33.5 ms; 2 workers of 32 samples. */
@@ -302,6 +314,7 @@ int main(void) {
         cmocka_unit_test(of_many_runs_each_one_counts),
         cmocka_unit_test(
             what_is_predicted_has_the_rule_the_reader_and_clipping),
+        cmocka_unit_test(samples_are_those_of_all_replicas),
         cmocka_unit_test(the_bound_is_that_of_the_links),
         cmocka_unit_test(without_a_link_computing_is_the_bound),
         cmocka_unit_test(each_limit_is_named),

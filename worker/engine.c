@@ -66,6 +66,7 @@ enum status engine_evaluate(struct engine *engine,
     ferry_renew(ferry);
     for (uint32_t p = 0; p < ferry->layout->num_parameters; p++)
         ferry_bring(ferry, p);
+    ferry_land(ferry);
     return evaluation_run(out, engine->mlp, &engine->trial, part,
                           ferry->weights, why);
 }

@@ -7,12 +7,12 @@
 #include "proto/conf/job.h"
 #include "proto/math/layout.h"
 #include "worker/arena.h"
-#include "worker/dataset.h"
-#include "worker/device.h"
+#include "worker/data/dataset.h"
 #include "worker/evaluation.h"
 #include "worker/ferry.h"
 #include "worker/intake.h"
 #include "worker/mlp.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 
 #include "proto/base/status.h"
 #include "proto/math/footprint.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/intake.h"
 #include "worker/mlp.h"
 

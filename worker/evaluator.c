@@ -5,7 +5,7 @@
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/claim.h"
 #include "worker/arena.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/engine.h"
 
 #include <inttypes.h>

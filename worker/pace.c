@@ -5,7 +5,7 @@
 #include "proto/math/philox.h"
 #include "worker/arena.h"
 #include "worker/mlp.h"
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,8 +48,9 @@ static void end_lap(struct runner *runner, uint32_t next) {
     runner->since = now;
 }
 
-static void need(void *context, uint32_t parameter) {
-    end_lap(context, parameter);
+static void need(void *context, uint32_t first, uint32_t count) {
+    for (uint32_t p = first; p < first + count; p++)
+        end_lap(context, p);
 }
 
 /* The backward pass begins with the last parameter. */

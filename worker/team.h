@@ -9,9 +9,9 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "worker/mark.h"
+#include "worker/collective/siblings.h"
+#include "worker/reduce/mark.h"
 #include "worker/replica.h"
-#include "worker/siblings.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -8,14 +8,10 @@
 
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
-#include "worker/sampler.h"
+#include "worker/data/sampler.h"
 #include "worker/trainer_parts.h"
 
 #include <stdlib.h>
-
-static const struct engine *first_engine(const struct trainer *trainer) {
-    return &trainer->team.members[0].replica.engine;
-}
 
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
@@ -32,7 +28,8 @@ static enum status open_model(struct trainer *trainer, struct failure *why) {
     enum status status = team_open(&trainer->team, &model, why);
     if (status || !partner.resident)
         return status;
-    struct reducer_place place = ferry_place(&first_engine(trainer)->ferry);
+    struct reducer_place place =
+        ferry_place(&trainer_device_first(trainer)->ferry);
     return partner_begin(partner, &place, why);
 }
 
@@ -304,10 +301,6 @@ void trainer_serve(struct trainer *trainer) {
     trainer->called = true;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
-}
-
-bool trainer_is_remote(const struct trainer *trainer) {
-    return first_engine(trainer)->device.ops->later;
 }
 
 void trainer_leave(struct trainer *trainer) {
