@@ -205,8 +205,7 @@ static bool waits_for_memory(struct run *run, const struct failure *why) {
     int64_t now = time_now();
     if (!run->crowded_since) {
         run->crowded_since = now;
-        log_info(run->log,
-                 "waiting up to %.0f s (timeouts.peer) for memory. %s", limit,
+        log_info(run->log, "waiting up to %.0f s (timeouts.peer): %s", limit,
                  why->text);
     }
     return now - run->crowded_since < time_from_seconds(limit);

@@ -199,14 +199,14 @@ static void memory_that_comes_free_is_waited_for(void **state) {
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
                          " \"steps\": 2}");
     struct cluster_process *taken = start_after(run, "taken", enter);
-    cluster_run_await(taken, "waiting up to 30 s (timeouts.peer) for memory. ",
+    cluster_run_await(taken, "waiting up to 30 s (timeouts.peer): memory: ",
                       CLUSTER_RUN_DEADLINE);
     kill(held, SIGKILL);
     waitpid(held, NULL, 0);
     int other = cluster_run_exit(taken, CLUSTER_RUN_DEADLINE);
     rmdir(group.path);
     assert_int_equal(code, EXIT_CONFIG);
-    expect_said(refused, "waiting up to 2 s (timeouts.peer) for memory. ");
+    expect_said(refused, "waiting up to 2 s (timeouts.peer): memory: ");
     expect_said(refused, ", as others hold the rest of 512 MB: ");
     assert_int_equal(other, 0);
 }
