@@ -7,8 +7,9 @@
 
 static const int64_t SAY_WAITING_EVERY = 30 * TIME_S;
 
-/* Connects to the chief's name as it stands now: a name can move, and a name
- * server can be late. */
+/* Starts a look-up (a thread of its own, resolve.h) or takes what one has
+ * found. Connects to the chief's name as it stands now: a name can move, and a
+ * name server can be late. */
 void member_look_up(struct member *member, int64_t now) {
     char text[300];
     if (!member->chief_host[0])
