@@ -1,6 +1,6 @@
-/* Layer after layer forward, and back from the last to the first. Outputs lie in
- * rooms, which recompute.h deals out: all of them stay, or some are computed a
- * second time on the way back. Of the gradients of sums only two are ever
+/* Layer after layer forward, and back from the last to the first. Outputs lie
+ * in rooms, which recompute.h deals out: all of them stay, or some are computed
+ * a second time on the way back. Of the gradients of sums only two are ever
  * needed, the one above the layer at work and the one below, so they take turns
  * in two rooms.
  *
