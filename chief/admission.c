@@ -60,8 +60,10 @@ static void renew_trainer(struct run *run, uint32_t rank) {
         .past_samples = mark.samples,
         .mark = mark,
         .replicas = trainer->replicas,
+        .sight = trainer->sight,
         .moved = time_now(),
     };
+    trainer->sight.told = trainer->sight.answered = false;
     capstan__beat__init(&trainer->beat);
 }
 

@@ -213,6 +213,9 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_BEAT:
         measures_beat(run, slot, control->beat, now);
         break;
+    case CAPSTAN__CONTROL__BODY_SIGHT:
+        sharing_take(run, slot, control->sight);
+        break;
     case CAPSTAN__CONTROL__BODY_DECLARATION:
         planning_declare(run, slot, control->declaration);
         if (run->phase == RUN_TRAINING && run->trainers[slot->rank].declared)

@@ -1,5 +1,6 @@
 /* capstan-cuda.so itself where there is no GPU: its kernels run on the CPU
  * (tests/cuda_on_cpu.h), and the CPU plays CUDA's libraries. */
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
 
@@ -25,26 +26,18 @@ static const char job[] =
     " \"steps\": 40, \"optimizer\": {\"type\": \"SGD\","
     " \"params\": {\"lr\": 0.02, \"momentum\": 0.9}}}";
 
-/* The program beside that plugin, and the tests of a device's operations. */
-static char program[PATH_MAX + 16], ops_test[PATH_MAX + 16];
+static bool is_built;                /* the program beside that plugin */
+static char ops_test[PATH_MAX + 16]; /* tests of a device's operations */
 
 static void find_programs(void) {
-    const char *given = getenv("CAPSTAN");
-    char built[PATH_MAX];
-    if (!realpath(given ? given : "build/capstan", built))
-        return;
-    char *slash = strrchr(built, '/');
-    int folder = (int)(slash - built);
-    snprintf(program, sizeof program, "%.*s/emulated/capstan", folder, built);
-    snprintf(ops_test, sizeof ops_test, "%.*s/tests/ops_test", folder, built);
-    if (access(program, X_OK) == 0)
-        setenv("CAPSTAN", program, 1);
-    else
-        program[0] = 0;
+    char folder[PATH_MAX];
+    (void)built_folder(folder);
+    snprintf(ops_test, sizeof ops_test, "%s/tests/ops_test", folder);
+    is_built = built_take("emulated");
 }
 
 static void skip_without_headers(void) {
-    if (!program[0]) {
+    if (!is_built) {
         print_message("skipped: built where CUDA's headers are\n");
         skip();
     }

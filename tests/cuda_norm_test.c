@@ -1,4 +1,4 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "proto/math/rule.h"
 #include "tests/cuda_numbers.h"

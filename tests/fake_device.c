@@ -73,8 +73,11 @@ static const struct fake_device_plan *plan(void) {
         .loser = (uint32_t)number_of(text ? text : "", "loser="),
         .hang = number_of(text ? text : "", "hang="),
         .refuse = number_of(text ? text : "", "refuse="),
+        .machine = (uint32_t)number_of(text ? text : "", "machine="),
+        .first = (uint32_t)number_of(text ? text : "", "first="),
         .older = text && strstr(text, "older"),
         .unpinnable = text && strstr(text, "unpinnable"),
+        .nameless = text && strstr(text, "nameless"),
     });
     return &arranged;
 }
@@ -97,11 +100,20 @@ static enum status describe(uint32_t index, struct device_description *out,
                                        .free = plan()->memory -
                                                atomic_load(&in_use[index]),
                                        .usable = !plan()->older};
-    snprintf(out->id, sizeof out->id, "fake %u", index);
+    if (!plan()->nameless)
+        snprintf(out->id, sizeof out->id, "fake %u.%u", plan()->machine,
+                 plan()->first + index);
     if (plan()->older)
         snprintf(out->reason, sizeof out->reason,
                  "compute capability 3.0 is older than this build");
     return STATUS_OK;
+}
+
+static enum status identify(uint32_t index, struct device_description *out,
+                            struct failure *why) {
+    enum status status = describe(index, out, why);
+    out->free = 0;
+    return status;
 }
 
 static void put(const struct fake_door *door, void (*work)(void *what),
@@ -612,6 +624,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .later = true,
     .count = count,
     .describe = describe,
+    .identify = identify,
     .open = open_device,
     .close = close_device,
     .allocate = allocate,

@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_FAKE_STREAMS_H
 #define CAPSTAN_FAKE_STREAMS_H
 
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include <stdbool.h>
 #include <stddef.h>

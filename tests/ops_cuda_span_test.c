@@ -1,6 +1,6 @@
 /* The spans of capstan-cuda.so and its graphs: on this machine's GPU, else over
  * stand-ins for CUDA's libraries, where the host's calls are counted too. */
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include "tests/emulated_device.h"
 #include "tests/near_device.h"

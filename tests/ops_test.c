@@ -1,4 +1,4 @@
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include "proto/math/bf16.h"
 #include "proto/math/fp16.h"

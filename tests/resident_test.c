@@ -1,6 +1,6 @@
 /* Resident reducers, in resident.c over reduction.c and keeping.c, on fake
  * devices whose streams go on in each order there is. */
-#include "worker/reducer.h"
+#include "worker/reduce/reducer.h"
 
 #include "tests/reducer_fixture.h"
 #include "tests/rule_cases.h"

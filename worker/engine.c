@@ -59,14 +59,14 @@ void engine_close(struct engine *engine) {
     device_close(&engine->device);
 }
 
-enum status engine_evaluate(struct engine *engine, const struct dataset *test,
-                            uint64_t first, uint64_t end,
+enum status engine_evaluate(struct engine *engine,
+                            const struct evaluation_part *part,
                             struct evaluation *out, struct failure *why) {
     struct ferry *ferry = &engine->ferry;
     ferry_renew(ferry);
     for (uint32_t p = 0; p < ferry->layout->num_parameters; p++)
         ferry_bring(ferry, p);
     ferry_land(ferry);
-    return evaluation_run(out, engine->mlp, &engine->trial, test, first, end,
+    return evaluation_run(out, engine->mlp, &engine->trial, part,
                           ferry->weights, why);
 }

@@ -8,8 +8,8 @@
 #include "proto/base/status.h"
 #include "proto/math/layout.h"
 #include "worker/arena.h"
-#include "worker/device.h"
-#include "worker/reducer.h"
+#include "worker/ops/device.h"
+#include "worker/reduce/reducer.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
 #include "proto/math/layout.h"
-#include "worker/loader.h"
-#include "worker/ops.h"
+#include "worker/data/loader.h"
+#include "worker/ops/ops.h"
 
 /* What the model tells its trainer in a pass. `need` is called before the
  * first read of the weights of COUNT parameters from FIRST on, a layer's,

@@ -5,7 +5,7 @@
 #include "proto/math/philox.h"
 #include "worker/arena.h"
 #include "worker/mlp.h"
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include <pthread.h>
 #include <stdlib.h>

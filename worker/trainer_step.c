@@ -1,8 +1,8 @@
 #include "worker/trainer_parts.h"
 
 #include "proto/base/time.h"
+#include "worker/client/window.h"
 #include "worker/clipping.h"
-#include "worker/window.h"
 
 #include <math.h>
 

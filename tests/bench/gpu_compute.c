@@ -3,7 +3,7 @@
 #include "proto/base/time.h"
 #include "proto/math/layout.h"
 #include "proto/math/rule.h"
-#include "worker/lap.h"
+#include "worker/bench/lap.h"
 #include "worker/mlp.h"
 
 #include <math.h>

@@ -1,0 +1,178 @@
+#include "worker/collective/gloo_lines.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdexcept>
+#include <string>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <system_error>
+#include <unistd.h>
+
+using gloo::transport::tcp::Address;
+
+/* Without the number that Gloo of 2023 puts behind it. */
+static std::string bare(const Address &address) {
+    std::string text = address.str();
+    return text.substr(0, text.find('$'));
+}
+
+/* What getsockname or getpeername says of FD; nothing where it is no socket. */
+static std::string name_of(int fd,
+                           int (*name)(int, struct sockaddr *, socklen_t *)) {
+    struct sockaddr_storage address = {};
+    socklen_t size = sizeof address;
+    if (name(fd, reinterpret_cast<struct sockaddr *>(&address), &size) == -1 ||
+        (address.ss_family != AF_INET && address.ss_family != AF_INET6))
+        return "";
+    return bare(Address(address));
+}
+
+/* Gloo tells no descriptors. Of two listening addresses, which belong to one
+ * pair of ranks each, one is an end of their connection. */
+static int find_socket(const std::string &here, const std::string &there) {
+    int found = -1;
+    DIR *all = opendir("/proc/self/fd");
+    if (!all)
+        throw std::system_error(errno, std::generic_category(), "/proc");
+    while (struct dirent *entry = readdir(all)) {
+        int fd = atoi(entry->d_name);
+        std::string peer = name_of(fd, getpeername);
+        if (!peer.empty() &&
+            (peer == there || name_of(fd, getsockname) == here))
+            found = fd;
+    }
+    closedir(all);
+    if (found == -1)
+        throw std::runtime_error("no socket is connected to " + there);
+    return found;
+}
+
+enum : size_t { MOST_AHEAD = 2 };
+
+static void set(int socket, int option, const void *value, socklen_t size) {
+    if (setsockopt(socket, SOL_SOCKET, option, value, size) == -1)
+        throw std::system_error(errno, std::generic_category(), "setsockopt");
+}
+
+/* How many messages a socket holds; the system counts more than their bytes. */
+static size_t make_room(int socket) {
+    int room = 2 * MOST_AHEAD * GLOO_CHUNK;
+    socklen_t size = sizeof room;
+    set(socket, SO_SNDBUF, &room, size);
+    if (getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, &size) == -1)
+        throw std::system_error(errno, std::generic_category(), "getsockopt");
+    size_t held = (size_t)room / 4 * 3 / GLOO_CHUNK;
+    return std::min(std::max(held, (size_t)1), (size_t)MOST_AHEAD);
+}
+
+/* A pair of this rank and PEER that listens. */
+static void listen_for(struct gloo_lines *lines, uint32_t peer, uint32_t rank,
+                       uint32_t size, double seconds) {
+    auto &context = lines->contexts[peer];
+    context = lines->devices[peer]->createContext((int)rank, (int)size);
+    /* Gloo waits five times as long for a connection. */
+    context->setTimeout(std::chrono::milliseconds((int64_t)(seconds * 200)));
+    context->createPair((int)peer);
+}
+
+void gloo_lines_listen(struct gloo_lines *lines, const char *host,
+                       uint32_t rank, uint32_t size, double seconds) {
+    gloo::transport::tcp::attr attr(host);
+    auto device = gloo::transport::tcp::CreateDevice(attr);
+    lines->devices.resize(size);
+    lines->contexts.resize(size);
+    lines->sockets.assign(size, -1);
+    lines->peers.resize(size);
+    lines->inbox.resize(GLOO_CHUNK);
+    lines->window = MOST_AHEAD;
+    for (uint32_t i = 0; i < size; i++) {
+        if (i == rank)
+            continue;
+        lines->devices[i] = device;
+        listen_for(lines, i, rank, size, seconds);
+        auto address = lines->contexts[i]->getPair((int)i)->address().str();
+        if (address.find('$') != std::string::npos)
+            device = gloo::transport::tcp::CreateDevice(attr);
+    }
+}
+
+std::vector<char> gloo_lines_address(const struct gloo_lines *lines,
+                                     uint32_t peer) {
+    return lines->contexts[peer]->getPair((int)peer)->address().bytes();
+}
+
+void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
+                        const std::vector<char> &address) {
+    static const struct timeval forever = {};
+    auto &pair = lines->contexts[peer]->getPair((int)peer);
+    auto &ends = lines->peers[peer];
+    std::string here = bare(Address(pair->address().bytes()));
+    pair->connect(address);
+    pair->setSync(true, false);
+    int socket =
+        fcntl(find_socket(here, bare(Address(address))), F_DUPFD_CLOEXEC, 0);
+    if (socket == -1)
+        throw std::system_error(errno, std::generic_category(), "dup");
+    lines->sockets[peer] = socket;
+    set(socket, SO_RCVTIMEO, &forever, sizeof forever);
+    set(socket, SO_SNDTIMEO, &forever, sizeof forever);
+    lines->window = std::min(lines->window, make_room(socket));
+    for (int goal = GLOO_INBOX; goal <= GLOO_PLACE; goal++)
+        ends.to[goal] = pair->createSendBuffer(goal, nullptr, SIZE_MAX);
+    ends.from[GLOO_INBOX] = pair->createRecvBuffer(
+        GLOO_INBOX, lines->inbox.data(), lines->inbox.size());
+}
+
+void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes) {
+    for (auto &ends : lines->peers)
+        ends.from[GLOO_PLACE].reset();
+    lines->data = static_cast<char *>(data);
+    lines->bytes = bytes;
+}
+
+void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,
+                     size_t size, enum gloo_goal goal) {
+    auto place = static_cast<const char *>(bytes) - lines->data;
+    auto &buffer = lines->peers[to].to[goal];
+    buffer->send(reinterpret_cast<uintptr_t>(bytes), size,
+                 goal == GLOO_PLACE ? (size_t)place : 0);
+    buffer->waitSend();
+    if (size > lines->peers[to].largest) {
+        lines->peers[to].largest = size;
+        make_room(lines->sockets[to]);
+    }
+}
+
+void gloo_lines_receive(struct gloo_lines *lines, uint32_t from,
+                        enum gloo_goal goal) {
+    auto &buffer = lines->peers[from].from[goal];
+    if (!buffer)
+        buffer = lines->contexts[from]->getPair((int)from)->createRecvBuffer(
+            goal, lines->data, lines->bytes);
+    buffer->waitRecv();
+}
+
+void gloo_lines_cut(struct gloo_lines *lines) noexcept {
+    for (int socket : lines->sockets)
+        if (socket != -1)
+            shutdown(socket, SHUT_RDWR);
+}
+
+void gloo_lines_close(struct gloo_lines *lines) noexcept {
+    lines->peers.clear();
+    lines->contexts.clear();
+    lines->devices.clear();
+    for (int socket : lines->sockets)
+        if (socket != -1)
+            close(socket);
+    lines->sockets.clear();
+}
