@@ -144,8 +144,10 @@ $(BUILD)/cuda/%.o: %.cu
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_words gloo_lines gloo_address \
-        gloo_thread)
+    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spare_core wire/lane wire/lane_meeting wire/ring \
+        wire/memory wire/buffer) \
+    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_words gloo_lines gloo_lane \
+        gloo_address gloo_thread)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 

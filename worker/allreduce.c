@@ -96,6 +96,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                   .store = meeting_store(allreduce->meeting),
                   .algorithm = COLLECTIVE_RING,
                   .timeout = settings->job->timeouts.step,
+                  .lanes = settings->lanes,
                   .device = settings->local_rank},
         .weights = settings->weights,
         .gradients = settings->gradients,
