@@ -21,7 +21,9 @@ enum status saves_open(struct run *run, struct failure *why) {
     enum status status = folder_make(dir, "checkpoint.dir", why);
     if (status)
         return status;
-    status = claim_take(&run->claim, dir, run->id, "the chief", run->log, why);
+    struct claim_settings claim = {
+        .dir = dir, .run = run->id, .who = "the chief", .log = run->log};
+    status = claim_take(&run->claim, &claim, why);
     if (status) {
         status_context(why, "checkpoint.dir");
         return why->status = STATUS_CONFIG;

@@ -108,6 +108,11 @@ static json_t *case_object(const struct forecast *forecast,
     set_count(object, "cores", given->cores);
     set_real(object, "crowded", given->crowded);
     set_real(object, "computing_seconds", computing(forecast));
+    if (forecast->replicas) {
+        set_count(object, "replicas", forecast->replicas);
+        set_count(object, "micro_batch", forecast->micro_batch);
+        set_count(object, "accumulation", forecast->accumulation);
+    }
     set_real(object, "jitter", given->jitter);
     set_count(object, "seed", given->seed);
     set_real(costs, "message", given->costs.message);

@@ -2,6 +2,7 @@
  * how it ends. */
 #include "proto/base/time.h"
 #include "proto/store/tensor_file.h"
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 
 #include <setjmp.h>
@@ -320,16 +321,14 @@ static void one_trainer_needs_no_plugin(void **state) {
     static const char *const arguments[] = {"run", "--set", ALLREDUCE,
                                             "job.json", NULL};
     struct cluster_run *run = *state;
-    const char *given = getenv("CAPSTAN");
-    char program[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
     char libraries[PATH_MAX + 32];
     const char *const environment[] = {libraries, NULL};
-    assert_non_null(realpath(given ? given : "build/capstan", program));
+    assert_true(built_folder(folder));
     cluster_run_path(run, "bare", path);
-    snprintf(command, sizeof command, "cp '%s' '%s'", program, path);
+    snprintf(command, sizeof command, "cp '%s/capstan' '%s'", folder, path);
     assert_int_equal(system(command), 0);
-    *strrchr(program, '/') = 0;
-    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/lib", program);
+    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/lib", folder);
     cluster_run_job(run, NULL);
     struct cluster_process *alone =
         cluster_run_program(run, "alone", path, arguments, environment);

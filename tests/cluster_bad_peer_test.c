@@ -240,6 +240,28 @@ static void flood(uint16_t port, size_t large) {
     free(nothing);
 }
 
+/* The same for a ps, which may have a thousand messages waiting where it gets
+ * no turn: never more of the large than PIECE, as it is asked in between. */
+static void flood_ps(uint16_t port) {
+    enum { PIECE = 8, PIECES = 13, LARGE = 1 << 20, QUESTIONS = 4 * PIECE };
+    unsigned char space[256];
+    char *nothing = calloc(1, LARGE);
+    Capstan__DataHeader who = CAPSTAN__DATA_HEADER__INIT;
+    who.kind = CAPSTAN__DATA_HEADER__KIND__WHO;
+    who.version = MESSAGE_VERSION;
+    size_t bytes = capstan__data_header__pack(&who, space);
+    struct strangers_message small = {"small", 5, 0, 1, 100000},
+                             large = {nothing, LARGE, 0, 1, PIECE},
+                             question = {space, bytes, 0, 1, QUESTIONS};
+    assert_non_null(nothing);
+    strangers_send(port, &small);
+    for (int i = 0; i < PIECES; i++) {
+        strangers_send(port, &large);
+        strangers_ask(port, &question);
+    }
+    free(nothing);
+}
+
 static void expect_few_warnings(const struct cluster_process *process) {
     unsigned count = 0;
     const char *at = cluster_run_errors(process);
@@ -276,8 +298,9 @@ static void strangers_do_not_disturb_a_run(void **state) {
     confuse_chief(beset);
     confuse_ps(beset);
     confuse_worker(beset);
-    for (int i = CHIEF; i < OTHER; i++)
-        flood(beset->ports[i], i == WORKER ? 1 << 14 : 1 << 20);
+    flood(beset->ports[CHIEF], 1 << 20);
+    flood_ps(beset->ports[PS]);
+    flood(beset->ports[WORKER], 1 << 14);
     for (int i = CHIEF; i < OTHER; i++)
         strangers_knock(beset->ports[i], 1000);
     for (int i = CHIEF; i < OTHER; i++) {

@@ -1,6 +1,6 @@
 #include "tests/cluster_run.h"
 
-#include "chief/port.h"
+#include "chief/launch/port.h"
 #include "proto/base/time.h"
 #include "tests/checkpoint_fixture.h"
 
@@ -26,7 +26,7 @@
 
 enum { OUT, ERR, STREAMS };
 enum { SIDE = 8, CLASSES = 10, TRAIN = 600, TEST = 200 };
-enum { LONGEST_LINE = 4096, SHOWN = 8192 };
+enum { LONGEST_LINE = 4096, SHOWN = 8192, CMOCKA_TAKES = 1000 };
 
 /* What came on a stream, NUL-ended; a copy goes to the file. */
 struct stream {
@@ -377,14 +377,20 @@ struct cluster_process *cluster_run_task(struct cluster_run *run,
     return cluster_run_start(run, name, all, environment);
 }
 
-/* The end of what it has said, for who looks for the reason. */
-static const char *last_words(struct cluster_process *process) {
+/* Prints the end of what it has said, for who looks for the reason, in parts as
+ * long as cmocka's messages may be. */
+static void show_words(struct cluster_process *process) {
     const struct stream *errors = &process->streams[ERR];
     pthread_mutex_lock(&process->mutex);
     size_t start = errors->size > SHOWN ? errors->size - SHOWN : 0;
     snprintf(process->words, sizeof process->words, "%s", errors->text + start);
     pthread_mutex_unlock(&process->mutex);
-    return process->words;
+    print_error("%s said:\n", process->name);
+    size_t part, left = strlen(process->words);
+    for (const char *at = process->words; left; at += part, left -= part) {
+        part = left < CMOCKA_TAKES ? left : CMOCKA_TAKES;
+        print_error("%.*s", (int)part, at);
+    }
 }
 
 /* The mutex is held. */
@@ -419,10 +425,11 @@ const char *cluster_run_await(struct cluster_process *process, const char *text,
         found = find_line(process, text);
     }
     pthread_mutex_unlock(&process->mutex);
-    if (!found)
-        fail_msg("%s: no line with \"%s\" %s; it said:\n%s", process->name,
-                 text, late ? "in time" : "before it ended",
-                 last_words(process));
+    if (!found) {
+        show_words(process);
+        fail_msg("%s: no line with \"%s\" %s", process->name, text,
+                 late ? "in time" : "before it ended");
+    }
     return process->line;
 }
 
@@ -444,33 +451,43 @@ static void reap(struct cluster_process *process) {
         WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-int cluster_run_exit(struct cluster_process *process, double seconds) {
-    struct timespec deadline = in_seconds(seconds);
-    struct pollfd item = {process->descriptor, POLLIN, 0};
+/* Reads on to the end of what an ended process has written: with a deadline of
+ * its own, as it may have ended in the last moment of that of its end. */
+static bool await_streams(struct cluster_process *process) {
+    struct timespec deadline = in_seconds(CLUSTER_RUN_DEADLINE);
     bool late = false;
-    if (process->reaped)
-        return process->code;
-    if (poll(&item, 1, (int)(1000 * seconds)) != 1)
-        fail_msg("%s did not end within %g s; it said:\n%s", process->name,
-                 seconds, last_words(process));
-    reap(process);
     pthread_mutex_lock(&process->mutex);
     while (!process->ended && !late)
         late =
             pthread_cond_timedwait(&process->more, &process->mutex, &deadline);
+    bool ended = process->ended;
     pthread_mutex_unlock(&process->mutex);
-    if (late)
-        fail_msg("%s ended, but left a process with its output; it said:\n%s",
-                 process->name, last_words(process));
+    return ended;
+}
+
+int cluster_run_exit(struct cluster_process *process, double seconds) {
+    struct pollfd item = {process->descriptor, POLLIN, 0};
+    if (process->reaped)
+        return process->code;
+    if (poll(&item, 1, (int)(1000 * seconds)) != 1) {
+        show_words(process);
+        fail_msg("%s did not end within %g s", process->name, seconds);
+    }
+    reap(process);
+    if (!await_streams(process)) {
+        show_words(process);
+        fail_msg("%s ended, but left a process with its output", process->name);
+    }
     return process->code;
 }
 
 void cluster_run_expect(struct cluster_process *process, int code,
                         double seconds) {
     int found = cluster_run_exit(process, seconds);
-    if (found != code)
-        fail_msg("%s ended with %d, not %d; it said:\n%s", process->name, found,
-                 code, last_words(process));
+    if (found != code) {
+        show_words(process);
+        fail_msg("%s ended with %d, not %d", process->name, found, code);
+    }
 }
 
 void cluster_run_interrupt(struct cluster_process *process, const char *text) {

@@ -1,7 +1,7 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "tests/cuda_numbers.h"
-#include "worker/loss.h"
+#include "worker/ops/loss.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "worker/gloo_lane.h"
+#include "worker/collective/gloo_lane.h"
 
 #include "proto/base/time.h"
 #include "proto/wire/lane_parts.h"

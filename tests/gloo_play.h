@@ -4,7 +4,7 @@
 #define CAPSTAN_GLOO_PLAY_H
 
 #include "tests/rank_board.h"
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/group.h"
+#include "worker/collective/group.h"
 
 #include "tests/collective_fixture.h"
 

@@ -4,7 +4,7 @@
 #define CAPSTAN_RANK_BOARD_H
 
 #include "proto/base/status.h"
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -17,7 +17,8 @@ enum { RANK_BOARD_RANKS = 8, RANK_BOARD_NOTES = 64, RANK_BOARD_SECONDS = 60 };
 struct rank_end {
     enum status status;
     char text[512];
-    uint64_t bits; /* of its results */
+    uint64_t bits;  /* of its results */
+    int64_t waited; /* nanoseconds, in the call that failed */
 };
 
 struct rank_note {

@@ -15,7 +15,7 @@
 #include "proto/wire/channel.h"
 #include "ps/exchange.h"
 #include "tests/simulation.h"
-#include "worker/window.h"
+#include "worker/client/window.h"
 
 #include <stdbool.h>
 #include <stdint.h>

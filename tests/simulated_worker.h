@@ -1,5 +1,5 @@
 /* A simulated worker: the real window, symbols for weights and gradients, and
- * what worker/client.c and worker/trainer.c do around it. */
+ * what worker/client/client.c and worker/trainer.c do around it. */
 #ifndef CAPSTAN_SIMULATED_WORKER_H
 #define CAPSTAN_SIMULATED_WORKER_H
 

@@ -13,6 +13,7 @@
 #include <zmq.h>
 
 enum { GREETING = 64, LONG_FRAME = 2, COMMAND = 4, LINGER_MS = 10000 };
+enum { ANSWER_MS = 30000 };
 
 int strangers_connect(uint16_t port) {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -124,4 +125,20 @@ void strangers_send(uint16_t port, const struct strangers_message *message) {
     zmq_close(socket);
     zmq_ctx_term(context);
     free(payload);
+}
+
+void strangers_ask(uint16_t port, const struct strangers_message *message) {
+    void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
+    char endpoint[64], answer[512];
+    int limit = ANSWER_MS, linger = 0;
+    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
+    zmq_setsockopt(socket, ZMQ_RCVTIMEO, &limit, sizeof limit);
+    zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_connect(socket, endpoint);
+    for (unsigned i = 0; i < message->times; i++) {
+        zmq_send(socket, message->header, message->bytes, 0);
+        assert_true(zmq_recv(socket, answer, sizeof answer, 0) >= 0);
+    }
+    zmq_close(socket);
+    zmq_ctx_term(context);
 }

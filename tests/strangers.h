@@ -32,4 +32,9 @@ struct strangers_message {
 };
 void strangers_send(uint16_t port, const struct strangers_message *message);
 
+/* The same of one whose first part is answered, TIMES times, each after the
+ * answer before. Peers are read in turns: then as much has been read of each.
+ */
+void strangers_ask(uint16_t port, const struct strangers_message *message);
+
 #endif

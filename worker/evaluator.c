@@ -5,7 +5,7 @@
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/claim.h"
 #include "worker/arena.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/engine.h"
 
 #include <inttypes.h>
@@ -178,9 +178,10 @@ static void tell(const struct evaluator *evaluator,
 static enum status evaluate(struct evaluator *evaluator,
                             const struct manifest *manifest, const char *folder,
                             struct failure *why) {
+    struct evaluation_part all = {evaluator->test, 0, evaluator->test->count};
     struct evaluation result;
-    enum status status = engine_evaluate(&evaluator->engine, evaluator->test, 0,
-                                         evaluator->test->count, &result, why);
+    enum status status =
+        engine_evaluate(&evaluator->engine, &all, &result, why);
     if (!status)
         tell(evaluator, manifest, folder, &result);
     return status;

@@ -176,8 +176,7 @@ static void need(const struct mlp *mlp, const struct mlp_hooks *hooks,
     if (!hooks || !hooks->need)
         return;
     mlp->ops->end(mlp->device);
-    hooks->need(hooks->context, weight_of(layer));
-    hooks->need(hooks->context, bias_of(layer));
+    hooks->need(hooks->context, weight_of(layer), 2);
     mlp->ops->begin(mlp->device);
 }
 

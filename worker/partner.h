@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_PARTNER_H
 #define CAPSTAN_PARTNER_H
 
-#include "worker/client.h"
-#include "worker/reducer.h"
+#include "worker/client/client.h"
+#include "worker/reduce/reducer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
