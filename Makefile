@@ -39,7 +39,7 @@ ROOMS := $(addprefix proto/,base conf wire math store) ps \
     chief $(addprefix chief/,launch compare) model
 SOURCES := $(filter-out proto/math/rule_loops.c worker/collective/collective_nccl.c \
     $(wildcard worker/ops/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
-PROGRAM := main.c process.c composition.c roles.c verb_bench.c verb_compare.c
+PROGRAM := $(wildcard *.c)
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))

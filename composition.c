@@ -346,7 +346,7 @@ enum status composition_of_run(struct composition *composition,
                                struct failure *why) {
     const struct cluster *cluster = composition->cluster;
     enum status status = cluster_rank_neighbours(
-        cluster, process_environment, NULL, &composition->neighbours, why);
+        cluster, choices_environment, NULL, &composition->neighbours, why);
     if (status)
         return status;
     if (cluster_is_chief(cluster))

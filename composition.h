@@ -5,8 +5,9 @@
 #ifndef CAPSTAN_COMPOSITION_H
 #define CAPSTAN_COMPOSITION_H
 
+#include "chief/series.h"
 #include "chief/strategy.h"
-#include "process.h"
+#include "choices.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
 #include "proto/conf/cluster_rank.h"
@@ -15,13 +16,19 @@
 #include "roles.h"
 #include "worker/bench/reference.h"
 
+/* One run of several that this process leads. */
+struct composition_lead {
+    struct job *job; /* its batch is solved */
+    struct series series;
+};
+
 /* All is borrowed but for the job. */
 struct composition {
     const struct options *options;
     const struct cluster *cluster;
-    struct process_choices choices;
+    struct choices choices;
     struct cluster_neighbours neighbours;
-    struct process_lead *lead; /* the run is one of several, or NULL */
+    struct composition_lead *lead; /* the run is one of several, or NULL */
     double back;     /* seconds within which the chief leads the next; 0: this
                         run is the first or the last */
     struct job *job; /* the leader's, or one that is only compared with the

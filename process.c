@@ -10,22 +10,6 @@
 
 enum { MAX_SOCKETS = 16384 };
 
-const char *process_environment(void *context, const char *name) {
-    (void)context;
-    return getenv(name);
-}
-
-enum status process_choose(struct process_choices *choices,
-                           const struct options *options, struct failure *why) {
-    const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
-    choices->lanes = !lane || strcmp(lane, "tcp");
-    if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
-        return status_fail(why, STATUS_CONFIG,
-                           "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp",
-                           lane);
-    return rule_choose(&choices->loops, getenv("CAPSTAN_CPU"), why);
-}
-
 /* Nothing of a step may cost a page fault: freed memory stays, and few arenas
  * share it. */
 static void settle_memory(void) {
@@ -83,7 +67,7 @@ static enum status play_run(struct composition *composition,
 }
 
 enum status process_run(const struct options *options,
-                        const struct process_choices *choices,
+                        const struct choices *choices,
                         const struct cluster *cluster, struct failure *why) {
     struct composition composition = {
         .options = options, .cluster = cluster, .choices = *choices};
@@ -96,9 +80,9 @@ enum status process_run(const struct options *options,
 }
 
 enum status process_lead(const struct options *options,
-                         const struct process_choices *choices,
+                         const struct choices *choices,
                          const struct cluster *cluster,
-                         struct process_lead *lead, struct failure *why) {
+                         struct composition_lead *lead, struct failure *why) {
     struct composition composition = {.options = options,
                                       .cluster = cluster,
                                       .choices = *choices,
@@ -109,7 +93,7 @@ enum status process_lead(const struct options *options,
 }
 
 enum status process_bench(const struct options *options,
-                          const struct process_choices *choices,
+                          const struct choices *choices,
                           const struct cluster *cluster, char **result,
                           struct failure *why) {
     struct composition composition = {.options = options,

@@ -9,8 +9,8 @@
 #include "proto/base/log.h"
 #include "proto/conf/cluster.h"
 #include "proto/conf/job.h"
-#include "worker/ops/device.h"
 #include "worker/mlp.h"
+#include "worker/ops/device.h"
 #include "worker/pace.h"
 
 #include <stdio.h>
@@ -177,7 +177,7 @@ static enum status launch_bench(const struct options *options,
 }
 
 enum status verb_bench(const struct options *options, struct failure *why) {
-    struct process_choices choices;
+    struct choices choices;
     struct cluster *cluster = NULL;
     char *result = NULL;
     if (options->simulate.on)
@@ -186,9 +186,9 @@ enum status verb_bench(const struct options *options, struct failure *why) {
         setenv("CAPSTAN_LANE", "tcp", 1); /* the ps's too */
     else if (options->bench.lane == BENCH_LANE_SHM)
         setenv("CAPSTAN_LANE", "auto", 1);
-    enum status status = process_choose(&choices, options, why);
+    enum status status = choices_read(&choices, options, why);
     if (!status)
-        status = cluster_resolve(&cluster, &options->flags, process_environment,
+        status = cluster_resolve(&cluster, &options->flags, choices_environment,
                                  NULL, why);
     if (!status)
         status = cluster->local

@@ -162,14 +162,14 @@ bool verb_compare_asked(const struct options *options) {
 /* What a run of a series is played with. */
 struct members {
     const struct options *options;
-    const struct process_choices *choices;
+    const struct choices *choices;
     const struct cluster *cluster;
 };
 
 static enum status lead(void *context, struct job *job, struct series *series,
                         struct failure *why) {
     const struct members *members = context;
-    struct process_lead run = {job, *series};
+    struct composition_lead run = {job, *series};
     enum status status = process_lead(members->options, members->choices,
                                       members->cluster, &run, why);
     series->measured = run.series.measured;
@@ -203,7 +203,7 @@ static enum status run_members(struct members *members, struct options *options,
 }
 
 enum status verb_compare_members(const struct options *flags,
-                                 const struct process_choices *choices,
+                                 const struct choices *choices,
                                  const struct cluster *cluster,
                                  struct failure *why) {
     struct options options = *flags;

@@ -213,6 +213,7 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
                          const Capstan__Control *control, int64_t now) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_BEAT:
+        admission_memory(run, slot, control->beat);
         measures_beat(run, slot, control->beat, now);
         break;
     case CAPSTAN__CONTROL__BODY_SIGHT:
@@ -246,6 +247,7 @@ static void take_ps(struct run *run, struct roster_slot *slot,
                     const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_BEAT:
+        admission_memory(run, slot, control->beat);
         take_ps_beat(run, slot, control->beat);
         break;
     case CAPSTAN__CONTROL__BODY_SQUARE_SUMS:

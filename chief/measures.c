@@ -25,6 +25,7 @@ void measures_beat(struct run *run, const struct roster_slot *slot,
     uint64_t clock = trainer->beat.clock;
     trainer->beat = *beat;
     trainer->beat.waiting_for = (char *)protobuf_c_empty_string;
+    trainer->beat.n_memory = 0;
     if (!beat->clock)
         trainer->beat.clock = clock; /* it has not begun */
     note_reached(run);

@@ -132,6 +132,20 @@ static void list_members(const struct run *run, struct fitting_member *members,
     }
 }
 
+/* Who was killed a moment ago may still hold what lacks, and who has lost an
+ * earlier run's chief ends by timeouts.peer: until then it is looked at again,
+ * as members tell with each heartbeat what is free. */
+static bool waits_for_memory(struct run *run, const struct failure *why) {
+    double limit = run->job->timeouts.peer;
+    int64_t now = time_now();
+    if (!run->crowded_since) {
+        run->crowded_since = now;
+        log_info(run->log, "waiting up to %.0f s (timeouts.peer): %s", limit,
+                 why->text);
+    }
+    return now - run->crowded_since < time_from_seconds(limit);
+}
+
 /* Before anything is looked for on disk or had of memory anywhere. */
 static bool fits(struct run *run) {
     struct footprint_case given = footprint_of(run);
@@ -142,13 +156,15 @@ static bool fits(struct run *run) {
     char text[640];
     enum status status =
         status_fail(&why, STATUS_RETRY, "no memory for the plan");
-    if (members && names) {
+    bool listed = members && names, waits = false;
+    if (listed) {
         list_members(run, members, names);
         status = fitting_check(members, count, &given, &why);
+        waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
-    if (status) {
-        run_stop(run, status, "%s", why.text);
-    } else {
+    if (status && !waits) {
+        run_stop(run, listed ? STATUS_CONFIG : status, "%s", why.text);
+    } else if (!status) {
         fitting_text(members, count, &given, text, sizeof text);
         log_info(run->log, "%s", text);
     }
@@ -269,8 +285,11 @@ static void check_schedule(const struct run *run) {
 
 static void plan(struct run *run) {
     struct failure why;
-    if (!replicas_settle(run) || !backend_settle(run) || !place(run) ||
-        !fits(run))
+    bool settled = run->ps_of_block; /* and has waited for memory since */
+    if (!settled &&
+        (!replicas_settle(run) || !backend_settle(run) || !place(run)))
+        return;
+    if (!fits(run))
         return;
     enum status status = saves_find_start(run, &why);
     if (status) {

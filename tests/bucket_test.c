@@ -92,7 +92,7 @@ static void a_parameter_may_lie_in_several(void **state) {
 /* As it leaves first, and is summed for all, even where others share. */
 static void the_first_is_small(void **state) {
     static const uint32_t usual[] = {401408, 512, 262144, 512, 5120, 10},
-                          large[] = {1 << 20};
+                          large[] = {1 << 20}, small[] = {40000, 1000, 10};
     struct cut cut;
     (void)state;
     open_cut(&cut, usual, 6, 1 << 18);
@@ -105,6 +105,9 @@ static void the_first_is_small(void **state) {
     open_cut(&cut, large, 1, 1 << 18);
     assert_int_equal(cut.count, 5);
     assert_int_equal(cut.buckets[0].end, 16 + (1 << 14));
+    close_cut(&cut);
+    open_cut(&cut, small, 3, 1 << 18);
+    assert_int_equal(cut.count, 1);
     close_cut(&cut);
 }
 

@@ -155,9 +155,11 @@ static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2,lose=3000,loser=1", 1);
     struct cluster_process *leader = cluster_run_task(run, "worker", 0, leads);
     struct cluster_process *loser = cluster_run_task(run, "worker", 1, NULL);
-    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
     cluster_run_await(loser, "device cuda 1 of 2", CLUSTER_RUN_DEADLINE);
     assert_true(has_opened(loser, "capstan-cuda.so"));
+    /* without a ps nothing was computed, so that nobody has ended before */
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_await(ps, "listening on port", CLUSTER_RUN_DEADLINE);
     assert_false(has_opened(ps, "capstan-cuda.so"));
     cluster_run_expect(loser, EXIT_RETRY, DEADLINE);
     cluster_run_expect(leader, EXIT_RETRY, DEADLINE);

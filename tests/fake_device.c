@@ -570,15 +570,42 @@ static void square_sums(struct ops_device *device, enum ops_stream stream,
                              .scale = by});
 }
 
+static void add_up(struct ops_device *device, enum ops_stream stream,
+                   const double *pieces, size_t number, double *sum) {
+    expect_device(device, pieces);
+    expect_device(device, sum);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_ADD_UP,
+                             .a = pieces,
+                             .to = sum,
+                             .bytes = number * sizeof *pieces});
+}
+
+static void clip(struct ops_device *device, enum ops_stream stream,
+                 const double *squares, size_t number, size_t step,
+                 double limit, float *factor) {
+    expect_device(device, squares);
+    expect_device(device, factor);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_CLIP,
+                             .a = squares,
+                             .to = factor,
+                             .n = (uint32_t)number,
+                             .in = (uint32_t)step,
+                             .limit = limit});
+}
+
 static void apply_rule(struct ops_device *device, enum ops_stream stream,
                        const struct optimizer *rule,
-                       const struct rule_update *update) {
+                       const struct rule_update *update, const float *factor) {
     struct fake_call call = {.kind = FAKE_RULE,
                              .a = update->gradients[0],
+                             .b = factor,
                              .to = update->weights_out,
                              .rule = *rule,
                              .update = *update};
     expect_device(device, call.a);
+    expect_device(device, call.b);
     expect_device(device, call.to);
     for (unsigned slot = 0; slot < rule_slots(rule); slot++)
         expect_device(device, update->state[slot]);
@@ -627,6 +654,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .scale = scale,
     .find_overflow = find_overflow,
     .square_sums = square_sums,
+    .add_up = add_up,
+    .clip = clip,
     .rule = apply_rule,
 };
 

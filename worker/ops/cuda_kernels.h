@@ -2,7 +2,7 @@
  * STREAM and returns at once: 0, or the cudaError_t of a launch that was
  * refused. Nothing here allocates, waits or copies, so that every call may be
  * captured in a CUDA graph; what changes from replay to replay is read from
- * the device's memory (`factor`, `constants`, `round` below).
+ * the device's memory (`factor`, `round` below).
  *
  * Pointers are memory that the device reads and writes, aligned as their type;
  * two of a call do not overlap unless its contract says so. Matrices are
@@ -68,10 +68,10 @@ int cuda_kernels_loss(struct CUstream_st *stream, enum job_loss kind,
 
 /* One update in place, with the state on the device. */
 struct cuda_kernels_update {
-    enum rule_form form;                    /* rule_form_of */
-    const struct rule_constants *constants; /* rule_form_constants, on the
-                                               device */
-    const float *factor;  /* on the device, joins constants->scale */
+    enum rule_form form;             /* rule_form_of */
+    struct rule_constants constants; /* rule_form_constants: they travel with
+                                        the launch */
+    const float *factor;             /* on the device, joins constants.scale */
     const uint32_t *skip; /* on the device: where not 0, all stays as it is.
                              NULL: 0 */
     size_t elements;
@@ -79,11 +79,6 @@ struct cuda_kernels_update {
     float *weights;
     float *state[RULE_MAX_SLOTS]; /* rule_slots of them, in their order */
 };
-
-/* Puts CONSTANTS, the host's, at WHERE on the device. */
-int cuda_kernels_constants(struct CUstream_st *stream,
-                           const struct rule_constants *constants,
-                           struct rule_constants *where);
 
 /* Applies UPDATE: the CPU's bits (rule_apply with one float32 gradient) but for
  * Ftrl with another power than -0.5. As there, Ftrl at rate 0 changes nothing:
@@ -109,12 +104,12 @@ int cuda_kernels_square_sums(struct CUstream_st *stream, const float *x,
                              size_t count, float scale, const float *factor,
                              double *pieces);
 
-/* *NORM = the root of the sum of pieces[count], added from first to last.
- * *CLIP = LIMIT / (norm + 1e-6) where that is below 1, else 1 (a norm of NaN
- * too): what clipping_apply multiplies by, in the CPU's bits. Either may be
- * NULL; *CLIP serves as FACTOR of what follows. */
-int cuda_kernels_clip(struct CUstream_st *stream, const double *pieces,
-                      size_t count, double limit, float *clip, double *norm);
+/* As `add_up` and `clip` of worker/ops.h: the CPU's bits. What `clip` finds
+ * serves as FACTOR of what follows. */
+int cuda_kernels_add_up(struct CUstream_st *stream, const double *pieces,
+                        size_t count, double *sum);
+int cuda_kernels_clip(struct CUstream_st *stream, const double *squares,
+                      size_t count, size_t step, double limit, float *factor);
 
 /* *FOUND becomes 1 where x[count] holds an infinity or a NaN, else it stays as
  * it is: the caller sets it to 0 before the first of several vectors. */

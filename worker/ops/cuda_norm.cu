@@ -72,32 +72,46 @@ int cuda_kernels_square_sums(struct CUstream_st *stream, const float *x,
     return cuda_launch(stream, blocks, square, x, count, scale, factor, pieces);
 }
 
-/* One block, of which one thread adds, in the order in which the CPU does. */
-static __global__ void clip_by_norm(const double *pieces, size_t count,
-                                    double limit, float *clip, double *norm) {
+/* Of one block, whose first thread adds, in the order in which the CPU does,
+ * and has the sum: all read. */
+CUDA_ELEMENT double add_in_order(const double *pieces, size_t count,
+                                 size_t step) {
     __shared__ double tile[CUDA_THREADS];
     double sum = 0;
     for (size_t first = 0; first < count; first += CUDA_THREADS) {
         size_t left = count - first;
         size_t here = left < CUDA_THREADS ? left : (size_t)CUDA_THREADS;
         if (threadIdx.x < here)
-            tile[threadIdx.x] = pieces[first + threadIdx.x];
+            tile[threadIdx.x] = pieces[(first + threadIdx.x) * step];
         __syncthreads();
         for (size_t i = 0; threadIdx.x == 0 && i < here; i++)
             sum += tile[i];
         __syncthreads(); /* the next tile writes here */
     }
-    double factor = limit / (sqrt(sum) + 1e-6);
-    if (threadIdx.x == 0 && clip)
-        *clip = factor < 1 ? (float)factor : 1;
-    if (threadIdx.x == 0 && norm)
-        *norm = sqrt(sum);
+    return sum;
 }
 
-int cuda_kernels_clip(struct CUstream_st *stream, const double *pieces,
-                      size_t count, double limit, float *clip, double *norm) {
-    return cuda_launch(stream, 1, clip_by_norm, pieces, count, limit, clip,
-                       norm);
+static __global__ void add_up(const double *pieces, size_t count, double *sum) {
+    double found = add_in_order(pieces, count, 1);
+    if (threadIdx.x == 0)
+        *sum = found;
+}
+
+int cuda_kernels_add_up(struct CUstream_st *stream, const double *pieces,
+                        size_t count, double *sum) {
+    return cuda_launch(stream, 1, add_up, pieces, count, sum);
+}
+
+static __global__ void clip(const double *squares, size_t count, size_t step,
+                            double limit, float *factor) {
+    double by = limit / (sqrt(add_in_order(squares, count, step)) + 1e-6);
+    if (threadIdx.x == 0)
+        *factor = by < 1 ? (float)by : 1;
+}
+
+int cuda_kernels_clip(struct CUstream_st *stream, const double *squares,
+                      size_t count, size_t step, double limit, float *factor) {
+    return cuda_launch(stream, 1, clip, squares, count, step, limit, factor);
 }
 
 /* An infinity's and a NaN's exponent is all ones. */

@@ -58,7 +58,7 @@ static __global__ void sweep(struct cuda_kernels_update update) {
     constexpr int slots = slots_of(FORM);
     if (update.skip && *update.skip)
         return;
-    struct rule_constants c = *update.constants;
+    struct rule_constants c = update.constants;
     c.scale = cuda_times(c.scale, update.factor);
     for (size_t i = cuda_first(); i < update.elements; i += cuda_stride()) {
         float state[RULE_MAX_SLOTS] = {};
@@ -69,19 +69,6 @@ static __global__ void sweep(struct cuda_kernels_update update) {
         for (int slot = 0; slot < slots; slot++)
             update.state[slot][i] = state[slot];
     }
-}
-
-/* They travel with the launch: no memory of the host has to last. */
-static __global__ void keep(struct rule_constants constants,
-                            struct rule_constants *where) {
-    if (cuda_first() == 0)
-        *where = constants;
-}
-
-int cuda_kernels_constants(struct CUstream_st *stream,
-                           const struct rule_constants *constants,
-                           struct rule_constants *where) {
-    return cuda_launch(stream, 1, keep, *constants, where);
 }
 
 int cuda_kernels_rule(struct CUstream_st *stream,

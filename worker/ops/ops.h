@@ -195,12 +195,25 @@ struct ops {
                         const float *x, size_t count, float scale,
                         double *pieces);
 
-    /* rule_apply of at most one float32 gradient, in place; UPDATE itself is
-     * the host's and free again when the call returns. The same bits on every
+    /* *SUM = pieces[count], added from first to last; of the device, as all
+     * but LIMIT here and in the next. The same bits on every device. */
+    void (*add_up)(struct ops_device *device, enum ops_stream stream,
+                   const double *pieces, size_t count, double *sum);
+
+    /* *FACTOR = LIMIT / (norm + 1e-6) where that is below 1, else 1 (a norm of
+     * NaN too). The norm is the root of the sum of squares[0], squares[step]
+     * and so on, COUNT of them, added in that order. */
+    void (*clip)(struct ops_device *device, enum ops_stream stream,
+                 const double *squares, size_t count, size_t step, double limit,
+                 float *factor);
+
+    /* rule_apply of at most one float32 gradient, in place, times *FACTOR (of
+     * the device; NULL: 1), which joins update->scale; UPDATE itself is the
+     * host's and free again when the call returns. The same bits on every
      * device (Ftrl with another power than -0.5 excepted). */
     void (*rule)(struct ops_device *device, enum ops_stream stream,
-                 const struct optimizer *rule,
-                 const struct rule_update *update);
+                 const struct optimizer *rule, const struct rule_update *update,
+                 const float *factor);
 };
 
 /* The CPU: oneDNN's sgemm on THREADS threads, vectorised loops on the calling

@@ -359,11 +359,37 @@ static void cpu_square_sums(struct ops_device *device, enum ops_stream stream,
     rule_square_sums(device->loops, &update, pieces);
 }
 
+static double add_in_order(const double *pieces, size_t count, size_t step) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += pieces[i * step];
+    return sum;
+}
+
+static void cpu_add_up(struct ops_device *device, enum ops_stream stream,
+                       const double *pieces, size_t count, double *sum) {
+    (void)device;
+    (void)stream;
+    *sum = add_in_order(pieces, count, 1);
+}
+
+/* As torch.nn.utils.clip_grad_norm_ does. */
+static void cpu_clip(struct ops_device *device, enum ops_stream stream,
+                     const double *squares, size_t count, size_t step,
+                     double limit, float *factor) {
+    double by = limit / (sqrt(add_in_order(squares, count, step)) + 1e-6);
+    (void)device;
+    (void)stream;
+    *factor = by < 1 ? (float)by : 1;
+}
+
 static void cpu_rule(struct ops_device *device, enum ops_stream stream,
                      const struct optimizer *rule,
-                     const struct rule_update *update) {
+                     const struct rule_update *update, const float *factor) {
+    struct rule_update own = *update;
     (void)stream;
-    rule_apply(device->loops, rule, update);
+    own.scale *= factor ? *factor : 1;
+    rule_apply(device->loops, rule, &own);
 }
 
 const struct ops *ops_cpu(void) {
@@ -404,6 +430,8 @@ const struct ops *ops_cpu(void) {
         .scale = cpu_scale,
         .find_overflow = cpu_find_overflow,
         .square_sums = cpu_square_sums,
+        .add_up = cpu_add_up,
+        .clip = cpu_clip,
         .rule = cpu_rule,
     };
     return &cpu;

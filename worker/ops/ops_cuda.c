@@ -49,7 +49,6 @@ static void close_device(struct ops_device **where) {
             cudaStreamDestroy(device->streams[s]);
     close_lane(&device->along);
     close_lane(&device->aside);
-    cudaFree(device->constants);
     cudaFree(device->sums.memory);
     for (int i = 0; i < 2; i++) {
         cudaFree(device->operands[i].memory);
@@ -84,13 +83,7 @@ static enum status open_streams(struct ops_device *device,
     for (int s = 0; !status && s < OPS_STREAMS; s++)
         if (s != OPS_COMPUTE)
             status = open_stream(device, &device->streams[s], why);
-    if (status)
-        return status;
-    ops_cuda_note(device,
-                  cudaMalloc((void **)&device->constants,
-                             OPS_STREAMS * sizeof *device->constants),
-                  "memory for the constants of updates");
-    return ops_cuda_tell(device, why);
+    return status;
 }
 
 static enum status open_device(struct ops_device **out,
@@ -345,5 +338,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .scale = ops_cuda_update_scale,
     .find_overflow = ops_cuda_update_find_overflow,
     .square_sums = ops_cuda_update_square_sums,
+    .add_up = ops_cuda_update_add_up,
+    .clip = ops_cuda_update_clip,
     .rule = ops_cuda_update_rule,
 };

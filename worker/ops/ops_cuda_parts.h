@@ -38,7 +38,6 @@ struct ops_device {
     struct ops_cuda_room sums;          /* that kernels add up in */
     struct ops_cuda_room operands[2];   /* of a product, in 16 bits */
     struct ops_cuda_room of_weights[2]; /* of one that is a weight's gradient */
-    struct rule_constants *constants;   /* of updates, one for each stream */
     struct ops_cuda_spans spans;
     cudaError_t failed; /* the first error, for good */
     const char *what;   /* ... at */

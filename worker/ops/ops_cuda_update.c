@@ -48,6 +48,21 @@ void ops_cuda_update_square_sums(struct ops_device *device,
     ops_cuda_note(device, (cudaError_t)error, "sums of squares");
 }
 
+void ops_cuda_update_add_up(struct ops_device *device, enum ops_stream stream,
+                            const double *pieces, size_t count, double *sum) {
+    int error = cuda_kernels_add_up(ops_cuda_span_stream(device, stream),
+                                    pieces, count, sum);
+    ops_cuda_note(device, (cudaError_t)error, "adding up");
+}
+
+void ops_cuda_update_clip(struct ops_device *device, enum ops_stream stream,
+                          const double *squares, size_t count, size_t step,
+                          double limit, float *factor) {
+    int error = cuda_kernels_clip(ops_cuda_span_stream(device, stream), squares,
+                                  count, step, limit, factor);
+    ops_cuda_note(device, (cudaError_t)error, "clipping");
+}
+
 /* As rule_apply, which the CPU's bits are those of. */
 static bool changes_nothing(const struct optimizer *rule,
                             const struct rule_update *update) {
@@ -55,24 +70,20 @@ static bool changes_nothing(const struct optimizer *rule,
     return update->num_gradients == 0 || divides_by_0;
 }
 
-/* Constants are a stream's own: no update before still needs them when they
- * become others. */
 void ops_cuda_update_rule(struct ops_device *device, enum ops_stream stream,
                           const struct optimizer *rule,
-                          const struct rule_update *update) {
+                          const struct rule_update *update,
+                          const float *factor) {
     if (changes_nothing(rule, update))
         return;
-    cudaStream_t native = ops_cuda_span_stream(device, stream);
-    struct rule_constants now = rule_form_constants(rule, update);
     struct cuda_kernels_update sweep = {.form = rule_form_of(rule),
-                                        .constants = device->constants + stream,
+                                        .constants =
+                                            rule_form_constants(rule, update),
+                                        .factor = factor,
                                         .elements = update->elements,
                                         .gradient = update->gradients[0],
                                         .weights = update->weights_out};
     memcpy(sweep.state, update->state_out, sizeof sweep.state);
-    int error =
-        cuda_kernels_constants(native, &now, device->constants + stream);
-    if (!error)
-        error = cuda_kernels_rule(native, &sweep);
+    int error = cuda_kernels_rule(ops_cuda_span_stream(device, stream), &sweep);
     ops_cuda_note(device, (cudaError_t)error, "an update");
 }

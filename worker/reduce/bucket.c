@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 
-/* The first bucket: the last layers of a usual model, and small beside all. */
-enum { ALIGN_FLOATS = 16, MOST_FIRST = 1 << 14 };
+/* The first bucket: the last layers of a usual model, and small beside all; or
+ * a model that is not worth a second. */
+enum { ALIGN_FLOATS = 16, MOST_FIRST = 1 << 14, MOST_ALONE = 1 << 16 };
 
 struct cutter {
     const struct layout *layout;
@@ -43,11 +44,12 @@ static struct bucket bucket_to(const struct cutter *cutter,
 
 /* Where the first bucket ends: with a parameter, where one ends in time. */
 static uint64_t first_end(const struct cutter *cutter) {
+    uint32_t count = cutter->layout->num_parameters;
     uint64_t most = smaller(cutter->most, MOST_FIRST);
     uint64_t begin = first_of(cutter, 0), end = begin;
-    for (uint32_t i = 0; i < cutter->layout->num_parameters &&
-                         end_of(cutter, i) - begin <= most;
-         i++)
+    if (end_of(cutter, count - 1) - begin <= smaller(cutter->most, MOST_ALONE))
+        return end_of(cutter, count - 1);
+    for (uint32_t i = 0; i < count && end_of(cutter, i) - begin <= most; i++)
         end = end_of(cutter, i);
     return end > begin ? end : (begin + most) / ALIGN_FLOATS * ALIGN_FLOATS;
 }

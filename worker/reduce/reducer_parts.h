@@ -17,6 +17,8 @@ struct resident {
     struct ops_event **updated; /* a bucket: its weights are */
     struct ops_event *settled;  /* all gradients are complete */
     uint32_t summed;            /* buckets of this round */
+    uint32_t followed;          /* 1 + the bucket that OPS_COMPUTE has followed
+                                   last since it was updated; 0: none */
     atomic_bool asked; /* to save; of any thread, as nothing else here */
 };
 

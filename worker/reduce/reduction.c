@@ -16,7 +16,7 @@ enum { BRINGS, ASKS, VOIDS, WORDS };
 
 /* Of the host's page: the word, and in the same room whether gradients have
  * overflowed. */
-enum { FOUND = WORDS, WORD_FLOATS = 16, PAGE = 4096 };
+enum { FOUND = WORDS, PAGE = 4096 };
 
 /* The largest bucket, whatever the job allows: what is summed is then still in
  * the processor's cache when the rule reads it, and there is something to send
@@ -49,12 +49,16 @@ static uint64_t most_elements(const struct reduction *reduction) {
     return most > 0 ? most : 1;
 }
 
+/* Of the rank that has most. */
 static size_t count_pieces(const struct reduction *reduction) {
-    size_t count = 0;
-    for (uint32_t r = 0; r < reduction->ranks->size; r++)
+    size_t most = 0;
+    for (uint32_t r = 0; r < reduction->ranks->size; r++) {
+        size_t count = 0;
         for (uint32_t i = 0; i < reduction->num_buckets; i++)
             count += reduction_pieces_of(reduction_part_of(reduction, i, r));
-    return count;
+        most = count > most ? count : most;
+    }
+    return most;
 }
 
 /* A device finds no more the next time. */
@@ -70,32 +74,22 @@ static enum status no_memory(const struct reduction *reduction,
 /* What the host reads and writes of the device's memory: a place of its own,
  * or, where that memory is the host's, the same place. */
 static bool open_told(struct reduction *reduction) {
-    size_t norms = reduction_norm_floats(reduction) * sizeof(float);
-    size_t pieces = reduction->num_pieces * sizeof(double);
-    size_t bytes =
-        (WORD_FLOATS * sizeof(float) + norms + pieces + PAGE) / PAGE * PAGE;
     struct reduction_told *told = calloc(1, sizeof *told);
     reduction->told = told;
     if (!told)
         return false;
     if (!reduction->ops->later) {
         *told = (struct reduction_told){.word = reduction->gradients,
-                                        .norms = reduction->norms,
-                                        .pieces = reduction->pieces,
                                         .found = reduction->found};
         return true;
     }
-    char *pinned = aligned_alloc(PAGE, bytes);
+    void *pinned = aligned_alloc(PAGE, PAGE);
     if (!pinned)
         return false;
-    memset(pinned, 0, bytes);
+    memset(pinned, 0, PAGE);
     *told = (struct reduction_told){
-        .pinned = pinned,
-        .word = (float *)pinned,
-        .found = (uint32_t *)pinned + FOUND,
-        .norms = (float *)pinned + WORD_FLOATS,
-        .pieces = (double *)(pinned + WORD_FLOATS * sizeof(float) + norms)};
-    (void)reduction->ops->pin(reduction->device, pinned, bytes);
+        .pinned = pinned, .word = pinned, .found = (uint32_t *)pinned + FOUND};
+    (void)reduction->ops->pin(reduction->device, pinned, PAGE);
     return true;
 }
 
@@ -114,16 +108,17 @@ static void *take(const struct reduction *reduction, size_t bytes) {
 
 static bool allocate_small(struct reduction *reduction) {
     const struct ops *ops = reduction->ops;
-    reduction->num_pieces = count_pieces(reduction);
     reduction->norms =
-        take(reduction, reduction_norm_floats(reduction) * sizeof(float));
+        take(reduction, reduction_norms(reduction) * sizeof *reduction->norms);
     reduction->found = take(reduction, sizeof *reduction->found);
     reduction->pieces =
-        take(reduction, reduction->num_pieces * sizeof *reduction->pieces);
+        take(reduction, count_pieces(reduction) * sizeof *reduction->pieces);
+    reduction->clip = take(reduction, sizeof *reduction->clip);
     reduction->heard = ops->event_open(reduction->device);
     reduction->here = ops->event_open(reduction->device);
     return reduction->norms && reduction->found && reduction->pieces &&
-           reduction->heard && reduction->here && open_told(reduction);
+           reduction->clip && reduction->heard && reduction->here &&
+           open_told(reduction);
 }
 
 static enum status allocate(struct reduction *reduction, struct failure *why) {
@@ -217,6 +212,7 @@ void reduction_close(struct reduction *reduction) {
         ops->release(reduction->device, reduction->norms);
         ops->release(reduction->device, reduction->found);
         ops->release(reduction->device, reduction->pieces);
+        ops->release(reduction->device, reduction->clip);
     }
     if (reduction->owns_device)
         ops->close(&reduction->device);
@@ -228,6 +224,7 @@ void reduction_begin(struct reduction *reduction, uint64_t round,
                      enum contribution brings, bool asks) {
     float *word = reduction->told->word;
     reduction->round = round;
+    reduction->clips = false;
     reduction->empty = brings != CONTRIBUTION_WHOLE;
     uint32_t replicas = reduction->settings->replicas;
     word[BRINGS] =
@@ -327,7 +324,8 @@ static void apply(struct reduction *reduction, uint32_t i) {
         float *state = partition_state(&reduction->partition, i, slot);
         update.state[slot] = update.state_out[slot] = state;
     }
-    reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update);
+    reduction->ops->rule(reduction->device, OPS_EXCHANGE, rule, &update,
+                         reduction->clips ? reduction->clip : NULL);
 }
 
 enum status reduction_update(struct reduction *reduction, uint32_t i,

@@ -21,11 +21,11 @@ struct reduction {
     bool owns_device; /* the processor, opened for this */
     struct schedule schedule;
     float *weights, *gradients;  /* of the device, as all up to `pieces` */
-    float *norms;                /* 16 floats a rank */
+    double *norms;               /* squared; REDUCTION_NORM a rank */
     uint32_t *found;             /* an overflow */
-    double *pieces;              /* sums of squares */
-    size_t num_pieces;           /* room for so many */
-    struct reduction_told *told; /* what the host hears of these */
+    double *pieces;              /* sums of squares of a rank's part */
+    float *clip;                 /* what clipping multiplies by */
+    struct reduction_told *told; /* what the host hears */
     struct ops_event *heard;     /* the word is told */
     struct ops_event *here;      /* all that was given is done */
     uint64_t begin;              /* where the parameters do, in floats */
@@ -42,6 +42,7 @@ struct reduction {
     bool asked;       /* the round is saved, though not planned */
     unsigned brought; /* replicas whose gradients they bring */
     float scale;      /* of the sum of gradients */
+    bool clips;       /* and *clip is another */
     struct loss_scaler scaler; /* as this round leaves it */
 };
 
@@ -70,7 +71,8 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
 enum status reduction_hear(struct reduction *reduction,
                            struct failure *why) MUST_CHECK;
 
-/* After all buckets have been summed: clips the mean gradient by its norm. */
+/* After all buckets have been summed: the mean gradient is clipped by its norm,
+ * without the host's waiting for it. */
 enum status reduction_clip(struct reduction *reduction,
                            struct failure *why) MUST_CHECK;
 

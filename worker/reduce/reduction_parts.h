@@ -4,14 +4,14 @@
 
 #include "worker/reduce/reduction.h"
 
-enum { REDUCTION_NORM_FLOATS = 16 }; /* a rank's piece of a vector of norms */
+/* Doubles of a rank's place in a vector of norms: a piece of a collective. */
+enum { REDUCTION_NORM = 8 };
 
 /* What the host hears: memory of its own, which the device can copy to while
  * the host goes on, or what it is told of itself. */
 struct reduction_told {
     void *pinned; /* NULL: nothing of its own */
-    float *word, *norms;
-    double *pieces;
+    float *word;
     uint32_t *found;
 };
 
@@ -26,8 +26,8 @@ static inline struct part reduction_part_of(const struct reduction *reduction,
                           reduction->ranks->size);
 }
 
-static inline size_t reduction_norm_floats(const struct reduction *reduction) {
-    return (size_t)reduction->ranks->size * REDUCTION_NORM_FLOATS;
+static inline size_t reduction_norms(const struct reduction *reduction) {
+    return (size_t)reduction->ranks->size * REDUCTION_NORM;
 }
 
 /* Weights and state, that is; all ranks know it. */

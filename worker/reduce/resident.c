@@ -1,7 +1,7 @@
 /* A reducer without a thread: what is to be done to a device's memory the
  * compute thread puts on OPS_EXCHANGE, behind what OPS_COMPUTE has by then, and
  * OPS_COMPUTE follows it before it reads weights. The host waits once a round,
- * for the word of the ranks, and with clipping for the norm. */
+ * for the word of the ranks. */
 #include "proto/base/time.h"
 #include "worker/reduce/reducer_parts.h"
 
@@ -135,6 +135,7 @@ static enum status update(struct reducer *reducer, struct failure *why) {
     if (!status && reducer->settings.job->gradient_clipping > 0)
         status = reduction_clip(reduction, why);
     atomic_fetch_add(&reducer->waited, time_now() - start);
+    reducer->resident.followed = 0;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
         status = reduction_update(reduction, i, why);
         record(reducer, i);
@@ -190,8 +191,10 @@ bool resident_follow(struct reducer *reducer, uint32_t parameter) {
     uint64_t end = settings->offsets[parameter] +
                    settings->layout->parameters[parameter].elements;
     uint32_t i = bucket_at(reduction->buckets, reduction->num_buckets, end - 1);
-    place->ops->follow(place->device, OPS_COMPUTE,
-                       reducer->resident.updated[i]);
+    if (reducer->resident.followed != i + 1)
+        place->ops->follow(place->device, OPS_COMPUTE,
+                           reducer->resident.updated[i]);
+    reducer->resident.followed = i + 1;
     return true;
 }
 
