@@ -146,6 +146,9 @@ $(BUILD)/cuda/%.o: %.cu
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
+    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spare_core wire/lane \
+        wire/lane_meeting wire/ring wire/memory wire/buffer) \
+    $(BUILD)/plugin/worker/collective/gloo_lane.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
@@ -246,6 +249,10 @@ $(BUILD)/packages: deploy/packages.txt
 $(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
 	$(Q)protoc-c --c_out=$(BUILD) $<
+
+# So that all that includes it is made anew in the same run.
+$(BUILD)/%.pb-c.h: $(BUILD)/%.pb-c.c
+	@touch $@
 
 $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
 	@echo "cc   $@"

@@ -26,7 +26,15 @@ struct play {
     enum collective_algorithm algorithm;
     double timeout;
     const char *host;
+    bool lanes;
 };
+
+/* Each case is played over TCP, and over shared memory. */
+static bool kinds[] = {false, true};
+
+static bool lanes_of(void **state) {
+    return *(const bool *)*state;
+}
 
 static const size_t sizes[] = {0, 1, 15, 16, 17, 255, 1025, 100003, 700001};
 enum { NUM_SIZES = sizeof sizes / sizeof *sizes, LARGEST = 700001 };
@@ -64,7 +72,8 @@ static struct collective *meet_by(const struct collective_store *store,
                                            .host = play->host,
                                            .store = store,
                                            .algorithm = play->algorithm,
-                                           .timeout = play->timeout};
+                                           .timeout = play->timeout,
+                                           .lanes = play->lanes};
     enum status status = play->ops->open(&group, &settings, &why);
     if (status)
         end_rank(board, rank, status, why.text);
@@ -194,8 +203,7 @@ static uint64_t run_all(struct play play) {
 
 static void every_call_is_right_on_all_ranks_and_has_the_same_bits_again(
     void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .timeout = 20};
+    struct play play = {.ops = load(), .lanes = lanes_of(state), .timeout = 20};
     for (play.size = 1; play.size <= 5; play.size++)
         for (int algorithm = 0; algorithm < 2; algorithm++) {
             play.algorithm =
@@ -241,9 +249,11 @@ static void expect_named(struct rank_board *board, uint32_t size, uint32_t rank,
 }
 
 static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
-    (void)state;
     for (uint32_t size = 2; size <= 5; size++) {
-        struct play play = {.ops = load(), .size = size, .timeout = 30};
+        struct play play = {.ops = load(),
+                            .lanes = lanes_of(state),
+                            .size = size,
+                            .timeout = 30};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
             rank_board_start(board, i, play_without_end, &play);
@@ -267,9 +277,11 @@ static int64_t longest_wait(const struct rank_board *board, uint32_t size) {
 }
 
 static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
-    (void)state;
     for (uint32_t size = 2; size <= 5; size++) {
-        struct play play = {.ops = load(), .size = size, .timeout = 2};
+        struct play play = {.ops = load(),
+                            .lanes = lanes_of(state),
+                            .size = size,
+                            .timeout = 2};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
             rank_board_start(board, i, play_without_end, &play);
@@ -304,9 +316,11 @@ static void play_until_cut(struct rank_board *board, uint32_t rank,
 
 /* Though it lives: nobody has waited for as long as they may. */
 static void a_line_that_ends_is_no_time_that_is_over(void **state) {
-    (void)state;
     for (uint32_t size = 2; size <= 4; size++) {
-        struct play play = {.ops = load(), .size = size, .timeout = 500};
+        struct play play = {.ops = load(),
+                            .lanes = lanes_of(state),
+                            .size = size,
+                            .timeout = 500};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
             rank_board_start(board, i, play_until_cut, &play);
@@ -316,8 +330,8 @@ static void a_line_that_ends_is_no_time_that_is_over(void **state) {
 }
 
 static void a_rank_that_never_comes_is_named(void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .size = 3, .timeout = 1};
+    struct play play = {
+        .ops = load(), .lanes = lanes_of(state), .size = 3, .timeout = 1};
     struct rank_board *board = rank_board_open();
     int64_t begun = time_now();
     rank_board_start(board, 0, play_without_end, &play);
@@ -375,9 +389,11 @@ static void go_while_meeting(struct rank_board *board, uint32_t rank,
 
 /* However long a step may take. It may have answered by its last breath. */
 static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
-    (void)state;
     for (uint32_t gone = 0; gone < 2; gone++) {
-        struct play play = {.ops = load(), .size = 2, .timeout = 1000};
+        struct play play = {.ops = load(),
+                            .lanes = lanes_of(state),
+                            .size = 2,
+                            .timeout = 1000};
         struct rank_board *board = rank_board_open();
         int64_t begun = time_now();
         rank_board_start(board, gone, go_while_meeting, &play);
@@ -442,9 +458,11 @@ static void give_up_soon(struct rank_board *board, uint32_t rank,
 }
 
 static void a_meeting_that_is_given_up_ends_soon(void **state) {
-    (void)state;
     for (uint32_t gone = 0; gone < 2; gone++) {
-        struct play play = {.ops = load(), .size = 2, .timeout = 1000};
+        struct play play = {.ops = load(),
+                            .lanes = lanes_of(state),
+                            .size = 2,
+                            .timeout = 1000};
         struct rank_board *board = rank_board_open();
         int64_t begun = time_now();
         rank_board_start(board, gone, go_unheard, &play);
@@ -494,9 +512,9 @@ static void meet_beside_strangers(struct rank_board *board, uint32_t rank,
 /* Gloo's thread throws at some of them, which must not end the process. */
 static void a_stranger_that_resets_its_connection_ends_no_process(
     void **state) {
-    (void)state;
     for (int round = 0; round < 3; round++) {
-        struct play play = {.ops = load(), .size = 2, .timeout = 2};
+        struct play play = {
+            .ops = load(), .lanes = lanes_of(state), .size = 2, .timeout = 2};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < 2; i++)
             rank_board_start(board, i, meet_beside_strangers, &play);
@@ -548,8 +566,8 @@ static void play_abort(struct rank_board *board, uint32_t rank,
 }
 
 static void abort_ends_a_call_under_way_and_later_ones(void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .size = 2, .timeout = 30};
+    struct play play = {
+        .ops = load(), .lanes = lanes_of(state), .size = 2, .timeout = 30};
     for (int i = 0; i < 20; i++) {
         struct rank_board *board = rank_board_open();
         rank_board_start(board, 0, play_abort, &play);
@@ -586,8 +604,10 @@ static void play_elsewhere(struct rank_board *board, uint32_t rank,
 }
 
 static void an_address_that_others_do_not_reach_is_not_taken(void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .size = 2, .host = "localhost"};
+    struct play play = {.ops = load(),
+                        .lanes = lanes_of(state),
+                        .size = 2,
+                        .host = "localhost"};
     struct rank_board *board = rank_board_open();
     rank_board_start(board, 0, play_elsewhere, &play);
     rank_board_start(board, 1, play_elsewhere, &play);
@@ -609,19 +629,22 @@ static void the_plugin_says_what_it_is(void **state) {
 }
 
 int main(void) {
+#define BOTH(f)                                                                \
+    {"over TCP: " #f, f, NULL, NULL, &kinds[0]}, {                             \
+        "over shared memory: " #f, f, NULL, NULL, &kinds[1]                    \
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plugin_says_what_it_is),
-        cmocka_unit_test(
-            every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
-        cmocka_unit_test(a_killed_rank_is_named_by_all_within_seconds),
-        cmocka_unit_test(a_stopped_rank_is_named_by_all_when_time_is_over),
-        cmocka_unit_test(a_line_that_ends_is_no_time_that_is_over),
-        cmocka_unit_test(a_rank_that_never_comes_is_named),
-        cmocka_unit_test(a_rank_that_goes_while_ranks_meet_is_named),
-        cmocka_unit_test(a_meeting_that_is_given_up_ends_soon),
-        cmocka_unit_test(a_stranger_that_resets_its_connection_ends_no_process),
-        cmocka_unit_test(abort_ends_a_call_under_way_and_later_ones),
-        cmocka_unit_test(an_address_that_others_do_not_reach_is_not_taken),
+        BOTH(every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
+        BOTH(a_killed_rank_is_named_by_all_within_seconds),
+        BOTH(a_stopped_rank_is_named_by_all_when_time_is_over),
+        BOTH(a_line_that_ends_is_no_time_that_is_over),
+        BOTH(a_rank_that_never_comes_is_named),
+        BOTH(a_rank_that_goes_while_ranks_meet_is_named),
+        BOTH(a_meeting_that_is_given_up_ends_soon),
+        BOTH(a_stranger_that_resets_its_connection_ends_no_process),
+        BOTH(abort_ends_a_call_under_way_and_later_ones),
+        BOTH(an_address_that_others_do_not_reach_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
