@@ -9,8 +9,8 @@
 #include "proto/base/log.h"
 #include "proto/conf/cluster.h"
 #include "proto/conf/job.h"
-#include "worker/ops/device.h"
 #include "worker/mlp.h"
+#include "worker/ops/device.h"
 #include "worker/pace.h"
 
 #include <stdio.h>

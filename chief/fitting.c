@@ -19,8 +19,17 @@ struct fitting {
 /* What all that share a limit take, and what it leaves them. */
 struct sum {
     const struct free_memory_limit *limit;
-    uint64_t need, free;
+    uint64_t need, free, most;
 };
+
+void fitting_hear(struct fitting_limits *told,
+                  const struct free_memory_limit *limits, unsigned count) {
+    for (unsigned i = 0; i < count; i++)
+        for (unsigned k = 0; k < told->count; k++)
+            if (!strcmp(told->limits[k].key, limits[i].key) &&
+                told->limits[k].free < limits[i].free)
+                told->limits[k].free = limits[i].free;
+}
 
 void fitting_forget_devices(struct fitting_limits *told) {
     told->count -= told->devices;
@@ -84,6 +93,7 @@ static struct sum add_up(const struct fitting *fitting,
         struct footprint footprint = take(member, theirs, given);
         sum.need += footprint_sum(&footprint);
         sum.free = theirs->free > sum.free ? theirs->free : sum.free;
+        sum.most = theirs->most > sum.most ? theirs->most : sum.most;
     }
     return sum;
 }
@@ -94,6 +104,13 @@ static struct sum add_up(const struct fitting *fitting,
  * host, is not known here, and not in the sum. */
 static bool is_too_much(const struct sum *sum) {
     return sum->need - sum->need / 8 > sum->free;
+}
+
+/* Would it be, with all that others hold? */
+static bool is_hopeless(const struct sum *sum) {
+    struct sum most = *sum;
+    most.free = sum->most > sum->free ? sum->most : sum->free;
+    return is_too_much(&most);
 }
 
 static double share(const struct sum *sum) {
@@ -343,12 +360,17 @@ enum status fitting_check(const struct fitting_member *members, uint32_t count,
         return STATUS_OK;
     byte_size_text(sum.need, need, sizeof need);
     byte_size_text(sum.free, free, sizeof free);
-    append(&text,
-           "memory: the job takes %s on host %s, where there is %s (%s):", need,
-           host_of(&fitting, &sum), free, sum.limit->name);
+    append(&text, "memory: the job takes %s on host %s, where there is %s (%s)",
+           need, host_of(&fitting, &sum), free, sum.limit->name);
+    if (!is_hopeless(&sum)) {
+        byte_size_text(sum.most, free, sizeof free);
+        append(&text, ", as others hold the rest of %s", free);
+    }
+    append(&text, ":");
     append_parts(&text, &fitting, &sum);
     append_remedies(&text, &fitting, &sum);
-    return status_fail(why, STATUS_CONFIG, "%s", said);
+    return status_fail(why, is_hopeless(&sum) ? STATUS_CONFIG : STATUS_RETRY,
+                       "%s", said);
 }
 
 /* The member that takes most among trainers or ps; NULL: nobody takes any. */

@@ -115,6 +115,7 @@ struct run {
     struct run_trainer *trainers;  /* [num_ranks] */
     struct run_ps *ps;             /* [num_ps], then rank 0 in all-reduce */
     struct fitting_limits *limits; /* [roster.count]: the holder's */
+    int64_t crowded_since;         /* the plan waits for memory, 0: not */
 
     struct layout *layout; /* as rank 0 declared it */
     uint64_t digest, train_samples, test_samples;

@@ -1,5 +1,11 @@
 /* One thread takes turns: frames alone, for a millisecond, while they keep
- * coming; then all else. Who sends more than copies have room for waits. */
+ * coming; then all else. Who sends more than copies have room for waits.
+ *
+ * Two links: the data link, bound here, that trainers and callers come to, and
+ * the member's, to the chief. What the chief orders is in ps_orders.c; what
+ * trainers want, in service.c; cuts, in cutter.c. Each says by a status when
+ * the run cannot go on, and the turn ends with it: nobody else may end a ps but
+ * the chief's stop and a signal. */
 #include "ps/ps.h"
 
 #include "proto/base/time.h"
@@ -74,6 +80,8 @@ static void offer_lane(struct ps *ps) {
         log_info(ps->settings->log, "%s", why.text);
 }
 
+/* Ready is told once, when the blocks are filled: the first view, with which
+ * training begins, comes after it. */
 static enum status await_weights(struct ps *ps, struct failure *why) {
     enum status status;
     if (!filler_done(ps->filler, &status, why))

@@ -1,8 +1,17 @@
+/* Three streams of the device work beside each other, and events order them:
+ *
+ *   weights:   upload p ... record brought
+ *   compute:   follow brought, ... p's gradient complete, record computed
+ *   gradients: follow computed, download p, record taken[p]
+ *
+ * The host waits for taken[p] alone, before it reads a gradient. Nothing waits
+ * for weights on their way to be over before the next step's are written to the
+ * arena: a step's gradients are there only once its weights have been read. */
 #include "worker/ferry.h"
 
 #include <stdlib.h>
 
-enum { ALIGN_FLOATS = 64 };
+enum { ALIGN_FLOATS = 64 }; /* 256 bytes: what a GPU reads at a time */
 
 static uint64_t room_of(const struct ferry *ferry, uint32_t parameter) {
     uint64_t elements = ferry->layout->parameters[parameter].elements;
@@ -104,6 +113,8 @@ enum status ferry_open(struct ferry *ferry, const struct device *device,
     return STATUS_OK;
 }
 
+/* Arena and device have the same offsets then, padding included, so that a
+ * collective works on both in one piece. */
 enum status ferry_open_resident(struct ferry *ferry,
                                 const struct device *device,
                                 const struct layout *layout,

@@ -1,3 +1,8 @@
+/* A training pass without a cluster: what each parameter's layer takes forward
+ * and backward, by the thread's processor time, so that other work on the
+ * machine is not counted. The median of the passes counts for each lap. Then as
+ * many of them as there are cores run at once: how much slower a pass is then
+ * is what cores cost each other (caches, memory, frequency). */
 #include "worker/pace.h"
 
 #include "proto/base/time.h"

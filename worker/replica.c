@@ -42,7 +42,9 @@ void replica_close(struct replica *replica) {
     arena_close(&replica->arena);
 }
 
-/* Each sets out as it comes. Where one does not, the loop looks again. */
+/* Each sets out as it comes. Where one does not come the pass goes on with what
+ * is there, as it cannot end in its middle; whoever called it looks at goes_on
+ * and throws the result away. */
 static void need(void *context, uint32_t first, uint32_t count) {
     struct pass *pass = context;
     struct ferry *ferry = &pass->replica->engine.ferry;

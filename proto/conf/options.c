@@ -282,6 +282,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static enum status read_verb(struct options *options, const struct verb *verb,
                              int argc, char **argv, struct failure *why) {
+    const struct verb *part = argc > 1 ? verb_part(verb, argv[1]) : NULL;
+    if (part)
+        verb = part;
     struct reading reading = {.options = options, .verb = verb, .why = why};
     char name[64], text[1024];
     struct argp argp = {verb->options, parse, verb->arguments, text, NULL,

@@ -164,6 +164,8 @@ static void *spare(struct lane *lane, size_t bytes) {
     return lane->spare;
 }
 
+/* Behind messages that wait for room it may not lie in the ring, which would
+ * let it overtake them. */
 void *lane_reserve(struct lane *lane, size_t bytes) {
     lane->reserved = NULL;
     if (bytes > lane->max_frame || lane->state != LANE_OPEN)
@@ -231,6 +233,8 @@ static void finish(struct lane *lane, const void *header, size_t bytes,
         ring_their_bell(lane);
 }
 
+/* Until the reader's tail has passed the message's end, which is where the
+ * writer's head is now: positions only grow, so the oldest hold goes first. */
 static void hold(struct lane *lane, struct buffer *buffer) {
     size_t at = (lane->first_hold + lane->num_holds++) % lane->room_for_holds;
     lane->holds[at] =
@@ -348,6 +352,8 @@ void lane_settle(struct lane *lane) {
     }
 }
 
+/* A reader that is slow moves its tail between two looks; one that is stopped
+ * does not, however much there is to read. */
 unsigned lane_unread(struct lane *lane) {
     if (lane->state != LANE_OPEN)
         return 0;

@@ -1,3 +1,14 @@
+/* The socket of a link, and what comes by it. A server is a ROUTER, a client a
+ * DEALER, so that neither has to take turns; a message is a header frame and at
+ * most one payload frame. The other parts of a link: what leaves (link_send.c),
+ * shared memory beside TCP (link_way.c), waiting awake (link_linger.c), who
+ * keeps no rules (link_strangers.c), how much the kernel is handed
+ * (link_pace.c).
+ *
+ * libzmq tells nothing of a connection's life by the socket itself, so a
+ * monitor is read beside it: a server's for connections that ended without a
+ * message of ours, a client's for those that newly stand, on which nothing of
+ * what was sent before will be answered. */
 #include "proto/wire/link.h"
 
 #include "proto/base/time.h"
@@ -175,6 +186,8 @@ void *link_socket(struct link *link) {
     return link->socket;
 }
 
+/* The last LINK_BANNED ones: a banned peer that has been pushed out of the list
+ * by as many others is judged anew by its next message. */
 static bool is_banned(const struct link *link, uint32_t peer) {
     unsigned known =
         link->num_banned < LINK_BANNED ? link->num_banned : LINK_BANNED;
@@ -192,6 +205,8 @@ void link_ban(struct link *link, uint32_t peer) {
         link->banned[link->num_banned++ % LINK_BANNED] = peer;
 }
 
+/* True: PART is the caller's to close. The parts of a message come together:
+ * once the first is here the others are, too. */
 static bool receive_part(struct link *link, zmq_msg_t *part) {
     zmq_msg_init(part);
     if (zmq_msg_recv(part, link->socket, ZMQ_DONTWAIT) >= 0)
@@ -307,6 +322,8 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
     return true;
 }
 
+/* Lanes are looked at first, as that costs no system call; so that they cannot
+ * keep those who come by TCP waiting, these have their turn after a few. */
 bool link_view(struct link *link, struct link_frame *frame) {
     if (link->lanes && link->lane_frames < LANES_A_TURN &&
         view_lane(link, frame)) {

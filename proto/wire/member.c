@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 static const int64_t RESEND_AFTER = 2 * TIME_S;
+static const int64_t READ_MEMORY_EVERY = TIME_S;
 static const double FIRST_PEER_TIMEOUT = 30;
 
 static void name_chief(struct member *member) {
@@ -137,8 +138,14 @@ struct wait member_wait(const struct member *member) {
                                      member->opened, member->join_limit);
 }
 
+/* Until there is a plan what is free is told again and again: the chief may
+ * wait for it. */
 static void send_beat(struct member *member) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    member->beat.n_memory =
+        member->planned ? 0
+                        : member_memory(member, time_now(), READ_MEMORY_EVERY,
+                                        &member->beat.memory);
     control.body_case = CAPSTAN__CONTROL__BODY_BEAT;
     control.beat = &member->beat;
     member_send(member, &control);
@@ -240,6 +247,7 @@ static bool accept(struct member *member, const Capstan__Control *control,
         return false;
     member->heard = now;
     channel_acknowledged(&member->channel, control->ack);
+    member->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
     return control->seq && channel_take(&member->channel, control->seq);
 }
 

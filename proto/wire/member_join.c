@@ -7,8 +7,9 @@
 
 static const int64_t SAY_WAITING_EVERY = 30 * TIME_S;
 
-/* Connects to the chief's name as it stands now: a name can move, and a name
- * server can be late. */
+/* Starts a look-up (a thread of its own, resolve.h) or takes what one has
+ * found. Connects to the chief's name as it stands now: a name can move, and a
+ * name server can be late. */
 void member_look_up(struct member *member, int64_t now) {
     char text[300];
     if (!member->chief_host[0])
@@ -33,33 +34,27 @@ void member_look_up(struct member *member, int64_t now) {
     resolve_end(&member->resolve);
 }
 
-/* Joins are sent often while nobody answers; what is free is read more seldom.
- */
-static void read_limits(struct member *member, int64_t now) {
-    if (member->num_limits && now - member->limits_read < MEMBER_LOOK_UP_EVERY)
-        return;
+/* What is sent is sent more often than it is worth reading. */
+unsigned member_memory(struct member *member, int64_t now, int64_t every,
+                       Capstan__MemoryLimit ***limits) {
+    *limits = member->list;
+    if (member->num_limits && now - member->limits_read < every)
+        return member->num_limits;
     member->limits_read = now;
     member->num_limits = free_memory_limits(member->limits);
-}
-
-static void add_limits(struct member *member, Capstan__Join *join,
-                       Capstan__MemoryLimit *limits,
-                       Capstan__MemoryLimit **array) {
     for (unsigned i = 0; i < member->num_limits; i++) {
-        capstan__memory_limit__init(&limits[i]);
-        limits[i].key = member->limits[i].key;
-        limits[i].name = member->limits[i].name;
-        limits[i].free = member->limits[i].free;
-        array[i] = &limits[i];
+        Capstan__MemoryLimit *told = member->list[i] = &member->told[i];
+        capstan__memory_limit__init(told);
+        told->key = member->limits[i].key;
+        told->name = member->limits[i].name;
+        told->free = member->limits[i].free;
+        told->most = member->limits[i].most;
     }
-    join->n_memory = member->num_limits;
-    join->memory = array;
+    return member->num_limits;
 }
 
 /* Unnumbered, so it is repeated until a welcome comes. */
 static bool send_join(struct member *member, int64_t now) {
-    Capstan__MemoryLimit limits[FREE_MEMORY_LIMITS];
-    Capstan__MemoryLimit *array[FREE_MEMORY_LIMITS];
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     join.role = member->settings.role;
     join.index = member->settings.index;
@@ -76,8 +71,8 @@ static bool send_join(struct member *member, int64_t now) {
         join.workers = member->settings.size.workers;
         join.ps = member->settings.size.ps;
     }
-    read_limits(member, now);
-    add_limits(member, &join, limits, array);
+    join.n_memory =
+        member_memory(member, now, MEMBER_LOOK_UP_EVERY, &join.memory);
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;

@@ -24,7 +24,7 @@ struct member {
     char chief_host[256], chief_name[320];
     uint16_t chief_port;
     char host[256];
-    bool joined, said_stranger;
+    bool joined, planned, said_stranger;
     int64_t opened, heard, join_sent, beat_sent, said_waiting;
     int64_t stepped;           /* when it last looked */
     int64_t looked_up, looked; /* look-up started, last asked about */
@@ -32,12 +32,19 @@ struct member {
     Capstan__Beat beat;
     Capstan__Control *order;
     struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    Capstan__MemoryLimit told[FREE_MEMORY_LIMITS];  /* the same, */
+    Capstan__MemoryLimit *list[FREE_MEMORY_LIMITS]; /* for a message */
     unsigned num_limits;
     int64_t limits_read;
 };
 
 /* What it waits for: the chief's welcome, then its heartbeats. */
 struct wait member_wait(const struct member *member);
+
+/* What it may still take of memory, read anew when the last time is EVERY ago,
+ * as messages; views until the next call. Returns how many. */
+unsigned member_memory(struct member *member, int64_t now, int64_t every,
+                       Capstan__MemoryLimit ***limits);
 
 /* Sends CONTROL, unnumbered; false: there is no connection, or no memory. */
 bool member_send(struct member *member, Capstan__Control *control);

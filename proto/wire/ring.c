@@ -19,7 +19,7 @@ struct record {
     uint32_t header_bytes;
     uint64_t bytes, offset; /* of the payload */
     uint32_t memory;
-    uint32_t unused[9];
+    uint32_t unused[9]; /* a whole cache line */
 };
 
 enum { SKIP = 1, INSIDE, ELSEWHERE };
@@ -76,6 +76,8 @@ static uint64_t place(const struct ring_writer *writer, uint64_t need) {
     return need <= to_end && need <= room ? writer->head : UINT64_MAX;
 }
 
+/* How long the header will be is not known yet: there is room for the longest,
+ * and what it does not take the next message does. */
 void *ring_reserve(struct ring_writer *writer, uint64_t payload) {
     if (payload > writer->capacity)
         return NULL;

@@ -193,6 +193,7 @@ double client_waited(struct client *client) {
     return time_to_seconds(waited);
 }
 
+/* A wait that is over stays over: every later one ends at once. */
 void client_cancel(struct client *client) {
     pthread_mutex_lock(&client->mutex);
     client->cancelled = true;
@@ -248,6 +249,9 @@ static void look_up(struct client *client, uint32_t p, int64_t now) {
     resolve_end(&peer->resolve);
 }
 
+/* Parameters ascend, blocks go from the last parameter to the first: a wish for
+ * parameters first..last is one run of blocks, from those of the last one on.
+ */
 static void grant_wishes(struct client *client) {
     const struct layout *layout = client->settings.plan->layout;
     eventfd_t count;

@@ -1,3 +1,7 @@
+/* Readers claim batches in order and fill them in any; the viewer takes them in
+ * order. Two locks: `mutex` for the counts that a claim or a take changes, and
+ * `drawing` for the sampler, whose order of an epoch is drawn once for all
+ * readers. Neither is held while samples are converted, and never both. */
 #include "worker/data/loader.h"
 
 #include "proto/conf/byte_size.h"
@@ -214,6 +218,8 @@ void *loader_memory(const struct loader *loader, size_t *bytes) {
     return loader->memory;
 }
 
+/* Counting this batch as taken gives the slot of the one before it free: its
+ * view ends with this call. */
 const struct loader_batch *loader_next(struct loader *loader) {
     if (!loader->depth)
         fill(loader->readers, loader->taken);

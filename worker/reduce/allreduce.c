@@ -1,3 +1,9 @@
+/* What all-reduce adds to a worker, and in which order it is opened and ended:
+ * the meeting first, as words of other ranks may come at any time; rank 0's
+ * keeper, which finds the checkpoint folder and tells the chief that it is
+ * ready; the reducer once there is a view to begin with. Ended, everything that
+ * waits is cancelled first; then the reducer is closed before the keeper and
+ * the meeting, which it calls. */
 #include "worker/reduce/allreduce.h"
 
 #include "worker/collective/collectives.h"

@@ -1,3 +1,6 @@
+/* One block a message, nothing kept: a snapshot that is shown is the weights as
+ * they lie, as nobody trains while one is. A message of anyone else but the
+ * chief, unless it is a probe, costs the connection. */
 #include "worker/reduce/lender.h"
 
 #include "proto/wire/link.h"

@@ -1,3 +1,6 @@
+/* Which floats of each bucket this rank's rule updates, and the state for those
+ * alone, one after the other in the order of buckets. Without sharing that is
+ * everything, by the same arithmetic with one rank. */
 #include "worker/reduce/partition.h"
 
 #include "proto/conf/byte_size.h"

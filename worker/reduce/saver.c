@@ -253,7 +253,8 @@ static bool has_room(const struct saver *saver, size_t bytes) {
            saver->copied + bytes <= saver->settings.copy_bytes;
 }
 
-/* Memory that is not there now is there when the earlier copies are written. */
+/* Memory that is not there now is there when the earlier copies are written:
+ * only where nothing is held any more is a refusal the last word. */
 void saver_add(struct saver *saver, const float *const *tensors, bool *waited) {
     uint32_t b = saver->added;
     size_t bytes = copy_bytes(saver, b);
