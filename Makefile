@@ -246,7 +246,7 @@ $(BUILD)/packages: deploy/packages.txt
 	@mkdir -p $(@D)
 	@if deploy/deps.sh --list >&2; then touch $@; fi
 
-$(BUILD)/%.pb-c.c: %.proto | $(BUILD)/packages
+$(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
 	$(Q)protoc-c --c_out=$(BUILD) $<
 
