@@ -37,6 +37,7 @@ struct gloo_lines {
     std::vector<std::string> troubles; /* by rank: why there is none that both
                                           have tried; "" */
     bool shares;                       /* this rank is to try */
+    std::vector<bool> partners;        /* by rank: data go between us */
     std::vector<char> inbox;           /* what came last to be added */
     char *data;                        /* of the call under way */
     size_t bytes;
@@ -59,6 +60,9 @@ void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
 /* Connected, both sides find out whether they can share memory, which is then
  * their line. One of the two OFFERS it. */
 void gloo_lines_share(struct gloo_lines *lines, uint32_t peer, bool offers);
+
+/* With whom memory is shared, and why not with others on this host. */
+void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size);
 
 /* The next messages are of DATA, BYTES long on all ranks. */
 void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes);
