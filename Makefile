@@ -146,6 +146,9 @@ $(BUILD)/cuda/%.o: %.cu
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
+    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spare_core wire/lane \
+        wire/lane_meeting wire/ring wire/memory wire/buffer) \
+    $(BUILD)/plugin/worker/collective/gloo_lane.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
@@ -243,7 +246,7 @@ $(BUILD)/packages: deploy/packages.txt
 	@mkdir -p $(@D)
 	@if deploy/deps.sh --list >&2; then touch $@; fi
 
-$(BUILD)/%.pb-c.c: %.proto | $(BUILD)/packages
+$(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
 	$(Q)protoc-c --c_out=$(BUILD) $<
 

@@ -133,6 +133,7 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .host = settings->self ? settings->self->host : NULL,
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
+        .lanes = settings->lanes,
         .remote = trainer_is_remote(worker->trainer),
         .wake = wake_trainer,
         .context = worker->trainer,

@@ -10,7 +10,6 @@
  * socket once more. */
 #include "proto/base/time.h"
 #include "proto/wire/lane_parts.h"
-#include "proto/wire/message.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -180,7 +180,9 @@ static bool say_hello(struct lane *lane) {
         return false;
     map_rings(lane);
     struct words *words = memory_base(lane->memory);
-    lane->challenge = message_random();
+    if (getrandom(&lane->challenge, sizeof lane->challenge, 0) !=
+        sizeof lane->challenge)
+        return false;
     atomic_store(&words->challenge, lane->challenge);
     struct packet packet = {.magic = LANE_MAGIC,
                             .version = LANE_VERSION,

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { COLLECTIVE_ABI = 3 };
+enum { COLLECTIVE_ABI = 4 };
 #define COLLECTIVE_SYMBOL "capstan_collective"
 
 /* How ranks find each other: through the chief. UNTIL is on time_now's clock;
@@ -50,6 +50,7 @@ struct collective_settings {
     const struct collective_store *store;
     enum collective_algorithm algorithm;
     double timeout;  /* seconds any call may take */
+    bool lanes;      /* shared memory with ranks on this host, of this user */
     uint32_t device; /* local rank: a backend with devices takes this one */
     void *stream;    /* that is joined, as the device tells (`native` of
                         worker/ops/ops.h); NULL: none. Where `joins` alone */
@@ -99,6 +100,10 @@ struct collective_ops {
     /* How it goes with what was put on the stream, as far as that is known; it
      * does not wait. As the calls themselves. NULL: where it never joins. */
     enum status (*look)(struct collective *group, struct failure *why);
+
+    /* How vectors go between the ranks, for people: "over shared memory"; ""
+     * where there is nothing to tell. NULL: there never is. */
+    void (*way)(const struct collective *group, char *text, size_t size);
 };
 
 /* The piece of RANK of a vector of COUNT floats: [*first, *first + returned).

@@ -47,19 +47,6 @@ class no_sigpipe {
     bool was_pending;
 };
 
-static void add(float *__restrict sum, const float *__restrict more,
-                size_t count) {
-    for (size_t i = 0; i < count; i++)
-        sum[i] += more[i];
-}
-
-/* What came last for the inbox. */
-static void add_inbox(const struct gloo_group *group, float *sum,
-                      size_t count) {
-    auto inbox = reinterpret_cast<const float *>(group->lines.inbox.data());
-    add(sum, inbox, count);
-}
-
 /* The ring of Patarasuk and Yuan (2009), by chunks: in turn t rank r receives
  * piece r-2-t from its left and sends piece r-1-t to its right. The first n-1
  * turns add, and after them rank r has piece r of the sum; n-1 more replace. */
@@ -96,7 +83,16 @@ static bool walk_next(struct walk *walk, struct chunk *chunk) {
 
 /* At the rank that has it in turn TURN. */
 static enum gloo_goal goal_of(const struct gloo_group *group, int64_t turn) {
-    return turn < (int64_t)group->size - 1 ? GLOO_INBOX : GLOO_PLACE;
+    return turn < (int64_t)group->size - 1 ? GLOO_SUM : GLOO_PLACE;
+}
+
+/* COUNT floats come from FROM and are added to FLOATS, or replace them. */
+static void take(struct gloo_group *group, uint32_t from, float *floats,
+                 size_t count, enum gloo_goal goal) {
+    if (goal == GLOO_SUM)
+        gloo_group_add(group, from, floats, count);
+    else
+        gloo_group_receive(group, from, floats, count * sizeof *floats);
 }
 
 /* Of those that may be sent after RECEIVED have been received. */
@@ -125,9 +121,8 @@ static void ring(struct gloo_group *group, float *data, size_t count,
     };
     send_some(std::min(own, ahead_of(group, 0)));
     while (walk_next(&in, &chunk)) {
-        gloo_group_receive(group, left, goal_of(group, chunk.turn));
-        if (goal_of(group, chunk.turn) == GLOO_INBOX)
-            add_inbox(group, chunk.floats, chunk.count);
+        take(group, left, chunk.floats, chunk.count,
+             goal_of(group, chunk.turn));
         received++;
         send_some(std::min(own + received, ahead_of(group, received)));
     }
@@ -151,9 +146,8 @@ static void exchange(struct gloo_group *group, uint32_t partner,
     };
     send_some(ahead_of(group, 0));
     for (size_t at = 0; at < in.count; at += CHUNK) {
-        gloo_group_receive(group, partner, goal);
-        if (goal == GLOO_INBOX)
-            add_inbox(group, in.floats + at, std::min(CHUNK, in.count - at));
+        take(group, partner, in.floats + at, std::min(CHUNK, in.count - at),
+             goal);
         send_some(ahead_of(group, ++received));
     }
     send_some(SIZE_MAX);
@@ -177,7 +171,7 @@ static void halve_and_double(struct gloo_group *group, float *data,
         size_t kept = ends[step + 1] - begins[step + 1];
         exchange(group, group->rank ^ mask,
                  {data + other, (end - begin) - kept},
-                 {data + begins[step + 1], kept}, GLOO_INBOX);
+                 {data + begins[step + 1], kept}, GLOO_SUM);
     }
     for (mask = 1; step--; mask *= 2) {
         size_t begin = begins[step + 1], end = ends[step + 1];
@@ -194,11 +188,11 @@ static void pass_on(struct gloo_group *group, char *data, size_t bytes,
     uint32_t left = (group->rank + group->size - 1) % group->size;
     uint32_t right = (group->rank + 1) % group->size;
     for (size_t at = 0; at < bytes; at += GLOO_CHUNK) {
+        size_t size = std::min(GLOO_CHUNK, bytes - at);
         if (group->rank != root)
-            gloo_group_receive(group, left, GLOO_PLACE);
+            gloo_group_receive(group, left, data + at, size);
         if (right != root)
-            gloo_group_send(group, right, data + at,
-                            std::min(GLOO_CHUNK, bytes - at), GLOO_PLACE);
+            gloo_group_send(group, right, data + at, size, GLOO_PLACE);
     }
 }
 
@@ -303,6 +297,10 @@ static void abort_all(struct collective *all) {
     gloo_group_abort(&all->group);
 }
 
+static void way(const struct collective *all, char *text, size_t size) {
+    gloo_lines_way(&all->group.lines, text, size);
+}
+
 #define TEXT_OF(number) #number
 #define VERSION_OF(major, minor, patch)                                        \
     TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
@@ -322,4 +320,5 @@ const struct collective_ops capstan_collective = {
     broadcast,
     false,
     nullptr,
+    way,
 };

@@ -11,9 +11,7 @@
 #include <unistd.h>
 #include <vector>
 
-/* What two processes share that reach each other by loopback: one kernel, one
- * network namespace. */
-static std::string place_of_this() {
+std::string gloo_address_place() {
     std::string boot;
     char space[64] = "";
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -126,7 +124,8 @@ static enum status exchange(const struct collective_settings *settings,
 enum status gloo_address_choose(const struct collective_settings *settings,
                                 int64_t until, std::string *address,
                                 struct failure *why) {
-    std::string place = place_of_this() + "\n", name = name_of_this(settings);
+    std::string place = gloo_address_place() + "\n",
+                name = name_of_this(settings);
     std::vector<std::string> all, elsewhere;
     enum status status = exchange(settings, until, place + name, &all, why);
     if (status)

@@ -9,6 +9,10 @@ extern "C" {
 
 #include <string>
 
+/* What two processes share that reach each other by loopback, and only they:
+ * one kernel, one network namespace. */
+std::string gloo_address_place();
+
 /* All ranks together: the loopback address when they share one host (and its
  * network namespace), else that of settings->host, never one that only this
  * host reaches. UNTIL is on time_now's clock. */

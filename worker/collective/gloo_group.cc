@@ -62,10 +62,16 @@ void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
     gloo_lines_send(&group->lines, to, bytes, size, goal);
 }
 
-void gloo_group_receive(struct gloo_group *group, uint32_t from,
-                        enum gloo_goal goal) {
+void gloo_group_receive(struct gloo_group *group, uint32_t from, void *place,
+                        size_t size) {
     group->waiting_for = from;
-    gloo_lines_receive(&group->lines, from, goal);
+    gloo_lines_receive(&group->lines, from, place, size);
+}
+
+void gloo_group_add(struct gloo_group *group, uint32_t from, float *sum,
+                    size_t count) {
+    group->waiting_for = from;
+    gloo_lines_add(&group->lines, from, sum, count);
 }
 
 /* Who is cut in the last moment fails in the next call. */
@@ -178,6 +184,7 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
     std::exception_ptr error;
     try {
         gloo_lines_connect(&group->lines, peer, ends.line);
+        gloo_lines_share(&group->lines, peer, group->rank < peer);
         group->context->getPair((int)peer)->connect(ends.words);
     } catch (...) {
         error = std::current_exception();
@@ -260,6 +267,7 @@ enum status gloo_group_open(struct gloo_group *group,
             group->context->createUnboundBuffer(nullptr, SIZE_MAX));
     gloo_lines_listen(&group->lines, host.c_str(), group->rank, group->size,
                       group->patience);
+    group->lines.shares = settings->lanes;
     status = tell_addresses(group, settings->store, why);
     if (!status)
         status = connect_all(group, settings->store, until, why);

@@ -89,8 +89,10 @@ void gloo_group_end(struct gloo_group *group);
  * be the same on both sides (gloo_lines.h). */
 void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
                      size_t size, enum gloo_goal goal);
-void gloo_group_receive(struct gloo_group *group, uint32_t from,
-                        enum gloo_goal goal);
+void gloo_group_receive(struct gloo_group *group, uint32_t from, void *place,
+                        size_t size);
+void gloo_group_add(struct gloo_group *group, uint32_t from, float *sum,
+                    size_t count);
 
 /* To be called while handling an exception of the above. Fills WHY. */
 enum status gloo_group_failed(struct gloo_group *group,

@@ -1,5 +1,7 @@
 #include "worker/collective/gloo_lines.h"
 
+#include "worker/collective/gloo_address.h"
+
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
@@ -7,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdexcept>
@@ -56,7 +60,7 @@ static int find_socket(const std::string &here, const std::string &there) {
     return found;
 }
 
-enum : size_t { MOST_AHEAD = 2 };
+enum : size_t { MOST_AHEAD = GLOO_LANE_AHEAD / GLOO_CHUNK };
 
 static void set(int socket, int option, const void *value, socklen_t size) {
     if (setsockopt(socket, SOL_SOCKET, option, value, size) == -1)
@@ -92,6 +96,8 @@ void gloo_lines_listen(struct gloo_lines *lines, const char *host,
     lines->contexts.resize(size);
     lines->sockets.assign(size, -1);
     lines->peers.resize(size);
+    lines->lanes.resize(size);
+    lines->troubles.resize(size);
     lines->inbox.resize(GLOO_CHUNK);
     lines->window = MOST_AHEAD;
     for (uint32_t i = 0; i < size; i++) {
@@ -126,10 +132,114 @@ void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
     set(socket, SO_RCVTIMEO, &forever, sizeof forever);
     set(socket, SO_SNDTIMEO, &forever, sizeof forever);
     lines->window = std::min(lines->window, make_room(socket));
-    for (int goal = GLOO_INBOX; goal <= GLOO_PLACE; goal++)
+    for (int goal = GLOO_SUM; goal <= GLOO_PLACE; goal++)
         ends.to[goal] = pair->createSendBuffer(goal, nullptr, SIZE_MAX);
-    ends.from[GLOO_INBOX] = pair->createRecvBuffer(
-        GLOO_INBOX, lines->inbox.data(), lines->inbox.size());
+    ends.from[GLOO_SUM] = pair->createRecvBuffer(GLOO_SUM, lines->inbox.data(),
+                                                 lines->inbox.size());
+}
+
+/* What two ranks that could share memory say to each other, by TCP. */
+struct saying {
+    uint32_t yes;
+    char place[128], name[GLOO_LANE_NAME]; /* of who offers */
+};
+
+static void say(struct gloo_lines *lines, uint32_t peer,
+                const struct saying &saying) {
+    auto &buffer = lines->peers[peer].to[GLOO_SUM];
+    buffer->send(reinterpret_cast<uintptr_t>(&saying), sizeof saying, 0);
+    buffer->waitSend();
+}
+
+static struct saying hear(struct gloo_lines *lines, uint32_t peer) {
+    struct saying saying;
+    lines->peers[peer].from[GLOO_SUM]->waitRecv();
+    memcpy(&saying, lines->inbox.data(), sizeof saying);
+    saying.place[sizeof saying.place - 1] = 0;
+    saying.name[sizeof saying.name - 1] = 0;
+    return saying;
+}
+
+/* A line that is closed with its owner, and why there is none. */
+struct half_open {
+    struct gloo_lane *line = nullptr;
+    int listener = -1;
+    char trouble[128] = "";
+
+    void leave(const char *text) {
+        gloo_lane_close(&line);
+        snprintf(trouble, sizeof trouble, "%s", text);
+    }
+    ~half_open() {
+        gloo_lane_close(&line);
+        if (listener != -1)
+            close(listener);
+    }
+};
+
+/* Each answers what the other has done: offered, called, answered, opened. */
+static void offer(struct gloo_lines *lines, uint32_t peer,
+                  struct half_open *half) {
+    struct saying own = {};
+    if (lines->shares)
+        half->listener =
+            gloo_lane_listen(own.name, half->trouble, sizeof half->trouble);
+    own.yes = half->listener != -1;
+    gloo_address_place().copy(own.place, sizeof own.place - 1);
+    say(lines, peer, own);
+    if (hear(lines, peer).yes && own.yes)
+        half->line = gloo_lane_answer(half->listener, half->trouble,
+                                      sizeof half->trouble);
+    own.yes = half->line != nullptr;
+    say(lines, peer, own);
+    if (!hear(lines, peer).yes && half->line)
+        half->leave("it cannot open it");
+}
+
+static void call(struct gloo_lines *lines, uint32_t peer,
+                 struct half_open *half) {
+    struct saying own = {}, its = hear(lines, peer);
+    if (its.yes && lines->shares && gloo_address_place() == its.place)
+        half->line =
+            gloo_lane_call(its.name, half->trouble, sizeof half->trouble);
+    own.yes = half->line != nullptr;
+    say(lines, peer, own);
+    if (!hear(lines, peer).yes && half->line)
+        half->leave("it does not answer");
+    own.yes = half->line &&
+              gloo_lane_open(half->line, half->trouble, sizeof half->trouble);
+    say(lines, peer, own);
+    if (!own.yes)
+        gloo_lane_close(&half->line);
+}
+
+void gloo_lines_share(struct gloo_lines *lines, uint32_t peer, bool offers) {
+    struct half_open half;
+    if (offers)
+        offer(lines, peer, &half);
+    else
+        call(lines, peer, &half);
+    lines->lanes[peer] = half.line;
+    lines->troubles[peer] = half.trouble;
+    half.line = nullptr;
+}
+
+void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size) {
+    size_t ranks = lines->lanes.size(), shared = 0, refused = ranks;
+    for (size_t i = 0; i < ranks; i++) {
+        shared += lines->lanes[i] != nullptr;
+        if (!lines->troubles[i].empty())
+            refused = i;
+    }
+    *text = 0;
+    if (refused < ranks)
+        snprintf(text, size, "over TCP with rank %zu, though on this host: %s",
+                 refused, lines->troubles[refused].c_str());
+    else if (shared && shared + 1 == ranks)
+        snprintf(text, size, "over shared memory");
+    else if (shared)
+        snprintf(text, size, "over shared memory with %zu of %zu ranks", shared,
+                 ranks - 1);
 }
 
 void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes) {
@@ -139,8 +249,8 @@ void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes) {
     lines->bytes = bytes;
 }
 
-void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,
-                     size_t size, enum gloo_goal goal) {
+static void send_by_tcp(struct gloo_lines *lines, uint32_t to,
+                        const void *bytes, size_t size, enum gloo_goal goal) {
     auto place = static_cast<const char *>(bytes) - lines->data;
     auto &buffer = lines->peers[to].to[goal];
     buffer->send(reinterpret_cast<uintptr_t>(bytes), size,
@@ -152,8 +262,17 @@ void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,
     }
 }
 
-void gloo_lines_receive(struct gloo_lines *lines, uint32_t from,
-                        enum gloo_goal goal) {
+void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,
+                     size_t size, enum gloo_goal goal) {
+    auto lane = lines->lanes[to];
+    if (!lane)
+        send_by_tcp(lines, to, bytes, size, goal);
+    else if (!gloo_lane_send(lane, bytes, size))
+        throw std::runtime_error(gloo_lane_trouble(lane));
+}
+
+static void receive_by_tcp(struct gloo_lines *lines, uint32_t from,
+                           enum gloo_goal goal) {
     auto &buffer = lines->peers[from].from[goal];
     if (!buffer)
         buffer = lines->contexts[from]->getPair((int)from)->createRecvBuffer(
@@ -161,14 +280,65 @@ void gloo_lines_receive(struct gloo_lines *lines, uint32_t from,
     buffer->waitRecv();
 }
 
+/* DO_WITH(at, piece, bytes) for all pieces of what was sent as SIZE. */
+template <typename work>
+static void for_pieces(struct gloo_lane *lane, size_t size, work do_with) {
+    for (size_t at = 0; at < size; at += GLOO_LANE_PIECE) {
+        size_t bytes = std::min((size_t)GLOO_LANE_PIECE, size - at);
+        const void *piece = gloo_lane_view(lane, bytes);
+        if (!piece)
+            throw std::runtime_error(gloo_lane_trouble(lane));
+        do_with(at, piece, bytes);
+        gloo_lane_done(lane);
+    }
+}
+
+void gloo_lines_receive(struct gloo_lines *lines, uint32_t from, void *place,
+                        size_t size) {
+    auto lane = lines->lanes[from];
+    auto to = static_cast<char *>(place);
+    if (!lane)
+        receive_by_tcp(lines, from, GLOO_PLACE);
+    else
+        for_pieces(lane, size, [=](size_t at, const void *piece, size_t bytes) {
+            memcpy(to + at, piece, bytes);
+        });
+}
+
+static void add(float *__restrict sum, const void *more, size_t count) {
+    auto floats = static_cast<const float *__restrict>(more);
+    for (size_t i = 0; i < count; i++)
+        sum[i] += floats[i];
+}
+
+void gloo_lines_add(struct gloo_lines *lines, uint32_t from, float *sum,
+                    size_t count) {
+    auto lane = lines->lanes[from];
+    if (lane) {
+        for_pieces(lane, count * sizeof *sum,
+                   [=](size_t at, const void *piece, size_t bytes) {
+                       add(sum + at / sizeof *sum, piece, bytes / sizeof *sum);
+                   });
+        return;
+    }
+    receive_by_tcp(lines, from, GLOO_SUM);
+    add(sum, lines->inbox.data(), count);
+}
+
 void gloo_lines_cut(struct gloo_lines *lines) noexcept {
     for (int socket : lines->sockets)
         if (socket != -1)
             shutdown(socket, SHUT_RDWR);
+    for (struct gloo_lane *lane : lines->lanes)
+        if (lane)
+            gloo_lane_cut(lane);
 }
 
 void gloo_lines_close(struct gloo_lines *lines) noexcept {
     lines->peers.clear();
+    for (struct gloo_lane *&lane : lines->lanes)
+        gloo_lane_close(&lane);
+    lines->lanes.clear();
     lines->contexts.clear();
     lines->devices.clear();
     for (int socket : lines->sockets)

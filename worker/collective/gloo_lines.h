@@ -1,9 +1,12 @@
-/* Connections that the calling thread reads and writes itself (Gloo's
- * synchronous mode), each rank to each. A message lands in the inbox or in its
- * place: where it has, counted from the beginning of the call's data, been
- * sent from. All that fails is thrown as a std::exception. */
+/* Lines that the calling thread reads and writes itself, each rank to each:
+ * connections of Gloo's in its synchronous mode, and between two ranks on one
+ * host, once they are connected, shared memory. A message is added to what is
+ * there, or lands in its place: where it has, counted from the beginning of the
+ * call's data, been sent from. All that fails is thrown as a std::exception. */
 #ifndef CAPSTAN_GLOO_LINES_H
 #define CAPSTAN_GLOO_LINES_H
+
+#include "worker/collective/gloo_lane.h"
 
 #include <gloo/transport/buffer.h>
 #include <gloo/transport/tcp/device.h>
@@ -11,12 +14,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 /* Bytes of a message, at most. */
 static constexpr size_t GLOO_CHUNK = 131072;
 
-enum gloo_goal { GLOO_INBOX, GLOO_PLACE };
+enum gloo_goal { GLOO_SUM, GLOO_PLACE };
 
 struct gloo_lines {
     /* By rank. A connection is known by its listening addresses, so each has
@@ -28,12 +32,16 @@ struct gloo_lines {
         std::unique_ptr<gloo::transport::Buffer> to[2], from[2];
         size_t largest; /* sent: Gloo sizes the socket's buffer by it */
     };
-    std::vector<ends> peers; /* by rank; each side by gloo_goal */
-    std::vector<char> inbox; /* what came last for it */
-    char *data;              /* of the call under way */
+    std::vector<ends> peers;               /* by rank; each side by gloo_goal */
+    std::vector<struct gloo_lane *> lanes; /* by rank; NULL: none */
+    std::vector<std::string> troubles; /* by rank: why there is none that both
+                                          have tried; "" */
+    bool shares;                       /* this rank is to try */
+    std::vector<char> inbox;           /* what came last to be added */
+    char *data;                        /* of the call under way */
     size_t bytes;
     /* Messages that may be sent before as many have been received: so many are
-     * held by a socket, and a circle of ranks is never blocked in sending. */
+     * held by any line, and a circle of ranks is never blocked in sending. */
     size_t window;
 };
 
@@ -48,6 +56,13 @@ std::vector<char> gloo_lines_address(const struct gloo_lines *lines,
 void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
                         const std::vector<char> &address);
 
+/* Connected, both sides find out whether they can share memory, which is then
+ * their line. One of the two OFFERS it. */
+void gloo_lines_share(struct gloo_lines *lines, uint32_t peer, bool offers);
+
+/* With whom memory is shared, and why not with others on this host. */
+void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size);
+
 /* The next messages are of DATA, BYTES long on all ranks. */
 void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes);
 
@@ -55,9 +70,13 @@ void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes);
 void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,
                      size_t size, enum gloo_goal goal);
 
-/* Waits for the next message, which is one for GOAL. */
-void gloo_lines_receive(struct gloo_lines *lines, uint32_t from,
-                        enum gloo_goal goal);
+/* Waits for the next message, SIZE bytes for PLACE. */
+void gloo_lines_receive(struct gloo_lines *lines, uint32_t from, void *place,
+                        size_t size);
+
+/* Waits for the next message, and adds its COUNT floats to SUM. */
+void gloo_lines_add(struct gloo_lines *lines, uint32_t from, float *sum,
+                    size_t count);
 
 /* From any thread, while open: calls under way and later ones fail. */
 void gloo_lines_cut(struct gloo_lines *lines) noexcept;

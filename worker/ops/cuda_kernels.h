@@ -107,7 +107,7 @@ int cuda_kernels_square_sums(struct CUstream_st *stream, const float *x,
                              size_t count, float scale, const float *factor,
                              double *pieces);
 
-/* As `add_up` and `clip` of worker/ops.h: the CPU's bits. What `clip` finds
+/* As `add_up` and `clip` of worker/ops/ops.h: the CPU's bits. What `clip` finds
  * serves as FACTOR of what follows. */
 int cuda_kernels_add_up(struct CUstream_st *stream, const double *pieces,
                         size_t count, double *sum);

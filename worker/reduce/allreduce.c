@@ -102,6 +102,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                   .store = meeting_store(allreduce->meeting),
                   .algorithm = COLLECTIVE_RING,
                   .timeout = settings->job->timeouts.step,
+                  .lanes = settings->lanes,
                   .device = settings->device},
         .weights = settings->weights,
         .gradients = settings->gradients,

@@ -33,6 +33,7 @@ struct allreduce_settings {
     const struct rule_loops *loops;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
+    bool lanes;  /* shared memory between ranks on one host */
     bool remote; /* the trainer computes in memory of a device's own */
     void (*wake)(void *context); /* as in reducer_settings */
     void *context;
