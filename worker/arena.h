@@ -14,8 +14,8 @@
  * There is nothing between neighbours, as a message carries several; or they
  * are apart, each begins on a 64-byte boundary, and zeros are between. Both end
  * on such a boundary, so parameters of whole 64 bytes begin on one either way.
- * Before the last parameter, the first in memory, stand at least REDUCER_WORD floats of zero:
- * room for what travels with gradients (reducer.h). */
+ * Before the last parameter, the first in memory, stand at least REDUCER_WORD
+ * floats of zero: room for what travels with gradients (reducer.h). */
 struct arena {
     struct buffer *weights, *gradients;
     uint64_t *offsets;
