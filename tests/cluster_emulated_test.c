@@ -219,65 +219,6 @@ static void three_devices_learn_what_one_learns(void **state) {
     cluster_play_same(run, "three0", "three1");
 }
 
-/* Three ranks by all-reduce, with buckets that cut parameters, of which none is
- * a multiple of 64 bytes. */
-static const char reduced[] =
-    "{\"model\": {\"layers\": [64, 33, 21, 10], \"activation\": \"tanh\"},"
-    " \"steps\": 30, \"gradient_clipping\": 0.3,"
-    " \"zero_optimization\": {\"stage\": %d, \"reduce_bucket_size\": 700,"
-    " \"offload_optimizer\": {\"device\": \"%s\"}},"
-    " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.01}}}";
-
-static double reduce(struct cluster_run *run, const char *dir,
-                     const char *emulated, const char *device,
-                     const char *backend) {
-    char folder[96], on[64], by[64];
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    snprintf(on, sizeof on, "device=%s", device);
-    snprintf(by, sizeof by, "strategy.backend=%s", backend);
-    const char *const arguments[] = {"local",     "--json",
-                                     "--ps",      "0",
-                                     "--workers", "3",
-                                     "--set",     folder,
-                                     "--set",     on,
-                                     "--set",     by,
-                                     "--set",     "strategy.type=allreduce",
-                                     "job.json",  NULL};
-    const char *const environment[] = {emulated, NULL};
-    struct cluster_process *local =
-        cluster_run_start(run, dir, arguments, environment);
-    cluster_run_expect(local, 0, DEADLINE);
-    return train_loss(local);
-}
-
-/* In STAGE, with state on "none" (the devices) or the "cpu". */
-static void check_nccl(struct cluster_run *run, int stage, const char *state) {
-    static const char *const orders[] = {
-        "CAPSTAN_EMULATED=devices=3,order=2,seed=3",
-        "CAPSTAN_EMULATED=devices=3,order=1,refuse=capture"};
-    char changes[sizeof reduced + 32];
-    snprintf(changes, sizeof changes, reduced, stage, state);
-    cluster_run_job(run, changes);
-    double cpu = reduce(run, "cpu", orders[0], "cpu", "gloo");
-    for (int i = 0; i < 2; i++) {
-        double gpu =
-            reduce(run, i ? "early" : "random", orders[i], "cuda", "nccl");
-        if (!(fabs(gpu - cpu) <= 1e-4 * cpu))
-            fail_msg("stage %d, state on %s: the CPU's loss is %.9g, that of "
-                     "devices %.9g",
-                     stage, state, cpu, gpu);
-    }
-    cluster_play_same(run, "random", "early");
-}
-
-static void ranks_learn_by_nccl_what_they_learn_by_gloo(void **state) {
-    skip_without_headers();
-    for (int stage = 0; stage < 3; stage++) {
-        check_nccl(cluster_play_renew(state), stage, "none");
-        check_nccl(cluster_play_renew(state), stage, "cpu");
-    }
-}
-
 /* What STEPS more steps take of calls of CUDA, each. */
 static double calls_a_step(struct cluster_run *run, const char *model,
                            const char *num_ps, const char *emulated) {
@@ -327,7 +268,6 @@ int main(void) {
         TEST(in_fp16_it_learns_about_what_the_cpu_learns),
         TEST(graphs_change_no_bit),
         TEST(three_devices_learn_what_one_learns),
-        TEST(ranks_learn_by_nccl_what_they_learn_by_gloo),
         TEST(a_step_takes_few_calls_of_the_host),
     };
     find_programs();
