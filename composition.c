@@ -1,3 +1,8 @@
+/* Four cases: the process leads the run, is one of its ps or workers,
+ * evaluates, or is a bench's client. Who leads is alone in reading the job;
+ * beside its chief it may have a trainer, and where nobody else holds the
+ * weights a ps. Roles of one process are told of each other by name only
+ * (`inside`), and talk as they would over the network. */
 #include "composition.h"
 
 #include "chief/bench.h"

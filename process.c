@@ -1,3 +1,7 @@
+/* A run from opening to closing, in this process: signals and the ZeroMQ
+ * context first, then who plays (composition.c), their threads (roles.c), and
+ * all of it down again. Members of a series go through that once a run: what a
+ * run has had, its ports with it, never outlives it. */
 #include "process.h"
 
 #include "chief/launch/launch.h"

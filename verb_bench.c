@@ -1,3 +1,6 @@
+/* Three ways: with no cluster described one is started on this machine, and its
+ * table printed here; in a described cluster this process plays its part; with
+ * --simulate nothing is started, and only costs are measured. */
 #include "verb_bench.h"
 
 #include "chief/bench.h"

@@ -1,3 +1,6 @@
+/* Flags count before the job's block "compare", which counts before defaults.
+ * What would be written at the end is opened at the beginning, as the runs in
+ * between may take hours. */
 #include "verb_compare.h"
 
 #include "chief/compare/comparison_here.h"

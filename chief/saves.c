@@ -1,3 +1,8 @@
+/* Order makes a checkpoint: the shards' files, then the manifest, then older
+ * ones go; and in the other direction the manifest goes first. So whatever
+ * moment the chief dies at, what has a manifest is whole, and what has none is
+ * remains. Nothing is deleted that is not this run's: checkpoints of an earlier
+ * run that this one will not go on from are set aside. */
 #include "chief/saves.h"
 
 #include "chief/folder.h"

@@ -1,3 +1,6 @@
+/* From flags and measured costs to a case, and from its result to lines, a
+ * table or JSON. --overhead scales what the exchange costs and leaves the
+ * computing. */
 #include "model/forecast.h"
 
 #include "proto/wire/message.h"
@@ -8,6 +11,8 @@
 
 enum { MOST_WORKERS = 256, MOST_PS = 64, WARM = 3, SWEEP_ROUNDS = 4 };
 
+/* 1448 bytes of payload in a frame of 1514: TCP with timestamps over Ethernet.
+ */
 double forecast_rate(double gbits) {
     return gbits * 1e9 / 8 * 1448 / 1514;
 }

@@ -77,6 +77,20 @@ static void two_runs_of_a_job_end_in_the_same_bits(void **state) {
     cluster_play_same(*state, "a", "b");
 }
 
+static void ranks_on_one_host_share_memory_unless_tcp_is_asked_for(
+    void **state) {
+    static const char said[] = "all-reduce: over shared memory";
+    cluster_run_job(*state, NULL);
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a"), said);
+    setenv("CAPSTAN_LANE", "tcp", 1);
+    struct cluster_process *tcp =
+        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    unsetenv("CAPSTAN_LANE");
+    assert_false(cluster_play_said(tcp, said));
+    cluster_play_same(*state, "a", "b");
+}
+
 /* 3 workers of 10 samples, 1 worker of 30. */
 static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
     cluster_run_job(*state, "{\"train_micro_batch_size_per_gpu\": 10,"
@@ -339,6 +353,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
         TEST(two_runs_of_a_job_end_in_the_same_bits),
+        TEST(ranks_on_one_host_share_memory_unless_tcp_is_asked_for),
         TEST(the_weights_are_those_of_ps_and_of_one_process),
         TEST(clipping_is_that_of_ps),
         TEST(every_stage_of_zero_ends_in_the_same_bits),

@@ -163,7 +163,6 @@ static void check_bits(struct cluster_run *run, const char *num_ps,
     cluster_play_same(run, "graphs", "none");
     assert_true(calls_of(graphs).launches > 50);
     assert_int_equal(calls_of(none).launches, 0);
-    assert_true(calls_of(none).all > calls_of(graphs).all);
     assert_false(cluster_play_said(graphs, "no CUDA graph can be made"));
     assert_true(cluster_play_said(none, "no CUDA graph can be made"));
 }

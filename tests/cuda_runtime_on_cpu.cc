@@ -173,6 +173,21 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0;
+    *greatest = -1;
+    return cudaSuccess;
+}
+
+/* Streams that wait for the default one would end what is captured. */
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
+                                         int) {
+    if (flags != cudaStreamNonBlocking)
+        return tell(cudaErrorInvalidValue);
+    *stream = cuda_streams_open();
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     cuda_streams_close(stream);
     return cudaSuccess;

@@ -1,3 +1,8 @@
+/* Follows a directory, not a run: it joins nobody, so it may start before,
+ * after or without the others, and outlives restarts. A checkpoint is known by
+ * step, inode and time of its manifest, as a run that was started over writes
+ * the same step again; it may vanish while it is read, which is no error then.
+ * The end is a final checkpoint in a directory that no run uses any more. */
 #include "worker/evaluator.h"
 
 #include "proto/base/time.h"

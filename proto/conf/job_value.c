@@ -1,3 +1,7 @@
+/* A kind of value is three functions and a count: how it is read into its
+ * field, how it is written back, what is allowed in words, and how many strings
+ * the field owns. A value that is refused leaves its field as it was. Kinds
+ * that many keys share are here, those of one key in job_value_kinds.c. */
 #include "proto/conf/job_value.h"
 
 #include "proto/conf/job_value_parts.h"

@@ -1,3 +1,9 @@
+/* One parser for all verbs: which flags there are is said by the verb's own
+ * table (verb.c), so one that another verb has is unknown here. argp is kept
+ * from printing and from exiting (ARGP_NO_ERRS, ARGP_NO_EXIT): the first
+ * problem is kept as the status, with the word that it was found in. What a
+ * flag's text may be is checked where the flag is taken; which flags go
+ * together, at the end (options_check.c). */
 #include "proto/conf/options.h"
 
 #include "proto/base/version.h"

@@ -1,3 +1,8 @@
+/* For each size and kind of request the movers take turns, and the turns are
+ * repeated: what the machine does in the course of minutes then meets all of
+ * them. A figure is the median over the repeats. Each turn is two laps, one
+ * with many vectors under way for the rate, one with a single one for the
+ * latency. */
 #include "worker/bench/measure.h"
 
 #include "proto/base/time.h"

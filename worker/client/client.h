@@ -39,7 +39,8 @@ struct client_settings {
 
 struct client;
 
-/* Opens a link to each ps of the plan; connections follow. */
+/* Opens a link to each ps of the plan; connections follow, each when its ps can
+ * be reached. STATUS_RETRY: no memory or descriptors. */
 enum status client_open(struct client **out,
                         const struct client_settings *settings,
                         struct failure *why) MUST_CHECK;

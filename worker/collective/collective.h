@@ -100,6 +100,10 @@ struct collective_ops {
     /* How it goes with what was put on the stream, as far as that is known; it
      * does not wait. As the calls themselves. NULL: where it never joins. */
     enum status (*look)(struct collective *group, struct failure *why);
+
+    /* How vectors go between the ranks, for people: "over shared memory"; ""
+     * where there is nothing to tell. NULL: there never is. */
+    void (*way)(const struct collective *group, char *text, size_t size);
 };
 
 /* The piece of RANK of a vector of COUNT floats: [*first, *first + returned).

@@ -297,6 +297,10 @@ static void abort_all(struct collective *all) {
     gloo_group_abort(&all->group);
 }
 
+static void way(const struct collective *all, char *text, size_t size) {
+    gloo_lines_way(&all->group.lines, text, size);
+}
+
 #define TEXT_OF(number) #number
 #define VERSION_OF(major, minor, patch)                                        \
     TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
@@ -316,4 +320,5 @@ const struct collective_ops capstan_collective = {
     broadcast,
     false,
     nullptr,
+    way,
 };

@@ -53,7 +53,10 @@ static struct gloo_lane *hold(struct lane *lane) {
 
 struct gloo_lane *gloo_lane_call(const char *name, char *text, size_t size) {
     snprintf(text, size, "no memory");
-    return hold(lane_call(name, GLOO_LANE_AHEAD, text, size));
+    struct gloo_lane *line = hold(lane_call(name, GLOO_LANE_AHEAD, text, size));
+    if (line)
+        *text = 0;
+    return line;
 }
 
 struct gloo_lane *gloo_lane_answer(int listener, char *text, size_t size) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dirent.h>
@@ -165,6 +166,10 @@ struct half_open {
     int listener = -1;
     char trouble[128] = "";
 
+    void leave(const char *text) {
+        gloo_lane_close(&line);
+        snprintf(trouble, sizeof trouble, "%s", text);
+    }
     ~half_open() {
         gloo_lane_close(&line);
         if (listener != -1)
@@ -187,8 +192,8 @@ static void offer(struct gloo_lines *lines, uint32_t peer,
                                       sizeof half->trouble);
     own.yes = half->line != nullptr;
     say(lines, peer, own);
-    if (!hear(lines, peer).yes)
-        gloo_lane_close(&half->line);
+    if (!hear(lines, peer).yes && half->line)
+        half->leave("it cannot open it");
 }
 
 static void call(struct gloo_lines *lines, uint32_t peer,
@@ -199,8 +204,9 @@ static void call(struct gloo_lines *lines, uint32_t peer,
             gloo_lane_call(its.name, half->trouble, sizeof half->trouble);
     own.yes = half->line != nullptr;
     say(lines, peer, own);
-    own.yes &= hear(lines, peer).yes;
-    own.yes = own.yes &&
+    if (!hear(lines, peer).yes && half->line)
+        half->leave("it does not answer");
+    own.yes = half->line &&
               gloo_lane_open(half->line, half->trouble, sizeof half->trouble);
     say(lines, peer, own);
     if (!own.yes)
@@ -216,6 +222,24 @@ void gloo_lines_share(struct gloo_lines *lines, uint32_t peer, bool offers) {
     lines->lanes[peer] = half.line;
     lines->troubles[peer] = half.trouble;
     half.line = nullptr;
+}
+
+void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size) {
+    size_t ranks = lines->lanes.size(), shared = 0, refused = ranks;
+    for (size_t i = 0; i < ranks; i++) {
+        shared += lines->lanes[i] != nullptr;
+        if (!lines->troubles[i].empty())
+            refused = i;
+    }
+    *text = 0;
+    if (refused < ranks)
+        snprintf(text, size, "over TCP with rank %zu, though on this host: %s",
+                 refused, lines->troubles[refused].c_str());
+    else if (shared && shared + 1 == ranks)
+        snprintf(text, size, "over shared memory");
+    else if (shared)
+        snprintf(text, size, "over shared memory with %zu of %zu ranks", shared,
+                 ranks - 1);
 }
 
 void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes) {

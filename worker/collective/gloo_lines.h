@@ -60,6 +60,9 @@ void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
  * their line. One of the two OFFERS it. */
 void gloo_lines_share(struct gloo_lines *lines, uint32_t peer, bool offers);
 
+/* With whom memory is shared, and why not with others on this host. */
+void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size);
+
 /* The next messages are of DATA, BYTES long on all ranks. */
 void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes);
 

@@ -95,3 +95,9 @@ enum status group_look(struct group *ranks, struct failure *why) {
         return STATUS_OK;
     return ranks->ops->look(ranks->group, why);
 }
+
+void group_way(const struct group *ranks, char *text, size_t size) {
+    text[0] = 0;
+    if (ranks->group && ranks->ops->way)
+        ranks->ops->way(ranks->group, text, size);
+}

@@ -51,18 +51,21 @@ int cuda_kernels_column_sums(struct CUstream_st *stream, const float *dy,
 
 /* --- the loss: cuda_loss.cu --- */
 
-/* As `loss` of worker/ops/ops.h, with *LOSS and *CORRECT on the device: *LOSS
- * receives the sum over the samples, which neither SCALE nor FACTOR touches,
- * *CORRECT how many have their largest logit at the label. DZ (may be NULL, or
- * Z itself) receives the gradient of SCALE * FACTOR * sum. Sums over classes
- * and samples are in double. ROOM: cuda_kernels_loss_room bytes, aligned to 8.
- * The CPU's bits for DZ of squared errors. labels[n] are below OUT; one that is
- * not makes *LOSS NaN, its row of DZ too, and reads nothing outside. */
+/* As `loss` of worker/ops/ops.h, in two parts, with *LOSS and *CORRECT on the
+ * device. Of each sample the first leaves its loss in ROOM, which neither SCALE
+ * nor FACTOR touches, and whether it has its largest logit at the label. DZ
+ * (may be NULL, or Z itself) receives the gradient of SCALE * FACTOR * sum. The
+ * second adds up what is in ROOM. Sums over classes and samples are in double.
+ * ROOM: cuda_kernels_loss_room bytes, aligned to 8. The CPU's bits for DZ of
+ * squared errors. labels[n] are below OUT; one that is not makes *LOSS NaN, its
+ * row of DZ too, and reads nothing outside. */
 size_t cuda_kernels_loss_room(size_t n);
-int cuda_kernels_loss(struct CUstream_st *stream, enum job_loss kind,
-                      const float *z, const uint32_t *labels, float *dz,
-                      size_t n, uint32_t out, float scale, const float *factor,
-                      void *room, double *loss, uint32_t *correct);
+int cuda_kernels_losses(struct CUstream_st *stream, enum job_loss kind,
+                        const float *z, const uint32_t *labels, float *dz,
+                        size_t n, uint32_t out, float scale,
+                        const float *factor, void *room);
+int cuda_kernels_add_losses(struct CUstream_st *stream, const void *room,
+                            size_t n, double *loss, uint32_t *correct);
 
 /* --- the update: cuda_rule.cu --- */
 

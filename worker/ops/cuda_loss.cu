@@ -167,17 +167,20 @@ size_t cuda_kernels_loss_room(size_t n) {
     return n * (sizeof(double) + sizeof(uint32_t));
 }
 
-int cuda_kernels_loss(struct CUstream_st *stream, enum job_loss kind,
-                      const float *z, const uint32_t *labels, float *dz,
-                      size_t n, uint32_t out, float scale, const float *factor,
-                      void *room, double *loss, uint32_t *correct) {
+int cuda_kernels_losses(struct CUstream_st *stream, enum job_loss kind,
+                        const float *z, const uint32_t *labels, float *dz,
+                        size_t n, uint32_t out, float scale,
+                        const float *factor, void *room) {
     double *losses = (double *)room;
     uint32_t *corrects = (uint32_t *)(losses + n);
-    int error =
-        cuda_launch(stream, cuda_blocks(n, SAMPLES), lose, kind, z, labels, dz,
-                    n, out, scale, factor, losses, corrects);
-    if (error)
-        return error;
-    return cuda_launch(stream, 1, add_samples, (const double *)losses,
-                       (const uint32_t *)corrects, n, loss, correct);
+    return cuda_launch(stream, cuda_blocks(n, SAMPLES), lose, kind, z, labels,
+                       dz, n, out, scale, factor, losses, corrects);
+}
+
+int cuda_kernels_add_losses(struct CUstream_st *stream, const void *room,
+                            size_t n, double *loss, uint32_t *correct) {
+    const double *losses = (const double *)room;
+    const uint32_t *corrects = (const uint32_t *)(losses + n);
+    return cuda_launch(stream, 1, add_samples, losses, corrects, n, loss,
+                       correct);
 }

@@ -1,3 +1,6 @@
+/* Which device a trainer gets: its rank on the host modulo the devices that it
+ * sees. With "auto" whatever keeps a GPU from being used is said in one line
+ * and the processor is taken; with "cuda" it is the end. */
 #include "worker/ops/device.h"
 
 #include "proto/base/plugin.h"

@@ -47,8 +47,10 @@ static void close_device(struct ops_device **where) {
     for (int s = 0; s < OPS_STREAMS; s++)
         if (device->streams[s] && s != OPS_COMPUTE)
             cudaStreamDestroy(device->streams[s]);
-    close_lane(&device->along);
-    close_lane(&device->aside);
+    if (device->moments)
+        cudaStreamDestroy(device->moments);
+    for (int lane = 0; lane < OPS_CUDA_LANES; lane++)
+        close_lane(&device->lanes[lane]);
     cudaFree(device->sums.memory);
     for (int i = 0; i < 2; i++) {
         cudaFree(device->operands[i].memory);
@@ -57,32 +59,48 @@ static void close_device(struct ops_device **where) {
     free(device);
 }
 
+/* Those that go first where several could: a pass before what it does not wait
+ * for, and sums over the ranks before all, as others wait for them. */
 static enum status open_stream(struct ops_device *device, cudaStream_t *stream,
-                               struct failure *why) {
+                               bool first, struct failure *why) {
+    int last_of_all = 0, first_of_all = 0;
     ops_cuda_note(device,
-                  cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
+                  cudaDeviceGetStreamPriorityRange(&last_of_all, &first_of_all),
                   "opening a stream");
+    ops_cuda_note(
+        device,
+        cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking,
+                                     first ? first_of_all : last_of_all),
+        "opening a stream");
     return ops_cuda_tell(device, why);
 }
 
+/* Sums are no products. */
 static enum status open_lane(struct ops_device *device,
-                             struct ops_cuda_lane *lane, struct failure *why) {
-    enum status status = open_stream(device, &lane->stream, why);
-    if (!status)
-        status = ops_cuda_blas_load(&lane->blas, why);
+                             enum ops_cuda_lane_name name,
+                             struct failure *why) {
+    struct ops_cuda_lane *lane = &device->lanes[name];
+    enum status status =
+        open_stream(device, &lane->stream, name == OPS_CUDA_ALONG, why);
+    if (status || name == OPS_CUDA_SUMS)
+        return status;
+    status = ops_cuda_blas_load(&lane->blas, why);
     return status ? status : ops_cuda_blas_open(&lane->blas, lane->stream, why);
 }
 
 static enum status open_streams(struct ops_device *device,
                                 struct failure *why) {
     ops_cuda_note(device, cudaSetDevice(device->index), "opening it");
-    enum status status = open_lane(device, &device->along, why);
+    enum status status = ops_cuda_tell(device, why);
+    for (int lane = 0; !status && lane < OPS_CUDA_LANES; lane++)
+        status = open_lane(device, (enum ops_cuda_lane_name)lane, why);
+    device->streams[OPS_COMPUTE] = device->lanes[OPS_CUDA_ALONG].stream;
     if (!status)
-        status = open_lane(device, &device->aside, why);
-    device->streams[OPS_COMPUTE] = device->along.stream;
+        status = open_stream(device, &device->moments, false, why);
     for (int s = 0; !status && s < OPS_STREAMS; s++)
         if (s != OPS_COMPUTE)
-            status = open_stream(device, &device->streams[s], why);
+            status = open_stream(device, &device->streams[s], s == OPS_EXCHANGE,
+                                 why);
     return status;
 }
 
@@ -288,12 +306,15 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
                                                        .a = z,
                                                        .b = labels,
                                                        .to = dz,
-                                                       .second = sum,
-                                                       .third = correct,
                                                        .n = n,
                                                        .out = out,
                                                        .scale = scale,
                                                        .word = kind});
+    ops_cuda_span_give(device,
+                       &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS_SUM,
+                                               .second = sum,
+                                               .third = correct,
+                                               .n = n});
 }
 
 #define TEXT(number) #number

@@ -155,11 +155,18 @@ static void loss(struct ops_device *device, struct ops_cuda_lane *lane,
     size_t bytes = cuda_kernels_loss_room(c->n);
     if (make_room(device, &device->sums, bytes, "partial sums"))
         note_kernel(device,
-                    cuda_kernels_loss(lane->stream, (enum job_loss)c->word,
-                                      c->a, c->b, c->to, c->n, c->out, c->scale,
-                                      NULL, device->sums.memory, c->second,
-                                      c->third),
+                    cuda_kernels_losses(lane->stream, (enum job_loss)c->word,
+                                        c->a, c->b, c->to, c->n, c->out,
+                                        c->scale, NULL, device->sums.memory),
                     "the loss");
+}
+
+static void loss_sum(struct ops_device *device, struct ops_cuda_lane *lane,
+                     const struct ops_cuda_call *c) {
+    note_kernel(device,
+                cuda_kernels_add_losses(lane->stream, device->sums.memory, c->n,
+                                        c->second, c->third),
+                "the loss");
 }
 
 static void copy(struct ops_device *device, const struct ops_cuda_call *c,
@@ -191,6 +198,9 @@ static void compute(struct ops_device *device, struct ops_cuda_lane *lane,
     case OPS_CUDA_LOSS:
         loss(device, lane, c);
         return;
+    case OPS_CUDA_LOSS_SUM:
+        loss_sum(device, lane, c);
+        return;
     default:
         return;
     }
@@ -215,19 +225,30 @@ void ops_cuda_call_do(struct ops_device *device,
                       "following an event");
         return;
     default:
-        compute(device, &device->along, c);
+        compute(device, &device->lanes[OPS_CUDA_ALONG], c);
         return;
     }
 }
 
-bool ops_cuda_call_is_aside(const struct ops_cuda_call *call) {
-    return call->kind == OPS_CUDA_WEIGHT_GRADIENT ||
-           call->kind == OPS_CUDA_COLUMN_SUMS;
+enum ops_cuda_lane_name ops_cuda_call_lane(const struct ops_cuda_call *call) {
+    switch ((enum ops_cuda_kind)call->kind) {
+    case OPS_CUDA_WEIGHT_GRADIENT:
+        return OPS_CUDA_ASIDE;
+    case OPS_CUDA_COLUMN_SUMS:
+    case OPS_CUDA_LOSS_SUM:
+        return OPS_CUDA_SUMS;
+    default:
+        return OPS_CUDA_ALONG;
+    }
 }
 
-void ops_cuda_call_do_aside(struct ops_device *device,
-                            const struct ops_cuda_call *call) {
-    compute(device, &device->aside, call);
+void ops_cuda_call_do_in(struct ops_device *device,
+                         const struct ops_cuda_call *call,
+                         enum ops_cuda_lane_name lane) {
+    if (lane == OPS_CUDA_ALONG)
+        ops_cuda_call_do(device, call);
+    else
+        compute(device, &device->lanes[lane], call);
 }
 
 /* What a call reads or writes. */
@@ -251,7 +272,8 @@ static void find_pieces(const struct ops_cuda_call *c,
         [OPS_CUDA_WEIGHT_GRADIENT] = {y, x, 0, w},
         [OPS_CUDA_COLUMN_SUMS] = {y, 0, 0, bias},
         [OPS_CUDA_ACTIVATION_GRADIENT] = {y, 0, 0, y},
-        [OPS_CUDA_LOSS] = {y, labels, 0, y, sizeof(double), sizeof(uint32_t)},
+        [OPS_CUDA_LOSS] = {y, labels, 0, y},
+        [OPS_CUDA_LOSS_SUM] = {0, 0, 0, 0, sizeof(double), sizeof(uint32_t)},
     };
     const void *const at[PIECES] = {c->a,  c->b,      c->c,
                                     c->to, c->second, c->third};
@@ -264,10 +286,10 @@ static bool overlap(const struct piece *one, const struct piece *other) {
     return first < second + other->bytes && second < first + one->bytes;
 }
 
-/* Loss and column sums add up in one room. */
-static bool share_a_room(const struct ops_cuda_call *one,
-                         const struct ops_cuda_call *other) {
-    return one->kind == OPS_CUDA_LOSS && other->kind == OPS_CUDA_COLUMN_SUMS;
+/* Losses and column sums are added up in one room. */
+static bool uses_sums(const struct ops_cuda_call *call) {
+    return call->kind == OPS_CUDA_LOSS || call->kind == OPS_CUDA_LOSS_SUM ||
+           call->kind == OPS_CUDA_COLUMN_SUMS;
 }
 
 bool ops_cuda_call_meet(const struct ops_cuda_call *one,
@@ -279,5 +301,5 @@ bool ops_cuda_call_meet(const struct ops_cuda_call *one,
         for (int j = 0; j < PIECES; j++)
             if ((i >= READ || j >= READ) && overlap(&of_one[i], &of_other[j]))
                 return true;
-    return share_a_room(one, other) || share_a_room(other, one);
+    return uses_sums(one) && uses_sums(other);
 }

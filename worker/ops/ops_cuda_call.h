@@ -17,7 +17,8 @@ enum ops_cuda_kind {
     OPS_CUDA_WEIGHT_GRADIENT,
     OPS_CUDA_COLUMN_SUMS,
     OPS_CUDA_ACTIVATION_GRADIENT,
-    OPS_CUDA_LOSS,
+    OPS_CUDA_LOSS,     /* of each sample, to a room of the device */
+    OPS_CUDA_LOSS_SUM, /* of those */
 };
 
 /* One call of worker/ops/ops.h: what it reads (a, b, c) and writes (to, second,
@@ -40,13 +41,21 @@ _Static_assert(sizeof(struct ops_cuda_call) == 8 * 8 + 8 * 4, "no padding");
 void ops_cuda_call_do(struct ops_device *device,
                       const struct ops_cuda_call *call);
 
-/* Is CALL a parameter's gradient, which no computing waits for? Such may go to
- * a lane of their own. */
-bool ops_cuda_call_is_aside(const struct ops_cuda_call *call);
+/* Where what OPS_COMPUTE is given goes in a graph: a pass itself, the gradients
+ * of weights, which none of it waits for, and sums that it does not wait for
+ * either. Products of the first two have memory of their own. */
+enum ops_cuda_lane_name {
+    OPS_CUDA_ALONG,
+    OPS_CUDA_ASIDE,
+    OPS_CUDA_SUMS,
+    OPS_CUDA_LANES
+};
+enum ops_cuda_lane_name ops_cuda_call_lane(const struct ops_cuda_call *call);
 
-/* The same, on that lane. */
-void ops_cuda_call_do_aside(struct ops_device *device,
-                            const struct ops_cuda_call *call);
+/* CALL, of OPS_COMPUTE, is put on LANE. */
+void ops_cuda_call_do_in(struct ops_device *device,
+                         const struct ops_cuda_call *call,
+                         enum ops_cuda_lane_name lane);
 
 /* Does one of two calls write what the other reads or writes? */
 bool ops_cuda_call_meet(const struct ops_cuda_call *one,

@@ -17,7 +17,7 @@ struct ops_cuda_room {
 /* A queue of the GPU that computes. */
 struct ops_cuda_lane {
     cudaStream_t stream;
-    struct ops_cuda_blas blas; /* on that stream */
+    struct ops_cuda_blas blas; /* on that stream, where it has products */
 };
 
 struct ops_event {
@@ -32,8 +32,9 @@ struct ops_device {
     struct ops_settings settings;
     bool hung; /* it does not end: what would wait for it is not called */
     cudaStream_t streams[OPS_STREAMS];
-    struct ops_cuda_lane along; /* OPS_COMPUTE */
-    struct ops_cuda_lane aside; /* within a graph, beside it */
+    struct ops_cuda_lane lanes[OPS_CUDA_LANES]; /* the first is OPS_COMPUTE,
+                                                   the rest within a graph */
+    cudaStream_t moments; /* where those meet, for an event */
     enum job_precision precision;
     struct ops_cuda_room sums;          /* that kernels add up in */
     struct ops_cuda_room operands[2];   /* of a product, in 16 bits */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MARKS = OPS_CUDA_LANES * OPS_CUDA_MARKS };
+
 static cudaEvent_t open_event(struct ops_device *device) {
     cudaEvent_t event = NULL;
     ops_cuda_note(device,
@@ -21,6 +23,9 @@ enum status ops_cuda_span_open(struct ops_device *device, struct failure *why) {
     if (!spans->calls)
         return status_fail(why, STATUS_RETRY, "no memory for a device");
     spans->order = open_event(device);
+    for (int i = 0; i < MARKS; i++)
+        spans->marks[i / OPS_CUDA_MARKS][i % OPS_CUDA_MARKS] =
+            open_event(device);
     for (int s = OPS_COMPUTE + 1; s < OPS_STREAMS; s++)
         spans->passed[s] = open_event(device);
     return ops_cuda_tell(device, why);
@@ -39,14 +44,20 @@ void ops_cuda_span_forget(struct ops_device *device) {
         drop(device, &spans->known[--spans->num_known]);
 }
 
+static void close_event(const struct ops_device *device, cudaEvent_t event) {
+    if (event && !device->hung)
+        cudaEventDestroy(event);
+}
+
 void ops_cuda_span_close(struct ops_device *device) {
     struct ops_cuda_spans *spans = &device->spans;
     ops_cuda_span_forget(device);
-    if (spans->order && !device->hung)
-        cudaEventDestroy(spans->order);
+    close_event(device, spans->order);
+    for (int i = 0; i < MARKS; i++)
+        close_event(device,
+                    spans->marks[i / OPS_CUDA_MARKS][i % OPS_CUDA_MARKS]);
     for (int s = 0; s < OPS_STREAMS; s++)
-        if (spans->passed[s] && !device->hung)
-            cudaEventDestroy(spans->passed[s]);
+        close_event(device, spans->passed[s]);
     free(spans->calls);
 }
 

@@ -17,6 +17,9 @@
  * the least recently used makes room for a new one. */
 enum { OPS_CUDA_SPAN_CALLS = 2048, OPS_CUDA_SPANS = 4 * JOB_MAX_LAYERS };
 
+/* Calls of a lane that another can follow: of earlier ones the first. */
+enum { OPS_CUDA_MARKS = 4 };
+
 struct ops_cuda_span {
     struct ops_cuda_call *calls;
     uint32_t count;
@@ -35,6 +38,7 @@ struct ops_cuda_spans {
     struct ops_cuda_span known[OPS_CUDA_SPANS];
     uint32_t num_known;
     cudaEvent_t order;
+    cudaEvent_t marks[OPS_CUDA_LANES][OPS_CUDA_MARKS]; /* of a capture */
     bool ahead[OPS_STREAMS];  /* has work that OPS_COMPUTE does not follow */
     bool behind[OPS_STREAMS]; /* does not follow what graphs did of it */
     cudaEvent_t passed[OPS_STREAMS]; /* has come when they have; of all but

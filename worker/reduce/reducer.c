@@ -101,9 +101,18 @@ enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
     return status;
 }
 
+static void say_way(const struct reducer *reducer) {
+    char text[192];
+    group_way(&reducer->ranks, text, sizeof text);
+    if (text[0])
+        log_info(reducer->settings.log, "all-reduce: %s", text);
+}
+
 static enum status begin(struct reducer *reducer, struct failure *why) {
     enum status status =
         group_meet(&reducer->ranks, &reducer->settings.group, why);
+    if (!status)
+        say_way(reducer);
     if (!status)
         status = keeping_load(&reducer->keeping, why);
     if (!status)

@@ -90,7 +90,8 @@ struct reducer_place {
 struct reducer;
 
 /* Starts the thread, which meets the other ranks and sets first weights and
- * state; the weights are there once reducer_wait says so. */
+ * state; the weights are there once reducer_wait says so. STATUS_RETRY: no
+ * memory or no thread; what fails later is for reducer_failed to tell. */
 enum status reducer_open(struct reducer **out,
                          const struct reducer_settings *settings,
                          struct failure *why) MUST_CHECK;
@@ -101,6 +102,7 @@ void reducer_close(struct reducer **reducer);
 
 /* Compute thread. */
 
+/* Do weights, gradients and state stay on the device? */
 bool reducer_is_resident(const struct reducer *reducer);
 
 /* Resident, before all that follows: meets the other ranks and sets first
@@ -180,6 +182,9 @@ struct reducer_times {
     double reduce_s, update_s; /* seconds in collectives and in the rule */
     uint64_t bytes;            /* that this rank has sent to others */
 };
+
+/* Since it was opened; of a resident one without update_s, as a device does not
+ * tell what it is at. */
 void reducer_times(struct reducer *reducer, struct reducer_times *times);
 
 #endif

@@ -57,7 +57,8 @@ void reducer_begin_round(struct reducer *reducer, uint64_t round);
 enum status reducer_end_round(struct reducer *reducer,
                               struct failure *why) MUST_CHECK;
 
-/* reducer_announce and reducer_wait of a resident one. */
+/* reducer_announce and reducer_wait of a resident one: they put what is to be
+ * done on the device's streams and return. */
 void resident_announce(struct reducer *reducer, uint32_t first, uint32_t count,
                        uint64_t round);
 bool resident_follow(struct reducer *reducer, uint32_t parameter);
