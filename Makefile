@@ -246,17 +246,9 @@ $(BUILD)/packages: deploy/packages.txt
 	@mkdir -p $(@D)
 	@if deploy/deps.sh --list >&2; then touch $@; fi
 
-$(BUILD)/%.pb-c.c: %.proto | $(BUILD)/packages
+$(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
 	$(Q)protoc-c --c_out=$(BUILD) $<
-
-# So that all that includes it is made anew in the same run.
-$(BUILD)/%.pb-c.h: $(BUILD)/%.pb-c.c
-	@touch $@
-
-# So that all that includes it is made anew in the same run.
-$(BUILD)/%.pb-c.h: $(BUILD)/%.pb-c.c
-	@touch $@
 
 $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
 	@echo "cc   $@"
