@@ -581,6 +581,30 @@ static void a_comparison_has_the_replicas_of_a_run(void **state) {
     }
 }
 
+/* Nobody knows before the first run how many there are. */
+static void so_has_one_across_hosts(void **state) {
+    static const char *const changes[] = {
+        "train_micro_batch_size_per_gpu=null", "train_batch_size=40",
+        "compare={\"steps\": 3, \"repeats\": 1}", NULL};
+    size_t c;
+    const json_t *one;
+    struct pair pair = start_pair(*state, "devices=3", "devices=1", changes);
+    cluster_run_expect(pair.leader, 0, DEADLINE);
+    cluster_run_expect(pair.other, 0, DEADLINE);
+    cluster_run_expect(pair.ps, 0, DEADLINE);
+    json_t *result = cluster_run_json(pair.leader);
+    expect_number(result, "samples_per_step", 10);
+    json_array_foreach(json_object_get(result, "cases"), c, one) {
+        bool uneven = !strcmp(json_string_value(json_object_get(one, "mode")),
+                              "ps-async");
+        if (!uneven)
+            expect_number(one, "replicas", 4);
+        assert_true(json_is_null(json_object_get(one, "error")) != uneven);
+    }
+    assert_int_equal(c, 3);
+    json_decref(result);
+}
+
 static void so_has_a_simulation(void **state) {
     static const char *const simulated[] = {
         "bench", "--simulate", "--json", "--workers=2", "job.json", NULL};
@@ -632,6 +656,7 @@ int main(void) {
         TEST(a_device_that_cannot_hold_the_model_is_exit_2),
         TEST(who_comes_back_with_fewer_devices_is_sent_away),
         TEST(a_comparison_has_the_replicas_of_a_run),
+        TEST(so_has_one_across_hosts),
         TEST(so_has_a_simulation),
     };
     (void)built_take("fake");
