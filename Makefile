@@ -34,10 +34,12 @@ else ifneq ($(SAN),)
   $(error SAN=$(SAN): address, undefined or thread)
 endif
 
-ROOMS := proto/base proto/conf proto/wire proto/math proto/store ps worker chief model
-SOURCES := $(filter-out proto/math/rule_loops.c worker/collective_nccl.c \
-    $(wildcard worker/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
-PROGRAM := main.c process.c roles.c verb_bench.c verb_compare.c
+ROOMS := $(addprefix proto/,base conf wire math store) ps \
+    worker $(addprefix worker/,data ops client collective reduce bench) \
+    chief $(addprefix chief/,launch compare) model
+SOURCES := $(filter-out proto/math/rule_loops.c worker/collective/collective_nccl.c \
+    $(wildcard worker/ops/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
+PROGRAM := $(wildcard *.c)
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
     $(wildcard proto/wire/*.proto chief/*.proto))
@@ -93,8 +95,8 @@ CUDA_LINK := $(foreach lib,$(wildcard $(CUDA:=/lib) $(CUDA:=/lib64)),\
     -L$(lib) -Wl$(comma)-rpath$(comma)$(lib))
 ifeq ($(words $(NCCL_HEADERS)),2)
 plugins: $(BUILD)/capstan-nccl.so
-$(BUILD)/plugin/worker/collective_nccl.o: CFLAGS_ALL += $(addprefix -isystem ,$(CUDA:=/include))
-$(BUILD)/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/worker/collective_nccl.o
+$(BUILD)/plugin/worker/collective/collective_nccl.o: CFLAGS_ALL += $(addprefix -isystem ,$(CUDA:=/include))
+$(BUILD)/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/worker/collective/collective_nccl.o
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ \
 	    $(CUDA_LINK) -lnccl -lcudart
@@ -107,7 +109,7 @@ endif
 # Kernels: machine code for A100 and H100, for V100 where nvcc still makes it
 # (12.x), and PTX, which newer GPUs compile when they first see it. Products are
 # rounded before they are added (-fmad=false), as on the CPU.
-CUDA_SOURCES := $(wildcard worker/cuda_*.cu)
+CUDA_SOURCES := $(wildcard worker/ops/cuda_*.cu)
 ifneq ($(CUDA),)
 NVCC = $(CUDA)/bin/nvcc
 NVCC_MAJOR := $(shell $(CUDA)/bin/nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
@@ -124,7 +126,7 @@ endif
 # The device itself. cuBLAS it opens when there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops_cuda*.c) \
+CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops/ops_cuda*.c) \
     proto/math/rule_form.c)
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
@@ -144,8 +146,10 @@ $(BUILD)/cuda/%.o: %.cu
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/worker/%.o,collective_gloo gloo_group gloo_words gloo_lines gloo_address \
-        gloo_thread)
+    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spare_core wire/lane \
+        wire/lane_meeting wire/ring wire/memory wire/buffer) \
+    $(BUILD)/plugin/worker/collective/gloo_lane.o \
+    $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
@@ -197,7 +201,7 @@ $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
 	    -Wl,--no-as-needed -o $@ $^
 
 $(BUILD)/emulated/capstan-nccl.so: $(PLUGIN_COMMON) \
-    $(BUILD)/plugin/worker/collective_nccl.o \
+    $(BUILD)/plugin/worker/collective/collective_nccl.o \
     $(addprefix $(BUILD)/emulated/lib,nccl_on_cpu.so cuda_on_cpu.so)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -219,7 +223,7 @@ $(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o \
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
 $(BUILD)/emulated/libcuda_on_cpu.so: \
-    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,runtime_on_cpu streams memory)
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,runtime_on_cpu streams ranges memory)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
@@ -242,9 +246,13 @@ $(BUILD)/packages: deploy/packages.txt
 	@mkdir -p $(@D)
 	@if deploy/deps.sh --list >&2; then touch $@; fi
 
-$(BUILD)/%.pb-c.c: %.proto | $(BUILD)/packages
+$(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
 	$(Q)protoc-c --c_out=$(BUILD) $<
+
+# So that all that includes it is made anew in the same run.
+$(BUILD)/%.pb-c.h: $(BUILD)/%.pb-c.c
+	@touch $@
 
 $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
 	@echo "cc   $@"

@@ -1,8 +1,8 @@
 /* The program: the verb and the exit. */
 #include "chief/ckpt.h"
 #include "chief/info.h"
-#include "chief/launch.h"
-#include "chief/node_launch.h"
+#include "chief/launch/launch.h"
+#include "chief/launch/node_launch.h"
 #include "chief/strategy.h"
 #include "process.h"
 #include "proto/base/log.h"
@@ -12,7 +12,7 @@
 #include "proto/conf/options.h"
 #include "verb_bench.h"
 #include "verb_compare.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +20,11 @@
 
 static enum status verb_run(const struct options *options,
                             struct failure *why) {
-    struct process_choices choices;
+    struct choices choices;
     struct cluster *cluster = NULL;
-    enum status status = process_choose(&choices, options, why);
+    enum status status = choices_read(&choices, options, why);
     if (!status)
-        status = cluster_resolve(&cluster, &options->flags, process_environment,
+        status = cluster_resolve(&cluster, &options->flags, choices_environment,
                                  NULL, why);
     if (!status && cluster_is_chief(cluster) && verb_compare_asked(options))
         status = verb_compare_members(options, &choices, cluster, why);
@@ -38,7 +38,7 @@ static enum status verb_cluster(const struct options *options,
                                 struct failure *why) {
     struct cluster *cluster = NULL;
     enum status status = cluster_resolve(&cluster, &options->flags,
-                                         process_environment, NULL, why);
+                                         choices_environment, NULL, why);
     if (status)
         return status;
     char *text = cluster_json(cluster);
@@ -138,14 +138,14 @@ static enum status check_local(const struct options *options,
 static enum status verb_local(const struct options *options,
                               struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
-    struct process_choices choices; /* which the processes take themselves */
+    struct choices choices; /* which the processes take themselves */
     struct local_texts texts;
     struct distribution distribution;
     struct log log;
     struct job *job = NULL;
     int code = STATUS_FAILED;
     log_open(&log, "local", -1);
-    enum status status = process_choose(&choices, options, why);
+    enum status status = choices_read(&choices, options, why);
     if (!status && options->distribution)
         status =
             distribution_read(&distribution, options->distribution,
@@ -184,7 +184,7 @@ static enum status verb_launch(const struct options *options,
     int code = STATUS_FAILED;
     log_open(&log, "launch", -1);
     enum status status = launch_options_settle(&world, &options->launch,
-                                               process_environment, NULL, why);
+                                               choices_environment, NULL, why);
     if (!status)
         status = node_launch_run(&options->launch, &world, &log, &code, why);
     return status ? status : (enum status)code;
@@ -224,8 +224,8 @@ static enum status verb_ckpt(const struct options *options,
 
 static enum status verb_info(const struct options *options,
                              struct failure *why) {
-    struct process_choices choices;
-    enum status status = process_choose(&choices, options, why);
+    struct choices choices;
+    enum status status = choices_read(&choices, options, why);
     if (!status)
         info_print(stdout, options->json, choices.loops);
     return status;
@@ -241,6 +241,9 @@ int main(int argc, char **argv) {
     };
     struct options options;
     struct failure why = {0};
+    /* Before there are threads: what NCCL has the switch between GPUs add up
+     * (NVLS) is added in another order each time. Who sets it decides. */
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
     enum status status = options_read(&options, argc, argv, &why);
     if (!status && !options.shown)
         status = verbs[options.verb](&options, &why);

@@ -1,3 +1,8 @@
+/* A role's thread owns its settings and what it writes back until it has ended;
+ * the main thread waits for all of them and for signals, by descriptors.
+ * Signals are blocked in every thread and read from a signalfd here, so that no
+ * handler runs anywhere: a role hears of one through its pipe, among its other
+ * events. */
 #include "roles.h"
 
 #include <errno.h>

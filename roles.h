@@ -7,7 +7,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "ps/ps.h"
-#include "worker/bench_client.h"
+#include "worker/bench/bench_client.h"
 #include "worker/evaluator.h"
 #include "worker/worker.h"
 

@@ -1,8 +1,11 @@
+/* Three ways: with no cluster described one is started on this machine, and its
+ * table printed here; in a described cluster this process plays its part; with
+ * --simulate nothing is started, and only costs are measured. */
 #include "verb_bench.h"
 
 #include "chief/bench.h"
 #include "chief/bench_table.h"
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 #include "model/forecast.h"
 #include "model/probe.h"
 #include "process.h"
@@ -10,6 +13,7 @@
 #include "proto/conf/cluster.h"
 #include "proto/conf/job.h"
 #include "worker/mlp.h"
+#include "worker/ops/device.h"
 #include "worker/pace.h"
 
 #include <stdio.h>
@@ -25,7 +29,33 @@ struct simulation {
     struct layout *layout;
     double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
     struct model_costs costs;
+    uint32_t each; /* replicas of a worker; 0: there is no job */
 };
+
+/* Devices of a worker on a host like this one, as a run would take them. */
+static uint32_t devices_each(const struct options *options,
+                             const struct job *job) {
+    struct device_wish wish = {.kind = job->device};
+    char ids[JOB_MOST_DEVICES][DEVICE_ID];
+    uint32_t usable, most = job->devices ? job->devices : JOB_MOST_DEVICES;
+    device_see(&wish, ids, JOB_MOST_DEVICES, &usable);
+    if (options->simulate.place == SIMULATE_ONE && options->num_workers > 1)
+        most = 1;
+    usable = usable < most ? usable : most;
+    return usable ? usable : 1;
+}
+
+static enum status solve_batch(struct simulation *simulation,
+                               const struct options *options,
+                               struct failure *why) {
+    uint32_t workers = options->num_workers;
+    simulation->each = devices_each(options, simulation->job);
+    return job_solve_replicas(simulation->job,
+                              (struct job_replicas){workers,
+                                                    workers * simulation->each,
+                                                    simulation->each},
+                              why);
+}
 
 static enum status lay_out(struct simulation *simulation,
                            const struct options *options, struct failure *why) {
@@ -42,8 +72,7 @@ static enum status lay_out(struct simulation *simulation,
     if (options->job) {
         status = job_load(&simulation->job, &source, NULL, why);
         if (!status)
-            status =
-                job_solve_batch(simulation->job, options->num_workers, why);
+            status = solve_batch(simulation, options, why);
         if (!status)
             count = mlp_parameters(&simulation->job->model, parameters);
     }
@@ -62,6 +91,17 @@ static void share_out(struct simulation *simulation, double seconds) {
     }
 }
 
+/* Micro batches after the first need no weights any more, and before the last
+ * no gradient leaves: they lie between the two passes. */
+static void accumulate(struct simulation *simulation) {
+    uint32_t count = simulation->layout->num_parameters;
+    double once = 0;
+    for (uint32_t p = 0; p < count; p++)
+        once += simulation->forward[p] + simulation->backward[p];
+    simulation->forward[count - 1] +=
+        (simulation->job->accumulation - 1) * once;
+}
+
 static enum status measure_costs(struct simulation *simulation,
                                  const struct simulate_options *flags,
                                  unsigned cores, struct failure *why) {
@@ -75,6 +115,8 @@ static enum status measure_costs(struct simulation *simulation,
         status = pace_measure(&pace, job, cores, PROBE_SECONDS, why);
     else
         share_out(simulation, flags->compute > 0 ? flags->compute : 0);
+    if (!status && job && flags->compute < 0)
+        accumulate(simulation);
     simulation->crowded = pace.crowded;
     return status
                ? status
@@ -103,6 +145,9 @@ static enum status simulate(const struct options *options,
         .staleness = job ? job->staleness : 0,
         .clip = job && job->gradient_clipping > 0,
         .bf16 = job && job->wire == JOB_BF16,
+        .replicas = simulation.each * options->num_workers,
+        .micro_batch = job ? job->micro_batch : 0,
+        .accumulation = job ? job->accumulation : 0,
         .json = options->json,
     };
     if (!status)
@@ -135,7 +180,7 @@ static enum status launch_bench(const struct options *options,
 }
 
 enum status verb_bench(const struct options *options, struct failure *why) {
-    struct process_choices choices;
+    struct choices choices;
     struct cluster *cluster = NULL;
     char *result = NULL;
     if (options->simulate.on)
@@ -144,9 +189,9 @@ enum status verb_bench(const struct options *options, struct failure *why) {
         setenv("CAPSTAN_LANE", "tcp", 1); /* the ps's too */
     else if (options->bench.lane == BENCH_LANE_SHM)
         setenv("CAPSTAN_LANE", "auto", 1);
-    enum status status = process_choose(&choices, options, why);
+    enum status status = choices_read(&choices, options, why);
     if (!status)
-        status = cluster_resolve(&cluster, &options->flags, process_environment,
+        status = cluster_resolve(&cluster, &options->flags, choices_environment,
                                  NULL, why);
     if (!status)
         status = cluster->local

@@ -1,11 +1,15 @@
+/* Flags count before the job's block "compare", which counts before defaults.
+ * What would be written at the end is opened at the beginning, as the runs in
+ * between may take hours. */
 #include "verb_compare.h"
 
-#include "chief/comparison_here.h"
-#include "chief/comparison_members.h"
-#include "chief/comparison_plot.h"
-#include "chief/comparison_table.h"
-#include "chief/launch.h"
-#include "chief/prediction.h"
+#include "chief/compare/comparison_here.h"
+#include "chief/compare/comparison_members.h"
+#include "chief/compare/comparison_plot.h"
+#include "chief/compare/comparison_table.h"
+#include "chief/compare/prediction.h"
+#include "chief/launch/launch.h"
+#include "composition.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -101,7 +105,9 @@ static enum status check_files(const struct compare_options *flags,
 }
 
 static enum status run_here(json_t **result, const struct options *options,
-                            const struct job *job, struct failure *why) {
+                            const struct job *job,
+                            struct comparison_batch batch,
+                            struct failure *why) {
     struct log log;
     char program[4096];
     log_open(&log, "compare", -1);
@@ -110,7 +116,7 @@ static enum status run_here(json_t **result, const struct options *options,
         .flags = options, .job = job, .program = program};
     struct comparison_way way = comparison_here_way(&here);
     struct comparison_options given = {
-        .flags = options, .job = job, .way = &way, .log = &log};
+        .flags = options, .job = job, .batch = batch, .way = &way, .log = &log};
     enum status status = child_open(&here.signals, why);
     if (!status)
         status = comparison_run(result, &given, why);
@@ -122,16 +128,18 @@ static enum status measure(const struct options *flags, struct failure *why) {
     struct options options = *flags;
     json_t *result = NULL;
     struct job *job = NULL;
+    struct comparison_batch batch;
     enum status status = load(&job, &options, NULL, why);
     if (!status) {
         const struct compare_counts *workers = &options.compare.workers;
         fill(&options.compare, &job->compare);
-        status = job_solve_batch(job, workers->values[workers->count - 1], why);
+        status = comparison_batch_find(
+            &batch, job, workers->values[workers->count - 1], true, why);
     }
     if (!status)
         status = check_files(&options.compare, why);
     if (!status)
-        status = run_here(&result, &options, job, why);
+        status = run_here(&result, &options, job, batch, why);
     if (!status)
         status = show(&options, result, why);
     json_decref(result);
@@ -157,14 +165,14 @@ bool verb_compare_asked(const struct options *options) {
 /* What a run of a series is played with. */
 struct members {
     const struct options *options;
-    const struct process_choices *choices;
+    const struct choices *choices;
     const struct cluster *cluster;
 };
 
 static enum status lead(void *context, struct job *job, struct series *series,
                         struct failure *why) {
     const struct members *members = context;
-    struct process_lead run = {job, *series};
+    struct composition_lead run = {job, *series};
     enum status status = process_lead(members->options, members->choices,
                                       members->cluster, &run, why);
     series->measured = run.series.measured;
@@ -177,7 +185,7 @@ static enum status run_members(struct members *members, struct options *options,
     struct comparison_members given = {
         .flags = options,
         .job = job,
-        .there = process_members(members->options, members->cluster, job),
+        .there = composition_members(members->options, members->cluster, job),
         .log = log,
         .lead = lead,
         .context = members};
@@ -198,7 +206,7 @@ static enum status run_members(struct members *members, struct options *options,
 }
 
 enum status verb_compare_members(const struct options *flags,
-                                 const struct process_choices *choices,
+                                 const struct choices *choices,
                                  const struct cluster *cluster,
                                  struct failure *why) {
     struct options options = *flags;

@@ -20,7 +20,7 @@ bool verb_compare_asked(const struct options *options);
 /* The same between the processes of CLUSTER, whose chief this one is. WHY is
  * left empty when the log has said it. */
 enum status verb_compare_members(const struct options *options,
-                                 const struct process_choices *choices,
+                                 const struct choices *choices,
                                  const struct cluster *cluster,
                                  struct failure *why) MUST_CHECK;
 

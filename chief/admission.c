@@ -60,8 +60,10 @@ static void renew_trainer(struct run *run, uint32_t rank) {
         .past_samples = mark.samples,
         .mark = mark,
         .replicas = trainer->replicas,
+        .sight = trainer->sight,
         .moved = time_now(),
     };
+    trainer->sight.told = trainer->sight.answered = false;
     capstan__beat__init(&trainer->beat);
 }
 
@@ -139,17 +141,34 @@ static bool is_anothers(const struct run *run, const Capstan__Join *join) {
     return key[0] && join->key[0] && strcmp(key, join->key);
 }
 
+/* Of COUNT limits at most as many as there is room for; how many. */
+static unsigned read_limits(struct free_memory_limit *limits,
+                            Capstan__MemoryLimit *const *told, size_t count) {
+    unsigned read = 0;
+    for (; read < count && read < FREE_MEMORY_LIMITS; read++) {
+        struct free_memory_limit *limit = &limits[read];
+        limit->free = told[read]->free;
+        limit->most = told[read]->most;
+        snprintf(limit->key, sizeof limit->key, "%s", told[read]->key);
+        snprintf(limit->name, sizeof limit->name, "%s", told[read]->name);
+    }
+    return read;
+}
+
 /* What it may still take of memory. */
 static void keep_limits(struct run *run, const struct roster_slot *slot,
                         const Capstan__Join *join) {
     struct fitting_limits *told = &run->limits[slot - run->roster.slots];
-    told->count = told->devices = 0;
-    for (size_t i = 0; i < join->n_memory && i < FREE_MEMORY_LIMITS; i++) {
-        struct free_memory_limit *limit = &told->limits[told->count++];
-        limit->free = join->memory[i]->free;
-        snprintf(limit->key, sizeof limit->key, "%s", join->memory[i]->key);
-        snprintf(limit->name, sizeof limit->name, "%s", join->memory[i]->name);
-    }
+    told->devices = 0;
+    told->count = read_limits(told->limits, join->memory, join->n_memory);
+}
+
+void admission_memory(struct run *run, const struct roster_slot *slot,
+                      const Capstan__Beat *beat) {
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    if (run->phase == RUN_JOINING && beat->n_memory)
+        fitting_hear(&run->limits[slot - run->roster.slots], limits,
+                     read_limits(limits, beat->memory, beat->n_memory));
 }
 
 /* Does JOIN know another cluster than this chief? Writes TEXT. The job's own

@@ -18,6 +18,11 @@ void admission_check_deaths(struct run *run, int64_t now);
 /* SLOT's holder is gone: by its own word (GOODBYE), or dead. */
 void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye);
 
+/* The holder of SLOT tells again what it may still take of memory, while there
+ * is no plan yet. */
+void admission_memory(struct run *run, const struct roster_slot *slot,
+                      const Capstan__Beat *beat);
+
 /* A new view to all ps; trainers that it newly lists get it once every ps has
  * it (admission_view_seen). */
 void admission_new_view(struct run *run);

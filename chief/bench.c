@@ -1,6 +1,6 @@
 #include "chief/bench.h"
 
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 
 #include <jansson.h>
 #include <limits.h>

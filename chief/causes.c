@@ -60,6 +60,18 @@ static double bytes_per_step(const struct run *run, double wire_bytes) {
     return 2 * wire_bytes * (run_synchronous(run) ? trainers : 1);
 }
 
+static void set_count(json_t *object, const char *key, uint32_t count) {
+    json_object_set_new(object, key, count ? json_integer(count) : json_null());
+}
+
+static void add_batch(json_t *object, const struct run *run) {
+    const struct job *job = run->job;
+    bool planned = run->num_replicas && job;
+    set_count(object, "replicas", run->num_replicas);
+    set_count(object, "micro_batch", planned ? job->micro_batch : 0);
+    set_count(object, "accumulation", planned ? job->accumulation : 0);
+}
+
 void causes_add(json_t *object, const struct run *run) {
     bool planned = run->layout && run->job;
     double bytes =
@@ -69,6 +81,7 @@ void causes_add(json_t *object, const struct run *run) {
                         planned
                             ? json_integer((json_int_t)run->layout->elements)
                             : json_null());
+    add_batch(object, run);
     set_real(object, "wire_bytes", bytes);
     set_real(object, "bytes_per_step",
              planned ? bytes_per_step(run, bytes) : NAN);

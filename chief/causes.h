@@ -7,9 +7,9 @@
 
 #include <jansson.h>
 
-/* Adds to OBJECT `parameters`, `wire_bytes`, `bytes_per_step` and
- * `seconds_per_step` as docs/compare.md has them; null where there is no plan
- * or no step yet. */
+/* Adds to OBJECT `parameters`, `replicas`, `micro_batch`, `accumulation`,
+ * `wire_bytes`, `bytes_per_step` and `seconds_per_step` as docs/compare.md has
+ * them; null where there is no plan or no step yet. */
 void causes_add(json_t *object, const struct run *run);
 
 #endif

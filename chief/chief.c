@@ -4,6 +4,7 @@
 #include "chief/collect.h"
 #include "chief/crier.h"
 #include "chief/cuts.h"
+#include "chief/declaration.h"
 #include "chief/ending.h"
 #include "chief/evaluations.h"
 #include "chief/link_rate.h"
@@ -11,6 +12,7 @@
 #include "chief/planning.h"
 #include "chief/run.h"
 #include "chief/saves.h"
+#include "chief/summary.h"
 #include "chief/watch.h"
 #include "proto/base/time.h"
 
@@ -211,10 +213,14 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
                          const Capstan__Control *control, int64_t now) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_BEAT:
+        admission_memory(run, slot, control->beat);
         measures_beat(run, slot, control->beat, now);
         break;
+    case CAPSTAN__CONTROL__BODY_SIGHT:
+        sharing_take(run, slot, control->sight);
+        break;
     case CAPSTAN__CONTROL__BODY_DECLARATION:
-        planning_declare(run, slot, control->declaration);
+        declaration_take(run, slot, control->declaration);
         if (run->phase == RUN_TRAINING && run->trainers[slot->rank].declared)
             watch_joiner(run, slot);
         break;
@@ -241,6 +247,7 @@ static void take_ps(struct run *run, struct roster_slot *slot,
                     const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_BEAT:
+        admission_memory(run, slot, control->beat);
         take_ps_beat(run, slot, control->beat);
         break;
     case CAPSTAN__CONTROL__BODY_SQUARE_SUMS:
@@ -355,9 +362,9 @@ enum status chief_run(const struct chief_settings *settings,
     while (crier && run->phase != RUN_OVER)
         turn(run, crier, settings->interrupts);
     crier_close(&crier);
-    measures_summary(run, settings->json);
+    summary_tell(run, settings->json);
     if (run->series && !run->status)
-        run->series->measured = measures_object(run);
+        run->series->measured = summary_object(run);
     status = run->status;
     if (status)
         status_fail(why, status, "%s", run->text);

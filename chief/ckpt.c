@@ -1,3 +1,5 @@
+/* Reads the directory as any reader does: only what has a manifest is there,
+ * one that cannot be read is named as damaged, and nothing is changed. */
 #include "chief/ckpt.h"
 
 #include "proto/base/time.h"

@@ -1,3 +1,7 @@
+/* One errand at a time: init, which is over before the first view, or the
+ * export, which begins with the last cut. What the thread works with is copied,
+ * as the roster goes on changing; the run itself is touched by the loop alone,
+ * when it hears that the errand is over. */
 #include "chief/collect.h"
 
 #include "chief/cuts.h"

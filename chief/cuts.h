@@ -26,6 +26,9 @@ void cuts_done(struct run *run, const struct roster_slot *slot,
  * and has not yet begun to: it has now, and calls cuts_release when it is over.
  * False: none. */
 bool cuts_take_evaluation(struct run *run, uint64_t *id, uint64_t *step);
+
+/* The same of the last cut, for the export; it has no step of its own to tell.
+ */
 bool cuts_take_export(struct run *run, uint64_t *id);
 
 /* An evaluation or the export, which read the cut, is over. */

@@ -1,3 +1,8 @@
+/* An evaluation on own weights (id 0) is begun by the first part that comes:
+ * each rank computes its own after the planned round, and nobody can take
+ * another's. One on a snapshot is begun by its cut: parts are handed out to who
+ * can, and handed on when a holder dies; the snapshot is let go with the last
+ * one. Where a part of the former never comes, the latter makes up for it. */
 #include "chief/evaluations.h"
 
 #include "chief/cuts.h"

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a member has told of its memory as it joined, and of that of its devices
- * as it declared. */
+/* What a member has told of its memory as it joined and since, and of that of
+ * its devices as it declared. */
 struct fitting_limits {
     struct free_memory_limit limits[FREE_MEMORY_LIMITS + JOB_MOST_DEVICES];
     unsigned count;
@@ -20,6 +20,11 @@ struct fitting_limits {
     uint32_t replicas; /* that it has; 0: 1 */
     bool adds_on_host; /* as in footprint.h */
 };
+
+/* A member tells again of COUNT limits: where there is more now, that counts.
+ * Less does not, as it is what members themselves have begun to take. */
+void fitting_hear(struct fitting_limits *told,
+                  const struct free_memory_limit *limits, unsigned count);
 
 /* Forgets the devices of an earlier declaration. */
 void fitting_forget_devices(struct fitting_limits *told);
@@ -40,7 +45,8 @@ struct fitting_member {
 
 /* STATUS_CONFIG when COUNT MEMBERS (at least one) cannot hold what GIVEN takes:
  * WHY has the limit that is passed most, the two figures, whose they are, and
- * which keys of the job help, with what would be taken then. */
+ * which keys of the job help, with what would be taken then. STATUS_RETRY, with
+ * the same, when they could if others took nothing of it. */
 enum status fitting_check(const struct fitting_member *members, uint32_t count,
                           const struct footprint_case *given,
                           struct failure *why) MUST_CHECK;

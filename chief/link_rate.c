@@ -1,3 +1,6 @@
+/* Only where every process has a host of its own by name: on one host, or where
+ * that is not known, there is nothing to measure and nothing waits for it. What
+ * is not told within a second is left unknown. */
 #include "chief/link_rate.h"
 
 #include "chief/bound.h"

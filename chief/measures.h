@@ -1,11 +1,9 @@
-/* What the run's numbers say: progress, TensorBoard scalars, epochs, and the
- * summary at the end. */
+/* What the run's numbers say while it goes on: progress, TensorBoard scalars,
+ * epochs. */
 #ifndef CAPSTAN_MEASURES_H
 #define CAPSTAN_MEASURES_H
 
 #include "chief/run.h"
-
-#include <jansson.h>
 
 /* A trainer's heartbeat. */
 void measures_beat(struct run *run, const struct roster_slot *slot,
@@ -21,11 +19,17 @@ void measures_show(struct run *run, int64_t now);
 void measures_epoch(struct run *run, uint64_t step,
                     const struct part_result *result);
 
-/* All that is known of the run at its end, as docs/running.md has it; the
- * caller's. */
-json_t *measures_object(const struct run *run);
+/* Losses and samples of all trainers since the start. */
+struct run_point measures_total(const struct run *run);
 
-/* The last lines for people, and with JSON the object on standard output. */
-void measures_summary(struct run *run, bool json);
+/* The loss of a sample between FROM and TO; NAN: there is none. */
+double measures_mean_loss(struct run_point from, struct run_point to);
+
+/* Are steps whose gradients overflow skipped, and how many were? */
+bool measures_checks_overflow(const struct run *run);
+uint64_t measures_skipped(const struct run *run);
+
+/* As the trainer that is furthest has read it; NAN where there is none. */
+double measures_loss_scale(const struct run *run);
 
 #endif

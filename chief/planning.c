@@ -2,6 +2,7 @@
 
 #include "chief/admission.h"
 #include "chief/backend.h"
+#include "chief/declaration.h"
 #include "chief/fitting.h"
 #include "chief/link_rate.h"
 #include "chief/placement.h"
@@ -15,72 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Rank 0's word is the model; a later incarnation of it is compared, not
- * believed anew. */
-static void keep_first(struct run *run,
-                       const Capstan__Declaration *declaration) {
-    struct failure why;
-    if (run->layout)
-        return;
-    enum status status = plan_layout(&run->layout, declaration->parameters,
-                                     declaration->n_parameters, &why);
-    if (status) {
-        run_stop(run, status, "the parameters of rank 0: %s", why.text);
-        return;
-    }
-    run->digest = layout_digest(run->layout);
-    run->train_samples = declaration->train_samples;
-    run->test_samples = declaration->test_samples;
-    run->batches_per_epoch = declaration->batches_per_epoch;
-}
-
-/* A digest is enough to see that two differ, which is all that the chief, who
- * knows nothing of models, can say. */
-static void check(struct run *run, uint32_t rank) {
-    const struct run_trainer *trainer = &run->trainers[rank];
-    const struct roster_slot *slot = &run->roster.slots[rank];
-    char name[64];
-    roster_name(slot, name, sizeof name);
-    if (trainer->digest != run->digest)
-        run_stop(run, STATUS_CONFIG,
-                 "%s on host %s has other parameters than rank 0: is it the "
-                 "same release of capstan?",
-                 name, slot->host);
-    else if (trainer->train_samples != run->train_samples ||
-             trainer->test_samples != run->test_samples)
-        run_stop(run, STATUS_CONFIG,
-                 "%s on host %s reads %llu training and %llu test samples, "
-                 "rank 0 reads %llu and %llu: the data files differ",
-                 name, slot->host, (unsigned long long)trainer->train_samples,
-                 (unsigned long long)trainer->test_samples,
-                 (unsigned long long)run->train_samples,
-                 (unsigned long long)run->test_samples);
-}
-
-void planning_declare(struct run *run, struct roster_slot *slot,
-                      const Capstan__Declaration *declaration) {
-    struct run_trainer *trainer = &run->trainers[slot->rank];
-    trainer->declared = replicas_declare(run, slot, declaration);
-    trainer->digest = declaration->digest;
-    trainer->train_samples = declaration->train_samples;
-    trainer->test_samples = declaration->test_samples;
-    trainer->passes = declaration->passes;
-    backend_declare(trainer, declaration);
-    if (slot->rank == 0)
-        keep_first(run, declaration);
-    for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
-        if (run->trainers[r].declared)
-            check(run, r);
-}
-
-static bool all_declared(const struct run *run) {
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (!run->trainers[r].declared)
-            return false;
-    return roster_count(&run->roster, CLUSTER_ROLES, ROSTER_HELD) ==
-           run->roster.count;
-}
 
 /* Steps of this job that have read as many samples as the checkpoint's, rounded
  * down to its own batch: another number of replicas, or batch, goes on near the
@@ -197,6 +132,20 @@ static void list_members(const struct run *run, struct fitting_member *members,
     }
 }
 
+/* Who was killed a moment ago may still hold what lacks, and who has lost an
+ * earlier run's chief ends by timeouts.peer: until then it is looked at again,
+ * as members tell with each heartbeat what is free. */
+static bool waits_for_memory(struct run *run, const struct failure *why) {
+    double limit = run->job->timeouts.peer;
+    int64_t now = time_now();
+    if (!run->crowded_since) {
+        run->crowded_since = now;
+        log_info(run->log, "waiting up to %.0f s (timeouts.peer): %s", limit,
+                 why->text);
+    }
+    return now - run->crowded_since < time_from_seconds(limit);
+}
+
 /* Before anything is looked for on disk or had of memory anywhere. */
 static bool fits(struct run *run) {
     struct footprint_case given = footprint_of(run);
@@ -207,13 +156,15 @@ static bool fits(struct run *run) {
     char text[640];
     enum status status =
         status_fail(&why, STATUS_RETRY, "no memory for the plan");
-    if (members && names) {
+    bool listed = members && names, waits = false;
+    if (listed) {
         list_members(run, members, names);
         status = fitting_check(members, count, &given, &why);
+        waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
-    if (status) {
-        run_stop(run, status, "%s", why.text);
-    } else {
+    if (status && !waits) {
+        run_stop(run, listed ? STATUS_CONFIG : status, "%s", why.text);
+    } else if (!status) {
         fitting_text(members, count, &given, text, sizeof text);
         log_info(run->log, "%s", text);
     }
@@ -334,8 +285,11 @@ static void check_schedule(const struct run *run) {
 
 static void plan(struct run *run) {
     struct failure why;
-    if (!replicas_settle(run) || !backend_settle(run) || !place(run) ||
-        !fits(run))
+    bool settled = run->ps_of_block; /* and has waited for memory since */
+    if (!settled &&
+        (!replicas_settle(run) || !backend_settle(run) || !place(run)))
+        return;
+    if (!fits(run))
         return;
     enum status status = saves_find_start(run, &why);
     if (status) {
@@ -386,7 +340,7 @@ static void begin(struct run *run) {
 }
 
 void planning_try(struct run *run) {
-    if (run->phase == RUN_JOINING && run->layout && all_declared(run))
+    if (run->phase == RUN_JOINING && run->layout && declaration_whole(run))
         plan(run);
     else if (run->phase == RUN_READYING && all_ready(run) &&
              (run->init_done || !starts_from_file(run)) &&

@@ -5,10 +5,6 @@
 
 #include "chief/run.h"
 
-/* A trainer's declaration: rank 0's is kept, the others must agree. */
-void planning_declare(struct run *run, struct roster_slot *slot,
-                      const Capstan__Declaration *declaration);
-
 /* Plans and tells everyone once all are here and have declared; lets training
  * begin once all ps hold their blocks, and job.init's weights in them. */
 void planning_try(struct run *run);

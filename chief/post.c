@@ -1,3 +1,8 @@
+/* Letters of known senders go through a channel, which drops what came before
+ * and asks for nothing that is missing: the other side sends again what is not
+ * acknowledged. A sender is known by its incarnation, whatever connection it
+ * writes from; answers go to the newest. Who is not known gets an answer to one
+ * letter (post_answer) and has no channel. */
 #include "chief/post.h"
 
 #include "proto/base/time.h"

@@ -1,3 +1,7 @@
+/* From numbers to texts, and when to show them. A terminal's line is drawn at
+ * most ten times a second and always whole, in one write; what does not fit
+ * leaves out the bar first, then the rate, then the loss. A log's line comes
+ * every five seconds, or by steps where the job says so. */
 #include "chief/progress.h"
 
 #include "proto/base/time.h"

@@ -86,15 +86,23 @@ static bool may_differ(struct run *run) {
     return false;
 }
 
-static bool solve_batch(struct run *run) {
-    struct job *job = run->job;
-    struct job_replicas replicas = {run->roster.num_ranks, run->num_replicas,
-                                    run->trainers[0].replicas};
+/* Solves JOB's batch for the replicas of all. */
+static bool solve_batch(struct run *run, struct job *job) {
+    uint32_t other;
+    struct job_replicas replicas = {
+        run->roster.num_ranks, run->num_replicas,
+        are_alike(run, &other) ? run->trainers[0].replicas : 0};
     struct failure why;
     if (job_solve_replicas(job, replicas, &why)) {
         run_stop(run, why.status, "%s", why.text);
         return false;
     }
+    return true;
+}
+
+/* How much of an epoch is a replica's. */
+static bool share_out(struct run *run) {
+    const struct job *job = run->job;
     if (!run->batches_per_epoch)
         run->batches_per_epoch =
             share_batches(run->train_samples, run->num_replicas,
@@ -111,6 +119,24 @@ static bool solve_batch(struct run *run) {
     return false;
 }
 
+static void count(struct run *run) {
+    run->num_replicas = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        run->num_replicas += run->trainers[r].replicas =
+            run->trainers[r].devices;
+}
+
+/* The plan is not made by it: nothing of it stays. */
+bool replicas_foresee(struct run *run) {
+    struct job job = *run->job;
+    count(run);
+    bool may_be = may_differ(run) && solve_batch(run, &job);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        run->trainers[r].replicas = 0;
+    run->num_replicas = 0;
+    return may_be;
+}
+
 /* Does any compute on a device with memory of its own? */
 static bool has_devices(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
@@ -121,11 +147,8 @@ static bool has_devices(const struct run *run) {
 
 bool replicas_settle(struct run *run) {
     char text[512];
-    run->num_replicas = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        run->num_replicas += run->trainers[r].replicas =
-            run->trainers[r].devices;
-    if (!may_differ(run) || !solve_batch(run))
+    count(run);
+    if (!may_differ(run) || !solve_batch(run, run->job) || !share_out(run))
         return false;
     replicas_text(run, text, sizeof text);
     if (has_devices(run))

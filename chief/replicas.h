@@ -12,6 +12,10 @@
 bool replicas_declare(struct run *run, struct roster_slot *slot,
                       const Capstan__Declaration *declaration);
 
+/* The trainers' `devices` are what they will take, though they have not said so
+ * yet. False: the run cannot be with as many, and is stopped. */
+bool replicas_foresee(struct run *run);
+
 /* All have declared: counts, solves the batch and says how many there are.
  * False: that cannot be, and the run is stopped. */
 bool replicas_settle(struct run *run);

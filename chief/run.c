@@ -1,3 +1,5 @@
+/* What every part of the chief asks of a run, and how it ends: one order to
+ * all, of which the first reason stays. */
 #include "chief/run.h"
 
 #include "chief/series.h"
@@ -22,6 +24,8 @@ static uint64_t slowest(const struct run *run) {
     return step;
 }
 
+/* Synchronous, the round that all have; with staleness the highest global step
+ * that any has read of the ps that counts it. */
 uint64_t run_step(const struct run *run) {
     uint64_t step = run->told;
     if (run_synchronous(run)) {

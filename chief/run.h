@@ -10,6 +10,7 @@
 #include "chief/post.h"
 #include "chief/progress.h"
 #include "chief/roster.h"
+#include "chief/sharing.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/conf/cluster.h"
@@ -46,6 +47,7 @@ struct run_trainer {
     char device[64]; /* the first that it computes on, its memory's key; "":
                         the host */
     char without_nccl[256];
+    struct sharing_sight sight;
     uint32_t devices;  /* that it can compute on, as it declared */
     uint32_t replicas; /* of the plan; 0: there is none yet */
     bool planned;      /* has been sent the plan */
@@ -113,6 +115,7 @@ struct run {
     struct run_trainer *trainers;  /* [num_ranks] */
     struct run_ps *ps;             /* [num_ps], then rank 0 in all-reduce */
     struct fitting_limits *limits; /* [roster.count]: the holder's */
+    int64_t crowded_since;         /* the plan waits for memory, 0: not */
 
     struct layout *layout; /* as rank 0 declared it */
     uint64_t digest, train_samples, test_samples;

@@ -1,3 +1,8 @@
+/* Order makes a checkpoint: the shards' files, then the manifest, then older
+ * ones go; and in the other direction the manifest goes first. So whatever
+ * moment the chief dies at, what has a manifest is whole, and what has none is
+ * remains. Nothing is deleted that is not this run's: checkpoints of an earlier
+ * run that this one will not go on from are set aside. */
 #include "chief/saves.h"
 
 #include "chief/folder.h"
@@ -21,7 +26,9 @@ enum status saves_open(struct run *run, struct failure *why) {
     enum status status = folder_make(dir, "checkpoint.dir", why);
     if (status)
         return status;
-    status = claim_take(&run->claim, dir, run->id, "the chief", run->log, why);
+    struct claim_settings claim = {
+        .dir = dir, .run = run->id, .who = "the chief", .log = run->log};
+    status = claim_take(&run->claim, &claim, why);
     if (status) {
         status_context(why, "checkpoint.dir");
         return why->status = STATUS_CONFIG;

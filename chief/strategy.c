@@ -1,3 +1,7 @@
+/* The job's word counts; else ps where some are listed, all-reduce between
+ * several trainers without, and for one alone its own process keeps the
+ * weights. What does not go together is said with the way out that fits how the
+ * cluster was described. */
 #include "chief/strategy.h"
 
 #include <stdio.h>

@@ -1,3 +1,9 @@
+/* One parameter at a time: each of its blocks is wanted, asked for, or here. A
+ * ps is asked for a few at once; after two seconds of its silence all that it
+ * was asked for is wanted again, as a connection may have been lost with it:
+ * asking twice does no harm, a block that is here is not taken again. A ps that
+ * holds something still missing and is silent for timeouts.step ends it, by
+ * name. */
 #include "chief/transfer.h"
 
 #include "proto/base/time.h"

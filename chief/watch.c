@@ -13,6 +13,13 @@
 static const int64_t SAY_WAITING_EVERY = 30 * TIME_S;
 static const int64_t LOST_SETTLES = 3 * TIME_S / 2;
 
+/* Of those who are here: who waits for others is not waited for. */
+static bool is_awaited(const struct run *run, const struct roster_slot *slot) {
+    return slot->rank != ROSTER_NO_RANK &&
+           !run->trainers[slot->rank].declared &&
+           !sharing_waits(run, slot->rank);
+}
+
 /* Who has not joined, and who has but still reads its data. */
 static void list_absent(const struct run *run, char *text, size_t size) {
     size_t used = 0;
@@ -20,8 +27,7 @@ static void list_absent(const struct run *run, char *text, size_t size) {
     for (uint32_t i = 0; i < run->roster.count && used < size; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
         char name[64];
-        if (slot->state == ROSTER_HELD && (slot->rank == ROSTER_NO_RANK ||
-                                           run->trainers[slot->rank].declared))
+        if (slot->state == ROSTER_HELD && !is_awaited(run, slot))
             continue;
         roster_name(slot, name, sizeof name);
         used += (size_t)snprintf(
@@ -46,6 +52,8 @@ static void say_joining(struct run *run, const struct wait *wait, int64_t now) {
 static void watch_joining(struct run *run, int64_t now) {
     char absent[512];
     list_absent(run, absent, sizeof absent);
+    if (!absent[0])
+        return; /* planning.c waits, for memory */
     struct wait wait =
         wait_for(absent, "timeouts.join", run->opened, run->join_limit);
     if (!wait_over(&wait, now)) {

@@ -1,15 +1,44 @@
 #!/usr/bin/env bash
 # Trains Fashion-MNIST with a chief, two servers and two workers, all on this
 # machine: deploy/demo.sh CAPSTAN
+#
+# It begins anew in deploy/run, where the job writes, and removes what the demo
+# before left there, if nothing else is there. Exit code 2: something is.
 set -u
 capstan=${1:?the path of the capstan binary}
 job=deploy/fashion-mnist.json
 run=deploy/run
+made=.made-by-the-demo # each file that the demo left, its size and its time
 
-if [[ -d $run ]]; then
-    echo "Removing $run: what earlier runs of $job left."
+list_files() {
+    find "$run" ! -type d ! -name "$made" -printf '%P\t%s\t%T@\n' |
+        LC_ALL=C sort
+}
+
+# A file that the demo has not made, or that was written after it.
+find_other() {
+    LC_ALL=C comm -13 <(cat "$run/$made" 2> /dev/null) <(list_files) |
+        head -n 1 | cut -f 1
+}
+
+note_files() {
+    [[ -d $run ]] && list_files > "$run/$made"
+}
+
+if [[ -e $run || -L $run ]]; then
+    other=$(find_other)
+    if [[ $other || -L $run || ! -d $run ]]; then
+        cat >&2 << END
+demo: $run holds what the demo has not made${other:+: $run/$other}
+      It would begin anew there and remove all of it. Move $run elsewhere, or
+      remove it yourself (rm -r $run), and run \`make demo\` again.
+END
+        exit 2
+    fi
+    echo "Removing $run: what the demo before has left."
     rm -rf "$run"
 fi
+trap note_files EXIT
 echo "+ $capstan local --ps 2 --workers 2 $job"
 "$capstan" local --ps 2 --workers 2 "$job" || exit
 
@@ -27,6 +56,6 @@ What to try next:
         --set checkpoint.dir=run/async --set tensorboard.job_name=async \\
         --set export.path=run/async.safetensors
   Ctrl-C while that trains, then the same line again: it goes on from there
-  (make demo begins anew: it removes $run)
+  (make demo begins anew, and only where nothing but its own run is in $run)
   four terminals with nothing but TF_CONFIG set: README.md
 END

@@ -1,3 +1,6 @@
+/* From flags and measured costs to a case, and from its result to lines, a
+ * table or JSON. --overhead scales what the exchange costs and leaves the
+ * computing. */
 #include "model/forecast.h"
 
 #include "proto/wire/message.h"
@@ -8,6 +11,8 @@
 
 enum { MOST_WORKERS = 256, MOST_PS = 64, WARM = 3, SWEEP_ROUNDS = 4 };
 
+/* 1448 bytes of payload in a frame of 1514: TCP with timestamps over Ethernet.
+ */
 double forecast_rate(double gbits) {
     return gbits * 1e9 / 8 * 1448 / 1514;
 }
@@ -108,6 +113,11 @@ static json_t *case_object(const struct forecast *forecast,
     set_count(object, "cores", given->cores);
     set_real(object, "crowded", given->crowded);
     set_real(object, "computing_seconds", computing(forecast));
+    if (forecast->replicas) {
+        set_count(object, "replicas", forecast->replicas);
+        set_count(object, "micro_batch", forecast->micro_batch);
+        set_count(object, "accumulation", forecast->accumulation);
+    }
     set_real(object, "jitter", given->jitter);
     set_count(object, "seed", given->seed);
     set_real(costs, "message", given->costs.message);

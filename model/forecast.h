@@ -17,6 +17,9 @@ struct forecast {
     double crowded;                   /* struct model_case */
     uint32_t cores;                   /* when the flags do not say */
     uint32_t num_ps, num_workers;     /* without --sweep */
+    uint32_t replicas; /* of all workers, which share a batch of this; 0: it is
+                          no job's */
+    uint32_t micro_batch, accumulation;
     uint64_t staleness;
     bool clip, bf16, json;
 };

@@ -1,3 +1,7 @@
+/* One thread, in ps.c's order: an answer that is ready leaves before anything
+ * else is decided, updates that were decided are paid for with the next work, a
+ * message is taken when nothing else is due. Actions are carried out until
+ * there is an answer to send, as the time they cost is spent before it. */
 #include "model/modelled_ps.h"
 
 #include "ps/exchange.h"

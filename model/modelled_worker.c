@@ -2,7 +2,7 @@
 
 #include "proto/base/time.h"
 #include "proto/math/philox.h"
-#include "worker/window.h"
+#include "worker/client/window.h"
 
 #include <stdlib.h>
 

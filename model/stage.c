@@ -1,3 +1,8 @@
+/* The processes of a run, on machines, between hosts. A letter goes in pieces,
+ * each of which costs its sender's and its receiver's porter (what libzmq's I/O
+ * thread does) time for its bytes, and the network its own in between; so a
+ * long message is received while it is still sent, as in a real run. Whoever
+ * fails to get memory sets `failed`, and the run's result is none. */
 #include "model/stage.h"
 
 #include "chief/placement.h"
@@ -216,6 +221,9 @@ struct machine *stage_machine(const struct stage *stage, uint32_t process) {
         ->machines[stage->num_machines > 1 ? stage->host_of[process] : 0];
 }
 
+/* Rounds before `warm` fill the pipes and are not counted. With staleness
+ * workers go on until all have what they need, so that the load stays what it
+ * was. */
 bool stage_step(struct stage *stage, uint64_t clock, double seconds) {
     const struct model_case *given = &stage->given;
     bool counts = given->staleness ? stage->warmed == given->num_workers

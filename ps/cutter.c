@@ -45,8 +45,11 @@ static enum status find_folder(struct cutter *cutter, struct failure *why) {
     if (!dir)
         return STATUS_OK;
     snprintf(who, sizeof who, "ps %u", settings->index);
-    return claim_take_beside(&cutter->claim, &cutter->shares_folder, dir,
-                             member_run(settings->member), who, settings->log,
+    struct claim_settings claim = {.dir = dir,
+                                   .run = member_run(settings->member),
+                                   .who = who,
+                                   .log = settings->log};
+    return claim_take_beside(&cutter->claim, &cutter->shares_folder, &claim,
                              why);
 }
 

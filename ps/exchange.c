@@ -159,6 +159,8 @@ static void snapshot(struct exchange *x, uint32_t b) {
                                     .version = x->blocks[b].version});
 }
 
+/* Is a block to be held as it is after ROUND: by the plan, or as the chief has
+ * asked? */
 static bool is_cut(const struct exchange *x, uint64_t round) {
     return round == x->cut || (x->settings.planned &&
                                x->settings.planned(x->settings.context, round));
@@ -267,6 +269,8 @@ static enum exchange_verdict contribute(struct exchange *x, uint32_t b,
         answer(x, b, rank);
         return EXCHANGE_KNOWN;
     }
+    /* Synchronous, a round's contribution is awaited while the round is open,
+     * also from who was not there for the one before. */
     uint64_t last = synchronous(x) ? x->blocks[b].version
                                    : gate_clock(&x->gate, &x->ledger, b, rank);
     if (clock != last + 1 || clock < x->gate.slots[rank].from)
@@ -322,6 +326,8 @@ void exchange_norm(struct exchange *x, uint64_t round) {
     look_again(x);
 }
 
+/* The chief will choose the highest answer of all ps and one: no block has
+ * passed that round by then, and none is kept from coming to it. */
 uint64_t exchange_freeze(struct exchange *x) {
     if (x->limit == UINT64_MAX)
         x->limit = x->highest + 1;

@@ -1,3 +1,6 @@
+/* A message may bring blocks of which each is updated at its own time, so its
+ * payload is counted: one holder for each contribution that lies in it, and one
+ * for who is just reading it. One thread does all of that. */
 #include "ps/parcels.h"
 
 #include <stdbool.h>
@@ -82,6 +85,7 @@ static struct contribution *contributions_of(const struct parcels *parcels,
     return parcels->contributions + (size_t)block * parcels->num_ranks;
 }
 
+/* The exchange takes a contribution once, so there is none in its place. */
 void parcels_contribute(struct parcels *parcels, uint32_t block, uint32_t rank,
                         struct parcel *parcel, const void *floats) {
     parcel->holders++;

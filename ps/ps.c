@@ -1,45 +1,23 @@
 /* One thread takes turns: frames alone, for a millisecond, while they keep
- * coming; then all else. Who sends more than copies have room for waits. */
+ * coming; then all else. Who sends more than copies have room for waits.
+ *
+ * Two links: the data link, bound here, that trainers and callers come to, and
+ * the member's, to the chief. What the chief orders is in ps_orders.c; what
+ * trainers want, in service.c; cuts, in cutter.c. Each says by a status when
+ * the run cannot go on, and the turn ends with it: nobody else may end a ps but
+ * the chief's stop and a signal. */
 #include "ps/ps.h"
 
 #include "proto/base/time.h"
-#include "proto/math/plan.h"
-#include "proto/wire/link.h"
-#include "proto/wire/member.h"
-#include "proto/wire/message.h"
-#include "ps/crew.h"
-#include "ps/cutter.h"
-#include "ps/filler.h"
-#include "ps/service.h"
+#include "ps/ps_parts.h"
 
-#include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 enum { RECEIVE_FRAMES = 1032, FRAMES_A_TURN = 64 };
-
-struct ps {
-    const struct ps_settings *settings;
-    struct member *member;
-    struct link *link;
-    struct job *job;
-    struct plan *plan;
-    struct filler *filler; /* while weights are being set, else NULL */
-    struct service *service;
-    struct cutter *cutter;
-    uint32_t *ids, num_blocks;
-    uint64_t chief;          /* its incarnation */
-    uint64_t told;           /* staleness: global step the chief was told of */
-    bool stopped;            /* told to, or must */
-    enum status interrupted; /* by a signal, or OK */
-    int64_t polled;          /* when the control side last had its turn */
-    bool busy;               /* frames came when last looked for */
-    struct message_arena arena;
-};
 
 static enum status open_links(struct ps *ps, struct failure *why) {
     const struct ps_settings *settings = ps->settings;
@@ -102,76 +80,8 @@ static void offer_lane(struct ps *ps) {
         log_info(ps->settings->log, "%s", why.text);
 }
 
-/* Threads that work on blocks beside this one. */
-static uint32_t threads(const struct job *job) {
-    cpu_set_t cores;
-    if (job->ps_threads)
-        return job->ps_threads > 1 ? job->ps_threads : 0;
-    return sched_getaffinity(0, sizeof cores, &cores)
-               ? 0
-               : crew_usual((unsigned)CPU_COUNT(&cores));
-}
-
-static enum status open_service(struct ps *ps, struct failure *why) {
-    struct plan *plan = ps->plan;
-    ps->ids = malloc((plan->layout->num_blocks + 1) * sizeof *ps->ids);
-    if (!ps->ids)
-        return status_fail(why, STATUS_RETRY, "no memory for the plan");
-    ps->num_blocks = plan_blocks(plan, ps->settings->index, ps->ids);
-    struct cutter_settings cutter = {
-        .log = ps->settings->log,
-        .member = ps->member,
-        .plan = plan,
-        .index = ps->settings->index,
-        .copy_bytes = ps->job->checkpoint.copy_mb << 20,
-    };
-    enum status status = cutter_open(&ps->cutter, &cutter, why);
-    if (status)
-        return status;
-    struct service_settings service = {
-        .link = ps->link,
-        .log = ps->settings->log,
-        .run = member_run(ps->member),
-        .incarnation = member_incarnation(ps->member),
-        .chief = ps->chief,
-        .job = ps->job,
-        .loops = ps->settings->loops,
-        .threads = threads(ps->job),
-        .layout = plan->layout,
-        .ids = ps->ids,
-        .num_blocks = ps->num_blocks,
-        .num_ranks = plan->num_ranks,
-        .replicas = plan->replicas,
-        .all_replicas = plan_all_replicas(plan),
-        .rounds = plan->rounds,
-        .scaler = plan->scaler,
-        .snapshot = cutter_snapshot,
-        .summed = cutter_summed,
-        .context = ps->cutter,
-    };
-    status = service_open(&ps->service, &service, why);
-    return status ? status : cutter_attach(ps->cutter, ps->service, why);
-}
-
-static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
-                             struct failure *why) {
-    enum status status = plan_solve_batch(ps->job, message, why);
-    if (!status)
-        status = plan_read(&ps->plan, message, ps->job, why);
-    if (!status && ps->settings->index >= ps->plan->num_ps)
-        status = status_fail(why, STATUS_FAILED, "a plan of %u ps",
-                             ps->plan->num_ps);
-    if (!status)
-        status = open_service(ps, why);
-    if (status)
-        return status;
-    struct filler_settings filler = {.shard = service_shard(ps->service),
-                                     .seed = ps->job->seed,
-                                     .folder = ps->plan->restore_folder,
-                                     .manifest = ps->plan->restore_manifest};
-    return filler_open(&ps->filler, &filler, why);
-}
-
+/* Ready is told once, when the blocks are filled: the first view, with which
+ * training begins, comes after it. */
 static enum status await_weights(struct ps *ps, struct failure *why) {
     enum status status;
     if (!filler_done(ps->filler, &status, why))
@@ -185,88 +95,13 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
     return STATUS_OK;
 }
 
-static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
-                            struct failure *why) {
-    enum status status = job_parse(&ps->job, welcome->job, why);
-    if (status)
-        return status;
-    ps->chief = welcome->chief_incarnation;
-    if (ps->settings->own_job && strcmp(ps->settings->own_job, welcome->job))
-        log_warning(ps->settings->log,
-                    "the job given here is not read and differs from the "
-                    "chief's");
-    member_timeout(ps->member, ps->job->timeouts.peer);
-    log_info(ps->settings->log, "joined %s, run %016llx",
-             member_chief_name(ps->member),
-             (unsigned long long)member_run(ps->member));
-    return STATUS_OK;
-}
-
-static enum status take_view(struct ps *ps, const Capstan__View *view,
-                             struct failure *why) {
-    struct gate_slot slots[RULE_MAX_GRADIENTS] = {0};
-    enum status status = message_check_view(view, ps->plan->num_ranks, why);
-    if (status)
-        return status;
-    for (size_t r = 0; r < view->n_slots; r++)
-        slots[r] =
-            (struct gate_slot){.incarnation = view->slots[r]->incarnation,
-                               .from = view->slots[r]->from_clock,
-                               .live = view->slots[r]->live};
-    link_pace(ps->link, view->link_gbits, ps->plan->num_ranks);
-    exchange_view(service_exchange(ps->service), view->number, slots);
-    member_beat(ps->member)->view = view->number;
-    member_beat_now(ps->member); /* the chief waits for it */
-    return service_settle(ps->service, why);
-}
-
-static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
-                             struct failure *why) {
-    ps->stopped = true;
-    return member_stop(ps->member, stop, ps->settings->again, why);
-}
-
-static enum status obey(struct ps *ps, const Capstan__Control *order,
-                        struct failure *why) {
-    switch (order->body_case) {
-    case CAPSTAN__CONTROL__BODY_WELCOME:
-        return ps->job ? STATUS_OK : take_job(ps, order->welcome, why);
-    case CAPSTAN__CONTROL__BODY_PLAN:
-        return ps->plan || !ps->job ? STATUS_OK
-                                    : take_plan(ps, order->plan, why);
-    case CAPSTAN__CONTROL__BODY_STOP:
-        return take_stop(ps, order->stop, why);
-    default:
-        break;
-    }
-    if (!ps->service)
-        return STATUS_OK;
-    switch (order->body_case) {
-    case CAPSTAN__CONTROL__BODY_VIEW:
-        return take_view(ps, order->view, why);
-    case CAPSTAN__CONTROL__BODY_CUT_ASK:
-        return cutter_ask(ps->cutter, order->cut_ask);
-    case CAPSTAN__CONTROL__BODY_CUT:
-        return cutter_cut(ps->cutter, order->cut, why);
-    case CAPSTAN__CONTROL__BODY_CUT_END:
-        return cutter_end(ps->cutter, order->cut_end);
-    case CAPSTAN__CONTROL__BODY_KEEP:
-        return cutter_keep(ps->cutter, order->keep);
-    case CAPSTAN__CONTROL__BODY_NORM:
-        return service_norm(ps->service, order->norm->round, order->norm->norm,
-                            why);
-    default:
-        return STATUS_OK;
-    }
-}
-
 static enum status obey_all(struct ps *ps, struct failure *why) {
     const Capstan__Control *order;
     enum status status;
     do {
         status = member_receive(ps->member, time_now(), &order, why);
         if (!status && order)
-            status = obey(ps, order, why);
+            status = ps_obey(ps, order, why);
     } while (!status && order && !ps->stopped);
     return status;
 }

@@ -15,6 +15,7 @@ static bool planned(const void *context, uint64_t round) {
     return rounds_saves(&service->settings.rounds, round);
 }
 
+/* The pure core with what this run's job and plan say. */
 static struct exchange *open_exchange(struct service *service) {
     const struct service_settings *s = &service->settings;
     bool synchronous = s->job->staleness == 0;
@@ -169,7 +170,9 @@ static void collect(struct service *service, struct task *task) {
     };
 }
 
-/* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does. */
+/* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does: the
+ * gradient times limit / (norm + 1e-6) where that is below 1. The norm is of
+ * the mean gradient of all blocks on all ps, which the chief has told. */
 static float clipping_factor(const struct service *service) {
     double limit = service->settings.job->gradient_clipping;
     if (service->settings.job->staleness || limit <= 0)
@@ -186,7 +189,8 @@ static bool wants_receipt(const struct service *service,
     return action->seq && service->receipts[cell] == action->seq;
 }
 
-/* Begins what ACTION wants done to the bytes of its block. */
+/* Begins what ACTION wants done to the bytes of its block. SUM looks at the
+ * parcels and leaves them; UPDATE, the last to need them, takes them along. */
 static enum status begin(struct service *service,
                          const struct exchange_action *action,
                          struct failure *why) {
@@ -210,6 +214,9 @@ static enum status begin(struct service *service,
     return STATUS_OK;
 }
 
+/* A round's square sums go to the chief together, once every block of this ps
+ * has its own; the chief adds them in the plan's order, so that the norm does
+ * not depend on who was done first. */
 static void take_sum(struct service *service, const struct task *task) {
     service->sums[task->action.block] = task->sum;
     if (++service->num_summed < service->settings.num_blocks)
@@ -328,6 +335,8 @@ void service_refuse(struct service *service, uint32_t peer,
                     header->rank, text);
 }
 
+/* What it brings is kept by parcels, so the frame can go at once. Answers that
+ * nothing more can join leave now; receipts wait for company. */
 enum status service_handle(struct service *service, struct link_frame *frame,
                            const Capstan__DataHeader *header,
                            struct failure *why) {

@@ -1,4 +1,8 @@
-/* What trainers and the chief ask of a ps, message by message. */
+/* What trainers and the chief ask of a ps, message by message. A function that
+ * takes one returns NULL, or the words it is refused with; what a message has
+ * done before it was refused stays done, as each of its blocks stands for
+ * itself. Blocks come by their number in the plan and go on by their place in
+ * this shard (holding_check); answers name them by the plan again. */
 #include "proto/math/encoding.h"
 #include "ps/service_parts.h"
 

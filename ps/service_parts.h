@@ -1,4 +1,5 @@
-/* What a service is made of: for service*.c only. */
+/* What a service is made of: for service.c, which carries out what the exchange
+ * decides, and service_messages.c, which tells it what has come. */
 #ifndef CAPSTAN_SERVICE_PARTS_H
 #define CAPSTAN_SERVICE_PARTS_H
 
@@ -21,10 +22,10 @@ struct service {
     struct answers *answers;
     struct tasks *tasks;
     struct parcels *parcels;
-    double *sums;
-    uint32_t num_summed;
-    double norm;
-    int64_t update_ns;
+    double *sums; /* [num_blocks]: square sums of the round being clipped */
+    uint32_t num_summed; /* of them are here */
+    double norm;         /* the last that the chief has told */
+    int64_t update_ns;   /* spent on updates so far, on any thread */
 };
 
 /* Tells the exchange what FRAME with HEADER brings, and answers what needs no

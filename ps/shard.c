@@ -1,3 +1,8 @@
+/* Which of a block's tensors may be written in place is asked of the buffers
+ * themselves: who holds one alone may. So nobody has to tell the shard of a
+ * snapshot's beginning or end, or of a reply that has left. Its blocks are
+ * touched by the thread that opened it or by the crew's, never by two for the
+ * same block at a time (tasks.h). */
 #include "ps/shard.h"
 
 #include "proto/conf/byte_size.h"
@@ -6,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 16384 }; /* floats of one square sum: rule.h */
-enum { SPARE = 32 };    /* blocks whose weights can be shown twice */
+enum { SPARE = 32 }; /* blocks whose weights can be shown twice */
 
 struct cell {
     struct buffer *tensors[SHARD_MAX_TENSORS];
@@ -231,9 +235,10 @@ enum status shard_update(struct shard *shard, uint32_t b,
 
 double shard_square_sum(const struct shard *shard, uint32_t b,
                         const struct shard_round *round) {
-    double pieces[(1 << 20) / sizeof(float) / PIECE];
+    double pieces[(1 << 20) / sizeof(float) /
+                  RULE_PIECE]; /* of the largest block */
     struct rule_update update = update_of(shard, b, round);
-    size_t count = (update.elements + PIECE - 1) / PIECE;
+    size_t count = (update.elements + RULE_PIECE - 1) / RULE_PIECE;
     rule_square_sums(shard->loops, &update, pieces);
     double sum = 0;
     for (size_t i = 0; i < count; i++)

@@ -41,6 +41,9 @@ struct snapshot {
     struct snapshot_result result;
 };
 
+/* Lists change on the thread that serves alone; the writing thread reads them,
+ * so the former locks to change and the latter to look. What a block holds is
+ * let go by the writer once it is written, unless it is kept. */
 struct snapshots {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -49,7 +52,7 @@ struct snapshots {
     int descriptor;
     const struct shard *shard;
     const struct exchange *exchange;
-    struct snapshot *first;
+    struct snapshot *first; /* the newest */
 };
 
 static size_t row_bytes(const struct snapshots *all) {
@@ -73,7 +76,7 @@ static void destroy(struct snapshots *all, struct snapshot *snapshot) {
     free(snapshot->blocks);
     free(snapshot->rows);
     free(snapshot);
-    malloc_trim(0);
+    malloc_trim(0); /* copies of a whole shard: more than a step reuses */
 }
 
 /* A block whose live twin has moved on goes first: writing it frees memory.
@@ -275,6 +278,7 @@ struct snapshot *snapshots_begin(struct snapshots *all, uint64_t id) {
     return snapshot;
 }
 
+/* By the thread that changes the list: it needs no lock to read it. */
 struct snapshot *snapshots_find(struct snapshots *all, uint64_t id) {
     struct snapshot *snapshot = all->first;
     while (snapshot && snapshot->id != id)
@@ -301,6 +305,8 @@ static void copy_row(struct snapshot *snapshot, uint32_t b, uint64_t version) {
     snapshot->blocks[b].row = row;
 }
 
+/* Row and buffers are taken in one go, between two actions of the exchange:
+ * both are of VERSION. */
 void snapshot_add(struct snapshot *snapshot, uint32_t b, uint64_t version) {
     struct snapshots *all = snapshot->all;
     struct held_block *block = &snapshot->blocks[b];

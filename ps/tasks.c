@@ -1,3 +1,8 @@
+/* A task is used again and again: it lies on the `spare` list between two uses,
+ * with room behind it for one pointer a rank. What it does to a block's bytes
+ * is done on one of the crew's threads; that tasks of one block never run
+ * beside each other, and in which order, is the crew's promise (crew.h), so the
+ * shard needs no lock. */
 #include "ps/tasks.h"
 
 #include "proto/base/time.h"

@@ -1,6 +1,6 @@
 #include "worker/arena.h"
 
-#include "worker/reducer.h"
+#include "worker/reduce/reducer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

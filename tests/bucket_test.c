@@ -1,4 +1,4 @@
-#include "worker/bucket.h"
+#include "worker/reduce/bucket.h"
 
 #include "proto/math/philox.h"
 #include "tests/seed.h"
@@ -55,16 +55,19 @@ static void expect(const struct cut *cut, const struct bucket *expected,
 }
 
 /* 16 floats of room, then 32, 16 and 48. */
-static void whole_parameters_go_together_up_to_the_size(void **state) {
+static void the_first_ends_with_a_parameter_and_the_rest_is_even(void **state) {
     static const uint32_t elements[] = {48, 16, 32};
     static const struct bucket all[] = {{0, 112, 3, 3}},
-                               two[] = {{0, 64, 2, 2}, {64, 112, 3, 3}};
+                               two[] = {{0, 64, 2, 2}, {64, 112, 3, 3}},
+                               three[] = {{0, 48, 1, 1},
+                                          {48, 80, 3, 2},
+                                          {80, 112, 3, 3}};
     static const struct {
         uint64_t most;
         const struct bucket *buckets;
         uint32_t count;
-    } cases[] = {
-        {UINT64_MAX, all, 1}, {96, all, 1}, {95, two, 2}, {48, two, 2}};
+    } cases[] = {{UINT64_MAX, all, 1}, {96, all, 1},   {95, two, 2},
+                 {48, two, 2},         {47, three, 3}, {32, three, 3}};
     struct cut cut;
     (void)state;
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -74,16 +77,37 @@ static void whole_parameters_go_together_up_to_the_size(void **state) {
     }
 }
 
-static void a_larger_parameter_is_cut_and_its_rest_goes_with_others(
-    void **state) {
+static void a_parameter_may_lie_in_several(void **state) {
     static const uint32_t elements[] = {16, 100, 12};
     static const struct bucket expected[] = {
-        {0, 28, 1, 1}, {28, 64, 2, 1}, {64, 112, 2, 1}, {112, 144, 3, 3}};
+        {0, 28, 1, 1}, {28, 48, 2, 1}, {48, 96, 2, 1}, {96, 144, 3, 3}};
     struct cut cut;
     (void)state;
     open_cut(&cut, elements, 3, 48);
     assert_int_equal(cut.arena.offsets[2], 16);
     expect(&cut, expected, 4);
+    close_cut(&cut);
+}
+
+/* As it leaves first, and is summed for all, even where others share. */
+static void the_first_is_small(void **state) {
+    static const uint32_t usual[] = {401408, 512, 262144, 512, 5120, 10},
+                          large[] = {1 << 20}, small[] = {40000, 1000, 10};
+    struct cut cut;
+    (void)state;
+    open_cut(&cut, usual, 6, 1 << 18);
+    assert_int_equal(cut.count, 4);
+    assert_int_equal(cut.buckets[0].whole, 3);
+    for (uint32_t i = 1; i < 4; i++)
+        assert_in_range(cut.buckets[i].end - cut.buckets[i].first, 221300,
+                        221400);
+    close_cut(&cut);
+    open_cut(&cut, large, 1, 1 << 18);
+    assert_int_equal(cut.count, 5);
+    assert_int_equal(cut.buckets[0].end, 16 + (1 << 14));
+    close_cut(&cut);
+    open_cut(&cut, small, 3, 1 << 18);
+    assert_int_equal(cut.count, 1);
     close_cut(&cut);
 }
 
@@ -147,9 +171,9 @@ static void buckets_tile_any_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_parameters_go_together_up_to_the_size),
-        cmocka_unit_test(
-            a_larger_parameter_is_cut_and_its_rest_goes_with_others),
+        cmocka_unit_test(the_first_ends_with_a_parameter_and_the_rest_is_even),
+        cmocka_unit_test(a_parameter_may_lie_in_several),
+        cmocka_unit_test(the_first_is_small),
         cmocka_unit_test(buckets_tile_any_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,6 +34,21 @@ void checkpoint_fixture_remove(const char *path) {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+int checkpoint_fixture_enter_folder(void **state) {
+    char *folder = malloc(PATH_MAX);
+    if (!folder)
+        return -1;
+    checkpoint_fixture_folder(folder);
+    *state = folder;
+    return 0;
+}
+
+int checkpoint_fixture_leave_folder(void **state) {
+    checkpoint_fixture_remove(*state);
+    free(*state);
+    return 0;
+}
+
 int checkpoint_fixture_enter(void **state, const char *name) {
     struct checkpoint_fixture_place *place = calloc(1, sizeof *place);
     checkpoint_fixture_folder(place->folder);

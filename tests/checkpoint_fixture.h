@@ -13,6 +13,10 @@ enum { CHECKPOINT_FIXTURE_RUN = 0xabcdef };
 void checkpoint_fixture_folder(char path[PATH_MAX]);
 void checkpoint_fixture_remove(const char *path);
 
+/* For cmocka: *STATE is the path of such a folder. */
+int checkpoint_fixture_enter_folder(void **state);
+int checkpoint_fixture_leave_folder(void **state);
+
 /* A folder of its own, and the path of one file in it. */
 struct checkpoint_fixture_place {
     char folder[PATH_MAX];

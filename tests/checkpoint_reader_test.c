@@ -15,19 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int enter(void **state) {
-    char *dir = malloc(PATH_MAX);
-    checkpoint_fixture_folder(dir);
-    *state = dir;
-    return 0;
-}
-
-static int leave(void **state) {
-    checkpoint_fixture_remove(*state);
-    free(*state);
-    return 0;
-}
-
 /* The path of file F of STEP, written by NUM_PS. */
 static void shard_path(const char *dir, uint64_t step, uint32_t f,
                        uint32_t num_ps, char path[PATH_MAX + 128]) {
@@ -263,7 +250,9 @@ static void a_file_on_another_host_is_left_out_and_its_host_named(
     assert_fails(dir, 1, "its manifest says");
 }
 
-#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, enter, leave)
+#define IN_DIR(test)                                                           \
+    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_enter_folder,     \
+                                    checkpoint_fixture_leave_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -20,19 +20,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static int enter(void **state) {
-    char *dir = malloc(PATH_MAX);
-    checkpoint_fixture_folder(dir);
-    *state = dir;
-    return 0;
-}
-
-static int leave(void **state) {
-    checkpoint_fixture_remove(*state);
-    free(*state);
-    return 0;
-}
-
 /* STEPS ends in UINT64_MAX. */
 static void assert_steps(const char *dir, const uint64_t *steps) {
     uint64_t *found;
@@ -242,7 +229,9 @@ static void killed_at_any_moment_what_is_listed_verifies(void **state) {
     }
 }
 
-#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, enter, leave)
+#define IN_DIR(test)                                                           \
+    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_enter_folder,     \
+                                    checkpoint_fixture_leave_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,4 +1,4 @@
-#include "chief/child.h"
+#include "chief/launch/child.h"
 
 #include "proto/base/time.h"
 

@@ -1,4 +1,4 @@
-#include "chief/children.h"
+#include "chief/launch/children.h"
 
 #include "proto/base/time.h"
 

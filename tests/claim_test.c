@@ -20,22 +20,21 @@ enum { ONE = 0x11, TWO = 0x22 };
 
 static struct failure why;
 
-static int enter(void **state) {
-    char *dir = malloc(PATH_MAX);
-    checkpoint_fixture_folder(dir);
-    *state = dir;
-    return 0;
+static enum status try(struct claim **claim, const char *dir, uint64_t run) {
+    struct claim_settings settings = {
+        .dir = dir, .run = run, .who = "the chief"};
+    return claim_take(claim, &settings, &why);
 }
 
-static int leave(void **state) {
-    checkpoint_fixture_remove(*state);
-    free(*state);
-    return 0;
+static enum status try_beside(struct claim **claim, bool *shares,
+                              const char *dir, uint64_t run) {
+    struct claim_settings settings = {.dir = dir, .run = run, .who = "ps 0"};
+    return claim_take_beside(claim, shares, &settings, &why);
 }
 
 static struct claim *take(const char *dir, uint64_t run) {
     struct claim *claim;
-    if (claim_take(&claim, dir, run, "the chief", NULL, &why))
+    if (try(&claim, dir, run))
         fail_msg("%s", why.text);
     assert_non_null(claim);
     return claim;
@@ -43,7 +42,7 @@ static struct claim *take(const char *dir, uint64_t run) {
 
 static struct claim *take_beside(const char *dir, uint64_t run, bool *shares) {
     struct claim *claim;
-    if (claim_take_beside(&claim, shares, dir, run, "ps 0", NULL, &why))
+    if (try_beside(&claim, shares, dir, run))
         fail_msg("%s", why.text);
     return claim;
 }
@@ -51,8 +50,7 @@ static struct claim *take_beside(const char *dir, uint64_t run, bool *shares) {
 static void a_directory_is_one_runs_at_a_time(void **state) {
     const char *dir = *state;
     struct claim *one = take(dir, ONE), *two;
-    assert_int_equal(claim_take(&two, dir, TWO, "the chief", NULL, &why),
-                     STATUS_CONFIG);
+    assert_int_equal(try(&two, dir, TWO), STATUS_CONFIG);
     assert_null(two);
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
     claim_release(&one);
@@ -66,8 +64,7 @@ static void who_is_in_the_way_is_named(void **state) {
     const char *dir = *state;
     char host[256] = "", named[512];
     struct claim *one = take(dir, ONE), *two;
-    assert_int_equal(claim_take(&two, dir, TWO, "the chief", NULL, &why),
-                     STATUS_CONFIG);
+    assert_int_equal(try(&two, dir, TWO), STATUS_CONFIG);
     gethostname(host, sizeof host - 1);
     snprintf(named, sizeof named, "%s: the chief, pid %d on host %s.", dir,
              (int)getpid(), host);
@@ -122,9 +119,7 @@ static void those_of_a_run_share_a_hosts_directory(void **state) {
     struct claim *second = take_beside(dir, ONE, &shares);
     assert_false(shares);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(
-            claim_take_beside(&two, &shares, dir, TWO, "ps 0", NULL, &why),
-            STATUS_CONFIG);
+        assert_int_equal(try_beside(&two, &shares, dir, TWO), STATUS_CONFIG);
         assert_non_null(strstr(why.text, "ps 0, pid "));
         claim_release(i ? &second : &first);
     }
@@ -138,8 +133,7 @@ static void a_chief_does_not_come_beside_another_runs_ps(void **state) {
     const char *dir = *state;
     bool shares;
     struct claim *ps = take_beside(dir, ONE, &shares), *chief;
-    assert_int_equal(claim_take(&chief, dir, TWO, "the chief", NULL, &why),
-                     STATUS_CONFIG);
+    assert_int_equal(try(&chief, dir, TWO), STATUS_CONFIG);
     claim_release(&ps);
 }
 
@@ -161,12 +155,9 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state) {
     struct claim *claim;
     bool shares;
     (void)state;
-    assert_int_equal(
-        claim_take(&claim, "/proc/self", ONE, "the chief", NULL, &why),
-        STATUS_FAILED);
+    assert_int_equal(try(&claim, "/proc/self", ONE), STATUS_FAILED);
     assert_null(claim);
-    assert_int_equal(claim_take_beside(&claim, &shares, "/proc/self/x", ONE,
-                                       "ps 0", NULL, &why),
+    assert_int_equal(try_beside(&claim, &shares, "/proc/self/x", ONE),
                      STATUS_OK);
     assert_null(claim);
     assert_false(shares);
@@ -188,7 +179,9 @@ static void a_reader_sees_a_claim_while_it_is_held(void **state) {
     assert_false(claim_stands(dir));
 }
 
-#define CLAIM_TEST(name) cmocka_unit_test_setup_teardown(name, enter, leave)
+#define CLAIM_TEST(name)                                                       \
+    cmocka_unit_test_setup_teardown(name, checkpoint_fixture_enter_folder,     \
+                                    checkpoint_fixture_leave_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,4 +1,4 @@
-#include "worker/client.h"
+#include "worker/client/client.h"
 
 #include "proto/base/time.h"
 #include "proto/math/bf16.h"

@@ -2,6 +2,7 @@
  * how it ends. */
 #include "proto/base/time.h"
 #include "proto/store/tensor_file.h"
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 
 #include <setjmp.h>
@@ -73,6 +74,20 @@ static void two_runs_of_a_job_end_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
     CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
     CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    cluster_play_same(*state, "a", "b");
+}
+
+static void ranks_on_one_host_share_memory_unless_tcp_is_asked_for(
+    void **state) {
+    static const char said[] = "all-reduce: over shared memory";
+    cluster_run_job(*state, NULL);
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a"), said);
+    setenv("CAPSTAN_LANE", "tcp", 1);
+    struct cluster_process *tcp =
+        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    unsetenv("CAPSTAN_LANE");
+    assert_false(cluster_play_said(tcp, said));
     cluster_play_same(*state, "a", "b");
 }
 
@@ -306,16 +321,14 @@ static void one_trainer_needs_no_plugin(void **state) {
     static const char *const arguments[] = {"run", "--set", ALLREDUCE,
                                             "job.json", NULL};
     struct cluster_run *run = *state;
-    const char *given = getenv("CAPSTAN");
-    char program[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
     char libraries[PATH_MAX + 32];
     const char *const environment[] = {libraries, NULL};
-    assert_non_null(realpath(given ? given : "build/capstan", program));
+    assert_true(built_folder(folder));
     cluster_run_path(run, "bare", path);
-    snprintf(command, sizeof command, "cp '%s' '%s'", program, path);
+    snprintf(command, sizeof command, "cp '%s/capstan' '%s'", folder, path);
     assert_int_equal(system(command), 0);
-    *strrchr(program, '/') = 0;
-    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/lib", program);
+    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/lib", folder);
     cluster_run_job(run, NULL);
     struct cluster_process *alone =
         cluster_run_program(run, "alone", path, arguments, environment);
@@ -340,6 +353,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
         TEST(two_runs_of_a_job_end_in_the_same_bits),
+        TEST(ranks_on_one_host_share_memory_unless_tcp_is_asked_for),
         TEST(the_weights_are_those_of_ps_and_of_one_process),
         TEST(clipping_is_that_of_ps),
         TEST(every_stage_of_zero_ends_in_the_same_bits),

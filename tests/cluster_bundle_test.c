@@ -1,5 +1,6 @@
 /* deploy/bundle.sh: what it packs runs where it is put, with the libraries it
  * brings along. */
+#include "tests/built.h"
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>
@@ -20,13 +21,9 @@ enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 static char script[PATH_MAX + 32], built[PATH_MAX];
 
 static void find_script(void) {
-    const char *given = getenv("CAPSTAN");
     char folder[PATH_MAX];
-    if (!realpath("deploy", folder) ||
-        !realpath(given ? given : "build/capstan", built))
-        return;
-    snprintf(script, sizeof script, "%s/bundle.sh", folder);
-    *strrchr(built, '/') = 0;
+    if (realpath("deploy", folder) && built_folder(built))
+        snprintf(script, sizeof script, "%s/bundle.sh", folder);
 }
 
 /* What the shell says to COMMAND, which ends with CODE. */

@@ -1,5 +1,6 @@
 /* Real processes that compute on a GPU: a fake one (tests/fake_device.h), which
  * lies as a plugin beside a copy of the program. */
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
 
@@ -247,19 +248,8 @@ static void info_lists_each_device(void **state) {
     json_decref(info);
 }
 
-/* The program under test with its own plugin, and the copy in fake/. */
-static char real_program[PATH_MAX];
-
-static void take_fake_program(void) {
-    const char *program = getenv("CAPSTAN");
-    char path[PATH_MAX + 16];
-    if (!realpath(program ? program : "build/capstan", real_program))
-        return;
-    char *slash = strrchr(real_program, '/');
-    snprintf(path, sizeof path, "%.*s/fake/capstan",
-             (int)(slash - real_program), real_program);
-    setenv("CAPSTAN", path, 1);
-}
+/* The program under test with its own plugin. */
+static char real_program[PATH_MAX + 16];
 
 /* Real GPUs that can be computed on. */
 static unsigned count_real_gpus(struct cluster_run *run) {
@@ -337,6 +327,7 @@ static void so_do_two_by_nccl(void **state) {
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
 int main(void) {
+    char folder[PATH_MAX];
     const struct CMUnitTest tests[] = {
         TEST(a_cluster_of_gpus_ends_in_the_bits_of_the_cpu),
         TEST(so_do_gpus_in_all_reduce),
@@ -353,6 +344,8 @@ int main(void) {
         TEST(so_it_does_where_gradients_and_state_stay_on_it),
         TEST(so_do_two_by_nccl),
     };
-    take_fake_program();
+    if (built_folder(folder))
+        snprintf(real_program, sizeof real_program, "%s/capstan", folder);
+    (void)built_take("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,11 +8,14 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { EXIT_CONFIG = 2, AT_ONCE = 10 /* seconds, all processes' starts too */ };
@@ -155,6 +158,59 @@ static void what_a_control_group_leaves_is_a_limit(void **state) {
     assert_int_equal(other, 0);
 }
 
+/* Fills 352 MB of GROUP from a process of its own, until it is killed. */
+static pid_t occupy(const struct group *group) {
+    enum { HELD = 352 << 20 };
+    char path[256], pid[32];
+    int filled[2];
+    assert_int_equal(pipe(filled), 0);
+    pid_t child = fork();
+    if (!child) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails kills nobody */
+        snprintf(path, sizeof path, "%s/cgroup.procs", group->path);
+        snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+        char *held = set(path, pid) ? malloc(HELD) : NULL;
+        if (held && write(filled[1], memset(held, 1, HELD), 1) == 1)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    close(filled[1]);
+    assert_int_equal(read(filled[0], pid, 1), 1);
+    close(filled[0]);
+    return child;
+}
+
+/* 270 MB for all; killed processes give theirs back some time later. */
+static void memory_that_comes_free_is_waited_for(void **state) {
+    struct cluster_run *run = *state;
+    struct group group;
+    char enter[256];
+    if (sanitized || !make_group(&group)) {
+        print_message("skipped: no control group can be made here\n");
+        skip();
+    }
+    pid_t held = occupy(&group);
+    snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
+                         " \"steps\": 2, \"timeouts\": {\"peer\": 2}}");
+    struct cluster_process *refused = start_after(run, "refused", enter);
+    int code = cluster_run_exit(refused, CLUSTER_RUN_DEADLINE);
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
+                         " \"steps\": 2}");
+    struct cluster_process *taken = start_after(run, "taken", enter);
+    cluster_run_await(taken, "waiting up to 30 s (timeouts.peer): memory: ",
+                      CLUSTER_RUN_DEADLINE);
+    kill(held, SIGKILL);
+    waitpid(held, NULL, 0);
+    int other = cluster_run_exit(taken, CLUSTER_RUN_DEADLINE);
+    rmdir(group.path);
+    assert_int_equal(code, EXIT_CONFIG);
+    expect_said(refused, "waiting up to 2 s (timeouts.peer): memory: ");
+    expect_said(refused, ", as others hold the rest of 512 MB: ");
+    assert_int_equal(other, 0);
+}
+
 static char *read_export(const struct cluster_run *run, const char *name,
                          size_t *size) {
     char path[PATH_MAX];
@@ -231,6 +287,7 @@ int main(void) {
         TEST(a_model_larger_than_any_machine_is_refused_at_once),
         TEST(what_ulimit_leaves_is_a_limit),
         TEST(what_a_control_group_leaves_is_a_limit),
+        TEST(memory_that_comes_free_is_waited_for),
         TEST(activations_computed_anew_end_in_the_same_bits),
         TEST(the_plan_says_what_it_takes),
     };

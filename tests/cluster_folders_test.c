@@ -1,5 +1,6 @@
 /* Checkpoint folders that hosts do not share: each host is a name and a mount
  * of its own, for which the test has to be root. */
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 
 #include <setjmp.h>
@@ -27,9 +28,8 @@ static void skip_unless_hosts_can_be_made(void) {
 /* FOLDER/HOST is then a program: capstan on a host of that name, whose folder
  * `checkpoint` is FOLDER/HOST.disk. */
 static void make_host(const struct cluster_run *run, const char *host) {
-    char program[PATH_MAX], disk[PATH_MAX], path[PATH_MAX], name[64];
-    const char *given = getenv("CAPSTAN");
-    assert_non_null(realpath(given ? given : "build/capstan", program));
+    char folder[PATH_MAX], disk[PATH_MAX], path[PATH_MAX], name[64];
+    assert_true(built_folder(folder));
     snprintf(name, sizeof name, "%s.disk", host);
     cluster_run_path(run, name, disk);
     assert_int_equal(mkdir(disk, 0700), 0);
@@ -40,8 +40,8 @@ static void make_host(const struct cluster_run *run, const char *host) {
             "#!/bin/sh\n"
             "exec unshare --mount --uts sh -c 'hostname %s &&\n"
             "    mount --bind \"%s\" checkpoint &&\n"
-            "    exec \"%s\" \"$@\"' sh \"$@\"\n",
-            host, disk, program);
+            "    exec \"%s/capstan\" \"$@\"' sh \"$@\"\n",
+            host, disk, folder);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(chmod(path, 0700), 0);
 }

@@ -1,5 +1,7 @@
-/* What trainers and ps hold is what the plan's sum says. */
+/* What trainers and ps hold is what the plan's sum says: of devices too, whose
+ * memory is the process's where they are fake ones (tests/fake_device.h). */
 #include "proto/math/footprint.h"
+#include "tests/built.h"
 #include "tests/cluster_held.h"
 
 #include <setjmp.h>
@@ -162,6 +164,86 @@ static void with_zero_ranks_hold_what_the_plan_says(void **state) {
     expect_of_ranks(*state, 2);
 }
 
+/* A cluster with NUM_PS whose workers have two devices each, arranged as MORE
+ * says too, on machines of their own. */
+static struct cluster_held start_with_devices(struct cluster_run *run,
+                                              unsigned num_ps,
+                                              const char *more) {
+    static const char *const arguments[] = {"--set", "device=cuda", "job.json",
+                                            NULL};
+    struct cluster_held cluster = {0};
+    const char *program = getenv("CAPSTAN");
+    char real[PATH_MAX] = "", gpus[128];
+    snprintf(real, sizeof real, "%s", program ? program : "");
+    assert_true(built_take("fake"));
+    if (num_ps)
+        cluster.ps = cluster_held_ps(run);
+    else
+        cluster_run_describe(run, 1, 0, WORKERS);
+    cluster.chief = cluster_run_task(run, "chief", 0, arguments);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        snprintf(gpus, sizeof gpus, "devices=2,memory=2147483648,machine=%u%s",
+                 i, more);
+        setenv("CAPSTAN_FAKE_DEVICE", gpus, 1);
+        cluster.workers[i] = cluster_run_task(run, "worker", i, NULL);
+    }
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    if (real[0])
+        setenv("CAPSTAN", real, 1);
+    else
+        unsetenv("CAPSTAN");
+    return cluster;
+}
+
+/* A trainer of two devices: its host's part, that of the first device, which
+ * evaluates, and that of the other. */
+static struct footprint footprint_of_two(struct footprint_case given,
+                                         bool adds_on_host) {
+    struct footprint all = {0};
+    given.replicas = 2;
+    given.adds_on_host = adds_on_host;
+    for (int part = 0; part < 3; part++) {
+        struct footprint one;
+        if (part == 2)
+            given.test_samples = 0;
+        footprint_trainer(&one, &given,
+                          part ? FOOTPRINT_DEVICE : FOOTPRINT_HOST);
+        for (int kind = 0; kind < FOOTPRINT_KINDS; kind++)
+            all.bytes[kind] += one.bytes[kind];
+    }
+    return all;
+}
+
+static void expect_of_devices(struct cluster_run *run, bool allreduce,
+                              const char *rule, bool adds_on_host) {
+    bool sgd = !strcmp(rule, "SGD");
+    struct job job = large_job(sgd ? OPTIMIZER_SGD : OPTIMIZER_ADAM, 0);
+    struct footprint_case given = footprint_of(&job, allreduce);
+    struct footprint trainer = footprint_of_two(given, adds_on_host);
+    write_large_job(run, rule, 0, "");
+    struct cluster_held cluster =
+        start_with_devices(run, allreduce ? 0 : 1, adds_on_host ? "" : ",nccl");
+    await_rounds(&cluster);
+    for (int i = 0; i < WORKERS; i++)
+        expect_footprint(cluster.workers[i], "a trainer of two devices",
+                         &trainer);
+}
+
+static void two_devices_that_the_host_adds_up_hold_what_the_plan_says(
+    void **state) {
+    expect_of_devices(*state, false, "SGD", true);
+}
+
+static void two_that_add_up_by_themselves_hold_what_the_plan_says(
+    void **state) {
+    expect_of_devices(*state, false, "SGD", false);
+}
+
+static void in_all_reduce_ranks_of_two_devices_hold_what_the_plan_says(
+    void **state) {
+    expect_of_devices(*state, true, "Adam", true);
+}
+
 #define TEST(name)                                                             \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -173,6 +255,9 @@ int main(void) {
         TEST(in_all_reduce_ranks_hold_what_the_plan_says),
         TEST(with_zero_ranks_hold_what_the_plan_says),
         TEST(rounding_ranks_hold_what_the_plan_says),
+        TEST(two_devices_that_the_host_adds_up_hold_what_the_plan_says),
+        TEST(two_that_add_up_by_themselves_hold_what_the_plan_says),
+        TEST(in_all_reduce_ranks_of_two_devices_hold_what_the_plan_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* gpu_bench on a device that is the CPU (tests/fake_device.h), on the CPU
  * itself, and where there is none. */
+#include "tests/built.h"
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>
@@ -19,16 +20,11 @@ enum { DEADLINE = 4 * CLUSTER_RUN_DEADLINE, BUSY = 37 /* nvml_on_cpu.c */ };
 static char bench[PATH_MAX + 16], libraries[PATH_MAX + 32];
 
 static void find_programs(void) {
-    const char *given = getenv("CAPSTAN");
-    char built[PATH_MAX], program[PATH_MAX + 16];
-    if (!realpath(given ? given : "build/capstan", built))
-        return;
-    int folder = (int)(strrchr(built, '/') - built);
-    snprintf(bench, sizeof bench, "%.*s/bench/gpu_bench", folder, built);
-    snprintf(program, sizeof program, "%.*s/fake/capstan", folder, built);
-    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%.*s/fake", folder,
-             built);
-    setenv("CAPSTAN", program, 1);
+    char built[PATH_MAX];
+    (void)built_folder(built);
+    snprintf(bench, sizeof bench, "%s/bench/gpu_bench", built);
+    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/fake", built);
+    (void)built_take("fake");
 }
 
 static struct cluster_process *measure(struct cluster_run *run,

@@ -1,5 +1,6 @@
 /* deploy/gpu-check.sh and gpu-bench.sh: what they run, where, and how they end.
  * The folder of what was built holds stand-ins for most of it. */
+#include "tests/built.h"
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>
@@ -20,11 +21,8 @@ enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE, NOT_ALL = 77 };
 static char deploy[PATH_MAX], built[PATH_MAX];
 
 static void find_scripts(void) {
-    const char *given = getenv("CAPSTAN");
-    if (!realpath("deploy", deploy) ||
-        !realpath(given ? given : "build/capstan", built))
-        return;
-    *strrchr(built, '/') = 0;
+    if (realpath("deploy", deploy))
+        (void)built_folder(built);
 }
 
 static void write_script(const struct cluster_run *run, const char *name,

@@ -11,24 +11,45 @@
 
 enum { PATIENCE = 600 /* seconds, for gigabytes */ };
 
-double cluster_held_bytes(const struct cluster_process *process) {
-    char path[64], line[512], pen[8] = "";
-    unsigned long kib = 0, here;
-    snprintf(path, sizeof path, "/proc/%d/smaps", cluster_run_pid(process));
+static FILE *open_of(const struct cluster_process *process, const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", cluster_run_pid(process), name);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
+    return file;
+}
+
+/* All at once: one by one mappings would be counted twice that are divided
+ * meanwhile, as those of a fake device's memory are at each of its calls. */
+static unsigned long anonymous_kib(const struct cluster_process *process) {
+    FILE *file = open_of(process, "smaps_rollup");
+    char line[512];
+    unsigned long kib = 0;
+    while (fgets(line, sizeof line, file))
+        sscanf(line, "Anonymous: %lu kB", &kib);
+    fclose(file);
+    return kib;
+}
+
+static unsigned long own_shared_kib(const struct cluster_process *process) {
+    FILE *file = open_of(process, "smaps");
+    char line[512], pen[8] = "";
+    unsigned long kib = 0, here;
     while (fgets(line, sizeof line, file)) {
         if (sscanf(line, "%*[0-9a-f]-%*[0-9a-f] %7s", pen) == 1)
             continue;
-        bool shared = pen[3] == 's';
-        if (sscanf(line, shared ? "Rss: %lu kB" : "Anonymous: %lu kB", &here) ==
-                1 &&
-            (!shared || pen[1] == 'w'))
+        if (pen[1] == 'w' && pen[3] == 's' &&
+            sscanf(line, "Rss: %lu kB", &here) == 1)
             kib += here;
     }
     fclose(file);
+    return kib;
+}
+
+double cluster_held_bytes(const struct cluster_process *process) {
+    unsigned long kib = anonymous_kib(process);
     assert_true(kib > 0);
-    return 1024.0 * (double)kib;
+    return 1024.0 * (double)(kib + own_shared_kib(process));
 }
 
 struct cluster_process *cluster_held_ps(struct cluster_run *run) {

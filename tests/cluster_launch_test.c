@@ -1,7 +1,7 @@
 /* `capstan launch`: what it starts knows its rank, and none is left behind. */
 #include "tests/cluster_run.h"
 
-#include "chief/port.h"
+#include "chief/launch/port.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* capstan-nccl.so and capstan-cuda.so themselves where there is no GPU: kernels
  * run on the CPU, which plays CUDA's libraries and NCCL
  * (tests/cuda_runtime_on_cpu.cc, nccl_on_cpu.cc). */
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
 
@@ -21,25 +22,17 @@ enum { RETRY = 138, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 
 #define GPU "strategy.type=allreduce", "device=cuda"
 
-/* The program beside those plugins. */
-static char program[PATH_MAX + 16];
+static bool is_built; /* the program beside those plugins */
 
-static void find_program(void) {
-    const char *given = getenv("CAPSTAN");
-    char built[PATH_MAX], plugin[PATH_MAX + 32];
-    if (!realpath(given ? given : "build/capstan", built))
-        return;
-    int folder = (int)(strrchr(built, '/') - built);
-    snprintf(program, sizeof program, "%.*s/emulated/capstan", folder, built);
-    snprintf(plugin, sizeof plugin, "%s-nccl.so", program);
-    if (access(plugin, R_OK) == 0)
-        setenv("CAPSTAN", program, 1);
-    else
-        program[0] = 0;
+static bool find_program(void) {
+    char folder[PATH_MAX], plugin[PATH_MAX + 32];
+    (void)built_folder(folder);
+    snprintf(plugin, sizeof plugin, "%s/emulated/capstan-nccl.so", folder);
+    return built_take("emulated") && access(plugin, R_OK) == 0;
 }
 
 static void skip_without_headers(void) {
-    if (!program[0]) {
+    if (!is_built) {
         print_message("skipped: built where CUDA's and NCCL's headers are\n");
         skip();
     }
@@ -133,6 +126,6 @@ int main(void) {
         TEST(a_run_goes_on_from_what_devices_have_saved),
         TEST(a_killed_rank_ends_all_with_138_and_is_named),
     };
-    find_program();
+    is_built = find_program();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Runs whose processes know nothing but their ranks and where rank 0 is. */
-#include "chief/port.h"
+#include "chief/launch/port.h"
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>

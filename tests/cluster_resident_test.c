@@ -1,6 +1,7 @@
 /* All-reduce whose gradients and state stay on GPUs: fake ones
  * (tests/fake_device.h), over a collective that joins their streams
  * (tests/fake_nccl.c), both plugins beside a copy of the program. */
+#include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
 
@@ -225,16 +226,6 @@ static void a_signal_saves_and_ends_all(void **state) {
     }
 }
 
-static void take_fake_program(void) {
-    const char *program = getenv("CAPSTAN");
-    char real[PATH_MAX], path[PATH_MAX + 16];
-    if (!realpath(program ? program : "build/capstan", real))
-        return;
-    char *slash = strrchr(real, '/');
-    snprintf(path, sizeof path, "%.*s/fake/capstan", (int)(slash - real), real);
-    setenv("CAPSTAN", path, 1);
-}
-
 static int teardown(void **state) {
     unsetenv("CAPSTAN_FAKE_DEVICE");
     return cluster_run_teardown(state);
@@ -255,6 +246,6 @@ int main(void) {
         TEST(a_killed_rank_ends_all_with_138_and_is_named),
         TEST(a_signal_saves_and_ends_all),
     };
-    take_fake_program();
+    (void)built_take("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #include "tests/cluster_run.h"
 
-#include "chief/port.h"
+#include "chief/launch/port.h"
 #include "proto/base/time.h"
 #include "tests/checkpoint_fixture.h"
 

@@ -1,6 +1,6 @@
 /* Runs that srun starts, in a Slurm cluster of one node that the test starts
  * itself (tests/slurm/one_node.sh, which needs root and Debian's slurm-wlm). */
-#include "chief/port.h"
+#include "chief/launch/port.h"
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -211,6 +212,10 @@ static enum status broadcast(struct collective *group, void *data, size_t bytes,
     return status ? status : meet(group, why);
 }
 
+static void way(const struct collective *group, char *text, size_t size) {
+    snprintf(text, size, "by thread %u", group->rank);
+}
+
 const struct collective_ops collective_fixture_ops = {
     .abi = COLLECTIVE_ABI,
     .name = "threads",
@@ -223,4 +228,5 @@ const struct collective_ops collective_fixture_ops = {
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
     .broadcast = broadcast,
+    .way = way,
 };

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_COLLECTIVE_FIXTURE_H
 #define CAPSTAN_COLLECTIVE_FIXTURE_H
 
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,6 +1,5 @@
 #include "proto/base/time.h"
-#include "tests/rank_board.h"
-#include "worker/collective.h"
+#include "tests/gloo_play.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,10 +7,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dlfcn.h>
-#include <float.h>
-#include <limits.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,189 +14,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What a group of this test is; ranks are processes. */
-struct play {
-    const struct collective_ops *ops;
-    uint32_t size;
-    enum collective_algorithm algorithm;
-    double timeout;
-    const char *host;
-};
+/* Each case is played over TCP, and over shared memory. */
+static bool kinds[] = {false, true};
 
-static const size_t sizes[] = {0, 1, 15, 16, 17, 255, 1025, 100003, 700001};
-enum { NUM_SIZES = sizeof sizes / sizeof *sizes, LARGEST = 700001 };
-
-/* The plugin lies beside the program, not beside this test. */
-static const struct collective_ops *load(void) {
-    char path[PATH_MAX];
-    const char *program = getenv("CAPSTAN");
-    snprintf(path, sizeof path, "%s-gloo.so",
-             program ? program : "build/capstan");
-    void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct collective_ops *ops =
-        plugin ? dlsym(plugin, COLLECTIVE_SYMBOL) : NULL;
-    if (!ops)
-        fail_msg("%s: %s", path, dlerror());
-    assert_int_equal(ops->abi, COLLECTIVE_ABI);
-    return ops;
-}
-
-/* In a rank's process: what went wrong is left on the board, and it ends. */
-static void end_rank(struct rank_board *board, uint32_t rank,
-                     enum status status, const char *text) {
-    board->ends[rank].status = status;
-    snprintf(board->ends[rank].text, sizeof board->ends[rank].text, "%s", text);
-    _exit(status == STATUS_OK ? 0 : 1);
-}
-
-static struct collective *meet_by(const struct collective_store *store,
-                                  struct rank_board *board, uint32_t rank,
-                                  const struct play *play) {
-    struct failure why = {0};
-    struct collective *group;
-    struct collective_settings settings = {.rank = rank,
-                                           .size = play->size,
-                                           .host = play->host,
-                                           .store = store,
-                                           .algorithm = play->algorithm,
-                                           .timeout = play->timeout};
-    enum status status = play->ops->open(&group, &settings, &why);
-    if (status)
-        end_rank(board, rank, status, why.text);
-    return group;
-}
-
-static struct collective *meet(struct rank_board *board, uint32_t rank,
-                               const struct play *play) {
-    return meet_by(&board->store, board, rank, play);
-}
-
-/* What RANK brings at element I: both signs, many magnitudes. */
-static float value(uint32_t rank, size_t i) {
-    uint32_t x = (uint32_t)i * 2654435761u ^ (rank + 1) * 40503u;
-    x ^= x >> 15, x *= 2246822519u, x ^= x >> 13;
-    return (float)(int32_t)x * 0x1p-31f * (x & 64 ? 1.0f : 1000.0f);
-}
-
-static void expect_sums(struct rank_board *board, uint32_t rank, uint32_t size,
-                        const float *data, size_t from, size_t count) {
-    for (size_t i = from; i < from + count; i++) {
-        double sum = 0, most = 0;
-        for (uint32_t r = 0; r < size; r++) {
-            sum += (double)value(r, i);
-            most += fabs((double)value(r, i));
-        }
-        if (!(fabs((double)data[i] - sum) <= size * FLT_EPSILON * most)) {
-            char text[256];
-            snprintf(text, sizeof text,
-                     "element %zu from %zu of %zu: %g not %g", i, from, count,
-                     (double)data[i], sum);
-            end_rank(board, rank, STATUS_FAILED, text);
-        }
-    }
-}
-
-static void note_bits(struct rank_end *end, const void *data, size_t bytes) {
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < bytes; i++)
-        end->bits = (end->bits ^ byte[i]) * 1099511628211u;
-}
-
-static void expect_call(struct rank_board *board, uint32_t rank,
-                        enum status status, const struct failure *why) {
-    if (status)
-        end_rank(board, rank, status, why->text);
-}
-
-static void try_reductions(struct rank_board *board, uint32_t rank,
-                           const struct play *play, struct collective *group,
-                           float *data, size_t count) {
-    struct failure why = {0};
-    size_t first, length = collective_piece(count, rank, play->size, &first);
-    for (size_t i = 0; i < count; i++)
-        data[i] = value(rank, i);
-    expect_call(board, rank, play->ops->all_reduce(group, data, count, &why),
-                &why);
-    expect_sums(board, rank, play->size, data, 0, count);
-    note_bits(&board->ends[rank], data, count * sizeof *data);
-    for (size_t i = 0; i < count; i++)
-        data[i] = value(rank, i);
-    expect_call(board, rank,
-                play->ops->reduce_scatter(group, data, count, &why), &why);
-    expect_sums(board, rank, play->size, data, first, length);
-    for (size_t i = 0; i < count; i++)
-        data[i] = i - first < length ? data[i] : NAN;
-    expect_call(board, rank, play->ops->all_gather(group, data, count, &why),
-                &why);
-    expect_sums(board, rank, play->size, data, 0, count);
-    note_bits(&board->ends[rank], data, count * sizeof *data);
-}
-
-static void try_broadcast(struct rank_board *board, uint32_t rank,
-                          const struct play *play, struct collective *group,
-                          float *data, size_t count) {
-    struct failure why = {0};
-    size_t bytes = count * sizeof *data;
-    bytes -= bytes > 0; /* not whole floats */
-    for (uint32_t root = 0; root < play->size; root++) {
-        for (size_t i = 0; i < count; i++)
-            data[i] = rank == root ? value(root + 10, i) : NAN;
-        expect_call(board, rank,
-                    play->ops->broadcast(group, data, bytes, root, &why), &why);
-        for (size_t i = 0; i + 1 < count; i++)
-            if (data[i] != value(root + 10, i))
-                end_rank(board, rank, STATUS_FAILED, "not what root has");
-    }
-}
-
-static void play_all(struct rank_board *board, uint32_t rank,
-                     const void *context) {
-    const struct play *play = context;
-    struct collective *group = meet(board, rank, play);
-    float *data = malloc(LARGEST * sizeof *data);
-    for (size_t i = 0; i < NUM_SIZES; i++) {
-        try_reductions(board, rank, play, group, data, sizes[i]);
-        try_broadcast(board, rank, play, group, data, sizes[i]);
-    }
-    free(data);
-    play->ops->close(&group);
-    end_rank(board, rank, STATUS_OK, group ? "not cleared" : "");
-}
-
-static void expect_all_well(struct rank_board *board, uint32_t size) {
-    for (uint32_t i = 0; i < size; i++) {
-        int code = rank_board_end(board, i);
-        if (code || board->ends[i].text[0])
-            fail_msg("%u ranks, rank %u ended with %d: %s", size, i, code,
-                     board->ends[i].text);
-    }
-}
-
-/* The bits of all results of a run of all calls at all sizes. */
-static uint64_t run_all(struct play play) {
-    struct rank_board *board = rank_board_open();
-    for (uint32_t i = 0; i < play.size; i++)
-        rank_board_start(board, i, play_all, &play);
-    expect_all_well(board, play.size);
-    for (uint32_t i = 1; i < play.size; i++)
-        if (board->ends[i].bits != board->ends[0].bits)
-            fail_msg("%u ranks: rank %u has other bits than rank 0", play.size,
-                     i);
-    uint64_t bits = board->ends[0].bits;
-    rank_board_close(&board);
-    return bits;
+static bool lanes_of(void **state) {
+    return *(const bool *)*state;
 }
 
 static void every_call_is_right_on_all_ranks_and_has_the_same_bits_again(
     void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .timeout = 20};
+    struct gloo_play play = {
+        .ops = gloo_play_load(), .lanes = lanes_of(state), .timeout = 20};
+    for (uint32_t i = 0; i < RANK_BOARD_RANKS; i++)
+        play.ways[i] = play.lanes ? "over shared memory" : "";
     for (play.size = 1; play.size <= 5; play.size++)
         for (int algorithm = 0; algorithm < 2; algorithm++) {
             play.algorithm =
                 algorithm ? COLLECTIVE_HALVING_DOUBLING : COLLECTIVE_RING;
-            uint64_t bits = run_all(play);
-            assert_true(bits == run_all(play));
+            uint64_t bits = gloo_play_run_all(play);
+            assert_true(bits == gloo_play_run_all(play));
         }
 }
 
@@ -209,8 +40,8 @@ static void every_call_is_right_on_all_ranks_and_has_the_same_bits_again(
 static void play_without_end(struct rank_board *board, uint32_t rank,
                              const void *context) {
     static float data[300000];
-    const struct play *play = context;
-    struct collective *group = meet(board, rank, play);
+    const struct gloo_play *play = context;
+    struct collective *group = gloo_play_meet(board, rank, play);
     struct failure why = {0};
     enum status status = STATUS_OK;
     for (int i = 0; !status; i++) {
@@ -221,36 +52,22 @@ static void play_without_end(struct rank_board *board, uint32_t rank,
             rank_board_arrive(board);
     }
     play->ops->close(&group);
-    end_rank(board, rank, status, why.text);
-}
-
-/* All but RANK end with STATUS_RETRY and tell HOW that one failed. */
-static void expect_named(struct rank_board *board, uint32_t size, uint32_t rank,
-                         const char *how) {
-    char name[64];
-    snprintf(name, sizeof name, "rank %u %s", rank, how);
-    for (uint32_t i = 0; i < size; i++) {
-        if (i == rank)
-            continue;
-        rank_board_end(board, i);
-        if (board->ends[i].status != STATUS_RETRY ||
-            strncmp(board->ends[i].text, name, strlen(name)))
-            fail_msg("%u ranks, rank %u: status %d, %s", size, i,
-                     board->ends[i].status, board->ends[i].text);
-    }
+    gloo_play_end(board, rank, status, why.text);
 }
 
 static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
-    (void)state;
     for (uint32_t size = 2; size <= 5; size++) {
-        struct play play = {.ops = load(), .size = size, .timeout = 30};
+        struct gloo_play play = {.ops = gloo_play_load(),
+                                 .lanes = lanes_of(state),
+                                 .size = size,
+                                 .timeout = 30};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
             rank_board_start(board, i, play_without_end, &play);
         assert_true(rank_board_await(board, size));
         int64_t killed = time_now();
         kill(board->pids[1], SIGKILL);
-        expect_named(board, size, 1, "was lost");
+        gloo_play_expect_named(board, size, 1, "was lost");
         assert_true(time_now() - killed < 5 * TIME_S);
         rank_board_close(&board);
     }
@@ -267,16 +84,18 @@ static int64_t longest_wait(const struct rank_board *board, uint32_t size) {
 }
 
 static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
-    (void)state;
     for (uint32_t size = 2; size <= 5; size++) {
-        struct play play = {.ops = load(), .size = size, .timeout = 2};
+        struct gloo_play play = {.ops = gloo_play_load(),
+                                 .lanes = lanes_of(state),
+                                 .size = size,
+                                 .timeout = 2};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
             rank_board_start(board, i, play_without_end, &play);
         assert_true(rank_board_await(board, size));
         int64_t stopped = time_now();
         kill(board->pids[1], SIGSTOP);
-        expect_named(board, size, 1, "did not come");
+        gloo_play_expect_named(board, size, 1, "did not come");
         assert_true(longest_wait(board, size) > 19 * TIME_S / 10);
         assert_true(time_now() - stopped < 6 * TIME_S);
         rank_board_close(&board);
@@ -287,8 +106,8 @@ static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
 static void play_until_cut(struct rank_board *board, uint32_t rank,
                            const void *context) {
     static float data[1000];
-    const struct play *play = context;
-    struct collective *group = meet(board, rank, play);
+    const struct gloo_play *play = context;
+    struct collective *group = gloo_play_meet(board, rank, play);
     struct failure why = {0};
     enum status status = play->ops->all_reduce(group, data, 1000, &why);
     if (rank == 1) {
@@ -299,25 +118,29 @@ static void play_until_cut(struct rank_board *board, uint32_t rank,
         rank_board_arrive(board);
     }
     play->ops->close(&group);
-    end_rank(board, rank, status, why.text);
+    gloo_play_end(board, rank, status, why.text);
 }
 
 /* Though it lives: nobody has waited for as long as they may. */
 static void a_line_that_ends_is_no_time_that_is_over(void **state) {
-    (void)state;
     for (uint32_t size = 2; size <= 4; size++) {
-        struct play play = {.ops = load(), .size = size, .timeout = 500};
+        struct gloo_play play = {.ops = gloo_play_load(),
+                                 .lanes = lanes_of(state),
+                                 .size = size,
+                                 .timeout = 500};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
             rank_board_start(board, i, play_until_cut, &play);
-        expect_named(board, size, 1, "was lost");
+        gloo_play_expect_named(board, size, 1, "was lost");
         rank_board_close(&board);
     }
 }
 
 static void a_rank_that_never_comes_is_named(void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .size = 3, .timeout = 1};
+    struct gloo_play play = {.ops = gloo_play_load(),
+                             .lanes = lanes_of(state),
+                             .size = 3,
+                             .timeout = 1};
     struct rank_board *board = rank_board_open();
     int64_t begun = time_now();
     rank_board_start(board, 0, play_without_end, &play);
@@ -375,9 +198,11 @@ static void go_while_meeting(struct rank_board *board, uint32_t rank,
 
 /* However long a step may take. It may have answered by its last breath. */
 static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
-    (void)state;
     for (uint32_t gone = 0; gone < 2; gone++) {
-        struct play play = {.ops = load(), .size = 2, .timeout = 1000};
+        struct gloo_play play = {.ops = gloo_play_load(),
+                                 .lanes = lanes_of(state),
+                                 .size = 2,
+                                 .timeout = 1000};
         struct rank_board *board = rank_board_open();
         int64_t begun = time_now();
         rank_board_start(board, gone, go_while_meeting, &play);
@@ -411,7 +236,7 @@ static void go_unheard(struct rank_board *board, uint32_t rank,
                        const void *context) {
     struct collective_store store = {
         .context = &board->store, .set = tell_unheard, .get = hear};
-    meet_by(&store, board, rank, context);
+    gloo_play_meet_by(&store, board, rank, context);
 }
 
 static enum status set_there(void *context, const char *key, const void *value,
@@ -437,14 +262,16 @@ static void give_up_soon(struct rank_board *board, uint32_t rank,
     int64_t until = time_now() + TIME_S / 2;
     struct collective_store store = {&until, set_there, get_there, is_late};
     last_word = board->store;
-    meet_by(&store, board, rank, context);
-    end_rank(board, rank, STATUS_OK, "it met one that is gone");
+    gloo_play_meet_by(&store, board, rank, context);
+    gloo_play_end(board, rank, STATUS_OK, "it met one that is gone");
 }
 
 static void a_meeting_that_is_given_up_ends_soon(void **state) {
-    (void)state;
     for (uint32_t gone = 0; gone < 2; gone++) {
-        struct play play = {.ops = load(), .size = 2, .timeout = 1000};
+        struct gloo_play play = {.ops = gloo_play_load(),
+                                 .lanes = lanes_of(state),
+                                 .size = 2,
+                                 .timeout = 1000};
         struct rank_board *board = rank_board_open();
         int64_t begun = time_now();
         rank_board_start(board, gone, go_unheard, &play);
@@ -482,21 +309,23 @@ static void meet_beside_strangers(struct rank_board *board, uint32_t rank,
     struct rank_board *mine = malloc(sizeof *mine);
     *mine = *board;
     mine->store = beset;
-    struct collective *group = meet(mine, rank, context);
-    const struct play *play = context;
+    struct collective *group = gloo_play_meet(mine, rank, context);
+    const struct gloo_play *play = context;
     struct failure why = {0};
     float one = 1;
     enum status status = play->ops->all_reduce(group, &one, 1, &why);
     play->ops->close(&group);
-    end_rank(mine, rank, status, why.text);
+    gloo_play_end(mine, rank, status, why.text);
 }
 
 /* Gloo's thread throws at some of them, which must not end the process. */
 static void a_stranger_that_resets_its_connection_ends_no_process(
     void **state) {
-    (void)state;
     for (int round = 0; round < 3; round++) {
-        struct play play = {.ops = load(), .size = 2, .timeout = 2};
+        struct gloo_play play = {.ops = gloo_play_load(),
+                                 .lanes = lanes_of(state),
+                                 .size = 2,
+                                 .timeout = 2};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < 2; i++)
             rank_board_start(board, i, meet_beside_strangers, &play);
@@ -507,7 +336,7 @@ static void a_stranger_that_resets_its_connection_ends_no_process(
 }
 
 struct aborter {
-    const struct play *play;
+    const struct gloo_play *play;
     struct rank_board *board;
     struct collective *group;
 };
@@ -523,8 +352,8 @@ static void *abort_soon(void *context) {
 static void play_abort(struct rank_board *board, uint32_t rank,
                        const void *context) {
     static float data[100000];
-    const struct play *play = context;
-    struct collective *group = meet(board, rank, play);
+    const struct gloo_play *play = context;
+    struct collective *group = gloo_play_meet(board, rank, play);
     struct aborter aborter = {play, board, group};
     struct failure why = {0};
     pthread_t thread;
@@ -532,7 +361,7 @@ static void play_abort(struct rank_board *board, uint32_t rank,
     if (rank == 1) {
         bool ended = rank_board_await(board, 3);
         play->ops->close(&group);
-        end_rank(board, 1, ended ? STATUS_OK : STATUS_FAILED, "");
+        gloo_play_end(board, 1, ended ? STATUS_OK : STATUS_FAILED, "");
     }
     pthread_create(&thread, NULL, abort_soon, &aborter);
     int64_t begun = time_now();
@@ -543,18 +372,20 @@ static void play_abort(struct rank_board *board, uint32_t rank,
     rank_board_arrive(board);
     play->ops->close(&group);
     if (!status || !later || !soon)
-        end_rank(board, 0, STATUS_FAILED, soon ? "went on" : "late");
-    end_rank(board, 0, STATUS_OK, "");
+        gloo_play_end(board, 0, STATUS_FAILED, soon ? "went on" : "late");
+    gloo_play_end(board, 0, STATUS_OK, "");
 }
 
 static void abort_ends_a_call_under_way_and_later_ones(void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .size = 2, .timeout = 30};
+    struct gloo_play play = {.ops = gloo_play_load(),
+                             .lanes = lanes_of(state),
+                             .size = 2,
+                             .timeout = 30};
     for (int i = 0; i < 20; i++) {
         struct rank_board *board = rank_board_open();
         rank_board_start(board, 0, play_abort, &play);
         rank_board_start(board, 1, play_abort, &play);
-        expect_all_well(board, 2);
+        gloo_play_expect_well(board, 2);
         rank_board_close(&board);
     }
 }
@@ -572,7 +403,7 @@ static enum status get_elsewhere(void *context, const char *key, int64_t until,
 
 static void play_elsewhere(struct rank_board *board, uint32_t rank,
                            const void *context) {
-    const struct play *play = context;
+    const struct gloo_play *play = context;
     struct collective *group;
     struct failure why = {0};
     struct collective_store store = {
@@ -581,13 +412,17 @@ static void play_elsewhere(struct rank_board *board, uint32_t rank,
                                            .size = 2,
                                            .host = play->host,
                                            .store = &store,
-                                           .timeout = 20};
-    end_rank(board, rank, play->ops->open(&group, &settings, &why), why.text);
+                                           .timeout = 1};
+    gloo_play_end(board, rank, play->ops->open(&group, &settings, &why),
+                  why.text);
 }
 
 static void an_address_that_others_do_not_reach_is_not_taken(void **state) {
-    (void)state;
-    struct play play = {.ops = load(), .size = 2, .host = "localhost"};
+    struct gloo_play play = {.ops = gloo_play_load(),
+                             .lanes = lanes_of(state),
+                             .size = 2,
+                             .timeout = 5,
+                             .host = "localhost"};
     struct rank_board *board = rank_board_open();
     rank_board_start(board, 0, play_elsewhere, &play);
     rank_board_start(board, 1, play_elsewhere, &play);
@@ -601,7 +436,7 @@ static void an_address_that_others_do_not_reach_is_not_taken(void **state) {
 
 static void the_plugin_says_what_it_is(void **state) {
     (void)state;
-    const struct collective_ops *ops = load();
+    const struct collective_ops *ops = gloo_play_load();
     struct failure why = {0};
     assert_string_equal(ops->name, "gloo");
     assert_true(strlen(ops->version) > 2);
@@ -609,19 +444,22 @@ static void the_plugin_says_what_it_is(void **state) {
 }
 
 int main(void) {
+#define BOTH(f)                                                                \
+    {"over TCP: " #f, f, NULL, NULL, &kinds[0]}, {                             \
+        "over shared memory: " #f, f, NULL, NULL, &kinds[1]                    \
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plugin_says_what_it_is),
-        cmocka_unit_test(
-            every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
-        cmocka_unit_test(a_killed_rank_is_named_by_all_within_seconds),
-        cmocka_unit_test(a_stopped_rank_is_named_by_all_when_time_is_over),
-        cmocka_unit_test(a_line_that_ends_is_no_time_that_is_over),
-        cmocka_unit_test(a_rank_that_never_comes_is_named),
-        cmocka_unit_test(a_rank_that_goes_while_ranks_meet_is_named),
-        cmocka_unit_test(a_meeting_that_is_given_up_ends_soon),
-        cmocka_unit_test(a_stranger_that_resets_its_connection_ends_no_process),
-        cmocka_unit_test(abort_ends_a_call_under_way_and_later_ones),
-        cmocka_unit_test(an_address_that_others_do_not_reach_is_not_taken),
+        BOTH(every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
+        BOTH(a_killed_rank_is_named_by_all_within_seconds),
+        BOTH(a_stopped_rank_is_named_by_all_when_time_is_over),
+        BOTH(a_line_that_ends_is_no_time_that_is_over),
+        BOTH(a_rank_that_never_comes_is_named),
+        BOTH(a_rank_that_goes_while_ranks_meet_is_named),
+        BOTH(a_meeting_that_is_given_up_ends_soon),
+        BOTH(a_stranger_that_resets_its_connection_ends_no_process),
+        BOTH(abort_ends_a_call_under_way_and_later_ones),
+        BOTH(an_address_that_others_do_not_reach_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

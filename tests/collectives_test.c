@@ -1,4 +1,4 @@
-#include "worker/collectives.h"
+#include "worker/collective/collectives.h"
 
 #include "proto/base/plugin.h"
 

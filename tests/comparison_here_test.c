@@ -1,6 +1,6 @@
 /* Whole comparisons of a program that only pretends to train: what it is asked
  * for, in which order, and what becomes of those that fail. */
-#include "chief/comparison_here.h"
+#include "chief/compare/comparison_here.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,8 +59,6 @@ static int setup(void **state) {
     fixture->options.compare.steps = 20;
     fixture->options.compare.repeats = 2;
     fixture->options.compare.limit = 60;
-    fixture->job.micro_batch = 16;
-    fixture->job.accumulation = 2;
     write_program(fixture, ":");
     return 0;
 }
@@ -80,8 +78,10 @@ static enum status compare(struct fixture *fixture, json_t **result,
                                    .job = &fixture->job,
                                    .program = fixture->program};
     struct comparison_way way = comparison_here_way(&here);
-    struct comparison_options options = {
-        .flags = &fixture->options, .job = &fixture->job, .way = &way};
+    struct comparison_options options = {.flags = &fixture->options,
+                                         .job = &fixture->job,
+                                         .batch = {16, 2},
+                                         .way = &way};
     enum status status = child_open(&here.signals, why);
     if (!status)
         status = comparison_run(result, &options, why);
@@ -140,13 +140,13 @@ static void cases_take_turns_with_the_same_batch(void **state) {
     for (int lap = 0; lap < 2; lap++) {
         expect_words(fixture, 1 + 2 * lap,
                      WORDS("--ps=1 --workers=2", "strategy.type=ps",
-                           "strategy.staleness=0", "train_batch_size=64",
+                           "strategy.staleness=0", "train_batch_size=null",
                            "train_micro_batch_size_per_gpu=16",
                            "gradient_accumulation_steps=2", "steps=20 ",
                            "data.test=null -- job.json"));
         expect_words(fixture, 2 + 2 * lap,
                      WORDS("--ps=1 --workers=2", "strategy.staleness=inf",
-                           "train_batch_size=32", "steps=40 ",
+                           "train_micro_batch_size_per_gpu=16", "steps=40 ",
                            "data.test=null"));
     }
     json_decref(result);

@@ -1,6 +1,6 @@
 /* Comparisons across a cluster that only pretends to run: which jobs are made
  * of the one that is given, and what a cluster must have. */
-#include "chief/comparison_members.h"
+#include "chief/compare/comparison_members.h"
 #include "tests/job_fixture.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "chief/comparison_plot.h"
+#include "chief/compare/comparison_plot.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "chief/comparison_table.h"
+#include "chief/compare/comparison_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Whole comparisons by a way that makes no runs: in which order it is asked, of
  * what, and what becomes of its answers. */
-#include "chief/comparison.h"
+#include "chief/compare/comparison.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,9 +15,10 @@ enum { MOST = 64 };
 
 struct fake {
     struct comparison_asked asked[MOST];
-    unsigned count;
-    int impossible;  /* the mode that cannot be, or -1 */
-    int fails_from;  /* runs from this one on fail, or -1 */
+    unsigned count, replicas;
+    struct comparison_batch batch; /* as it is known before any run */
+    int impossible;                /* the mode that cannot be, or -1 */
+    int fails_from;                /* runs from this one on fail, or -1 */
     double gbits[2]; /* measured by all-reduce, by ps and all its workers */
     int end_at;      /* this run ends the comparison, or -1 */
     enum status end; /* with this */
@@ -58,6 +59,12 @@ static enum status make(void *context, const struct comparison_asked *asked,
     }
     bool ring = asked->of.mode == PREDICT_RING;
     outcome->object = object();
+    if (fake->replicas) {
+        json_object_set_new(outcome->object, "replicas",
+                            json_integer(fake->replicas));
+        json_object_set_new(outcome->object, "micro_batch", json_integer(8));
+        json_object_set_new(outcome->object, "accumulation", json_integer(3));
+    }
     if (fake->gbits[0] > 0)
         json_object_set_new(outcome->object, "link_gbits",
                             json_real(fake->gbits[!ring]));
@@ -69,7 +76,8 @@ static enum status make(void *context, const struct comparison_asked *asked,
 
 static int setup(void **state) {
     static struct fake fake;
-    fake = (struct fake){.impossible = -1, .fails_from = -1, .end_at = -1};
+    fake = (struct fake){
+        .impossible = -1, .fails_from = -1, .end_at = -1, .batch = {16, 2}};
     *state = &fake;
     return 0;
 }
@@ -78,10 +86,13 @@ static int setup(void **state) {
 static enum status compare(struct fake *fake, unsigned members, json_t **result,
                            struct failure *why) {
     struct options flags = {.job = "job.json"};
-    struct job job = {.micro_batch = 16, .accumulation = 2};
+    struct job job = {0};
     struct comparison_way way = {check, make, fake};
-    struct comparison_options options = {
-        .flags = &flags, .job = &job, .way = &way, .members = members};
+    struct comparison_options options = {.flags = &flags,
+                                         .job = &job,
+                                         .batch = fake->batch,
+                                         .way = &way,
+                                         .members = members};
     compare_options_open(&flags.compare);
     flags.compare.steps = 20;
     flags.compare.repeats = 2;
@@ -190,6 +201,54 @@ static void a_signal_tells_how_far_it_came(void **state) {
     assert_string_equal(why.text, "ended by signal 15 after 4 of 9 runs");
 }
 
+/* 640 examples a second, 24 of each of 6 replicas in a step. */
+static void the_first_run_tells_the_batch_that_devices_leave_open(
+    void **state) {
+    struct fake *fake = *state;
+    struct failure why;
+    json_t *result;
+    fake->batch = (struct comparison_batch){0};
+    fake->replicas = 6;
+    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_int_equal(fake->asked[0].batch.micro, 0);
+    for (unsigned i = 1; i < 9; i++) {
+        assert_int_equal(fake->asked[i].batch.micro, 8);
+        assert_int_equal(fake->asked[i].batch.accumulation, 3);
+    }
+    assert_int_equal(
+        json_integer_value(json_object_get(result, "samples_per_step")), 24);
+    const json_t *one = case_at(result, 0);
+    assert_int_equal(json_integer_value(json_object_get(one, "replicas")), 6);
+    json_decref(result);
+}
+
+static enum status find(struct job job, uint32_t trainers, bool here,
+                        struct comparison_batch *batch) {
+    struct failure why;
+    return comparison_batch_find(batch, &job, trainers, here, &why);
+}
+
+static void a_batch_is_solved_before_if_no_device_changes_it(void **state) {
+    struct job whole = {.train_batch_size = 96, .accumulation = 2},
+               micro = {.micro_batch = 16, .accumulation = 2},
+               uneven = {.train_batch_size = 97, .micro_batch = 16};
+    struct comparison_batch batch;
+    (void)state;
+    assert_int_equal(find(micro, 3, false, &batch), STATUS_OK);
+    assert_int_equal(batch.micro, 16);
+    assert_int_equal(find(whole, 3, false, &batch), STATUS_OK);
+    assert_int_equal(batch.micro, 0);
+    assert_int_equal(find(whole, 3, true, &batch), STATUS_OK);
+    assert_int_equal(batch.micro, 16); /* a device each */
+    assert_int_equal(batch.accumulation, 2);
+    assert_int_equal(find(whole, 1, true, &batch), STATUS_OK);
+    assert_int_equal(batch.micro, 0);
+    whole.devices = 1;
+    assert_int_equal(find(whole, 1, true, &batch), STATUS_OK);
+    assert_int_equal(batch.micro, 48);
+    assert_int_equal(find(uneven, 3, false, &batch), STATUS_CONFIG);
+}
+
 /* The runs by ps have seen a tenth of what workers pass among themselves. */
 static void what_runs_have_measured_tells_the_slower_link(void **state) {
     struct fake *fake = *state;
@@ -220,6 +279,8 @@ int main(void) {
         TEST(what_cannot_be_is_never_run),
         TEST(who_is_gone_ends_it_all),
         TEST(a_signal_tells_how_far_it_came),
+        TEST(the_first_run_tells_the_batch_that_devices_leave_open),
+        TEST(a_batch_is_solved_before_if_no_device_changes_it),
         TEST(what_runs_have_measured_tells_the_slower_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,10 @@
 /* What capstan-cuda.so calls of cuBLAS, as its manual defines it: matrices are
  * column-major, op(A) is [m, k], op(B) [k, n], and what BETA 0 multiplies is
  * not read. A product joins the handle's stream, factors are read at once, and
- * without a workspace of the caller's it takes memory of its own. */
+ * without a workspace of the caller's it takes memory of its own. Leading
+ * dimensions, the workspace and the thread's device are what the manual asks
+ * for, or the call fails; with "refuse=product" in CAPSTAN_EMULATED each
+ * product does. */
 extern "C" {
 #include "proto/math/bf16.h"
 #include "proto/math/fp16.h"
@@ -12,6 +15,9 @@ extern "C" {
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <vector>
 
 /* [rows, columns] as float32; LEADING elements from one stored column to the
@@ -44,9 +50,23 @@ static std::vector<float> rows_of(const struct matrix *a, int rows,
 }
 
 struct cublasContext {
+    int device;
     cudaStream_t stream;
     void *workspace; /* the caller's */
 };
+
+enum { WORKSPACE_ALIGNMENT = 256 };
+
+/* Of ROWS and COLUMNS once it is taken as it says. */
+static bool is_sound(const struct matrix *a, int rows, int columns) {
+    int stored = a->as == CUBLAS_OP_N ? rows : columns;
+    return rows >= 0 && columns >= 0 && a->leading >= (stored > 1 ? stored : 1);
+}
+
+static bool refuses(void) {
+    const char *text = getenv("CAPSTAN_EMULATED");
+    return text && strstr(text, "refuse=product");
+}
 
 static void multiply(const struct matrix *a, const struct matrix *b, int m,
                      int n, int k, float alpha, float beta, float *c, int ldc) {
@@ -71,7 +91,14 @@ static void multiply(const struct matrix *a, const struct matrix *b, int m,
 static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
                            struct matrix b, int m, int n, int k, float alpha,
                            float beta, float *c, int ldc) {
+    struct matrix result = {c, CUDA_R_32F, CUBLAS_OP_N, ldc};
     void *own = nullptr;
+    if (handle->device != cuda_streams_at())
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!is_sound(&a, m, k) || !is_sound(&b, k, n) || !is_sound(&result, m, n))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (refuses())
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!handle->workspace && (cudaMalloc(&own, 64) || cudaFree(own)))
         return CUBLAS_STATUS_ALLOC_FAILED;
     return cuda_streams_give(handle->stream,
@@ -86,7 +113,9 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
 extern "C" {
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle) {
-    *handle = new cublasContext{};
+    if (cuda_streams_unsafe())
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    *handle = new cublasContext{cuda_streams_at(), nullptr, nullptr};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -97,12 +126,15 @@ cublasStatus_t cublasDestroy(cublasHandle_t handle) {
 
 /* The workspace is cuBLAS's own again. */
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
-    *handle = {stream, nullptr};
+    handle->stream = stream;
+    handle->workspace = nullptr;
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace,
                                   size_t) {
+    if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT)
+        return CUBLAS_STATUS_INVALID_VALUE;
     handle->workspace = workspace;
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,6 +1,6 @@
 #include "tests/cuda_faults.h"
 
-#include "worker/cuda_launch.h"
+#include "worker/ops/cuda_launch.h"
 
 static __global__ void reverse(const float *x, float *y, bool barrier) {
     __shared__ float all[CUDA_FAULTS_THREADS];

@@ -1,4 +1,4 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "proto/math/bf16.h"
 #include "proto/math/fp16.h"

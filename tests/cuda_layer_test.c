@@ -1,7 +1,7 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "tests/cuda_numbers.h"
-#include "worker/activation.h"
+#include "worker/ops/activation.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "tests/cuda_numbers.h"
-#include "worker/loss.h"
+#include "worker/ops/loss.h"
 
 #include <stdlib.h>
 
@@ -57,10 +57,11 @@ static void lose(struct batch *batch, enum job_loss kind, float *dz,
                  float scale, const float *factor) {
     *batch->loss = -1;
     *batch->correct = UINT32_MAX;
-    assert_runs(cuda_kernels_loss(NULL, kind, batch->z, batch->labels, dz,
-                                  batch->shape.n, batch->shape.out, scale,
-                                  factor, batch->room, batch->loss,
-                                  batch->correct));
+    assert_runs(cuda_kernels_losses(NULL, kind, batch->z, batch->labels, dz,
+                                    batch->shape.n, batch->shape.out, scale,
+                                    factor, batch->room));
+    assert_runs(cuda_kernels_add_losses(NULL, batch->room, batch->shape.n,
+                                        batch->loss, batch->correct));
 }
 
 static double exact_softmax(const float *z, uint32_t label, double *dz,

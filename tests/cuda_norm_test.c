@@ -1,4 +1,4 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "proto/math/rule.h"
 #include "tests/cuda_numbers.h"
@@ -98,30 +98,39 @@ static void special_values_show_in_their_piece_alone(void **state) {
     }
 }
 
-/* COUNT pieces of about 1; where NULL is allowed, both ways. */
-static void check_clip(const double *pieces, size_t count, double limit) {
+/* COUNT pieces of about 1; or each STEP-th of so many. */
+static void check_clip(const double *pieces, size_t count, size_t step,
+                       double limit) {
     float *clip = cuda_machine_allocate(sizeof *clip);
-    double *norm = cuda_machine_allocate(sizeof *norm), sum = 0;
-    for (size_t p = 0; p < count; p++)
-        sum += pieces[p];
+    size_t taken = (count + step - 1) / step;
+    double sum = 0;
+    for (size_t p = 0; p < taken; p++)
+        sum += pieces[p * step];
     double factor = limit / (sqrt(sum) + 1e-6);
     float expected = factor < 1 ? (float)factor : 1;
     for (int order = 0; order < CUDA_ORDERS; order++) {
         *clip = -1;
-        *norm = -1;
         cuda_take_order(order);
-        assert_runs(cuda_kernels_clip(NULL, pieces, count, limit, clip, NULL));
-        assert_true(*clip == expected && *norm == -1);
-        *clip = -1;
-        assert_runs(cuda_kernels_clip(NULL, pieces, count, limit, NULL, norm));
-        assert_true(*clip == -1);
-        assert_true(isnan(sum) ? isnan(*norm) : *norm == sqrt(sum));
+        assert_runs(cuda_kernels_clip(NULL, pieces, taken, step, limit, clip));
+        assert_true(*clip == expected);
     }
     cuda_machine_release(clip);
-    cuda_machine_release(norm);
 }
 
-static void the_norm_and_what_clips_by_it_have_the_cpus_bits(void **state) {
+static void check_sum(const double *pieces, size_t count) {
+    double *found = cuda_machine_allocate(sizeof *found), sum = 0;
+    for (size_t p = 0; p < count; p++)
+        sum += pieces[p];
+    for (int order = 0; order < CUDA_ORDERS; order++) {
+        *found = -1;
+        cuda_take_order(order);
+        assert_runs(cuda_kernels_add_up(NULL, pieces, count, found));
+        assert_true(isnan(sum) ? isnan(*found) : *found == sum);
+    }
+    cuda_machine_release(found);
+}
+
+static void sums_and_what_clips_by_them_have_the_cpus_bits(void **state) {
     (void)state;
     static const size_t counts[] = {1, 7, 255, 256, 257, 1025, 6101};
     for (int i = 0; i < 7; i++) {
@@ -130,14 +139,17 @@ static void the_norm_and_what_clips_by_it_have_the_cpus_bits(void **state) {
         philox_sequence_open(&random, 1, 0);
         for (size_t p = 0; p < counts[i]; p++)
             pieces[p] = philox_next(&random) * 0x1p-31;
-        check_clip(pieces, counts[i], 0.5);
-        check_clip(pieces, counts[i], 1000);
+        check_sum(pieces, counts[i]);
+        check_clip(pieces, counts[i], 1, 0.5);
+        check_clip(pieces, counts[i], 8, 0.5);
+        check_clip(pieces, counts[i], 1, 1000);
         pieces[counts[i] - 1] = 0;
-        check_clip(pieces, counts[i], 1e-3);
+        check_clip(pieces, counts[i], 1, 1e-3);
         pieces[counts[i] / 2] = INFINITY;
-        check_clip(pieces, counts[i], 1);
+        check_clip(pieces, counts[i], 1, 1);
         pieces[0] = NAN;
-        check_clip(pieces, counts[i], 1);
+        check_clip(pieces, counts[i], 1, 1);
+        check_sum(pieces, counts[i]);
         cuda_machine_release(pieces);
     }
 }
@@ -189,7 +201,7 @@ static void nothing_has_no_norm_and_no_overflow(void **state) {
     double *norm = cuda_machine_allocate(sizeof *norm);
     assert_int_equal(cuda_kernels_square_pieces(0), 0);
     assert_runs(cuda_kernels_square_sums(NULL, NULL, 0, 1, NULL, NULL));
-    assert_runs(cuda_kernels_clip(NULL, NULL, 0, 1, NULL, norm));
+    assert_runs(cuda_kernels_add_up(NULL, NULL, 0, norm));
     assert_true(*norm == 0);
     assert_int_equal(overflow_in(NULL, 0, 0), 0);
     cuda_machine_release(norm);
@@ -200,7 +212,7 @@ int main(void) {
         cmocka_unit_test(square_sums_have_the_cpus_bits),
         cmocka_unit_test(square_sums_agree_with_double),
         cmocka_unit_test(special_values_show_in_their_piece_alone),
-        cmocka_unit_test(the_norm_and_what_clips_by_it_have_the_cpus_bits),
+        cmocka_unit_test(sums_and_what_clips_by_them_have_the_cpus_bits),
         cmocka_unit_test(one_infinity_or_nan_is_found_wherever_it_is),
         cmocka_unit_test(what_was_found_before_stays_found),
         cmocka_unit_test(nothing_has_no_norm_and_no_overflow),

@@ -1,7 +1,7 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "tests/cuda_numbers.h"
-#include "worker/dropout.h"
+#include "worker/ops/dropout.h"
 
 static const uint64_t firsts[] = {0, 1, 2, 3, 4, 1001, (1ull << 34) - 2};
 enum { FIRSTS = sizeof firsts / sizeof *firsts };

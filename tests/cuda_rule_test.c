@@ -1,4 +1,4 @@
-#include "worker/cuda_kernels.h"
+#include "worker/ops/cuda_kernels.h"
 
 #include "proto/math/rule.h"
 #include "tests/cuda_numbers.h"
@@ -66,12 +66,10 @@ static void on_cpu(const struct rule_case *one, const struct block *block,
 static void on_machine(const struct rule_case *one, const struct block *block,
                        uint64_t step, float scale, const float *factor,
                        const uint32_t *skip) {
-    struct rule_constants *constants = cuda_machine_allocate(sizeof *constants);
     struct rule_update update = update_of(one, block, step, scale);
-    *constants = rule_form_constants(&one->rule, &update);
     struct cuda_kernels_update on_device = {
         .form = rule_form_of(&one->rule),
-        .constants = constants,
+        .constants = rule_form_constants(&one->rule, &update),
         .factor = factor,
         .skip = skip,
         .elements = block->elements,
@@ -81,7 +79,6 @@ static void on_machine(const struct rule_case *one, const struct block *block,
     for (unsigned slot = 0; slot < rule_slots(&one->rule); slot++)
         on_device.state[slot] = block->state[slot];
     assert_runs(cuda_kernels_rule(NULL, &on_device));
-    cuda_machine_release(constants);
 }
 
 static void assert_alike(const struct rule_case *one, const struct block *got,

@@ -38,6 +38,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    int index; /* of its device */
     std::shared_ptr<step> last;
     std::shared_ptr<capture> captured; /* it was last recorded in */
     std::vector<size_t> front;
@@ -214,7 +215,7 @@ int cuda_streams_query(struct CUstream_st *stream) {
 }
 
 struct CUevent_st *cuda_streams_event_open(void) {
-    return new CUevent_st{};
+    return new CUevent_st{current, nullptr, nullptr, {}};
 }
 
 void cuda_streams_event_close(struct CUevent_st *event) {
@@ -233,6 +234,8 @@ int cuda_streams_record(struct CUevent_st *event, struct CUstream_st *stream,
                         bool external) {
     const std::shared_ptr<capture> &capturing = stream->capturing;
     here()->counts.events++;
+    if (event->index != stream->index)
+        return CUDA_STREAMS_INVALID_HANDLE;
     if (capturing && capturing->invalid)
         return CUDA_STREAMS_INVALIDATED;
     if (capturing && external) {
@@ -393,6 +396,10 @@ int cuda_streams_finish(void) {
 
 void cuda_streams_use(int index) {
     current = index;
+}
+
+int cuda_streams_at(void) {
+    return current;
 }
 
 unsigned cuda_streams_devices(void) {

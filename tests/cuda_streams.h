@@ -68,6 +68,9 @@ int cuda_streams_call(struct CUstream_st *stream, void (*run)(void *context),
 /* The calling thread goes on at device INDEX; at first it is at 0. */
 void cuda_streams_use(int index);
 
+/* Which it is at. */
+int cuda_streams_at(void);
+
 /* How many there are. */
 unsigned cuda_streams_devices(void);
 
@@ -76,6 +79,7 @@ struct CUstream_st *cuda_streams_open(void);
 void cuda_streams_close(struct CUstream_st *stream);
 int cuda_streams_query(struct CUstream_st *stream);
 
+/* On the device that the thread is at; only its streams record it. */
 struct CUevent_st *cuda_streams_event_open(void);
 void cuda_streams_event_close(struct CUevent_st *event);
 int cuda_streams_event_query(struct CUevent_st *event);

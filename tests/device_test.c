@@ -1,4 +1,4 @@
-#include "worker/device.h"
+#include "worker/ops/device.h"
 
 #include "tests/fake_device.h"
 #include "tests/wire_fixture.h"

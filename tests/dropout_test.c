@@ -1,4 +1,4 @@
-#include "worker/dropout.h"
+#include "worker/ops/dropout.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

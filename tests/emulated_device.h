@@ -4,7 +4,7 @@
 #define CAPSTAN_EMULATED_DEVICE_H
 
 #include "tests/cuda_streams.h"
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 /* Its table, beside the program under test (CAPSTAN, else build/capstan) in
  * emulated/; NULL where it is not built. */

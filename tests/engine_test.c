@@ -75,10 +75,10 @@ static void close_engine(struct fixture *fixture) {
 }
 
 static struct evaluation evaluate(struct fixture *fixture) {
+    struct evaluation_part part = {&fixture->test, 3, SAMPLES};
     struct evaluation result;
     struct failure why;
-    if (engine_evaluate(&fixture->engine, &fixture->test, 3, SAMPLES, &result,
-                        &why))
+    if (engine_evaluate(&fixture->engine, &part, &result, &why))
         fail_msg("%s", why.text);
     return result;
 }
@@ -119,6 +119,7 @@ static void closing_waits_for_what_is_under_way(void **state) {
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why),
                      STATUS_OK);
     ferry_bring(&fixture.engine.ferry, 0);
+    ferry_land(&fixture.engine.ferry);
     ferry_take(&fixture.engine.ferry, 0);
     close_engine(&fixture);
 }
@@ -131,8 +132,8 @@ static void a_lost_gpu_evaluates_nothing(void **state) {
     (void)state;
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &why),
                      STATUS_OK);
-    assert_int_equal(engine_evaluate(&fixture.engine, &fixture.test, 0, SAMPLES,
-                                     &result, &why),
+    struct evaluation_part all = {&fixture.test, 0, SAMPLES};
+    assert_int_equal(engine_evaluate(&fixture.engine, &all, &result, &why),
                      STATUS_RETRY);
     close_engine(&fixture);
 }

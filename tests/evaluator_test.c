@@ -6,7 +6,7 @@
 #include "proto/store/manifest.h"
 #include "proto/store/shard_writer.h"
 #include "tests/cluster_run.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/mlp.h"
 
 #include <setjmp.h>
@@ -271,8 +271,9 @@ static void while_a_run_uses_the_directory_a_final_one_is_not_the_end(
     fixture->settings.timeout = 0.1;
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
     write_checkpoint(fixture, 10, true, "");
-    must(claim_take(&claim, fixture->dir, 2, "the chief", NULL, &fixture->why),
-         &fixture->why);
+    struct claim_settings settings = {
+        .dir = fixture->dir, .run = 2, .who = "the chief"};
+    must(claim_take(&claim, &settings, &fixture->why), &fixture->why);
     assert_int_equal(evaluate(fixture), STATUS_RETRY);
     assert_int_equal(fixture->num_lines, 1);
     claim_release(&claim);

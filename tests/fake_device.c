@@ -73,8 +73,11 @@ static const struct fake_device_plan *plan(void) {
         .loser = (uint32_t)number_of(text ? text : "", "loser="),
         .hang = number_of(text ? text : "", "hang="),
         .refuse = number_of(text ? text : "", "refuse="),
+        .machine = (uint32_t)number_of(text ? text : "", "machine="),
+        .first = (uint32_t)number_of(text ? text : "", "first="),
         .older = text && strstr(text, "older"),
         .unpinnable = text && strstr(text, "unpinnable"),
+        .nameless = text && strstr(text, "nameless"),
     });
     return &arranged;
 }
@@ -97,11 +100,20 @@ static enum status describe(uint32_t index, struct device_description *out,
                                        .free = plan()->memory -
                                                atomic_load(&in_use[index]),
                                        .usable = !plan()->older};
-    snprintf(out->id, sizeof out->id, "fake %u", index);
+    if (!plan()->nameless)
+        snprintf(out->id, sizeof out->id, "fake %u.%u", plan()->machine,
+                 plan()->first + index);
     if (plan()->older)
         snprintf(out->reason, sizeof out->reason,
                  "compute capability 3.0 is older than this build");
     return STATUS_OK;
+}
+
+static enum status identify(uint32_t index, struct device_description *out,
+                            struct failure *why) {
+    enum status status = describe(index, out, why);
+    out->free = 0;
+    return status;
 }
 
 static void put(const struct fake_door *door, void (*work)(void *what),
@@ -558,15 +570,42 @@ static void square_sums(struct ops_device *device, enum ops_stream stream,
                              .scale = by});
 }
 
+static void add_up(struct ops_device *device, enum ops_stream stream,
+                   const double *pieces, size_t number, double *sum) {
+    expect_device(device, pieces);
+    expect_device(device, sum);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_ADD_UP,
+                             .a = pieces,
+                             .to = sum,
+                             .bytes = number * sizeof *pieces});
+}
+
+static void clip(struct ops_device *device, enum ops_stream stream,
+                 const double *squares, size_t number, size_t step,
+                 double limit, float *factor) {
+    expect_device(device, squares);
+    expect_device(device, factor);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_CLIP,
+                             .a = squares,
+                             .to = factor,
+                             .n = (uint32_t)number,
+                             .in = (uint32_t)step,
+                             .limit = limit});
+}
+
 static void apply_rule(struct ops_device *device, enum ops_stream stream,
                        const struct optimizer *rule,
-                       const struct rule_update *update) {
+                       const struct rule_update *update, const float *factor) {
     struct fake_call call = {.kind = FAKE_RULE,
                              .a = update->gradients[0],
+                             .b = factor,
                              .to = update->weights_out,
                              .rule = *rule,
                              .update = *update};
     expect_device(device, call.a);
+    expect_device(device, call.b);
     expect_device(device, call.to);
     for (unsigned slot = 0; slot < rule_slots(rule); slot++)
         expect_device(device, update->state[slot]);
@@ -585,6 +624,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .later = true,
     .count = count,
     .describe = describe,
+    .identify = identify,
     .open = open_device,
     .close = close_device,
     .allocate = allocate,
@@ -614,6 +654,8 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .scale = scale,
     .find_overflow = find_overflow,
     .square_sums = square_sums,
+    .add_up = add_up,
+    .clip = clip,
     .rule = apply_rule,
 };
 

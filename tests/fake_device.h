@@ -9,7 +9,7 @@
 #define CAPSTAN_FAKE_DEVICE_H
 
 #include "tests/fake_streams.h"
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,8 +23,11 @@ struct fake_device_plan {
     uint32_t loser;   /* device */
     uint64_t hang;    /* from this call on nothing is ever done; 0: never */
     uint64_t refuse;  /* the allocation without memory (from 1); 0: none */
+    uint32_t machine; /* whose devices they are: others have other ids */
+    uint32_t first;   /* of the machine's devices that is shown here */
     bool older;       /* than the build */
     bool unpinnable;  /* no memory can be pinned */
+    bool nameless;    /* no device tells its id */
 };
 
 /* Of devices that are opened from now on. */

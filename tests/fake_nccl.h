@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_FAKE_NCCL_H
 #define CAPSTAN_FAKE_NCCL_H
 
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 /* Its table: the symbol `capstan_collective`. */
 const struct collective_ops *fake_nccl_ops(void);

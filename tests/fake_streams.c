@@ -24,9 +24,16 @@ static void compute_update(struct ops_device *device,
         cpu->square_sums(device, OPS_COMPUTE, c->a, c->bytes / sizeof(float),
                          c->scale, c->to);
         return;
+    case FAKE_ADD_UP:
+        cpu->add_up(device, OPS_COMPUTE, c->a, c->bytes / sizeof(double),
+                    c->to);
+        return;
+    case FAKE_CLIP:
+        cpu->clip(device, OPS_COMPUTE, c->a, c->n, c->in, c->limit, c->to);
+        return;
     case FAKE_RULE:
         update.gradients = &c->a;
-        cpu->rule(device, OPS_COMPUTE, &c->rule, &update);
+        cpu->rule(device, OPS_COMPUTE, &c->rule, &update, c->b);
         return;
     default:
         c->work(c->what);

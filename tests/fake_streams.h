@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_FAKE_STREAMS_H
 #define CAPSTAN_FAKE_STREAMS_H
 
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +34,8 @@ enum fake_kind {
     FAKE_SCALE,
     FAKE_FIND_OVERFLOW,
     FAKE_SQUARE_SUMS,
+    FAKE_ADD_UP,
+    FAKE_CLIP,
     FAKE_RULE,
     FAKE_OTHER, /* of others: fake_door */
 };
@@ -49,9 +51,10 @@ struct fake_call {
     uint32_t n, in, out;
     int word;
     float scale;
+    double limit;
     bool add;
     struct optimizer rule;
-    struct rule_update update; /* whose gradient is `a` */
+    struct rule_update update; /* whose gradient is `a`, its factor `b` */
     void (*work)(void *what);
     void *what;
 };

@@ -1,6 +1,6 @@
 #include "tests/faulty_proxy.h"
 
-#include "chief/port.h"
+#include "chief/launch/port.h"
 #include "proto/base/time.h"
 #include "proto/math/philox.h"
 #include "proto/wire/message.h"

@@ -69,6 +69,7 @@ static void fill(float *values, float value) {
 static void square(struct fixture *fixture, uint32_t p) {
     const struct device *device = &fixture->device;
     ferry_bring(&fixture->ferry, p);
+    ferry_land(&fixture->ferry);
     device->ops->linear_input_gradient(
         device->handle, fixture->ferry.weights[p], fixture->ferry.weights[p],
         fixture->ferry.gradients[p], WIDTH, WIDTH, WIDTH);
@@ -107,6 +108,30 @@ static void a_round_trip_has_the_weights_of_its_step(void **state) {
         }
 }
 
+/* A layer's weights and bias set out as they come; the computing waits once. */
+static void what_is_brought_together_is_waited_for_once(void **state) {
+    struct fixture fixture;
+    (void)state;
+    for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
+        open_ferry(&fixture, JOB_DEVICE_CUDA,
+                   &(struct fake_device_plan){.order = order, .devices = 1});
+        const struct ops_device *handle = fixture.device.handle;
+        uint64_t before = fake_device_calls(handle);
+        for (uint32_t p = 0; p < PARAMETERS; p++) {
+            fill(fixture.arena.weight_of[p], (float)(p + 1));
+            ferry_bring(&fixture.ferry, p);
+        }
+        ferry_land(&fixture.ferry);
+        ferry_land(&fixture.ferry);
+        assert_int_equal(fake_device_calls(handle) - before, PARAMETERS + 1);
+        for (uint32_t p = 0; p < PARAMETERS; p++)
+            square(&fixture, p);
+        for (uint32_t p = 0; p < PARAMETERS; p++)
+            expect_gradient(&fixture, p, WIDTH * (float)((p + 1) * (p + 1)));
+        close_parts(&fixture);
+    }
+}
+
 static void weights_are_brought_once_until_they_are_renewed(void **state) {
     struct fixture fixture;
     enum { BYTES = WIDTH * WIDTH * sizeof(float) };
@@ -136,6 +161,7 @@ static void a_gradient_may_stay_on_the_device_for_a_while(void **state) {
         struct ferry *ferry = &fixture.ferry;
         fill(fixture.arena.weight_of[0], 2);
         ferry_bring(ferry, 0);
+        ferry_land(ferry);
         device->ops->linear_input_gradient(
             device->handle, ferry->weights[0], ferry->weights[0],
             ferry->gradients[0], WIDTH, WIDTH, WIDTH);
@@ -201,6 +227,7 @@ static void a_lack_of_memory_tells_how_much(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_round_trip_has_the_weights_of_its_step),
+        cmocka_unit_test(what_is_brought_together_is_waited_for_once),
         cmocka_unit_test(weights_are_brought_once_until_they_are_renewed),
         cmocka_unit_test(a_gradient_may_stay_on_the_device_for_a_while),
         cmocka_unit_test(where_memory_is_one_nothing_is_copied),

@@ -104,6 +104,35 @@ static void what_may_still_fit_is_not_refused(void **state) {
     assert_int_equal(check(fixture), STATUS_CONFIG);
 }
 
+/* 100 MB of 300 MB are free; 203 MB are wanted. */
+static void what_others_hold_may_come_free(void **state) {
+    struct fixture *fixture = *state;
+    struct free_memory_limit *limit = &fixture->told[0].limits[0];
+    add(fixture, "worker 0", "a", 0, 100 * mib);
+    limit->most = 300 * mib;
+    assert_int_equal(check(fixture), STATUS_RETRY);
+    expect_said(fixture, "where there is 100 MB (free memory), as others hold "
+                         "the rest of 300 MB: worker 0 takes 203 MB");
+    limit->most = 150 * mib;
+    assert_int_equal(check(fixture), STATUS_CONFIG);
+    expect_unsaid(fixture, "others");
+}
+
+static void the_most_that_was_told_is_what_there_is(void **state) {
+    struct fixture *fixture = *state;
+    struct free_memory_limit again = {.free = 90 * mib, .key = "a"};
+    struct free_memory_limit other = {.free = 900 * mib, .key = "b"};
+    add(fixture, "worker 0", "a", 0, 100 * mib);
+    fixture->told[0].limits[0].most = 300 * mib;
+    fitting_hear(&fixture->told[0], &again, 1);
+    fitting_hear(&fixture->told[0], &other, 1);
+    assert_int_equal(check(fixture), STATUS_RETRY);
+    expect_said(fixture, "there is 100 MB");
+    again.free = 250 * mib;
+    fitting_hear(&fixture->told[0], &again, 1);
+    assert_int_equal(check(fixture), STATUS_OK);
+}
+
 static void both_figures_whose_they_are_and_the_parts_are_told(void **state) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "node7", 0, 100 * mib);
@@ -305,6 +334,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_fits_is_not_refused),
         TEST(what_may_still_fit_is_not_refused),
+        TEST(what_others_hold_may_come_free),
+        TEST(the_most_that_was_told_is_what_there_is),
         TEST(both_figures_whose_they_are_and_the_parts_are_told),
         TEST(roles_on_one_host_add_up),
         TEST(the_limit_that_is_passed_most_is_told),

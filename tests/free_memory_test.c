@@ -42,7 +42,7 @@ static int setup(void **state) {
         return -1;
     write_file(machine, "/proc/meminfo",
                "MemTotal:       24684436 kB\nMemAvailable:   1000 kB\n"
-               "SwapFree:       500 kB\n");
+               "SwapTotal:      700 kB\nSwapFree:       500 kB\n");
     write_file(machine, "/proc/sys/kernel/random/boot_id", "one-machine\n");
     *state = machine;
     return 0;
@@ -75,6 +75,7 @@ static void the_machine_has_what_is_available_and_swap(void **state) {
     look(machine);
     assert_int_equal(machine->count, 1);
     assert_int_equal(machine->limits[0].free, 1500 << 10);
+    assert_true(machine->limits[0].most == UINT64_C(24685136) << 10);
     assert_string_equal(machine->limits[0].key, "one-machine");
     assert_string_equal(machine->limits[0].name, "free memory");
 }
@@ -105,6 +106,7 @@ static void each_control_group_around_a_process_is_a_limit(void **state) {
     const struct free_memory_limit *job = find(machine, "group /all/job,");
     const struct free_memory_limit *top = find(machine, "group /,");
     assert_int_equal(job->free, 4000000 + 1520000 + (500 << 10));
+    assert_int_equal(job->most, 9000000 + (700 << 10));
     assert_int_equal(top->free, 1000000 + (500 << 10));
     assert_non_null(strstr(job->name, "memory.max"));
     assert_string_not_equal(job->key, top->key);
@@ -171,6 +173,7 @@ static void a_limit_of_the_process_is_its_own(void **state) {
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     const struct free_memory_limit *own = find(machine, "ulimit -v");
     assert_int_equal(own->free, (UINT64_C(1) << 40) - (1 << 20));
+    assert_true(own->most == own->free); /* nobody else takes any of it */
     char pid[32];
     snprintf(pid, sizeof pid, "pid %d ", (int)getpid());
     assert_non_null(strstr(own->key, pid));

@@ -1,4 +1,4 @@
-#include "worker/group.h"
+#include "worker/collective/group.h"
 
 #include "tests/collective_fixture.h"
 
@@ -81,6 +81,31 @@ static void bytes_and_time_are_counted(void **state) {
     collective_fixture_close(&fixture);
 }
 
+static void expect_way(const struct group *ranks, const char *expected) {
+    char text[64] = "?";
+    group_way(ranks, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static void the_way_is_what_the_backend_tells(void **state) {
+    struct collective_fixture fixture;
+    struct collective_store store = {.context = &fixture};
+    struct member members[SIZE];
+    struct group alone;
+    (void)state;
+    collective_fixture_open(&fixture, SIZE);
+    open_members(members, &store);
+    expect_way(&members[1].ranks, "");
+    run_all(members);
+    expect_way(&members[1].ranks, "by thread 1");
+    for (uint32_t r = 0; r < SIZE; r++)
+        group_close(&members[r].ranks);
+    collective_fixture_close(&fixture);
+    group_open(&alone, NULL, 0, 1);
+    expect_way(&alone, "");
+    group_close(&alone);
+}
+
 static void an_abort_before_the_meeting_counts(void **state) {
     struct collective_fixture fixture;
     struct collective_store store = {.context = &fixture};
@@ -113,6 +138,7 @@ static void one_alone_needs_no_backend(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_and_time_are_counted),
+        cmocka_unit_test(the_way_is_what_the_backend_tells),
         cmocka_unit_test(an_abort_before_the_meeting_counts),
         cmocka_unit_test(one_alone_needs_no_backend),
     };

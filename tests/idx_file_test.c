@@ -1,4 +1,4 @@
-#include "worker/idx_file.h"
+#include "worker/data/idx_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -64,7 +64,7 @@ static void a_contradiction_prints_all_three(void **state) {
         why.text, "batch: train_batch_size 100 is not "
                   "train_micro_batch_size_per_gpu 32 x "
                   "gradient_accumulation_steps 1 x 3 trainers; give two of "
-                  "the three, or make them fit");
+                  "the three, or make them fit: train_batch_size 96 does");
     assert_int_equal(given.train, 100);
 }
 
@@ -108,7 +108,33 @@ static void replicas_of_all_trainers_count(void **state) {
     assert_int_equal(
         job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
         STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 6 replicas (2 trainers x 3 devices)"));
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &why),
+        STATUS_CONFIG);
     assert_non_null(strstr(why.text, "x 6 replicas (2 trainers); give"));
+}
+
+/* The most devices by which it fits, if there are any. */
+static void fewer_devices_that_would_do_are_named(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){256, 64, 1}, 0);
+    struct failure why;
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 512 does, or "
+                                     "\"devices\": 4 does"));
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 1536 does"));
+    assert_null(strstr(why.text, "devices\""));
+    job = job_of((struct sizes){128, 64, 1}, 1);
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "\"devices\": 2 does"));
 }
 
 static void with_staleness_those_of_one_trainer_count(void **state) {
@@ -153,6 +179,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_divide_is_a_contradiction),
         cmocka_unit_test(replicas_of_all_trainers_count),
         cmocka_unit_test(with_staleness_those_of_one_trainer_count),
+        cmocka_unit_test(fewer_devices_that_would_do_are_named),
         cmocka_unit_test(what_some_number_of_devices_solves_is_let_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_JOINED_COLLECTIVE_H
 #define CAPSTAN_JOINED_COLLECTIVE_H
 
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 /* INNER is the other for all groups that are opened from now on. */
 void joined_collective_over(const struct collective_ops *inner);

@@ -1,4 +1,4 @@
-#include "worker/keeper.h"
+#include "worker/reduce/keeper.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "worker/keeping.h"
+#include "worker/reduce/keeping.h"
 
 #include "tests/reducer_fixture.h"
 

@@ -182,6 +182,71 @@ static void what_finds_no_room_waits_and_comes_in_order(void **state) {
     assert_null(fixture->served->first);
 }
 
+/* How many of 4 messages find room before the first is read, when COUNT have
+ * gone before. */
+static unsigned count_ahead(struct fixture *fixture, unsigned count) {
+    unsigned ahead = 0;
+    struct lane_view view;
+    for (unsigned i = 0; i < count + 4; i++) {
+        char *room = lane_room(fixture->called, MAX_FRAME / 4);
+        struct lane_payload payload = {room, MAX_FRAME / 4, NULL};
+        if (!room)
+            break;
+        assert_true(lane_send(fixture->called, "", 0, &payload));
+        ahead += i >= count;
+        if (i >= count)
+            continue;
+        assert_true(lane_view(fixture->served, &view));
+        lane_done(fixture->served);
+    }
+    while (lane_view(fixture->served, &view))
+        lane_done(fixture->served);
+    return ahead;
+}
+
+static void so_much_is_sent_ahead_wherever_the_ring_stands(void **state) {
+    struct fixture *fixture = *state;
+    unsigned least = 4;
+    meet(fixture);
+    for (unsigned i = 0; i < 40; i++) {
+        unsigned ahead = count_ahead(fixture, i);
+        least = ahead < least ? ahead : least;
+    }
+    assert_true(least < 4); /* or it says nothing */
+    lane_keep_ahead(fixture->called, MAX_FRAME);
+    for (unsigned i = 0; i < 40; i++)
+        assert_int_equal(count_ahead(fixture, i), 4);
+}
+
+static bool has_rung(struct lane *lane) {
+    struct pollfd item = {lane_bell(lane), POLLIN, 0};
+    eventfd_t rung;
+    bool has = poll(&item, 1, 0) == 1;
+    if (has)
+        eventfd_read(lane_bell(lane), &rung);
+    return has;
+}
+
+static void bells_ring_for_what_is_sent_and_for_room(void **state) {
+    struct fixture *fixture = *state;
+    struct lane_view view;
+    unsigned sent = 0;
+    meet(fixture);
+    has_rung(fixture->called);
+    has_rung(fixture->served);
+    lane_sleep(fixture->served);
+    while (lane_room(fixture->called, MAX_FRAME)) {
+        send_bytes(fixture->called, sent++, MAX_FRAME / 2);
+        assert_int_equal(has_rung(fixture->served), false);
+        lane_ring(fixture->called);
+        assert_int_equal(has_rung(fixture->served), sent == 1);
+    }
+    assert_false(has_rung(fixture->called));
+    assert_true(lane_view(fixture->served, &view));
+    lane_done(fixture->served);
+    assert_true(has_rung(fixture->called));
+}
+
 static void what_is_reserved_is_written_in_place(void **state) {
     struct fixture *fixture = *state;
     struct lane_view view;
@@ -579,6 +644,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         LANE_TEST(messages_go_both_ways),
         LANE_TEST(what_finds_no_room_waits_and_comes_in_order),
+        LANE_TEST(so_much_is_sent_ahead_wherever_the_ring_stands),
+        LANE_TEST(bells_ring_for_what_is_sent_and_for_room),
         LANE_TEST(what_is_reserved_is_written_in_place),
         LANE_TEST(shown_memory_is_read_where_it_lies_and_let_go),
         LANE_TEST(more_memory_than_can_be_shown_is_copied),

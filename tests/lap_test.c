@@ -1,4 +1,4 @@
-#include "worker/lap.h"
+#include "worker/bench/lap.h"
 
 #include "proto/base/time.h"
 #include "tests/seed.h"

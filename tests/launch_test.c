@@ -1,4 +1,4 @@
-#include "chief/launch.h"
+#include "chief/launch/launch.h"
 
 #include "proto/base/time.h"
 

@@ -1,4 +1,4 @@
-#include "worker/lender.h"
+#include "worker/reduce/lender.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "worker/loader.h"
+#include "worker/data/loader.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "worker/loss.h"
+#include "worker/ops/loss.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "worker/mark.h"
+#include "worker/reduce/mark.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "worker/meeting.h"
+#include "worker/reduce/meeting.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

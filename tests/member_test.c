@@ -218,6 +218,34 @@ static void a_beat_carries_the_roles_numbers(void **state) {
     member_close(&member);
 }
 
+static void what_is_free_is_told_until_there_is_a_plan(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct member *member = open_member(fixture, true);
+    uint32_t peer = join(fixture, member);
+    await_order(member);
+    Capstan__Control *told =
+        hear(fixture, member, CAPSTAN__CONTROL__BODY_BEAT, &peer);
+    assert_true(told->beat->n_memory > 0);
+    assert_true(told->beat->memory[0]->free > 0);
+    assert_true(told->beat->memory[0]->most >= told->beat->memory[0]->free);
+    message_free_control(&told);
+    Capstan__Plan plan = CAPSTAN__PLAN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.run = RUN;
+    control.seq = 2;
+    control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
+    control.plan = &plan;
+    tell(fixture, peer, &control);
+    await_order(member);
+    do { /* one may be under way */
+        message_free_control(&told);
+        told = hear(fixture, member, CAPSTAN__CONTROL__BODY_BEAT, &peer);
+    } while (told->ack < 2);
+    assert_int_equal(told->beat->n_memory, 0);
+    message_free_control(&told);
+    member_close(&member);
+}
+
 static void a_refusal_ends_with_its_status_and_text(void **state) {
     struct wire_fixture *fixture = *state;
     struct member *member = open_member(fixture, true);
@@ -414,6 +442,7 @@ int main(void) {
         MEMBER_TEST(orders_come_once_in_sequence_and_of_this_run),
         MEMBER_TEST(what_it_tells_is_repeated_until_acknowledged),
         MEMBER_TEST(a_beat_carries_the_roles_numbers),
+        MEMBER_TEST(what_is_free_is_told_until_there_is_a_plan),
         MEMBER_TEST(a_refusal_ends_with_its_status_and_text),
         MEMBER_TEST(a_strangers_refusal_is_not_the_end),
         MEMBER_TEST(garbage_from_the_chief_is_logged_and_left),

@@ -277,11 +277,13 @@ struct eager {
     uint32_t num_needed, num_done;
 };
 
-static void bring_weights(void *context, uint32_t parameter) {
+static void bring_weights(void *context, uint32_t first, uint32_t count) {
     struct eager *eager = context;
-    eager->needed[eager->num_needed++] = parameter;
-    memcpy(eager->fixture->weights[parameter], eager->weights[parameter],
-           eager->fixture->parameters[parameter].elements * sizeof(float));
+    for (uint32_t p = first; p < first + count; p++) {
+        eager->needed[eager->num_needed++] = p;
+        memcpy(eager->fixture->weights[p], eager->weights[p],
+               eager->fixture->parameters[p].elements * sizeof(float));
+    }
 }
 
 static void take_gradient(void *context, uint32_t parameter) {
@@ -371,10 +373,11 @@ static void note_linear(struct ops_device *device, const float *x,
 }
 
 /* The host may wait there, and the layers below are on their way. */
-static void need_outside(void *context, uint32_t parameter) {
+static void need_outside(void *context, uint32_t first, uint32_t count) {
     (void)context;
     assert_int_equal(spans.begun, spans.ended);
-    assert_int_equal(spans.layers, parameter / 2);
+    assert_int_equal(spans.layers, first / 2);
+    assert_int_equal(count, 2);
 }
 
 static void done_inside(void *context, uint32_t parameter) {

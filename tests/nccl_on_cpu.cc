@@ -1,35 +1,58 @@
 /* What capstan-nccl.so calls of NCCL, among processes of one machine, beside
  * tests/cuda_streams.h: a call is put on its stream, and when it is its turn
- * there it meets the other ranks in shared memory. Sums are in rank order. A
- * rank that does not come fails the call after PATIENCE, and with it the
- * communicator. Ranks that have one device may share it here. */
+ * there it meets the other ranks in shared memory. Communicators are such as do
+ * not block: a call is ncclInProgress until somebody has asked for it often
+ * enough, only then is it put on its stream, and another before that is
+ * refused. What is summed is memory of the thread's device. Sums are in rank
+ * order, or, as a switch adds them where NVLS is not turned off, in one that
+ * chance chooses. A rank that does not come fails the call after PATIENCE, and
+ * with it the communicator. Ranks that have one device may share it here. */
+#include "tests/cuda_ranges.h"
 #include "tests/cuda_streams.h"
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <new>
+#include <random>
 #include <sched.h>
+#include <string>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 enum { RANKS = 8, ROOM = 4 << 20, PATIENCE = 20 /* seconds */ };
+enum { ASKED = 2 }; /* times, before what was called is under way */
 
 struct board {
     std::atomic<unsigned> arrived, turn;
+    std::atomic<unsigned> first; /* rank of a sum */
     std::atomic<bool> lost;
     char rooms[RANKS][ROOM];
 };
+
+struct call;
 
 struct ncclComm {
     board *shared;
     int rank, size;
     std::atomic<ncclResult_t> failed;
+    unsigned opening; /* the turn that ends when all ranks are here */
+    bool opened;
+    std::string name;            /* rank 0's: of `shared`, until all have it */
+    int busy;                    /* is to be asked so often */
+    std::vector<call *> pending; /* not on their streams yet */
 };
+
+/* Of this thread. */
+static thread_local int depth;
+static thread_local std::vector<ncclComm *> grouped;
 
 static double now() {
     struct timespec time;
@@ -37,15 +60,28 @@ static double now() {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+static bool adds_by_chance() {
+    const char *given = getenv("NCCL_NVLS_ENABLE");
+    return !given || strcmp(given, "0") != 0;
+}
+
+/* The number of the turn; with the last rank's arrival it ends. */
+static unsigned arrive(ncclComm *comm) {
+    board *shared = comm->shared;
+    unsigned turn = shared->turn;
+    if (++shared->arrived < (unsigned)comm->size)
+        return turn;
+    shared->first =
+        adds_by_chance() ? std::random_device()() % (unsigned)comm->size : 0;
+    shared->arrived = 0;
+    shared->turn++;
+    return turn;
+}
+
 /* All ranks are here; false: one is not. */
 static bool meet(ncclComm *comm) {
     board *shared = comm->shared;
-    unsigned turn = shared->turn;
-    if (++shared->arrived == (unsigned)comm->size) {
-        shared->arrived = 0;
-        shared->turn++;
-        return true;
-    }
+    unsigned turn = arrive(comm);
     double until = now() + PATIENCE;
     while (shared->turn == turn && !shared->lost && now() < until)
         sched_yield();
@@ -63,6 +99,7 @@ struct call {
     char *to;
     size_t bytes;
     int root;
+    cudaStream_t stream;
 };
 
 static float *floats(const call *c, int rank) {
@@ -71,10 +108,11 @@ static float *floats(const call *c, int rank) {
 
 static void add_up(const call *c, size_t count) {
     float *sums = (float *)c->to;
+    int first = (int)c->comm->shared->first, size = c->comm->size;
     for (size_t i = 0; i < count; i++) {
-        float sum = floats(c, 0)[i];
-        for (int r = 1; r < c->comm->size; r++)
-            sum += floats(c, r)[i];
+        float sum = floats(c, first)[i];
+        for (int r = 1; r < size; r++)
+            sum += floats(c, (first + r) % size)[i];
         sums[i] = sum;
     }
 }
@@ -107,13 +145,36 @@ static void make(void *context) {
     delete all;
 }
 
+static bool is_here(const void *memory, size_t bytes) {
+    int kind;
+    return cuda_ranges_kind(memory, bytes, &kind) && kind == cuda_streams_at();
+}
+
 static ncclResult_t put(ncclComm *comm, kind what, const void *from, void *to,
                         size_t bytes, int root, cudaStream_t stream) {
-    call *own = new (std::nothrow)
-        call{comm, what, (const char *)from, (char *)to, bytes, root};
-    if (!own)
-        return ncclSystemError;
-    int error = cuda_streams_call(stream, make, own);
+    bool joins = std::count(grouped.begin(), grouped.end(), comm) > 0;
+    if (!comm->opened || (comm->busy && !joins))
+        return ncclInvalidUsage;
+    if (!is_here(from, bytes) || !is_here(to, bytes))
+        return ncclInvalidArgument;
+    comm->pending.push_back(new call{comm, what, (const char *)from, (char *)to,
+                                     bytes, root, stream});
+    comm->busy = ASKED;
+    if (!depth)
+        return ncclInProgress;
+    grouped.push_back(comm);
+    return ncclSuccess;
+}
+
+/* What was called goes to its stream. */
+static ncclResult_t start(ncclComm *comm) {
+    int error = 0;
+    for (call *each : comm->pending)
+        if (error)
+            delete each;
+        else
+            error = cuda_streams_call(each->stream, make, each);
+    comm->pending.clear();
     return error ? ncclUnhandledCudaError : ncclSuccess;
 }
 
@@ -150,18 +211,24 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
     comm->rank = rank;
     comm->size = size;
     comm->shared = look(id.internal, 0);
-    if (!comm->shared || !meet(comm))
+    if (!comm->shared)
         return ncclSystemError;
+    comm->opening = arrive(comm);
     if (rank == 0)
-        shm_unlink(id.internal);
-    return ncclSuccess;
+        comm->name = id.internal;
+    return ncclInProgress;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t) {
-    return ncclSuccess;
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    if (!comm->opened || comm->busy)
+        return ncclInvalidUsage;
+    comm->busy = ASKED;
+    return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    if (!comm->name.empty())
+        shm_unlink(comm->name.c_str());
     if (comm->shared)
         munmap(comm->shared, sizeof *comm->shared);
     delete comm;
@@ -170,14 +237,36 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 /* What was put and not made yet is not made any more. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    if (!comm->name.empty())
+        shm_unlink(comm->name.c_str());
     if (comm->shared)
         comm->shared->lost = true;
     comm->failed = ncclInternalError;
     return ncclSuccess;
 }
 
+/* Ranks meet while they are asked. */
+static bool has_opened(ncclComm *comm) {
+    comm->opened = comm->opened || comm->shared->turn != comm->opening;
+    if (!comm->opened && comm->shared->lost && !comm->failed)
+        comm->failed = ncclRemoteError;
+    if (comm->opened && !comm->name.empty()) {
+        shm_unlink(comm->name.c_str());
+        comm->name.clear();
+    }
+    return comm->opened;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
-    *result = comm->failed;
+    ncclResult_t started = ncclSuccess;
+    bool under_way = has_opened(comm) && (!comm->busy || --comm->busy == 0);
+    if (under_way)
+        started = start(comm);
+    if (started && !comm->failed)
+        comm->failed = started;
+    *result = comm->failed ? comm->failed.load()
+              : under_way  ? ncclSuccess
+                           : ncclInProgress;
     return ncclSuccess;
 }
 
@@ -202,11 +291,16 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count,
 }
 
 ncclResult_t ncclGroupStart() {
+    depth++;
     return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
-    return ncclSuccess;
+    bool any = !grouped.empty();
+    if (--depth)
+        return ncclSuccess;
+    grouped.clear();
+    return any ? ncclInProgress : ncclSuccess;
 }
 
 const char *ncclGetErrorString(ncclResult_t) {

@@ -183,14 +183,35 @@ static void square_sums(struct ops_device *device, enum ops_stream stream,
     give_back(device, 1);
 }
 
+static void add_up(struct ops_device *device, enum ops_stream stream,
+                   const double *pieces, size_t count, double *sum) {
+    (void)stream;
+    pieces = lend(device, pieces, count * sizeof *pieces);
+    sum = lend(device, sum, sizeof *sum);
+    device->ops->add_up(device->far, OPS_COMPUTE, pieces, count, sum);
+    give_back(device, 1);
+}
+
+static void clip(struct ops_device *device, enum ops_stream stream,
+                 const double *squares, size_t count, size_t step, double limit,
+                 float *factor) {
+    (void)stream;
+    squares = lend(device, squares, count * step * sizeof *squares);
+    factor = lend(device, factor, sizeof *factor);
+    device->ops->clip(device->far, OPS_COMPUTE, squares, count, step, limit,
+                      factor);
+    give_back(device, 1);
+}
+
 static void apply_rule(struct ops_device *device, enum ops_stream stream,
                        const struct optimizer *rule,
-                       const struct rule_update *update) {
+                       const struct rule_update *update, const float *factor) {
     struct rule_update there = *update;
     size_t count = update->elements;
     unsigned slots = rule_slots(rule);
     const void *gradient = lend_floats(device, update->gradients[0], 1, count);
     (void)stream;
+    factor = lend(device, factor, sizeof *factor);
     there.gradients = &gradient;
     there.weights_out = lend_floats(device, update->weights_out, 1, count);
     there.weights = there.weights_out;
@@ -199,7 +220,7 @@ static void apply_rule(struct ops_device *device, enum ops_stream stream,
             lend_floats(device, update->state_out[s], 1, count);
         there.state[s] = there.state_out[s];
     }
-    device->ops->rule(device->far, OPS_COMPUTE, rule, &there);
+    device->ops->rule(device->far, OPS_COMPUTE, rule, &there, factor);
     give_back(device, 1 + slots);
 }
 
@@ -247,6 +268,8 @@ const struct ops *near_device_ops(void) {
         .scale = scale,
         .find_overflow = find_overflow,
         .square_sums = square_sums,
+        .add_up = add_up,
+        .clip = clip,
         .rule = apply_rule,
     };
     return &near_device;

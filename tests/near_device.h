@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_NEAR_DEVICE_H
 #define CAPSTAN_NEAR_DEVICE_H
 
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 /* Its table; of it devices are opened by near_device_open alone. */
 const struct ops *near_device_ops(void);

@@ -1,6 +1,6 @@
 /* The spans of capstan-cuda.so and its graphs: on this machine's GPU, else over
  * stand-ins for CUDA's libraries, where the host's calls are counted too. */
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include "tests/emulated_device.h"
 #include "tests/near_device.h"
@@ -559,6 +559,28 @@ static void what_cannot_be_captured_goes_call_by_call(void **state) {
     }
 }
 
+/* That an event had not come yet is no reason for it. */
+static void a_product_that_fails_is_told_as_cublas_tells_it(void **state) {
+    struct fixture f;
+    struct failure why = {0};
+    (void)state;
+    if (real)
+        skip();
+    open_fixture(&f, "order=2,seed=1");
+    set(&f, f.x, 1);
+    setenv("CAPSTAN_EMULATED", "refuse=product", 1);
+    multiply(&f, f.x, f.x, f.y);
+    f.ops->record(f.device, OPS_COMPUTE, f.computed);
+    assert_int_equal(f.ops->await(f.device, f.computed, &why), STATUS_RETRY);
+    assert_non_null(strstr(why.text, "device cuda 0 ("));
+    assert_non_null(strstr(why.text, "at an error of cuBLAS"));
+    assert_null(strstr(why.text, "not ready"));
+    f.ops->unpin(f.device, f.host);
+    f.ops->close(&f.device);
+    free(f.host);
+    unsetenv("CAPSTAN_EMULATED");
+}
+
 static void a_long_span_goes_in_pieces(void **state) {
     struct fixture f;
     (void)state;
@@ -612,6 +634,7 @@ int main(void) {
         cmocka_unit_test(
             what_a_graph_does_side_by_side_is_what_goes_one_by_one),
         cmocka_unit_test(what_cannot_be_captured_goes_call_by_call),
+        cmocka_unit_test(a_product_that_fails_is_told_as_cublas_tells_it),
         cmocka_unit_test(a_long_span_goes_in_pieces),
         cmocka_unit_test(more_spans_than_are_remembered_go_call_by_call),
     };

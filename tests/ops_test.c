@@ -1,4 +1,4 @@
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include "proto/math/bf16.h"
 #include "proto/math/fp16.h"
@@ -582,14 +582,45 @@ static void sums_of_squares_have_the_bits_of_the_rules_loops(void **state) {
     }
 }
 
+/* The second of pairs is no part of it. */
+static void a_norm_clips_as_the_host_would(void **state) {
+    enum { PIECES = 6101, STEP = 2 };
+    static const double limits[] = {1e-3, 5, 1e9};
+    struct fixture *fixture = *state;
+    double *pieces =
+        fixture->ops->allocate(fixture->device, STEP * PIECES * sizeof *pieces);
+    double sum = 0, every_other = 0, found = NAN;
+    for (int i = 0; i < STEP * PIECES; i++) {
+        pieces[i] = 1.0 / (i + 3);
+        every_other += i % STEP ? 0 : pieces[i];
+        sum += pieces[i];
+    }
+    fixture->ops->add_up(fixture->device, OPS_EXCHANGE, pieces, STEP * PIECES,
+                         &found);
+    assert_true(found == sum);
+    for (int i = 0; i < 3; i++) {
+        double factor = limits[i] / (sqrt(every_other) + 1e-6);
+        float clip = NAN, expected = factor < 1 ? (float)factor : 1;
+        fixture->ops->clip(fixture->device, OPS_EXCHANGE, pieces, PIECES, STEP,
+                           limits[i], &clip);
+        assert_true(clip == expected);
+    }
+    float clip = NAN;
+    pieces[STEP] = NAN;
+    fixture->ops->clip(fixture->device, OPS_EXCHANGE, pieces, PIECES, STEP, 1,
+                       &clip);
+    assert_true(clip == 1);
+    fixture->ops->release(fixture->device, pieces);
+}
+
 /* TENSORS, weights and state, become those after a few updates, BY_DEVICE or by
  * rule_apply. */
 static void apply_some(struct fixture *fixture, const struct rule_case *one,
                        size_t count, float *const *tensors, bool by_device) {
-    float *gradient = values(fixture, count, 7);
+    float *gradient = values(fixture, count, 7), factor = 0.7f;
     const void *floats = gradient;
     size_t variants;
-    struct rule_update update = {.scale = 0.5f,
+    struct rule_update update = {.scale = by_device ? 0.5f : 0.5f * factor,
                                  .elements = count,
                                  .gradients = &floats,
                                  .weights = tensors[0],
@@ -601,7 +632,7 @@ static void apply_some(struct fixture *fixture, const struct rule_case *one,
         update.rate = update.step == 4 ? 0 : one->rate;
         if (by_device)
             fixture->ops->rule(fixture->device, OPS_EXCHANGE, &one->rule,
-                               &update);
+                               &update, &factor);
         else
             rule_apply(*rule_variants(&variants), &one->rule, &update);
     }
@@ -652,6 +683,7 @@ static int test_every_device(const char *name) {
         TEST(a_vector_is_filled_and_scaled),
         TEST(an_overflow_is_found_wherever_it_is),
         TEST(sums_of_squares_have_the_bits_of_the_rules_loops),
+        TEST(a_norm_clips_as_the_host_would),
         TEST(an_update_has_the_bits_of_the_rules_loops),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);

@@ -234,7 +234,12 @@ static void ckpt_takes_an_action_and_a_folder(void **state) {
     assert_int_equal(options->step, 1500);
     assert_true(options->with_state);
     assert_false(sound("ckpt ls dir")->has_step);
-    wrong("ckpt ls", "ckpt takes");
+    assert_string_equal(sound("ckpt --json ls dir")->action, "ls");
+    wrong("ckpt ls", "capstan ckpt ls takes DIR; `capstan ckpt ls --help`");
+    wrong("ckpt export dir", "capstan ckpt export takes DIR OUT;");
+    wrong("ckpt dir", "capstan ckpt takes ls|verify|export DIR [OUT];");
+    wrong("ckpt ls dir --state", "unknown flag --state; `capstan ckpt ls");
+    wrong("ckpt verify dir out", "'out' is one word too many");
     wrong("ckpt export a b c", "'c' is one word too many");
     wrong("ckpt ls dir --step -5", "not '-5'");
     wrong("ckpt ls dir --step 18446744073709551616", "not '1844");
@@ -287,6 +292,9 @@ static void the_help_of_a_verb_lists_its_flags(void **state) {
                                            {"launch", "--nproc_per_node="},
                                            {"cluster", "--json"},
                                            {"ckpt", "--format="},
+                                           {"ckpt ls", "oldest first"},
+                                           {"ckpt verify", "the hash"},
+                                           {"ckpt export", "--state"},
                                            {"info", "--json"},
                                            {"bench", "--simulate"},
                                            {"compare", "--predict"}};
@@ -297,6 +305,19 @@ static void the_help_of_a_verb_lists_its_flags(void **state) {
         const char *printed = read_line(line)->printed;
         if (!strstr(printed, usage) || !strstr(printed, verbs[i][1]))
             fail_msg("`capstan %s` prints: %s", line, printed);
+    }
+}
+
+/* What ls and verify do not take is not in their help. */
+static void each_part_of_a_verb_has_a_help_of_its_own(void **state) {
+    (void)state;
+    static const char *const reading[] = {"ckpt ls --help",
+                                          "ckpt verify --help"};
+    for (int i = 0; i < 2; i++) {
+        const char *printed = read_line(reading[i])->printed;
+        if (!strstr(printed, "--step=N") || strstr(printed, "--format") ||
+            strstr(printed, "OUT"))
+            fail_msg("`capstan %s` prints: %s", reading[i], printed);
     }
 }
 
@@ -331,6 +352,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_known_is_said_with_help),
         cmocka_unit_test(help_is_all_there_is_to_do),
         cmocka_unit_test(the_help_of_a_verb_lists_its_flags),
+        cmocka_unit_test(each_part_of_a_verb_has_a_help_of_its_own),
         cmocka_unit_test(the_version_is_all_there_is_to_do),
         cmocka_unit_test(percent_signs_are_only_text),
     };

@@ -1,4 +1,4 @@
-#include "worker/partition.h"
+#include "worker/reduce/partition.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

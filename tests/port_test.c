@@ -1,4 +1,4 @@
-#include "chief/port.h"
+#include "chief/launch/port.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

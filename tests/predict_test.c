@@ -1,4 +1,4 @@
-#include "chief/predict.h"
+#include "chief/compare/predict.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "chief/prediction.h"
+#include "chief/compare/prediction.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

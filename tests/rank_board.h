@@ -4,7 +4,7 @@
 #define CAPSTAN_RANK_BOARD_H
 
 #include "proto/base/status.h"
-#include "worker/collective.h"
+#include "worker/collective/collective.h"
 
 #include <pthread.h>
 #include <signal.h>

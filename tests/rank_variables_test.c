@@ -1,4 +1,4 @@
-#include "chief/rank_variables.h"
+#include "chief/launch/rank_variables.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -225,7 +225,8 @@ static bool announce_all(struct reducer_rank *rank, uint64_t round) {
             continue;
         reducer_announce(rank->reducer, p, unsaid, round, CONTRIBUTION_WHOLE);
         unsaid = 0;
-        if (rank->play->in_steps && !reducer_wait(rank->reducer, p))
+        if (rank->play->in_steps && p == count / 2 &&
+            !reducer_wait(rank->reducer, count - 1))
             return false;
     }
     return true;

@@ -6,7 +6,7 @@
 #include "tests/collective_fixture.h"
 #include "tests/fake_device.h"
 #include "worker/arena.h"
-#include "worker/reducer.h"
+#include "worker/reduce/reducer.h"
 
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -56,7 +56,7 @@ struct reducer_play {
     enum fake_device_order order;
     uint64_t refuse; /* its devices' allocation without memory, 0: none */
     bool wide;
-    bool in_steps; /* each announced parameter is waited for at once */
+    bool in_steps; /* half-way the last parameter is waited for */
     double timeout;
     /* Is RANK's contribution to ROUND empty? NULL: none is. */
     bool (*empty)(uint32_t rank, uint64_t round);

@@ -1,4 +1,4 @@
-#include "worker/reducer.h"
+#include "worker/reduce/reducer.h"
 
 #include "tests/allocations.h"
 #include "tests/reducer_fixture.h"

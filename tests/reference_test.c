@@ -1,8 +1,8 @@
-#include "worker/reference.h"
+#include "worker/bench/reference.h"
 
 #include "proto/base/time.h"
-#include "worker/bare_zmq.h"
-#include "worker/plain_socket.h"
+#include "worker/bench/bare_zmq.h"
+#include "worker/bench/plain_socket.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

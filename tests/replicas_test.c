@@ -154,7 +154,7 @@ static void a_batch_that_they_do_not_solve_ends_the_run(void **state) {
     declare_all(fixture, 2, 2, 2);
     assert_false(replicas_settle(run));
     assert_int_equal(run->status, STATUS_CONFIG);
-    assert_non_null(strstr(run->text, "6 replicas (3 trainers)"));
+    assert_non_null(strstr(run->text, "6 replicas (3 trainers x 2 devices)"));
 }
 
 static void an_epoch_without_a_batch_ends_the_run(void **state) {

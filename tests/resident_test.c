@@ -1,6 +1,6 @@
 /* Resident reducers, in resident.c over reduction.c and keeping.c, on fake
  * devices whose streams go on in each order there is. */
-#include "worker/reducer.h"
+#include "worker/reduce/reducer.h"
 
 #include "tests/reducer_fixture.h"
 #include "tests/rule_cases.h"
@@ -170,12 +170,12 @@ static void what_is_shown_is_in_the_hosts_arena_of_rank_0(void **state) {
 
 /* The word up and down, and once weights down: they are the fixture's own
  * look at them. */
-static void nothing_but_the_word_of_a_round_passes_the_host(void **state) {
-    (void)state;
+static void expect_words(uint32_t stage, double clipping) {
     uint64_t loaded[2], brought[2];
     for (int more = 0; more < 2; more++) {
         struct reducer_play play;
-        open_usual(&play, 2, 1, FAKE_DEVICE_RANDOM);
+        open_usual(&play, 2, stage, FAKE_DEVICE_RANDOM);
+        play.job.gradient_clipping = clipping;
         play.rounds = more ? 7 : 3;
         reducer_play_run(&play);
         uint64_t gradients =
@@ -186,6 +186,13 @@ static void nothing_but_the_word_of_a_round_passes_the_host(void **state) {
     }
     assert_int_equal(loaded[1] - loaded[0], 4 * 3 * sizeof(float));
     assert_int_equal(brought[1] - brought[0], 4 * 3 * sizeof(float));
+}
+
+static void nothing_but_the_word_of_a_round_passes_the_host(void **state) {
+    (void)state;
+    expect_words(1, 0);
+    expect_words(0, 1e-3);
+    expect_words(2, 1e-3);
 }
 
 /* Notes sums that are put on the stream while parameters are still to come. */
@@ -239,7 +246,7 @@ static void a_device_without_memory_fails_for_good(void **state) {
         }
         reducer_play_close(&play);
     }
-    assert_int_equal(failed, 9);
+    assert_int_equal(failed, 10);
 }
 
 /* At the meeting, and at calls of the first rounds. */

@@ -1,4 +1,4 @@
-#include "worker/sampler.h"
+#include "worker/data/sampler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "worker/saver.h"
+#include "worker/reduce/saver.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -45,7 +45,12 @@ int service_fixture_setup(void **state);
 
 /* The same with a service of three threads. */
 int service_fixture_setup_threads(void **state);
+
+/* Closes what there is, opened or not. */
 int service_fixture_teardown(void **state);
+
+/* Opens the service for RANKS trainers, and a link of each to it; a first view
+ * lists them all. */
 void service_fixture_open(struct service_fixture *fixture, uint32_t ranks);
 
 /* The same with the job's wire bf16. */
@@ -57,9 +62,14 @@ Capstan__DataHeader service_fixture_header(struct service_fixture *fixture,
                                            Capstan__DataHeader__Kind kind,
                                            uint32_t rank, uint64_t clock,
                                            uint32_t *ids, size_t count);
+
+/* Sends HEADER with BYTES of PAYLOAD by LINK, as soon as there is a
+ * connection. */
 void service_fixture_send(struct service_fixture *fixture, struct link *link,
                           Capstan__DataHeader *header, const void *payload,
                           size_t bytes);
+
+/* A whole push of VALUE for plan blocks IDS, as by service_fixture_header. */
 void service_fixture_push(struct service_fixture *fixture, uint32_t rank,
                           uint64_t clock, uint32_t *ids, size_t count,
                           float value);

@@ -1,4 +1,4 @@
-#include "worker/siblings.h"
+#include "worker/collective/siblings.h"
 
 #include "proto/base/time.h"
 #include "tests/fake_nccl.h"

@@ -15,7 +15,7 @@
 #include "proto/wire/channel.h"
 #include "ps/exchange.h"
 #include "tests/simulation.h"
-#include "worker/window.h"
+#include "worker/client/window.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -298,11 +298,16 @@ int64_t simulated_time(struct simulated *s, int64_t limit);
 /* The seed is a find: TEXT says what went wrong. The first one counts. */
 void simulated_fail(struct simulated *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* A line of the history, where one is wanted (simulation.h). */
 void simulated_say(const struct simulated *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* PROCESS ends: with 0 (OK), or for its supervisor to start again. */
 void simulated_end(struct simulated *s, uint32_t process, bool ok);
+
+/* The supervisor has started it: a new incarnation, with nothing but the disk.
+ */
 void simulated_start(struct simulated *s, uint32_t process);
 
 #endif

@@ -5,10 +5,15 @@
 
 #include "tests/simulated.h"
 
+/* Ps P's exchange wants block B held as it is at VERSION. */
 void simulated_cutter_snapshot(struct simulated *s, uint32_t p, uint32_t b,
                                uint64_t version);
+
+/* The chief's orders about cuts; others are left alone. */
 void simulated_cutter_obey(struct simulated *s, uint32_t p,
                            const struct simulated_message *order);
+
+/* Writes go on, and are told when they are over. */
 void simulated_cutter_step(struct simulated *s, uint32_t p);
 
 #endif

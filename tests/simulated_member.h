@@ -5,6 +5,7 @@
 
 #include "tests/simulated.h"
 
+/* PROCESS begins to look for the chief; what it keeps is freed by close. */
 void simulated_member_open(struct simulated *s, struct simulated_member *member,
                            uint32_t process);
 void simulated_member_close(struct simulated_member *member);

@@ -18,6 +18,7 @@ struct simulated_event {
     struct simulated_message *message; /* NULL: it wakes */
 };
 
+/* Nothing is under way, and every line stands. */
 struct simulated_net *simulated_net_open(void);
 void simulated_net_close(struct simulated_net **net);
 
@@ -38,6 +39,8 @@ void simulated_net_wake(struct simulated *s, uint32_t process, int64_t time);
 
 /* The connection of LINE breaks, until TIME. */
 void simulated_net_break(struct simulated *s, uint32_t line, int64_t until);
+
+/* Does it stand? */
 bool simulated_net_connected(const struct simulated *s, uint32_t line);
 
 /* Takes the next event that still has somebody to be for; its message is the

@@ -5,11 +5,17 @@
 
 #include "tests/simulated.h"
 
+/* A new incarnation of ps P, which knows nothing yet; and its end, whichever.
+ */
 void simulated_ps_open(struct simulated *s, uint32_t p);
 void simulated_ps_close(struct simulated *s, uint32_t p);
+
+/* MESSAGE has come by the connection FROM: a trainer's or the chief's. */
 void simulated_ps_take(struct simulated *s, uint32_t p,
                        const struct simulated_peer *from,
                        const struct simulated_message *message);
+
+/* What is due now. */
 void simulated_ps_step(struct simulated *s, uint32_t p);
 
 #endif

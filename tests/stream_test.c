@@ -1,4 +1,4 @@
-#include "worker/stream.h"
+#include "worker/bench/stream.h"
 
 #include "proto/base/time.h"
 #include "proto/wire/message.h"

@@ -31,6 +31,7 @@ static void fill_data(struct team_fixture *fixture) {
 void team_fixture_open(struct team_fixture *fixture, const uint32_t *widths) {
     struct parameter parameters[2 * JOB_MAX_LAYERS];
     struct failure why;
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
     *fixture = (struct team_fixture){0};
     fixture->job = (struct job){
         .micro_batch = MICRO,
@@ -74,12 +75,14 @@ enum status team_fixture_begin(struct team_fixture *fixture,
                                .timeout = 60};
     if (gpus)
         fake_device_arrange(gpus);
-    enum status status =
-        team_find(&fixture->team, &wish, true, 0, nccl, NULL, why);
-    return status
-               ? status
-               : team_open(&fixture->team, count, &fixture->job,
-                           fixture->layout, &fixture->arena, true, false, why);
+    struct team_search search = {.wish = &wish, .alone = true, .nccl = nccl};
+    struct team_model model = {.count = count,
+                               .job = &fixture->job,
+                               .layout = fixture->layout,
+                               .arena = &fixture->arena,
+                               .evaluates = true};
+    enum status status = team_find(&fixture->team, &search, why);
+    return status ? status : team_open(&fixture->team, &model, why);
 }
 
 void team_fixture_load(struct team_fixture *fixture, uint32_t rank,

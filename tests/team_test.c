@@ -265,9 +265,10 @@ static void a_plan_takes_no_more_than_there_are_and_may_take_fewer(
 }
 
 static uint32_t found(struct device_wish wish, bool alone, uint32_t most) {
+    struct team_search search = {.wish = &wish, .alone = alone, .most = most};
     struct team team;
     struct failure why;
-    if (team_find(&team, &wish, alone, most, NULL, NULL, &why))
+    if (team_find(&team, &search, &why))
         fail_msg("%s", why.text);
     uint32_t count = team.count;
     for (uint32_t i = 0; i < count; i++)

@@ -44,6 +44,15 @@ static void what_is_no_verb_is_not_found(void **state) {
     }
 }
 
+static void a_part_is_found_by_the_word_behind_its_verb(void **state) {
+    (void)state;
+    const struct verb *ckpt = found(OPTIONS_CKPT);
+    assert_string_equal(verb_part(ckpt, "verify")->name, "ckpt verify");
+    assert_null(verb_part(ckpt, "ckpt"));
+    assert_null(verb_part(ckpt, ""));
+    assert_null(verb_part(found(OPTIONS_RUN), "ls"));
+}
+
 static void every_verb_has_help_and_version(void **state) {
     (void)state;
     for (int v = 0; v < OPTIONS_VERBS; v++) {
@@ -108,6 +117,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_verb_is_found_by_its_name),
         cmocka_unit_test(what_is_no_verb_is_not_found),
+        cmocka_unit_test(a_part_is_found_by_the_word_behind_its_verb),
         cmocka_unit_test(every_verb_has_help_and_version),
         cmocka_unit_test(no_verb_has_a_flag_twice),
         cmocka_unit_test(every_flag_says_what_it_is_for),

@@ -1,4 +1,4 @@
-#include "chief/verdict.h"
+#include "chief/compare/verdict.h"
 
 #include "chief/bound.h"
 
@@ -81,6 +81,21 @@ static void of_two_runs_the_mean_counts(void **state) {
     json_decref(verdict.object);
 }
 
+/* As all runs of as many workers with every number of ps give a link's rate:
+ * up to 16 times 101. */
+static void of_many_runs_each_one_counts(void **state) {
+    enum { RUNS = 1617 };
+    (void)state;
+    json_t *runs = json_array();
+    for (int i = 0; i < RUNS; i++)
+        json_array_append_new(runs, run(RUNS - i, 0, 0.01, 0.001, 0));
+    near(verdict_median(runs, "examples_per_second"), (RUNS + 1) / 2);
+    struct verdict verdict = judge(case_of(PREDICT_PS, 2, 2), runs);
+    near(verdict.rate, (RUNS + 1) / 2);
+    near(number(verdict.object, "examples_per_second", "min"), 1);
+    json_decref(verdict.object);
+}
+
 static double predicted(struct verdict_case of, json_t *one) {
     json_t *runs = json_array();
     json_array_append_new(runs, one);
@@ -109,6 +124,18 @@ static void what_is_predicted_has_the_rule_the_reader_and_clipping(
     of.clip = true;
     near(predicted(of, run(100, 0, 0, 0.06, 0)),
          128 / (2 * 4 * fullest * 4e6 / bound_payload(1)));
+}
+
+/* 2 workers with 3 and 1 devices; 32 samples of each. */
+static void samples_are_those_of_all_replicas(void **state) {
+    (void)state;
+    json_t *runs = json_array(), *one = run(100, 0, 0.01, 0, 0);
+    json_object_set_new(one, "replicas", json_integer(4));
+    json_array_append_new(runs, one);
+    struct verdict verdict = judge(case_of(PREDICT_PS, 2, 1), runs);
+    near(number(verdict.object, NULL, "replicas"), 4);
+    near(number(verdict.object, NULL, "bound_examples_per_second"), 128 / 0.01);
+    json_decref(verdict.object);
 }
 
 /* 4 MB at 1 Gbit/s take 33.5 ms; 2 workers of 32 samples. */
@@ -284,8 +311,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_counts_and_the_spread_is_told),
         cmocka_unit_test(of_two_runs_the_mean_counts),
+        cmocka_unit_test(of_many_runs_each_one_counts),
         cmocka_unit_test(
             what_is_predicted_has_the_rule_the_reader_and_clipping),
+        cmocka_unit_test(samples_are_those_of_all_replicas),
         cmocka_unit_test(the_bound_is_that_of_the_links),
         cmocka_unit_test(without_a_link_computing_is_the_bound),
         cmocka_unit_test(each_limit_is_named),

@@ -1,4 +1,4 @@
-#include "chief/vm_table.h"
+#include "chief/compare/vm_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

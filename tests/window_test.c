@@ -1,4 +1,4 @@
-#include "worker/window.h"
+#include "worker/client/window.h"
 
 #include "tests/seed.h"
 

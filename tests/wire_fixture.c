@@ -30,6 +30,7 @@ static struct link *open_link(void *zmq, enum link_kind kind) {
 int wire_fixture_setup(void **state) {
     struct wire_fixture *fixture = calloc(1, sizeof *fixture);
     struct failure why;
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
     fixture->zmq = zmq_ctx_new();
     fixture->server = open_link(fixture->zmq, LINK_SERVER);
     fixture->client = open_link(fixture->zmq, LINK_CLIENT);

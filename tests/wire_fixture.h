@@ -1,4 +1,7 @@
-/* Two ends of a link in one process, strangers, and what the log says. */
+/* Two ends of a link in one process, strangers, and what the log says.
+ *
+ * A failed assertion ends the whole program: what the test had opened beside
+ * the fixture stays open, and the context would wait for it without end. */
 #ifndef CAPSTAN_WIRE_FIXTURE_H
 #define CAPSTAN_WIRE_FIXTURE_H
 

@@ -1,7 +1,7 @@
 #include "worker/arena.h"
 
 #include "proto/conf/byte_size.h"
-#include "worker/reducer.h"
+#include "worker/reduce/reducer.h"
 
 #include <stdlib.h>
 #include <string.h>

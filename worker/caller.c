@@ -1,3 +1,6 @@
+/* Listed ps are asked one after the other, as a ps may have been called by the
+ * chief already; each answer, and each call, is handed on, and the latest
+ * counts. */
 #include "worker/caller.h"
 
 #include "proto/base/time.h"

@@ -1,3 +1,6 @@
+/* The order in which memory of the device is had, and given back: first nothing
+ * of it may be under way any more. What cannot be had is told with the keys
+ * that need less of it (device_advise). */
 #include "worker/engine.h"
 
 /* What takes memory of the device. */
@@ -59,13 +62,14 @@ void engine_close(struct engine *engine) {
     device_close(&engine->device);
 }
 
-enum status engine_evaluate(struct engine *engine, const struct dataset *test,
-                            uint64_t first, uint64_t end,
+enum status engine_evaluate(struct engine *engine,
+                            const struct evaluation_part *part,
                             struct evaluation *out, struct failure *why) {
     struct ferry *ferry = &engine->ferry;
     ferry_renew(ferry);
     for (uint32_t p = 0; p < ferry->layout->num_parameters; p++)
         ferry_bring(ferry, p);
-    return evaluation_run(out, engine->mlp, &engine->trial, test, first, end,
+    ferry_land(ferry);
+    return evaluation_run(out, engine->mlp, &engine->trial, part,
                           ferry->weights, why);
 }

@@ -7,12 +7,12 @@
 #include "proto/conf/job.h"
 #include "proto/math/layout.h"
 #include "worker/arena.h"
-#include "worker/dataset.h"
-#include "worker/device.h"
+#include "worker/data/dataset.h"
 #include "worker/evaluation.h"
 #include "worker/ferry.h"
 #include "worker/intake.h"
 #include "worker/mlp.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,8 +52,8 @@ void engine_rest(struct engine *engine);
 void engine_close(struct engine *engine);
 
 /* As evaluation_run, on the arena's weights as they are now. */
-enum status engine_evaluate(struct engine *engine, const struct dataset *test,
-                            uint64_t first, uint64_t end,
+enum status engine_evaluate(struct engine *engine,
+                            const struct evaluation_part *part,
                             struct evaluation *out,
                             struct failure *why) MUST_CHECK;
 

@@ -4,7 +4,7 @@
 
 #include "proto/base/status.h"
 #include "proto/math/footprint.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/intake.h"
 #include "worker/mlp.h"
 
@@ -17,13 +17,20 @@ struct evaluation {
     uint64_t correct, count;
 };
 
-/* Evaluates samples FIRST to END - 1 of TEST, which come to MLP through INTAKE;
- * both are open for batches of EVALUATION_BATCH, and there is nothing ready.
+/* Samples FIRST to END - 1 of a test set; borrowed. */
+struct evaluation_part {
+    const struct dataset *test;
+    uint64_t first, end;
+};
+
+/* Evaluates PART, whose samples come to MLP through INTAKE; both are open for
+ * batches of EVALUATION_BATCH, and there is nothing ready.
  * WEIGHTS: a pointer a parameter, of the device. STATUS_RETRY when there is no
  * memory for a batch, and as ops.await. */
 enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
-                           struct intake *intake, const struct dataset *test,
-                           uint64_t first, uint64_t end, float *const *weights,
+                           struct intake *intake,
+                           const struct evaluation_part *part,
+                           float *const *weights,
                            struct failure *why) MUST_CHECK;
 
 #endif

@@ -1,3 +1,8 @@
+/* Follows a directory, not a run: it joins nobody, so it may start before,
+ * after or without the others, and outlives restarts. A checkpoint is known by
+ * step, inode and time of its manifest, as a run that was started over writes
+ * the same step again; it may vanish while it is read, which is no error then.
+ * The end is a final checkpoint in a directory that no run uses any more. */
 #include "worker/evaluator.h"
 
 #include "proto/base/time.h"
@@ -5,7 +10,7 @@
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/claim.h"
 #include "worker/arena.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
 #include "worker/engine.h"
 
 #include <inttypes.h>
@@ -178,9 +183,10 @@ static void tell(const struct evaluator *evaluator,
 static enum status evaluate(struct evaluator *evaluator,
                             const struct manifest *manifest, const char *folder,
                             struct failure *why) {
+    struct evaluation_part all = {evaluator->test, 0, evaluator->test->count};
     struct evaluation result;
-    enum status status = engine_evaluate(&evaluator->engine, evaluator->test, 0,
-                                         evaluator->test->count, &result, why);
+    enum status status =
+        engine_evaluate(&evaluator->engine, &all, &result, why);
     if (!status)
         tell(evaluator, manifest, folder, &result);
     return status;

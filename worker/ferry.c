@@ -1,8 +1,17 @@
+/* Three streams of the device work beside each other, and events order them:
+ *
+ *   weights:   upload p ... record brought
+ *   compute:   follow brought, ... p's gradient complete, record computed
+ *   gradients: follow computed, download p, record taken[p]
+ *
+ * The host waits for taken[p] alone, before it reads a gradient. Nothing waits
+ * for weights on their way to be over before the next step's are written to the
+ * arena: a step's gradients are there only once its weights have been read. */
 #include "worker/ferry.h"
 
 #include <stdlib.h>
 
-enum { ALIGN_FLOATS = 64 };
+enum { ALIGN_FLOATS = 64 }; /* 256 bytes: what a GPU reads at a time */
 
 static uint64_t room_of(const struct ferry *ferry, uint32_t parameter) {
     uint64_t elements = ferry->layout->parameters[parameter].elements;
@@ -28,12 +37,12 @@ static void place(struct ferry *ferry, bool gradients) {
 
 static bool open_events(struct ferry *ferry) {
     const struct device *device = ferry->device;
+    ferry->brought = device->ops->event_open(device->handle);
     ferry->computed = device->ops->event_open(device->handle);
-    bool complete = ferry->computed;
+    bool complete = ferry->brought && ferry->computed;
     for (uint32_t p = 0; p < ferry->layout->num_parameters; p++) {
-        ferry->brought[p] = device->ops->event_open(device->handle);
         ferry->taken[p] = device->ops->event_open(device->handle);
-        complete = complete && ferry->brought[p] && ferry->taken[p];
+        complete = complete && ferry->taken[p];
     }
     return complete;
 }
@@ -43,10 +52,8 @@ static bool allocate_lists(struct ferry *ferry) {
     ferry->weights = calloc(count, sizeof *ferry->weights);
     ferry->gradients = calloc(count, sizeof *ferry->gradients);
     ferry->current = calloc(count, sizeof *ferry->current);
-    ferry->brought = calloc(count, sizeof *ferry->brought);
     ferry->taken = calloc(count, sizeof *ferry->taken);
-    return ferry->weights && ferry->gradients && ferry->current &&
-           ferry->brought && ferry->taken;
+    return ferry->weights && ferry->gradients && ferry->current && ferry->taken;
 }
 
 /* So many FLOATS, with what is needed beside them. */
@@ -106,6 +113,8 @@ enum status ferry_open(struct ferry *ferry, const struct device *device,
     return STATUS_OK;
 }
 
+/* Arena and device have the same offsets then, padding included, so that a
+ * collective works on both in one piece. */
 enum status ferry_open_resident(struct ferry *ferry,
                                 const struct device *device,
                                 const struct layout *layout,
@@ -138,13 +147,13 @@ struct reducer_place ferry_place(const struct ferry *ferry) {
 
 static void close_events(struct ferry *ferry) {
     const struct device *device = ferry->device;
-    struct ops_event **lists[] = {ferry->brought, ferry->taken};
+    struct ops_event **both[] = {&ferry->brought, &ferry->computed};
+    for (uint32_t p = 0; ferry->taken && p < ferry->layout->num_parameters; p++)
+        if (ferry->taken[p])
+            device->ops->event_close(device->handle, &ferry->taken[p]);
     for (int i = 0; i < 2; i++)
-        for (uint32_t p = 0; lists[i] && p < ferry->layout->num_parameters; p++)
-            if (lists[i][p])
-                device->ops->event_close(device->handle, &lists[i][p]);
-    if (ferry->computed)
-        device->ops->event_close(device->handle, &ferry->computed);
+        if (*both[i])
+            device->ops->event_close(device->handle, both[i]);
 }
 
 void ferry_close(struct ferry *ferry) {
@@ -156,7 +165,6 @@ void ferry_close(struct ferry *ferry) {
         free(ferry->weights);
         free(ferry->gradients);
         free(ferry->current);
-        free(ferry->brought);
         free(ferry->taken);
     }
     *ferry = (struct ferry){0};
@@ -175,9 +183,18 @@ void ferry_bring(struct ferry *ferry, uint32_t parameter) {
         return;
     ops->upload(handle, OPS_WEIGHTS, ferry->weights[parameter],
                 ferry->arena->weight_of[parameter], bytes_of(ferry, parameter));
-    ops->record(handle, OPS_WEIGHTS, ferry->brought[parameter]);
-    ops->follow(handle, OPS_COMPUTE, ferry->brought[parameter]);
     ferry->current[parameter] = true;
+    ferry->bringing = true;
+}
+
+void ferry_land(struct ferry *ferry) {
+    const struct ops *ops = ferry->device->ops;
+    struct ops_device *handle = ferry->device->handle;
+    if (!ferry->bringing)
+        return;
+    ops->record(handle, OPS_WEIGHTS, ferry->brought);
+    ops->follow(handle, OPS_COMPUTE, ferry->brought);
+    ferry->bringing = false;
 }
 
 void ferry_note(struct ferry *ferry, uint32_t parameter) {

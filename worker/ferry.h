@@ -8,8 +8,8 @@
 #include "proto/base/status.h"
 #include "proto/math/layout.h"
 #include "worker/arena.h"
-#include "worker/device.h"
-#include "worker/reducer.h"
+#include "worker/ops/device.h"
+#include "worker/reduce/reducer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,8 +22,9 @@ struct ferry {
     float *memory;                /* both, or NULL: the arena's are used */
     bool resident;                /* they stay: nothing is brought or taken */
     bool *current;                /* a parameter's weights are there */
-    struct ops_event **brought, **taken; /* a parameter */
-    struct ops_event *computed;
+    struct ops_event *brought, *computed;
+    bool bringing;            /* weights that no computing follows yet */
+    struct ops_event **taken; /* a parameter */
 };
 
 /* Borrows all; what buffers ARENA has of its own are pinned. Without GRADIENTS
@@ -50,9 +51,12 @@ void ferry_close(struct ferry *ferry);
 /* The weights in the arena are others than those brought before. */
 void ferry_renew(struct ferry *ferry);
 
-/* What is computed from now on has PARAMETER's weights of the arena, which stay
- * as they are until it is computed. Resident ones it has already. */
+/* PARAMETER's weights set out from the arena, where they stay as they are until
+ * what needs them is computed. Resident ones are there already. */
 void ferry_bring(struct ferry *ferry, uint32_t parameter);
+
+/* What is computed from now on has the weights that were brought so far. */
+void ferry_land(struct ferry *ferry);
 
 /* PARAMETER's gradient is complete by what has been computed so far, and stays
  * on the device. */

@@ -1,3 +1,7 @@
+/* Two places on the device: while one batch is computed with, the next is on
+ * its way into the other. `here` says that a batch has come, `free` that what
+ * reads it has been done, so neither stream overtakes the other, and the host
+ * waits only until its own copy of a batch may be written again. */
 #include "worker/intake.h"
 
 static struct intake_place *place_of(struct intake *intake, uint64_t batch) {

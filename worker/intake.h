@@ -5,8 +5,8 @@
 #define CAPSTAN_INTAKE_H
 
 #include "proto/base/status.h"
-#include "worker/device.h"
-#include "worker/loader.h"
+#include "worker/data/loader.h"
+#include "worker/ops/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,3 +1,12 @@
+/* Layer after layer forward, and back from the last to the first. Outputs lie
+ * in rooms, which recompute.h deals out: all of them stay, or some are computed
+ * a second time on the way back. Of the gradients of sums only two are ever
+ * needed, the one above the layer at work and the one below, so they take turns
+ * in two rooms.
+ *
+ * Every call of the device only asks: the device does it later, in order. What
+ * has to be known on the host, the loss, follows on another stream and is
+ * awaited by mlp_settle. */
 #include "worker/mlp.h"
 
 #include "proto/math/recompute.h"
@@ -176,8 +185,7 @@ static void need(const struct mlp *mlp, const struct mlp_hooks *hooks,
     if (!hooks || !hooks->need)
         return;
     mlp->ops->end(mlp->device);
-    hooks->need(hooks->context, weight_of(layer));
-    hooks->need(hooks->context, bias_of(layer));
+    hooks->need(hooks->context, weight_of(layer), 2);
     mlp->ops->begin(mlp->device);
 }
 
@@ -291,6 +299,8 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
     }
 }
 
+/* A device that goes on by itself computes backward whatever the loss is: who
+ * hears of it later throws the gradients away. */
 void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, float *const *gradients, float scale,
                   bool add, const struct mlp_hooks *hooks,

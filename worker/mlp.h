@@ -6,23 +6,24 @@
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
 #include "proto/math/layout.h"
-#include "worker/loader.h"
-#include "worker/ops.h"
+#include "worker/data/loader.h"
+#include "worker/ops/ops.h"
 
 /* What the model tells its trainer in a pass. `need` is called before the
- * first read of a parameter's weights, `loss` with the sum of the losses
- * before the backward pass (false: leave that out) where it is known by then,
- * on a device without ops.later, `done` when a parameter's gradient is complete
- * and its weights will not be read again in this pass: in order of the device's
- * computing stream, where each call goes on. Between the two they are read as
- * often as the pass likes: where activations are computed anew, those of the
- * layers below once more. Parameters are needed in model order and done in the
- * reverse, each once. Each may be NULL. The stretches of a pass between calls
- * of `need` are spans of the device (ops.begin): without it the whole pass is
- * one, and what `done` gives the device is part of it. */
+ * first read of the weights of COUNT parameters from FIRST on, a layer's,
+ * `loss` with the sum of the losses before the backward pass (false: leave that
+ * out) where it is known by then, on a device without ops.later, `done` when a
+ * parameter's gradient is complete and its weights will not be read again in
+ * this pass: in order of the device's computing stream, where each call goes
+ * on. Between the two they are read as often as the pass likes: where
+ * activations are computed anew, those of the layers below once more.
+ * Parameters are needed in model order and done in the reverse, each once. Each
+ * may be NULL. The stretches of a pass between calls of `need` are spans of the
+ * device (ops.begin): without it the whole pass is one, and what `done` gives
+ * the device is part of it. */
 struct mlp_hooks {
     void *context;
-    void (*need)(void *context, uint32_t parameter);
+    void (*need)(void *context, uint32_t first, uint32_t count);
     bool (*loss)(void *context, double loss);
     void (*done)(void *context, uint32_t parameter);
 };

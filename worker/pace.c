@@ -1,3 +1,8 @@
+/* A training pass without a cluster: what each parameter's layer takes forward
+ * and backward, by the thread's processor time, so that other work on the
+ * machine is not counted. The median of the passes counts for each lap. Then as
+ * many of them as there are cores run at once: how much slower a pass is then
+ * is what cores cost each other (caches, memory, frequency). */
 #include "worker/pace.h"
 
 #include "proto/base/time.h"
@@ -5,7 +10,7 @@
 #include "proto/math/philox.h"
 #include "worker/arena.h"
 #include "worker/mlp.h"
-#include "worker/ops.h"
+#include "worker/ops/ops.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,8 +53,9 @@ static void end_lap(struct runner *runner, uint32_t next) {
     runner->since = now;
 }
 
-static void need(void *context, uint32_t parameter) {
-    end_lap(context, parameter);
+static void need(void *context, uint32_t first, uint32_t count) {
+    for (uint32_t p = first; p < first + count; p++)
+        end_lap(context, p);
 }
 
 /* The backward pass begins with the last parameter. */

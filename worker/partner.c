@@ -1,3 +1,7 @@
+/* Two tables of the same verbs. Functions that only pass a pointer on are there
+ * because a table's function takes a void pointer: calling client_pull by a
+ * pointer of another type would be undefined. What a resident reducer alone can
+ * do is no verb of the table: partner_begin and those after it ask first. */
 #include "worker/partner.h"
 
 struct partner_verbs {

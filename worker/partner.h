@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_PARTNER_H
 #define CAPSTAN_PARTNER_H
 
-#include "worker/client.h"
-#include "worker/reducer.h"
+#include "worker/client/client.h"
+#include "worker/reduce/reducer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,15 +20,22 @@ struct partner {
     bool resident;   /* gradients and weights stay on the device: reducer.h */
 };
 
+/* The ps, through CLIENT. */
 struct partner partner_client(struct client *client);
+
+/* The other ranks, through REDUCER. */
 struct partner partner_reducer(struct reducer *reducer);
 
 /* To read all parameters anew. A reducer's are always the newest. */
 void partner_pull(struct partner partner, uint64_t clock, uint64_t snapshot);
 
+/* Gradients of step CLOCK of COUNT parameters from FIRST on are complete, last
+ * parameters first, each once a step; their bytes stay until partner_wait. */
 void partner_announce(struct partner partner, uint32_t first, uint32_t count,
                       uint64_t clock, enum contribution what);
 
+/* Waits for PARAMETER's weights after what was announced, or pulled, last.
+ * False: none come any more. */
 bool partner_wait(struct partner partner, uint32_t parameter);
 
 /* Steps behind the run, as far as this trainer has read. */
@@ -44,7 +51,8 @@ double partner_waited(struct partner partner);
  * weights of the last parameter are here. */
 struct loss_scaler partner_scaler(struct partner partner);
 
-/* Those of reducer.h, for one that is resident; nothing for others. */
+/* Those of reducer.h by these names, for one that is resident; for others they
+ * do nothing and succeed: compute thread. */
 enum status partner_begin(struct partner partner,
                           const struct reducer_place *place,
                           struct failure *why) MUST_CHECK;

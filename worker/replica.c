@@ -42,11 +42,16 @@ void replica_close(struct replica *replica) {
     arena_close(&replica->arena);
 }
 
-static void need(void *context, uint32_t parameter) {
+/* Each sets out as it comes. Where one does not come the pass goes on with what
+ * is there, as it cannot end in its middle; whoever called it looks at goes_on
+ * and throws the result away. */
+static void need(void *context, uint32_t first, uint32_t count) {
     struct pass *pass = context;
-    if (pass->step->need(pass->step->context, parameter)) /* else the loop
-                                                             looks again */
-        ferry_bring(&pass->replica->engine.ferry, parameter);
+    struct ferry *ferry = &pass->replica->engine.ferry;
+    for (uint32_t p = first; p < first + count; p++)
+        if (pass->step->need(pass->step->context, p))
+            ferry_bring(ferry, p);
+    ferry_land(ferry);
 }
 
 static bool take_loss(void *context, double loss) {

@@ -6,9 +6,9 @@
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
 #include "worker/arena.h"
-#include "worker/dataset.h"
+#include "worker/data/dataset.h"
+#include "worker/data/loader.h"
 #include "worker/engine.h"
-#include "worker/loader.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,3 +1,6 @@
+/* The thread that reports waits when nobody takes its reports, rather than lose
+ * one; cancelled, it goes on and what finds no room is lost, as nobody will
+ * ask. */
 #include "worker/reports.h"
 
 #include <errno.h>

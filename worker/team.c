@@ -6,7 +6,6 @@
  * waits for it: what it lacks is told once all are through. */
 #include "worker/team.h"
 
-#include "proto/base/plugin.h"
 #include "worker/team_sum.h"
 
 #include <math.h>
@@ -14,75 +13,6 @@
 /* Seconds that a call of all devices may take: what each computes before it is
  * awaited before. */
 static const double MEETING = 300;
-
-static bool is_remote(const struct team *team) {
-    return team->members[0].replica.engine.device.ops->later;
-}
-
-/* What is added up by NCCL, if devices are CUDA's and it is here. */
-static void find_collective(struct team *team,
-                            const struct collective_ops *nccl) {
-    struct failure why;
-    const void *table = nccl;
-    enum status status = STATUS_OK;
-    if (!nccl && team->count > 1)
-        status = plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
-                             &why);
-    team->by = status ? NULL : table;
-    if (status)
-        log_info(team->log,
-                 "gradients of %u devices are added up in the host's memory; "
-                 "capstan-nccl.so: %s (docs/collectives.md has what it needs)",
-                 team->count, why.text);
-}
-
-/* One that there is no code for is left out, if the job does not ask for it. */
-static enum status find_one(struct team *team, struct device_wish wish,
-                            uint32_t index, struct failure *why) {
-    struct team_member *member = &team->members[team->count];
-    bool asked = wish.kind == JOB_DEVICE_CUDA;
-    wish.kind = JOB_DEVICE_CUDA;
-    wish.local_rank = index;
-    enum status status =
-        engine_find(&member->replica.engine, &wish, team->log, why);
-    if (!status)
-        team->count++;
-    if (status != STATUS_CONFIG || asked)
-        return status;
-    log_warning(team->log, "device %u is left out: %s", index, why->text);
-    return STATUS_OK;
-}
-
-enum status team_find(struct team *team, const struct device_wish *wish,
-                      bool alone, uint32_t most,
-                      const struct collective_ops *nccl, const struct log *log,
-                      struct failure *why) {
-    *team = (struct team){.log = log,
-                          .given_up = wish->given_up,
-                          .context = wish->context,
-                          .timeout = wish->timeout};
-    for (uint32_t i = 0; i < JOB_MOST_DEVICES; i++) {
-        team->members[i].team = team;
-        team->members[i].index = i;
-    }
-    struct engine *first = &team->members[0].replica.engine;
-    enum status status = engine_find(first, wish, log, why);
-    if (status)
-        return status;
-    team->count = 1;
-    uint32_t count = is_remote(team) && alone ? first->device.ops->count() : 1;
-    if (most == 0 || most > JOB_MOST_DEVICES)
-        most = JOB_MOST_DEVICES;
-    for (uint32_t i = 1; !status && i < count && team->count < most; i++)
-        status = find_one(team, *wish, i, why);
-    if (!status)
-        find_collective(team, nccl);
-    return status;
-}
-
-bool team_adds_on_host(const struct team *team) {
-    return team->count > 1 && !team->by;
-}
 
 /* Marks of parameters at the beginning of the present turn. */
 static uint64_t begin_of(const struct team *team) {
@@ -268,42 +198,41 @@ static enum status gather_threads(struct team *team, struct failure *why) {
 }
 
 static enum status open_member(struct team_member *member,
-                               const struct job *job, bool evaluates,
-                               bool resident, struct failure *why) {
+                               const struct team_model *model,
+                               struct failure *why) {
     struct team *team = member->team;
     struct replica *replica = &member->replica;
-    struct engine_use use = {.micro_batch = job->micro_batch,
-                             .evaluates = evaluates && !member->index,
-                             .resident = resident};
+    struct engine_use use = {.micro_batch = model->job->micro_batch,
+                             .evaluates = model->evaluates && !member->index,
+                             .resident = model->resident};
     struct arena *arena = member->index ? &replica->arena : team->arena;
     enum status status = STATUS_OK;
     if (member->index)
         status =
             arena_open_beside(arena, team->arena, team->layout, !team->by, why);
     return status ? status
-                  : engine_open(&replica->engine, job, team->layout, arena,
-                                &use, why);
+                  : engine_open(&replica->engine, model->job, team->layout,
+                                arena, &use, why);
 }
 
-enum status team_open(struct team *team, uint32_t count, const struct job *job,
-                      const struct layout *layout, struct arena *arena,
-                      bool evaluates, bool resident, struct failure *why) {
+enum status team_open(struct team *team, const struct team_model *model,
+                      struct failure *why) {
     enum status status = STATUS_OK;
-    if (count > team->count)
+    if (model->count > team->count)
         return status_fail(why, STATUS_RETRY,
                            "the plan counts on %u devices here, where there "
                            "are %u",
-                           count, team->count);
-    while (team->count > count)
+                           model->count, team->count);
+    while (team->count > model->count)
         replica_close(&team->members[--team->count].replica);
-    team->layout = layout;
-    team->arena = arena;
+    team->layout = model->layout;
+    team->arena = model->arena;
     if (team->count < 2)
         team->by = NULL;
     if (team->count > 1)
         status = gather_threads(team, why);
     for (uint32_t i = 0; !status && i < team->count; i++)
-        status = open_member(&team->members[i], job, evaluates, resident, why);
+        status = open_member(&team->members[i], model, why);
     engine_rest(&team->members[0].replica.engine);
     return status;
 }
@@ -390,7 +319,7 @@ enum status team_gather(struct team *team, bool wanted,
                         void (*said)(void *context, uint32_t parameter),
                         void *context, struct failure *why) {
     enum status status = STATUS_OK;
-    bool remote = is_remote(team);
+    bool remote = team_is_remote(team);
     team->gathers = wanted && remote;
     if (team->count > 1)
         mark_raise(&team->decided, team->turn);

@@ -9,9 +9,9 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "worker/mark.h"
+#include "worker/collective/siblings.h"
+#include "worker/reduce/mark.h"
 #include "worker/replica.h"
-#include "worker/siblings.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -61,23 +61,41 @@ struct team {
     bool broken; /* nothing more is done together */
 };
 
-/* Takes the device that WISH means and, ALONE on its host, all others there, up
- * to MOST (0: any number). NCCL: the collective that would add on devices;
- * NULL: capstan-nccl.so, where it can work. */
-enum status team_find(struct team *team, const struct device_wish *wish,
-                      bool alone, uint32_t most,
-                      const struct collective_ops *nccl, const struct log *log,
+/* What a team's devices are looked for by; borrowed until it is closed. */
+struct team_search {
+    const struct device_wish *wish; /* the first's */
+    bool alone;    /* the only trainer on its host: takes the others too */
+    uint32_t most; /* of devices; 0: any number */
+    const struct collective_ops *nccl; /* would add on devices; NULL:
+                                          capstan-nccl.so, where it can work */
+    const struct log *log;
+};
+
+/* Takes the devices that SEARCH means. One but the first that there is no code
+ * for is left out with a warning, unless the job asks for CUDA; else as
+ * engine_find. */
+enum status team_find(struct team *team, const struct team_search *search,
                       struct failure *why) MUST_CHECK;
+
+/* Do its devices compute later than they are asked (ops.h)? */
+bool team_is_remote(const struct team *team);
 
 /* Are gradients of several devices added up in the host's memory? */
 bool team_adds_on_host(const struct team *team);
 
-/* Opens JOB's model on the first COUNT devices for the weights in ARENA, or
- * RESIDENT on the one that there is (engine.h); the first evaluates too, where
- * EVALUATES. As engine_open. */
-enum status team_open(struct team *team, uint32_t count, const struct job *job,
-                      const struct layout *layout, struct arena *arena,
-                      bool evaluates, bool resident,
+/* What each device of a team computes; borrowed until it is closed. */
+struct team_model {
+    uint32_t count; /* of devices, the first ones: the plan's replicas */
+    const struct job *job;
+    const struct layout *layout;
+    struct arena *arena; /* the trainer's weights and gradients */
+    bool evaluates;      /* the first one, too */
+    bool resident; /* gradients and state stay on the one device (engine.h) */
+};
+
+/* Opens MODEL and lets the devices beyond its count go. STATUS_RETRY: there
+ * are fewer; else as engine_open. */
+enum status team_open(struct team *team, const struct team_model *model,
                       struct failure *why) MUST_CHECK;
 
 /* Opens what delivers samples: SAMPLES is the first replica's, the others'

@@ -8,77 +8,28 @@
 
 #include "proto/base/time.h"
 #include "proto/math/encoding.h"
-#include "worker/sampler.h"
+#include "worker/data/sampler.h"
 #include "worker/trainer_parts.h"
 
 #include <stdlib.h>
 
-static enum status load_data(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    const struct job_data *data = &job->data;
-    const char *in = data->dir ? ", in data.dir" : "";
-    enum status status = dataset_load(&trainer->train, data->train_images,
-                                      data->train_labels, why);
-    if (status)
-        return status_context(why, "data.train%s", in);
-    if (data->test_images)
-        status = dataset_load(&trainer->test, data->test_images,
-                              data->test_labels, why);
-    if (status)
-        return status_context(why, "data.test%s", in);
-    status = mlp_check_data(&job->model, trainer->train, data->train_images,
-                            data->train_labels, why);
-    if (!status && trainer->test)
-        status = mlp_check_data(&job->model, trainer->test, data->test_images,
-                                data->test_labels, why);
-    return status;
-}
-
-static enum status open_layout(struct trainer *trainer, struct failure *why) {
-    struct parameter parameters[2 * JOB_MAX_LAYERS];
-    uint32_t count = mlp_parameters(&trainer->settings.job->model, parameters);
-    return layout_build(&trainer->layout, parameters, count, why);
-}
-
-/* Where other ranks are lost the device would wait for them. */
-static bool gives_up(void *context) {
-    struct trainer *trainer = context;
-    return trainer_is_cancelled(trainer) ||
-           partner_lost(trainer->partner, NULL);
-}
-
-static enum status find_device(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    struct device_wish wish = {
-        .kind = job->device,
-        .threads = job->threads,
-        .local_rank = trainer->settings.local_rank,
-        .local_trainers = trainer->settings.local_trainers,
-        .cuda = trainer->settings.cuda,
-        .timeout = job->timeouts.step,
-        .given_up = gives_up,
-        .context = trainer,
-    };
-    bool alone = wish.local_trainers == 1 && wish.local_rank == 0;
-    return team_find(&trainer->team, &wish, alone, job->devices,
-                     trainer->settings.nccl, trainer->settings.log, why);
-}
-
-static const struct engine *first_engine(const struct trainer *trainer) {
-    return &trainer->team.members[0].replica.engine;
-}
-
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
-    uint32_t replicas = plan_replicas(trainer->plan, trainer->settings.rank);
     struct partner partner = trainer->partner;
-    enum status status = team_open(
-        &trainer->team, replicas, trainer->settings.job, trainer->layout,
-        &trainer->arena, trainer->test, partner.resident, why);
+    struct team_model model = {
+        .count = plan_replicas(trainer->plan, trainer->settings.rank),
+        .job = trainer->settings.job,
+        .layout = trainer->layout,
+        .arena = &trainer->arena,
+        .evaluates = trainer->test != NULL,
+        .resident = partner.resident,
+    };
+    enum status status = team_open(&trainer->team, &model, why);
     if (status || !partner.resident)
         return status;
-    struct reducer_place place = ferry_place(&first_engine(trainer)->ferry);
+    struct reducer_place place =
+        ferry_place(&trainer_device_first(trainer)->ferry);
     return partner_begin(partner, &place, why);
 }
 
@@ -94,30 +45,6 @@ static struct sampler_options sampling(const struct trainer *trainer) {
         .shuffle = job->data.shuffle,
         .drop_last = job->data.drop_last,
     };
-}
-
-static void declare_device(struct trainer_report *declaration,
-                           const struct device *device) {
-    struct trainer_device *told =
-        &declaration->devices[declaration->num_devices];
-    if (!device_free(device, &told->free, told->id))
-        return;
-    snprintf(told->name, sizeof told->name, "%s", device->name);
-    declaration->num_devices++;
-}
-
-static void declare(struct trainer *trainer) {
-    const struct team *team = &trainer->team;
-    struct trainer_report declaration = {
-        .event = TRAINER_DECLARES,
-        .train_samples = trainer->train->count,
-        .test_samples = trainer->test ? trainer->test->count : 0,
-        .replicas = team->count,
-        .adds_on_host = team_adds_on_host(team),
-    };
-    for (uint32_t i = 0; i < team->count; i++)
-        declare_device(&declaration, &team->members[i].replica.engine.device);
-    reports_put(&trainer->reports, &declaration);
 }
 
 bool trainer_is_cancelled(struct trainer *trainer) {
@@ -143,7 +70,7 @@ bool trainer_await(struct trainer *trainer, uint32_t parameter) {
     return !trainer->forsaken;
 }
 
-static bool wait_all(struct trainer *trainer) {
+bool trainer_await_all(struct trainer *trainer) {
     for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
         if (!trainer_await(trainer, p))
             return false;
@@ -157,10 +84,10 @@ static bool first_weights(struct trainer *trainer) {
     const struct plan *plan = trainer->plan;
     const struct layout *layout = trainer->layout;
     if (trainer->partner.sets_first)
-        return wait_all(trainer);
+        return trainer_await_all(trainer);
     if (plan->pull_first || trainer->from > plan->rounds.start + 1) {
         partner_pull(trainer->partner, trainer->from - 1, 0);
-        return wait_all(trainer);
+        return trainer_await_all(trainer);
     }
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         const struct block *block = &layout->blocks[b];
@@ -179,68 +106,6 @@ static uint64_t position(const struct trainer *trainer, uint64_t clock) {
     if (trainer_is_synchronous(trainer))
         steps = steps - rounds->start + rounds->start_batch;
     return steps * trainer->settings.job->accumulation;
-}
-
-/* A part of the test set, on the weights as they stand. */
-static enum status evaluate(struct trainer *trainer,
-                            const struct trainer_order *order,
-                            struct failure *why) {
-    struct trainer_report result = {.event = TRAINER_EVALUATED,
-                                    .id = order->id,
-                                    .step = order->step,
-                                    .part = order->part};
-    uint64_t total = trainer->test ? trainer->test->count : 0;
-    uint64_t first = total * order->part / order->parts;
-    uint64_t end = total * (order->part + 1) / order->parts;
-    int64_t start = time_now();
-    struct evaluation part = {0};
-    enum status status = STATUS_OK;
-    if (trainer->test)
-        status = engine_evaluate(&trainer->team.members[0].replica.engine,
-                                 trainer->test, first, end, &part, why);
-    if (status)
-        return status;
-    result.loss_sum = part.loss_sum;
-    result.correct = part.correct;
-    result.count = part.count;
-    trainer_progress(trainer, &result.progress);
-    reports_put(&trainer->reports, &result);
-    trainer->evaluating += time_now() - start;
-    return STATUS_OK;
-}
-
-/* After a planned round: the weights here are that round's. */
-static enum status evaluate_own(struct trainer *trainer, struct failure *why) {
-    struct trainer_order order = {.step = trainer->clock,
-                                  .part = trainer->settings.rank,
-                                  .parts = trainer->settings.num_ranks};
-    return evaluate(trainer, &order, why);
-}
-
-/* A snapshot is read over the present weights, which are read again after. */
-static enum status evaluate_snapshot(struct trainer *trainer,
-                                     const struct trainer_order *order,
-                                     struct failure *why) {
-    if (!wait_all(trainer))
-        return STATUS_OK;
-    partner_pull(trainer->partner, trainer->clock, order->id);
-    if (!wait_all(trainer))
-        return STATUS_OK;
-    enum status status = evaluate(trainer, order, why);
-    if (status)
-        return status;
-    partner_pull(trainer->partner, trainer->clock, 0);
-    wait_all(trainer);
-    return STATUS_OK;
-}
-
-static bool take_order(struct trainer *trainer, struct trainer_order *order) {
-    pthread_mutex_lock(&trainer->mutex);
-    bool ordered = trainer->ordered;
-    *order = trainer->order;
-    trainer->ordered = false;
-    pthread_mutex_unlock(&trainer->mutex);
-    return ordered;
 }
 
 static bool wants_to_leave(struct trainer *trainer) {
@@ -264,7 +129,6 @@ static bool goes_on(struct trainer *trainer) {
 }
 
 static enum status train(struct trainer *trainer, struct failure *why) {
-    struct trainer_order order;
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
     trainer->began = time_now();
@@ -274,46 +138,16 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         status = trainer_step_take(trainer, why);
         if (!status && trainer_is_synchronous(trainer) &&
             rounds_evaluates(&trainer->plan->rounds, trainer->clock) &&
-            wait_all(trainer))
-            status = evaluate_own(trainer, why);
-        if (!status && take_order(trainer, &order))
-            status = evaluate_snapshot(trainer, &order, why);
+            trainer_await_all(trainer))
+            status = trainer_evaluate_own(trainer, why);
+        if (!status)
+            status = trainer_evaluate_ordered(trainer, why);
     }
     struct loss_scaler now;
-    if (!status && wait_all(trainer) && scaling_checks(trainer->settings.job))
+    if (!status && trainer_await_all(trainer) &&
+        scaling_checks(trainer->settings.job))
         (void)trainer_step_scale(trainer, &now);
     return status ? status : partner_show(trainer->partner, why);
-}
-
-/* Out of the loop: evaluations are still taken part in. */
-static enum status stay(struct trainer *trainer, struct failure *why) {
-    enum status status = STATUS_OK;
-    while (!status) {
-        struct trainer_order order;
-        pthread_mutex_lock(&trainer->mutex);
-        while (!trainer->ordered && !trainer->called && !trainer->cancelled)
-            pthread_cond_wait(&trainer->changed, &trainer->mutex);
-        bool cancelled = trainer->cancelled;
-        trainer->called = false;
-        pthread_mutex_unlock(&trainer->mutex);
-        if (cancelled)
-            return STATUS_OK;
-        partner_serve(trainer->partner);
-        if (take_order(trainer, &order))
-            status = evaluate_snapshot(trainer, &order, why);
-    }
-    return status;
-}
-
-static enum status prepare(struct trainer *trainer, struct failure *why) {
-    enum status status = load_data(trainer, why);
-    if (!status)
-        status = open_layout(trainer, why);
-    if (!status)
-        status = find_device(trainer, why);
-    if (!status)
-        declare(trainer);
-    return status;
 }
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
@@ -324,7 +158,7 @@ static enum status open_loader(struct trainer *trainer, struct failure *why) {
 }
 
 static enum status run(struct trainer *trainer, struct failure *why) {
-    enum status status = prepare(trainer, why);
+    enum status status = trainer_prepare(trainer, why);
     if (status || !await_plan(trainer))
         return status;
     status = open_model(trainer, why);
@@ -339,7 +173,7 @@ static enum status run(struct trainer *trainer, struct failure *why) {
                                   .clock = trainer->clock};
     if (!trainer->forsaken)
         reports_put(&trainer->reports, &left);
-    return stay(trainer, why);
+    return trainer_stay(trainer, why);
 }
 
 static void *run_thread(void *argument) {
@@ -467,10 +301,6 @@ void trainer_serve(struct trainer *trainer) {
     trainer->called = true;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
-}
-
-bool trainer_is_remote(const struct trainer *trainer) {
-    return first_engine(trainer)->device.ops->later;
 }
 
 void trainer_leave(struct trainer *trainer) {

@@ -11,8 +11,8 @@
 #include "proto/math/plan.h"
 #include "proto/math/rule.h"
 #include "proto/wire/buffer.h"
-#include "worker/collective.h"
-#include "worker/ops.h"
+#include "worker/collective/collective.h"
+#include "worker/ops/ops.h"
 #include "worker/partner.h"
 
 #include <stdbool.h>
@@ -23,10 +23,13 @@ struct trainer_settings {
     const struct log *log;
     const struct job *job;
     uint32_t rank, num_ranks;
-    uint32_t local_rank, local_trainers; /* as in device.h */
-    const struct ops *cuda;              /* likewise, or NULL */
-    const struct collective_ops *nccl;   /* as in team.h, or NULL */
-    const struct rule_loops *loops;      /* NULL: the best of this processor */
+    uint32_t local_rank, local_trainers; /* as in device.h: as the cluster
+                                            lists hosts, or the rank was told */
+    bool told;                           /* the rank was */
+    bool asks; /* who sees its devices tells better: trainer_share */
+    const struct ops *cuda;            /* likewise, or NULL */
+    const struct collective_ops *nccl; /* as in team.h, or NULL */
+    const struct rule_loops *loops;    /* NULL: the best of this processor */
 };
 
 struct trainer_progress {
@@ -38,6 +41,7 @@ struct trainer_progress {
 };
 
 enum trainer_event {
+    TRAINER_SEES,      /* ids of devices; with any it waits for trainer_share */
     TRAINER_DECLARES,  /* the data is read: layout and the counts are here */
     TRAINER_EVALUATED, /* its part of the test set */
     TRAINER_LEFT,      /* out of the loop; stays for evaluations */
@@ -59,7 +63,7 @@ struct trainer_report {
     uint64_t correct, count;
     struct trainer_progress progress; /* EVALUATED: at that step */
     uint64_t clock;                   /* LEFT */
-    uint32_t replicas, num_devices;   /* DECLARES */
+    uint32_t replicas, num_devices;   /* DECLARES; SEES: if it is alone */
     bool adds_on_host;                /* DECLARES: as in team.h */
     struct trainer_device devices[JOB_MOST_DEVICES];
     struct failure why;
@@ -74,6 +78,10 @@ enum status trainer_open(struct trainer **out,
 
 /* Cancels what it waits for and joins it. */
 void trainer_close(struct trainer **trainer);
+
+/* After SEES: it is the PLACE-th of so many TRAINERS (1 or more) who see one of
+ * its devices. */
+void trainer_share(struct trainer *trainer, uint32_t place, uint32_t trainers);
 
 /* Polls readable when trainer_reports has something. */
 int trainer_descriptor(const struct trainer *trainer);
@@ -119,6 +127,9 @@ void trainer_serve(struct trainer *trainer);
 
 /* After DECLARES: does it compute in memory of a device's own? */
 bool trainer_is_remote(const struct trainer *trainer);
+
+/* Then: the first of those, among what this process sees. */
+uint32_t trainer_device_index(const struct trainer *trainer);
 
 /* Leave the loop after this step. */
 void trainer_leave(struct trainer *trainer);

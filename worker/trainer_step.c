@@ -1,8 +1,17 @@
+/* One step: weights are awaited layer by layer while the samples go forward,
+ * gradients announced layer by layer while they come back, the last first.
+ *
+ * They leave at once unless something has to be known of all of them first:
+ * whether any has overflowed (a loss scale), or their norm (clipping with
+ * staleness). Whatever becomes of a step, every parameter of it is announced
+ * exactly once: whole, empty (a loss that is not finite and is to be skipped),
+ * or void (an overflow, which voids the round); else the others would wait for
+ * it without end. */
 #include "worker/trainer_parts.h"
 
 #include "proto/base/time.h"
+#include "worker/client/window.h"
 #include "worker/clipping.h"
-#include "worker/window.h"
 
 #include <math.h>
 

@@ -130,6 +130,21 @@ static void tell_declaration(struct worker *worker,
     plan_free_parameters(&parameters);
 }
 
+static void tell_sight(struct worker *worker,
+                       const struct trainer_report *report) {
+    Capstan__Sight sight = CAPSTAN__SIGHT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    char *ids[JOB_MOST_DEVICES];
+    for (uint32_t i = 0; i < report->num_devices; i++)
+        ids[i] = (char *)report->devices[i].id;
+    sight.n_devices = report->num_devices;
+    sight.devices = ids;
+    sight.alone = report->replicas;
+    control.body_case = CAPSTAN__CONTROL__BODY_SIGHT;
+    control.sight = &sight;
+    member_tell(worker->member, &control);
+}
+
 static void tell_evaluated(struct worker *worker,
                            const struct trainer_report *report) {
     Capstan__Evaluated evaluated = CAPSTAN__EVALUATED__INIT;
@@ -197,6 +212,9 @@ static void pass_on(struct worker *worker,
     fill_beat(worker);
     member_beat_now(worker->member);
     switch (report->event) {
+    case TRAINER_SEES:
+        tell_sight(worker, report);
+        break;
     case TRAINER_DECLARES:
         tell_declaration(worker, report);
         break;

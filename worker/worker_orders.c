@@ -43,7 +43,9 @@ static enum status take_job(struct worker *worker,
                                        .job = worker->job,
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
+                                       .asks = true,
                                        .loops = worker->settings->loops};
+    trainer.told = worker->settings->neighbours.told >= 0;
     trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     return trainer_open(&worker->trainer, &trainer, why);
 }
@@ -115,7 +117,9 @@ static void wake_trainer(void *trainer) {
 
 static enum status open_allreduce(struct worker *worker, struct failure *why) {
     const struct worker_settings *settings = worker->settings;
-    uint32_t trainers;
+    uint32_t trainers, device = local_rank(worker, &trainers);
+    if (trainer_is_remote(worker->trainer))
+        device = trainer_device_index(worker->trainer);
     struct allreduce_settings allreduce = {
         .zmq = settings->zmq,
         .log = settings->log,
@@ -125,10 +129,11 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .chief = worker->chief,
         .rank = worker->rank,
         .num_ranks = worker->num_ranks,
-        .local_rank = local_rank(worker, &trainers),
+        .device = device,
         .host = settings->self ? settings->self->host : NULL,
         .inside = settings->chief_inside ? settings->keeper_inside : NULL,
         .loops = settings->loops,
+        .lanes = settings->lanes,
         .remote = trainer_is_remote(worker->trainer),
         .wake = wake_trainer,
         .context = worker->trainer,
@@ -187,6 +192,11 @@ void worker_measure(struct worker *worker) {
     link_probe_close(&worker->probe);
 }
 
+static void take_share(struct worker *worker, const Capstan__Share *share) {
+    if (worker->trainer && share->trainers)
+        trainer_share(worker->trainer, share->place, share->trainers);
+}
+
 static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
     worker->stopped = true;
@@ -206,6 +216,9 @@ enum status worker_obey(struct worker *worker, const Capstan__Control *order,
     switch (order->body_case) {
     case CAPSTAN__CONTROL__BODY_WELCOME:
         return worker->job ? STATUS_OK : take_job(worker, order->welcome, why);
+    case CAPSTAN__CONTROL__BODY_SHARE:
+        take_share(worker, order->share);
+        return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_PLAN:
         return take_plan(worker, order->plan, why);
     case CAPSTAN__CONTROL__BODY_VIEW:

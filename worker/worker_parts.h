@@ -4,10 +4,10 @@
 
 #include "proto/math/plan.h"
 #include "proto/wire/member.h"
-#include "worker/allreduce.h"
 #include "worker/caller.h"
-#include "worker/client.h"
+#include "worker/client/client.h"
 #include "worker/link_probe.h"
+#include "worker/reduce/allreduce.h"
 #include "worker/trainer.h"
 #include "worker/worker.h"
 

@@ -1,5 +1,5 @@
 /* What the table of a device's plugin begins with: enough to tell which devices
- * there are. The whole table is worker/ops.h's. */
+ * there are. The whole table is worker/ops/ops.h's. */
 #ifndef CAPSTAN_DEVICE_HEAD_H
 #define CAPSTAN_DEVICE_HEAD_H
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 2, DEVICE_ID = 40 };
+enum { DEVICE_ABI = 3, DEVICE_ID = 40 };
 #define DEVICE_SYMBOL "capstan_device"
 
 struct device_description {
@@ -36,6 +36,11 @@ struct device_head {
 
     /* Describes device INDEX; STATUS_RETRY when it does not answer. */
     enum status (*describe)(uint32_t index, struct device_description *out,
+                            struct failure *why);
+
+    /* The same without `free`, which stays 0; nothing of the device is taken
+     * for it, where describing one takes what its runtime needs there. */
+    enum status (*identify)(uint32_t index, struct device_description *out,
                             struct failure *why);
 };
 

@@ -15,8 +15,8 @@ struct list {
     struct free_memory_limit *limits;
     bool swaps; /* what can be moved to swap counts */
     unsigned count;
-    char machine[48]; /* tells this one from others */
-    uint64_t swap;
+    char machine[48];          /* tells this one from others */
+    uint64_t swap, whole_swap; /* free, and in all; 0 unless `swaps` */
 };
 
 static FILE *open_below(const char *root, const char *path) {
@@ -44,11 +44,13 @@ static bool read_number(const char *root, const char *path, const char *field,
     return found;
 }
 
-static struct free_memory_limit *add(struct list *list, uint64_t free) {
+static struct free_memory_limit *add(struct list *list, uint64_t free,
+                                     uint64_t most) {
     if (list->count == FREE_MEMORY_LIMITS)
         return NULL;
     struct free_memory_limit *limit = &list->limits[list->count++];
-    *limit = (struct free_memory_limit){.free = free};
+    *limit = (struct free_memory_limit){.free = free,
+                                        .most = most > free ? most : free};
     return limit;
 }
 
@@ -67,7 +69,7 @@ static uint64_t zfs_cached(const char *root) {
 
 static void add_machine(struct list *list) {
     FILE *file = open_below(list->root, "/proc/sys/kernel/random/boot_id");
-    uint64_t kib;
+    uint64_t kib, most = 0;
     if (!file || fscanf(file, "%47s", list->machine) != 1)
         list->machine[0] = 0;
     if (file)
@@ -75,10 +77,15 @@ static void add_machine(struct list *list) {
     if (list->swaps &&
         read_number(list->root, "/proc/meminfo", "SwapFree:", &kib))
         list->swap = kib << 10;
+    if (list->swaps &&
+        read_number(list->root, "/proc/meminfo", "SwapTotal:", &kib))
+        list->whole_swap = kib << 10;
+    if (read_number(list->root, "/proc/meminfo", "MemTotal:", &kib))
+        most = (kib << 10) + list->whole_swap;
     if (!read_number(list->root, "/proc/meminfo", "MemAvailable:", &kib))
         return;
     struct free_memory_limit *limit =
-        add(list, (kib << 10) + zfs_cached(list->root) + list->swap);
+        add(list, (kib << 10) + zfs_cached(list->root) + list->swap, most);
     if (!limit)
         return;
     snprintf(limit->key, sizeof limit->key, "%s", list->machine);
@@ -143,7 +150,8 @@ static void add_group(struct list *list, const struct generation *generation,
                       &cached))
             used -= cached < used ? cached : used;
     struct free_memory_limit *limit =
-        add(list, (most > used ? most - used : 0) + list->swap);
+        add(list, (most > used ? most - used : 0) + list->swap,
+            most + list->whole_swap);
     if (limit)
         name_group(list, generation, folder, limit);
 }
@@ -195,7 +203,7 @@ static void add_own(struct list *list, uint64_t most, const char *field,
         !read_number(list->root, "/proc/self/status", field, &kib))
         return;
     struct free_memory_limit *limit =
-        add(list, most > kib << 10 ? most - (kib << 10) : 0);
+        add(list, most > kib << 10 ? most - (kib << 10) : 0, 0);
     if (!limit)
         return;
     snprintf(limit->key, sizeof limit->key, "%s pid %d %s", list->machine,

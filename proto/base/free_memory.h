@@ -12,6 +12,8 @@ enum { FREE_MEMORY_LIMITS = 8, FREE_MEMORY_KEY = 96, FREE_MEMORY_NAME = 160 };
  * "left by control group /job, memory.max". */
 struct free_memory_limit {
     uint64_t free; /* bytes, what can be moved to swap counted in */
+    uint64_t most; /* bytes that there would be if nobody else took any; as
+                      much as `free` where nobody else can */
     char key[FREE_MEMORY_KEY], name[FREE_MEMORY_NAME];
 };
 

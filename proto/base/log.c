@@ -15,6 +15,9 @@ void log_open(struct log *log, const char *role, int index) {
     log->quiet = false;
 }
 
+/* What does not fit into a line is cut off; control characters become spaces,
+ * so that no text can look like a line of its own or move a terminal's cursor.
+ */
 static void write_line(const struct log *log, const char *level,
                        const char *format, va_list arguments) {
     if (!log)

@@ -24,6 +24,8 @@ static int running(void) {
     return sscanf(text, "%*f %*f %*f %d/", &count) == 1 ? count : 0;
 }
 
+/* One look may fall into a moment when everything runs, so it is no reason to
+ * sleep: waking costs more than a few looks in vain. */
 bool spare_core(struct spare_core *core, unsigned wanted, int64_t now) {
     cpu_set_t mine;
     if (sched_getaffinity(0, sizeof mine, &mine) ||

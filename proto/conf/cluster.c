@@ -1,3 +1,7 @@
+/* From whichever source describes the cluster to one struct that says the same
+ * of all of them. Every source has a file of its own, which reads that source
+ * and nothing else; what holds for all (an address twice, flags that go with
+ * some sources only) is checked once it is read. */
 #include "proto/conf/cluster.h"
 
 #include "proto/conf/cluster_input.h"

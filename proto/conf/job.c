@@ -1,3 +1,11 @@
+/* A job is a tree first and a struct last. The tree is the job file,
+ * completed by DeepSpeed's configuration (two values of one key are a problem),
+ * and --set over both; DeepSpeed's keys are turned into ours; each key of the
+ * schema is read into its field; keys that nobody knows and keys that
+ * contradict each other are problems; and all problems are told at once. What
+ * others get is `text`, the canonical form of all that, from which the same
+ * struct is read again: so the chief's defaults, flags and files count
+ * everywhere. */
 #include "proto/conf/job.h"
 
 #include "proto/conf/deepspeed.h"

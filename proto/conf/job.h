@@ -174,14 +174,14 @@ void job_free(struct job **job);
 struct job_replicas {
     uint32_t trainers; /* >= 1 */
     uint32_t all;      /* of all trainers, >= trainers */
-    uint32_t each;     /* of one; asked for with staleness alone, where all
-                          trainers have as many */
+    uint32_t each;     /* of one; 0: they differ, which with staleness they do
+                          not */
 };
 
 /* Solves the batch equation: train_batch_size = micro x accumulation x
  * replicas, those of all trainers, with staleness those of one. Where only one
  * of the first two is given, accumulation is 1. Fills all three; a
- * contradiction is STATUS_CONFIG printing all three. */
+ * contradiction is STATUS_CONFIG printing all three, and what would fit. */
 enum status job_solve_replicas(struct job *job, struct job_replicas replicas,
                                struct failure *why) MUST_CHECK;
 

@@ -23,62 +23,96 @@ static const char *origin(uint32_t given) {
     return given ? "" : " (not given)";
 }
 
+/* False: it cannot be for FACTOR replicas; OUT is how far it came. */
+static bool solve_for(const struct job *job, uint32_t factor,
+                      struct batch *out) {
+    *out = (struct batch){job->train_batch_size, job->micro_batch,
+                          job->accumulation, factor};
+    solve(out);
+    return out->micro && out->accumulation &&
+           out->micro * out->accumulation <= UINT32_MAX &&
+           out->train <= UINT32_MAX &&
+           out->train == out->micro * out->accumulation * out->replicas;
+}
+
 /* Sizes around the one given that fit the rest of what is given. */
-static void name_fitting(const struct job *job, const struct batch *batch,
+static size_t name_sizes(const struct job *job, const struct batch *batch,
                          char *text, size_t size) {
-    *text = 0;
-    if (!job->train_batch_size || (job->micro_batch && job->accumulation))
-        return;
+    if (!job->train_batch_size)
+        return 0;
     uint64_t unit = batch->replicas *
                     (job->micro_batch ? job->micro_batch : 1) *
                     (job->accumulation ? job->accumulation : 1);
     uint64_t below = batch->train / unit * unit;
-    if (below)
-        snprintf(text, size,
-                 ": train_batch_size %" PRIu64 " or %" PRIu64 " does", below,
-                 below + unit);
-    else
-        snprintf(text, size, ": train_batch_size %" PRIu64 " does", unit);
+    if (unit > UINT32_MAX)
+        return 0;
+    if (!below || (job->micro_batch && job->accumulation))
+        return (size_t)snprintf(text, size,
+                                ": train_batch_size %" PRIu64 " does", unit);
+    return (size_t)snprintf(
+        text, size, ": train_batch_size %" PRIu64 " or %" PRIu64 " does", below,
+        below + unit);
 }
 
-/* "4 trainers", where each is one replica, else "16 replicas (4 trainers)". */
+/* Fewer devices, where all trainers have as many, that fit what is given. */
+static void name_devices(const struct job *job, struct job_replicas replicas,
+                         bool follows, char *text, size_t size) {
+    struct batch ignored;
+    if (replicas.all != (uint64_t)replicas.trainers * replicas.each)
+        return;
+    for (uint32_t each = replicas.each; each-- > 1;) {
+        uint32_t factor = job->staleness ? each : replicas.trainers * each;
+        if (!solve_for(job, factor, &ignored))
+            continue;
+        snprintf(text, size, "%s \"devices\": %u does", follows ? ", or" : ":",
+                 each);
+        return;
+    }
+}
+
+/* "4 trainers", where each is one replica, else "16 replicas (4 trainers x 4
+ * devices)", or without the devices where they differ. */
 static void name_factor(const struct job *job, struct job_replicas replicas,
                         uint64_t factor, char *text, size_t size) {
     bool single = replicas.all == replicas.trainers;
     int length =
         snprintf(text, size, "%" PRIu64 " %s%s", factor,
                  single ? "trainer" : "replica", factor == 1 ? "" : "s");
-    if (!single && !job->staleness)
-        snprintf(text + length, size - (size_t)length, " (%u trainer%s)",
-                 replicas.trainers, replicas.trainers == 1 ? "" : "s");
+    if (single || job->staleness)
+        return;
+    length += snprintf(text + length, size - (size_t)length, " (%u trainer%s",
+                       replicas.trainers, replicas.trainers == 1 ? "" : "s");
+    bool alike = replicas.all == (uint64_t)replicas.trainers * replicas.each;
+    snprintf(text + length, size - (size_t)length,
+             alike ? " x %u devices)" : ")", replicas.each);
+}
+
+static enum status fail(const struct job *job, struct job_replicas replicas,
+                        const struct batch *batch, struct failure *why) {
+    char fitting[160] = "", factors[64];
+    size_t length = name_sizes(job, batch, fitting, sizeof fitting);
+    name_devices(job, replicas, length, fitting + length,
+                 sizeof fitting - length);
+    name_factor(job, replicas, batch->replicas, factors, sizeof factors);
+    return status_fail(
+        why, STATUS_CONFIG,
+        "batch: train_batch_size %" PRIu64 "%s is not "
+        "train_micro_batch_size_per_gpu %" PRIu64 "%s x "
+        "gradient_accumulation_steps %" PRIu64
+        "%s x %s%s; give two of the three, or make them fit%s",
+        batch->train, origin(job->train_batch_size), batch->micro,
+        origin(job->micro_batch), batch->accumulation,
+        origin(job->accumulation), factors,
+        job->staleness ? " (with staleness each push is an update)" : "",
+        fitting);
 }
 
 enum status job_solve_replicas(struct job *job, struct job_replicas replicas,
                                struct failure *why) {
     uint32_t factor = job->staleness ? replicas.each : replicas.all;
-    struct batch batch = {job->train_batch_size, job->micro_batch,
-                          job->accumulation, factor};
-    solve(&batch);
-    bool fits =
-        batch.micro && batch.accumulation &&
-        batch.micro * batch.accumulation <= UINT32_MAX &&
-        batch.train <= UINT32_MAX &&
-        batch.train == batch.micro * batch.accumulation * batch.replicas;
-    char fitting[96], factors[64];
-    name_fitting(job, &batch, fitting, sizeof fitting);
-    name_factor(job, replicas, factor, factors, sizeof factors);
-    if (!fits)
-        return status_fail(
-            why, STATUS_CONFIG,
-            "batch: train_batch_size %" PRIu64 "%s is not "
-            "train_micro_batch_size_per_gpu %" PRIu64 "%s x "
-            "gradient_accumulation_steps %" PRIu64
-            "%s x %s%s; give two of the three, or make them fit%s",
-            batch.train, origin(job->train_batch_size), batch.micro,
-            origin(job->micro_batch), batch.accumulation,
-            origin(job->accumulation), factors,
-            job->staleness ? " (with staleness each push is an update)" : "",
-            fitting);
+    struct batch batch;
+    if (!solve_for(job, factor, &batch))
+        return fail(job, replicas, &batch, why);
     job->train_batch_size = (uint32_t)batch.train;
     job->micro_batch = (uint32_t)batch.micro;
     job->accumulation = (uint32_t)batch.accumulation;
@@ -91,22 +125,15 @@ enum status job_solve_batch(struct job *job, uint32_t trainers,
                               why);
 }
 
-/* Can the batch be solved for FACTOR replicas? */
-static bool is_solvable(const struct job *job, uint32_t trainers,
-                        uint32_t factor) {
-    struct job copy = *job;
-    return !job_solve_replicas(
-        &copy, (struct job_replicas){trainers, factor, factor}, NULL);
-}
-
 enum status job_check_batch(const struct job *job, uint32_t trainers,
                             struct failure *why) {
     uint32_t least = job->staleness ? 1 : trainers;
     uint32_t each = job->device == JOB_DEVICE_CPU ? 1
                     : job->devices                ? job->devices
                                                   : JOB_MOST_DEVICES;
+    struct batch ignored;
     for (uint32_t factor = least; factor <= least * each; factor++)
-        if (is_solvable(job, trainers, factor))
+        if (solve_for(job, factor, &ignored))
             return STATUS_OK;
     struct job copy = *job;
     return job_solve_batch(&copy, trainers, why);

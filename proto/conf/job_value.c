@@ -1,4 +1,10 @@
+/* A kind of value is three functions and a count: how it is read into its
+ * field, how it is written back, what is allowed in words, and how many strings
+ * the field owns. A value that is refused leaves its field as it was. Kinds
+ * that many keys share are here, those of one key in job_value_kinds.c. */
 #include "proto/conf/job_value.h"
+
+#include "proto/conf/job_value_parts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,9 +19,8 @@ _Static_assert(offsetof(struct job_data, train_labels) ==
                        offsetof(struct job_data, test_images) + sizeof(char *),
                "JOB_KIND_FILES fills two neighbours");
 
-/* An integer, or a real of whole value, within the bounds of KEY. */
-static bool read_whole(const struct job_key *key, const json_t *value,
-                       uint64_t *whole) {
+bool job_value_read_whole(const struct job_key *key, const json_t *value,
+                          uint64_t *whole) {
     double number = json_number_value(value);
     if (!json_is_number(value) || floor(number) != number ||
         number < key->least || number > key->most)
@@ -25,11 +30,11 @@ static bool read_whole(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_whole(const struct job_key *key, uint64_t whole) {
+json_t *job_value_write_whole(const struct job_key *key, uint64_t whole) {
     return whole || key->usual ? json_integer((json_int_t)whole) : NULL;
 }
 
-static void allow_whole(const struct job_key *key, char *text, size_t size) {
+void job_value_allow_whole(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "an integer from %.0f to %.0f", key->least, key->most);
 }
 
@@ -37,24 +42,24 @@ static bool read_u32(const struct job_key *key, const json_t *value,
                      void *field, const struct job_reader *reader) {
     (void)reader;
     uint64_t whole;
-    if (!read_whole(key, value, &whole))
+    if (!job_value_read_whole(key, value, &whole))
         return false;
     *(uint32_t *)field = (uint32_t)whole;
     return true;
 }
 
 static json_t *write_u32(const struct job_key *key, const void *field) {
-    return write_whole(key, *(const uint32_t *)field);
+    return job_value_write_whole(key, *(const uint32_t *)field);
 }
 
 static bool read_u64(const struct job_key *key, const json_t *value,
                      void *field, const struct job_reader *reader) {
     (void)reader;
-    return read_whole(key, value, field);
+    return job_value_read_whole(key, value, field);
 }
 
 static json_t *write_u64(const struct job_key *key, const void *field) {
-    return write_whole(key, *(const uint64_t *)field);
+    return job_value_write_whole(key, *(const uint64_t *)field);
 }
 
 static bool read_bool(const struct job_key *key, const json_t *value,
@@ -187,8 +192,7 @@ static bool ends_well(const struct job_key *key, const char *path) {
     return false;
 }
 
-/* PATH below FOLDER, the caller's; NULL for what is no path. */
-static char *join(const char *folder, const char *path) {
+char *job_value_join(const char *folder, const char *path) {
     if (!path || !*path || (*path != '/' && !folder))
         return NULL;
     if (*path == '/')
@@ -202,7 +206,7 @@ static char *join(const char *folder, const char *path) {
 
 static bool read_path(const struct job_key *key, const json_t *value,
                       void *field, const struct job_reader *reader) {
-    char *path = join(reader->folder, json_string_value(value));
+    char *path = job_value_join(reader->folder, json_string_value(value));
     if (!path || !ends_well(key, path)) {
         free(path);
         return false;
@@ -220,246 +224,59 @@ static void allow_path(const struct job_key *key, char *text, size_t size) {
                                  *end);
 }
 
-static bool read_files(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)key;
-    const char *dir = reader->job->data.dir;
-    const char *folder = dir ? dir : reader->folder;
-    if (json_array_size(value) != 2)
-        return false;
-    char *files[2];
-    for (size_t i = 0; i < 2; i++)
-        files[i] = join(folder, json_string_value(json_array_get(value, i)));
-    if (!files[0] || !files[1]) {
-        free(files[0]);
-        free(files[1]);
-        return false;
-    }
-    memcpy(field, files, sizeof files);
-    return true;
-}
+static const struct job_value_kind truth_kind = {read_bool, write_bool,
+                                                 allow_bool, 0};
+static const struct job_value_kind u32_kind = {read_u32, write_u32,
+                                               job_value_allow_whole, 0};
+static const struct job_value_kind u64_kind = {read_u64, write_u64,
+                                               job_value_allow_whole, 0};
+static const struct job_value_kind real_kind = {read_real, write_real,
+                                                allow_real, 0};
+static const struct job_value_kind choice_kind = {read_choice, write_choice,
+                                                  allow_words, 0};
+static const struct job_value_kind either_kind = {read_either, write_either,
+                                                  allow_words, 0};
+static const struct job_value_kind text_kind = {read_text, write_text,
+                                                allow_text, 1};
+static const struct job_value_kind path_kind = {read_path, write_text,
+                                                allow_path, 1};
 
-static json_t *write_files(const struct job_key *key, const void *field) {
-    (void)key;
-    char *const *files = field;
-    return files[0] ? json_pack("[s, s]", files[0], files[1]) : NULL;
-}
-
-static void allow_files(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "an array of two paths, images and labels");
-}
-
-static bool read_layers(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
-    (void)reader;
-    struct job_model *model = field;
-    size_t count = json_array_size(value);
-    if (count < 2 || count > JOB_MAX_LAYERS)
-        return false;
-    uint32_t layers[JOB_MAX_LAYERS];
-    for (size_t i = 0; i < count; i++) {
-        uint64_t width;
-        if (!read_whole(key, json_array_get(value, i), &width))
-            return false;
-        layers[i] = (uint32_t)width;
-    }
-    memcpy(model->layers, layers, count * sizeof *layers);
-    model->num_layers = (uint32_t)count;
-    return true;
-}
-
-static json_t *write_layers(const struct job_key *key, const void *field) {
-    (void)key;
-    const struct job_model *model = field;
-    json_t *layers = json_array();
-    for (uint32_t i = 0; i < model->num_layers; i++)
-        json_array_append_new(layers, json_integer(model->layers[i]));
-    return layers;
-}
-
-static void allow_layers(const struct job_key *key, char *text, size_t size) {
-    snprintf(text, size, "an array of 2 to %d integers from %.0f to %.0f",
-             JOB_MAX_LAYERS, key->least, key->most);
-}
-
-static bool read_betas(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)key, (void)reader;
-    struct optimizer *optimizer = field;
-    if (json_array_size(value) != 2)
-        return false;
-    double betas[2];
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *beta = json_array_get(value, i);
-        betas[i] = json_number_value(beta);
-        if (!json_is_number(beta) || betas[i] < 0 || betas[i] >= 1)
-            return false;
-    }
-    optimizer->beta1 = betas[0];
-    optimizer->beta2 = betas[1];
-    return true;
-}
-
-static json_t *write_betas(const struct job_key *key, const void *field) {
-    (void)key;
-    const struct optimizer *optimizer = field;
-    return json_pack("[f, f]", optimizer->beta1, optimizer->beta2);
-}
-
-static void allow_betas(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "an array of two numbers, at least 0, less than 1");
-}
-
-static bool read_steps(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)reader;
-    struct job *job = field;
-    return job->has_steps = read_whole(key, value, &job->steps);
-}
-
-static json_t *write_steps(const struct job_key *key, const void *field) {
-    (void)key;
-    const struct job *job = field;
-    return job->has_steps ? json_integer((json_int_t)job->steps) : NULL;
-}
-
-static bool is_word(const json_t *value, const char *word) {
-    const char *text = json_string_value(value);
-    return text && !strcmp(text, word);
-}
-
-static bool read_staleness(const struct job_key *key, const json_t *value,
-                           void *field, const struct job_reader *reader) {
-    (void)reader;
-    if (!is_word(value, "inf"))
-        return read_whole(key, value, field);
-    *(uint64_t *)field = JOB_STALENESS_INF;
-    return true;
-}
-
-static json_t *write_staleness(const struct job_key *key, const void *field) {
-    uint64_t staleness = *(const uint64_t *)field;
-    if (staleness == JOB_STALENESS_INF)
-        return json_string("inf");
-    return write_whole(key, staleness);
-}
-
-static void allow_staleness(const struct job_key *key, char *text,
-                            size_t size) {
-    snprintf(text, size, "an integer from 0 to %.0f, or \"inf\"", key->most);
-}
-
-static bool read_resume(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
-    (void)reader;
-    struct job_checkpoint *checkpoint = field;
-    if (is_word(value, "auto"))
-        checkpoint->resume = JOB_RESUME_AUTO;
-    else if (is_word(value, "never"))
-        checkpoint->resume = JOB_RESUME_NEVER;
-    else if (read_whole(key, value, &checkpoint->resume_step))
-        checkpoint->resume = JOB_RESUME_STEP;
-    else
-        return false;
-    return true;
-}
-
-static json_t *write_resume(const struct job_key *key, const void *field) {
-    (void)key;
-    const struct job_checkpoint *checkpoint = field;
-    if (checkpoint->resume == JOB_RESUME_STEP)
-        return json_integer((json_int_t)checkpoint->resume_step);
-    bool never = checkpoint->resume == JOB_RESUME_NEVER;
-    return json_string(never ? "never" : "auto");
-}
-
-static void allow_resume(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "\"auto\", \"never\" or the number of a step");
-}
-
-/* One number, or several that ascend. */
-static bool read_counts(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
-    (void)reader;
-    struct compare_counts counts = {0};
-    size_t many = json_is_array(value) ? json_array_size(value) : 1;
-    if (!many || many > COMPARE_OPTIONS_MAX_COUNTS)
-        return false;
-    for (size_t i = 0; i < many; i++) {
-        uint64_t count;
-        if (!read_whole(key,
-                        json_is_array(value) ? json_array_get(value, i) : value,
-                        &count) ||
-            (i && count <= counts.values[i - 1]))
-            return false;
-        counts.values[counts.count++] = (unsigned)count;
-    }
-    *(struct compare_counts *)field = counts;
-    return true;
-}
-
-static json_t *write_counts(const struct job_key *key, const void *field) {
-    (void)key;
-    const struct compare_counts *counts = field;
-    json_t *list = counts->count ? json_array() : NULL;
-    for (unsigned i = 0; i < counts->count; i++)
-        json_array_append_new(list, json_integer(counts->values[i]));
-    return list;
-}
-
-static void allow_counts(const struct job_key *key, char *text, size_t size) {
-    snprintf(text, size,
-             "an integer from %.0f to %.0f, or an array of up to %d of them "
-             "that ascend",
-             key->least, key->most, COMPARE_OPTIONS_MAX_COUNTS);
-}
-
-static const struct {
-    bool (*read)(const struct job_key *, const json_t *, void *,
-                 const struct job_reader *);
-    json_t *(*write)(const struct job_key *, const void *);
-    void (*allowed)(const struct job_key *, char *, size_t);
-    unsigned owned; /* strings in the field that are freed with it */
-} kinds[JOB_KINDS] = {
-    [JOB_KIND_BOOL] = {read_bool, write_bool, allow_bool, 0},
-    [JOB_KIND_U32] = {read_u32, write_u32, allow_whole, 0},
-    [JOB_KIND_U64] = {read_u64, write_u64, allow_whole, 0},
-    [JOB_KIND_REAL] = {read_real, write_real, allow_real, 0},
-    [JOB_KIND_CHOICE] = {read_choice, write_choice, allow_words, 0},
-    [JOB_KIND_EITHER] = {read_either, write_either, allow_words, 0},
-    [JOB_KIND_TEXT] = {read_text, write_text, allow_text, 1},
-    [JOB_KIND_PATH] = {read_path, write_text, allow_path, 1},
-    [JOB_KIND_FILES] = {read_files, write_files, allow_files, 2},
-    [JOB_KIND_LAYERS] = {read_layers, write_layers, allow_layers, 0},
-    [JOB_KIND_BETAS] = {read_betas, write_betas, allow_betas, 0},
-    [JOB_KIND_STEPS] = {read_steps, write_steps, allow_whole, 0},
-    [JOB_KIND_STALENESS] = {read_staleness, write_staleness, allow_staleness,
-                            0},
-    [JOB_KIND_RESUME] = {read_resume, write_resume, allow_resume, 0},
-    [JOB_KIND_COUNTS] = {read_counts, write_counts, allow_counts, 0},
+static const struct job_value_kind *const kinds[JOB_KINDS] = {
+    [JOB_KIND_BOOL] = &truth_kind,
+    [JOB_KIND_U32] = &u32_kind,
+    [JOB_KIND_U64] = &u64_kind,
+    [JOB_KIND_REAL] = &real_kind,
+    [JOB_KIND_CHOICE] = &choice_kind,
+    [JOB_KIND_EITHER] = &either_kind,
+    [JOB_KIND_TEXT] = &text_kind,
+    [JOB_KIND_PATH] = &path_kind,
+    [JOB_KIND_FILES] = &job_value_files,
+    [JOB_KIND_LAYERS] = &job_value_layers,
+    [JOB_KIND_BETAS] = &job_value_betas,
+    [JOB_KIND_STEPS] = &job_value_steps,
+    [JOB_KIND_STALENESS] = &job_value_staleness,
+    [JOB_KIND_RESUME] = &job_value_resume,
+    [JOB_KIND_COUNTS] = &job_value_counts,
 };
 
 bool job_value_read(const struct job_key *key, const json_t *value,
                     const struct job_reader *reader) {
     void *field = (char *)reader->job + key->field;
-    return kinds[key->kind].read(key, value, field, reader);
+    return kinds[key->kind]->read(key, value, field, reader);
 }
 
 json_t *job_value_write(const struct job_key *key, const struct job *job) {
-    return kinds[key->kind].write(key, (const char *)job + key->field);
+    return kinds[key->kind]->write(key, (const char *)job + key->field);
 }
 
 void job_value_free(const struct job_key *key, struct job *job) {
     char **owned = (char **)((char *)job + key->field);
-    for (unsigned i = 0; i < kinds[key->kind].owned; i++) {
+    for (unsigned i = 0; i < kinds[key->kind]->owned; i++) {
         free(owned[i]);
         owned[i] = NULL;
     }
 }
 
 void job_value_allowed(const struct job_key *key, char *text, size_t size) {
-    kinds[key->kind].allowed(key, text, size);
+    kinds[key->kind]->allowed(key, text, size);
 }

@@ -1,3 +1,9 @@
+/* One parser for all verbs: which flags there are is said by the verb's own
+ * table (verb.c), so one that another verb has is unknown here. argp is kept
+ * from printing and from exiting (ARGP_NO_ERRS, ARGP_NO_EXIT): the first
+ * problem is kept as the status, with the word that it was found in. What a
+ * flag's text may be is checked where the flag is taken; which flags go
+ * together, at the end (options_check.c). */
 #include "proto/conf/options.h"
 
 #include "proto/base/version.h"
@@ -282,6 +288,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static enum status read_verb(struct options *options, const struct verb *verb,
                              int argc, char **argv, struct failure *why) {
+    const struct verb *part = argc > 1 ? verb_part(verb, argv[1]) : NULL;
+    if (part)
+        verb = part;
     struct reading reading = {.options = options, .verb = verb, .why = why};
     char name[64], text[1024];
     struct argp argp = {verb->options, parse, verb->arguments, text, NULL,

@@ -1,3 +1,6 @@
+/* Two steps, as a place among the tasks can be judged only when the tasks are
+ * known: first what the process says of itself is taken as it stands, whether
+ * it makes sense or not, then it is settled against the cluster. */
 #include "proto/conf/own_task.h"
 
 #include "proto/conf/decimal.h"

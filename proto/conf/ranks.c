@@ -1,3 +1,5 @@
+/* torch, MPI and Slurm differ in the names of variables alone: their files say
+ * which, and here ranks become roles. */
 #include "proto/conf/ranks.h"
 
 #include "proto/conf/chief_address.h"

@@ -1,3 +1,8 @@
+/* The part that TF_CONFIG and CLUSTER_SPEC share. A description that TensorFlow
+ * takes is taken, with what it means there; what TensorFlow would take and then
+ * hang on, or read otherwise than its writer meant, is an error with the way to
+ * mend it. Each error begins with its class, a word that docs/cluster.md lists
+ * and scripts can look for. */
 #include "proto/conf/task_map.h"
 
 #include "proto/conf/address.h"

@@ -118,10 +118,45 @@ static const struct argp_option cluster_options[] = {
 static const struct argp_option ckpt_options[] = {
     HELP,
     JSON,
-    FLAG("step", STEP, "N", "which one (the newest that verifies)", 0),
+    FLAG("step", STEP, "N",
+         "that one alone (all; export: the newest that verifies)", 0),
     FLAG("format", FORMAT, "FORMAT",
          "export: safetensors or npz (by the ending of OUT)", 0),
     FLAG("state", STATE, NULL, "export: the optimiser's state too", 0),
+    {0}};
+
+static const struct argp_option export_options[] = {
+    HELP,
+    JSON,
+    FLAG("step", STEP, "N", "that one (the newest that verifies)", 0),
+    FLAG("format", FORMAT, "FORMAT",
+         "safetensors or npz (by the ending of OUT)", 0),
+    FLAG("state", STATE, NULL,
+         "the optimiser's state too, as layer0.weight.momentum_buffer", 0),
+    {0}};
+
+static const struct argp_option ckpt_read_options[] = {
+    HELP, JSON, FLAG("step", STEP, "N", "that one alone (all)", 0), {0}};
+
+/* What comes after `capstan ckpt`. */
+static const struct verb ckpt_parts[] = {
+    {"ckpt ls", "DIR",
+     "Lists the checkpoints in DIR, a job's checkpoint.dir, oldest first: step, "
+     "epochs and samples behind it, size, files, whether it is a run's last, "
+     "age. Damaged ones stand below, with what is wrong. Nothing is read but "
+     "their manifests.",
+     ckpt_read_options, 2, 2, NULL, NULL},
+    {"ckpt verify", "DIR",
+     "Reads every checkpoint in DIR, a job's checkpoint.dir, whole, and checks "
+     "each file against the size and the hash that its manifest has. Exit code "
+     "1 when one fails. Files that another host holds are counted and not "
+     "checked.",
+     ckpt_read_options, 2, 2, NULL, NULL},
+    {"ckpt export", "DIR OUT",
+     "Writes the weights of one checkpoint in DIR, a job's checkpoint.dir, to "
+     "the file OUT: the newest that verifies, or --step. PyTorch and others "
+     "read them by name, such as layer0.weight.",
+     export_options, 3, 3, NULL, NULL},
     {0}};
 
 static const struct argp_option info_options[] = {HELP, JSON, {0}};
@@ -264,7 +299,10 @@ static const struct verb verbs[OPTIONS_VERBS] = {
                       "ls lists the checkpoints in DIR, a job's "
                       "checkpoint.dir; verify reads all of each and checks "
                       "it; export writes the weights of one to OUT.",
-                      ckpt_options, 2, 3},
+                      ckpt_options, 2, 3,
+                      "`capstan ckpt ls --help`, `verify --help` and `export "
+                      "--help` tell more.",
+                      ckpt_parts},
     [OPTIONS_INFO] = {"info", "",
                       "Shows version, devices, collectives and libraries.",
                       info_options, 0, 0, LOOPS},
@@ -310,6 +348,13 @@ void verb_show_all(FILE *out) {
     fprintf(out,
             "\n`capstan VERB --help` shows a verb's flags, `capstan --version` "
             "the release.\n");
+}
+
+const struct verb *verb_part(const struct verb *verb, const char *word) {
+    for (const struct verb *part = verb->parts; part && part->name; part++)
+        if (!strcmp(strrchr(part->name, ' ') + 1, word))
+            return part;
+    return NULL;
 }
 
 const struct verb *verb_find(const char *name, enum options_verb *number) {

@@ -93,11 +93,16 @@ struct verb {
     const char *name, *arguments, *text;
     const struct argp_option *options;
     int min_arguments, max_arguments;
-    const char *after; /* the flags, in its help; NULL: nothing */
+    const char *after;        /* the flags, in its help; NULL: nothing */
+    const struct verb *parts; /* by the word behind it, which their arguments
+                                 count: "ckpt ls"; to one without a name */
 };
 
 /* The verb of NAME and its NUMBER; NULL: there is none. */
 const struct verb *verb_find(const char *name, enum options_verb *number);
+
+/* The part of VERB that WORD means; NULL: it has none of that name. */
+const struct verb *verb_part(const struct verb *verb, const char *word);
 
 /* Prints every verb, in lines of at most 80 columns. */
 void verb_show_all(FILE *out);

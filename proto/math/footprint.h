@@ -56,6 +56,7 @@ void footprint_trainer(struct footprint *out,
 void footprint_ps(struct footprint *out, const struct footprint_case *given,
                   uint64_t elements, uint32_t remote);
 
+/* Bytes of all kinds together. */
 uint64_t footprint_sum(const struct footprint *footprint);
 
 /* "8 MB: weights 4 MB, state 4 MB" */

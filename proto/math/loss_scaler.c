@@ -20,6 +20,9 @@ struct loss_scaler loss_scaler_first(const struct job_fp16 *fp16) {
     return scaler;
 }
 
+/* A scale that the job has fixed is not the checkpoint's affair, nor is one
+ * that moves when the checkpoint's was fixed (hysteresis 0 stands for fixed).
+ */
 struct loss_scaler loss_scaler_resumed(const struct job_fp16 *fp16,
                                        const struct loss_scaler *saved) {
     struct loss_scaler scaler = loss_scaler_first(fp16);
@@ -46,7 +49,9 @@ void loss_scaler_good(struct loss_scaler *scaler, const struct job_fp16 *fp16) {
         scaler->scale *= FACTOR;
 }
 
-/* Hysteresis that is used up stays so until the next window is over. */
+/* Hysteresis that is used up stays so until the next window is over. AT is the
+ * scale that the overflow happened at: one from before the scale was last
+ * lowered says nothing of the present one. */
 void loss_scaler_overflow(struct loss_scaler *scaler,
                           const struct job_fp16 *fp16, double at) {
     scaler->skipped++;

@@ -55,6 +55,10 @@ uint32_t philox_next(struct philox_sequence *sequence) {
     return sequence->words[4 - sequence->left--];
 }
 
+/* The upper half of a product, as even as the words are (Lemire, Fast Random
+ * Integer Generation in an Interval, 2019): drawn again where the lower half
+ * falls among the 2^32 mod LIMIT values that would give some numbers one word
+ * too many. */
 uint32_t philox_below(struct philox_sequence *sequence, uint32_t limit) {
     uint64_t product = (uint64_t)philox_next(sequence) * limit;
     if ((uint32_t)product < limit) {

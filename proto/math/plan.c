@@ -1,3 +1,8 @@
+/* The plan comes from the chief, which is trusted to be the run's but not to be
+ * without fault: each number that an array is later indexed by, or memory asked
+ * for by, is checked here once against what it belongs to. Parameters come
+ * first, as the layout that follows from them says how many blocks there are to
+ * have a place each. */
 #include "proto/math/plan.h"
 
 #include <math.h>
@@ -39,6 +44,8 @@ enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,
     return status;
 }
 
+/* One allocation for all messages, which array[0] begins: so two frees end it.
+ */
 Capstan__Parameter **plan_parameters(const struct layout *layout) {
     uint32_t count = layout->num_parameters;
     Capstan__Parameter **array = calloc(count + 1, sizeof *array);
@@ -244,6 +251,7 @@ uint32_t plan_all_replicas(const struct plan *plan) {
     return plan_first_replica(plan, plan->num_ranks);
 }
 
+/* What depends on the layout after it, and places before the blocks on them. */
 enum status plan_read(struct plan **out, const Capstan__Plan *message,
                       const struct job *job, struct failure *why) {
     struct plan *plan = calloc(1, sizeof *plan);

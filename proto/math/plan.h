@@ -53,9 +53,10 @@ enum status plan_check_trainers(const struct plan *plan, uint32_t trainers,
 /* Frees *PLAN (may be NULL) and clears it. */
 void plan_close(struct plan **plan);
 
-/* Replicas of RANK, and of all ranks before it: its own are numbered from
- * there. */
+/* Replicas of RANK. */
 uint32_t plan_replicas(const struct plan *plan, uint32_t rank);
+
+/* Replicas of all ranks before RANK: its own are numbered from there. */
 uint32_t plan_first_replica(const struct plan *plan, uint32_t rank);
 
 /* Replicas of all ranks. */
@@ -66,6 +67,8 @@ uint32_t plan_all_replicas(const struct plan *plan);
 enum status plan_read_scaler(struct loss_scaler *out,
                              const Capstan__LossScaler *message,
                              struct failure *why) MUST_CHECK;
+
+/* The other way: the message borrows nothing. */
 Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler);
 
 /* Fills IDS (room for all blocks) with the blocks of PS in order; returns how

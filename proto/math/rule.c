@@ -1,3 +1,7 @@
+/* One pass over memory: a tile of gradients is summed into the first-level
+ * cache and the rule reads it there at once, so each gradient, weight and state
+ * slot goes by once. Which loops do it is chosen by the processor; a lone
+ * gradient needs no tile. */
 #include "proto/math/rule.h"
 
 #include "proto/math/rule_loops.h"
@@ -134,6 +138,8 @@ static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
+/* Without a gradient nothing of the block moves, but it may have to lie
+ * elsewhere; Ftrl divides by its rate, so at a rate of 0 it rests too. */
 void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
                 const struct rule_update *update) {
     bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;
@@ -152,7 +158,8 @@ void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
     }
 }
 
-/* Half the lanes on the other half, until one is left. */
+/* Half the lanes on the other half, until one is left: the order of additions
+ * is then the same however wide the vectors are that filled the lanes. */
 static double tree_sum(double lanes[RULE_LANES]) {
     for (unsigned width = RULE_LANES / 2; width > 0; width /= 2)
         for (unsigned lane = 0; lane < width; lane++)

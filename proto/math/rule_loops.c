@@ -76,7 +76,8 @@ static ALWAYS_INLINE float read_bf16(const void *gradient, size_t i) {
     return bf16_to_float(((const loose_bf16 *)gradient)[i]);
 }
 
-/* Four gradients at a time: many reads of memory are then under way at once. */
+/* Four gradients at a time: many reads of memory are then under way at once.
+ * The order of additions is that of the ranks all the same. */
 static ALWAYS_INLINE void sum(reader *at, const void *const *gradients,
                               unsigned num_gradients, size_t first, size_t end,
                               float *restrict sums) {
@@ -122,6 +123,8 @@ static void to_bf16(const float *restrict floats, size_t count,
         out[i] = bf16_from_float(floats[i]);
 }
 
+/* Element i goes to lane i mod RULE_LANES, in double: a copy of the lanes that
+ * the compiler can keep in registers. */
 static void add_squares(const void *sums, size_t count, float scale,
                         double lanes[RULE_LANES]) {
     const loose_float *x = sums;

@@ -1,3 +1,10 @@
+/* A checkpoint is a manifest and the shard files it names, each of which is
+ * checked whole before LMDB sees it (shard_reader.c). Verifying reads
+ * everything; restoring opens a file when the first block of it is wanted, so
+ * that a ps reads, and hashes, only the files that have blocks for it, whoever
+ * wrote them. Files that another host holds are passed over when a checkpoint
+ * is verified, as who resumes there has to look at them anyway, and are an
+ * error with that host's name when one of their blocks is wanted. */
 #include "proto/store/checkpoint_reader.h"
 
 #include "proto/store/checkpoint.h"

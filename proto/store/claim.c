@@ -132,47 +132,48 @@ static enum status check_others(const char *dir, const char *own,
 
 /* First its own, then a look at the others': of two that come together at least
  * one sees the other. ENDING tells a host's own claim from the chief's. */
-static enum status take(struct claim **out, const char *dir, uint64_t run,
-                        const char *ending, const char *who,
-                        const struct log *log, struct failure *why) {
+static enum status take(struct claim **out,
+                        const struct claim_settings *settings,
+                        const char *ending, struct failure *why) {
     char mark[PATH_MAX - 16];
     struct claim *claim = calloc(1, sizeof *claim);
     *out = NULL;
     if (!claim)
         return status_fail(why, STATUS_FAILED, "out of memory");
     claim->file = -1;
-    checkpoint_mark(dir, run, mark, sizeof mark);
+    checkpoint_mark(settings->dir, settings->run, mark, sizeof mark);
     snprintf(claim->path, sizeof claim->path, "%s%s", mark, ending);
-    enum status status = open_own(claim, who, log, why);
+    enum status status = open_own(claim, settings->who, settings->log, why);
     if (!status && claim->locked)
-        status = check_others(dir, strrchr(mark, '/') + 1, why);
+        status = check_others(settings->dir, strrchr(mark, '/') + 1, why);
     if (status)
         claim_release(&claim);
     *out = claim;
     return status;
 }
 
-enum status claim_take(struct claim **out, const char *dir, uint64_t run,
-                       const char *who, const struct log *log,
+enum status claim_take(struct claim **out,
+                       const struct claim_settings *settings,
                        struct failure *why) {
-    return take(out, dir, run, "", who, log, why);
+    return take(out, settings, "", why);
 }
 
-enum status claim_take_beside(struct claim **out, bool *shares, const char *dir,
-                              uint64_t run, const char *who,
-                              const struct log *log, struct failure *why) {
+enum status claim_take_beside(struct claim **out, bool *shares,
+                              const struct claim_settings *settings,
+                              struct failure *why) {
     char mark[PATH_MAX];
     *out = NULL;
-    checkpoint_mark(dir, run, mark, sizeof mark);
+    checkpoint_mark(settings->dir, settings->run, mark, sizeof mark);
     *shares = !access(mark, F_OK);
     if (*shares)
         return STATUS_OK;
-    enum status status = checkpoint_make(dir, why);
+    enum status status = checkpoint_make(settings->dir, why);
     if (!status)
-        status = take(out, dir, run, "-host", who, log, why);
+        status = take(out, settings, "-host", why);
     if (status != STATUS_FAILED)
         return status;
-    log_warning(log, "no checkpoint can be written here: %s", why->text);
+    log_warning(settings->log, "no checkpoint can be written here: %s",
+                why->text);
     return STATUS_OK;
 }
 

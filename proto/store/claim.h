@@ -17,23 +17,30 @@
 
 struct claim;
 
-/* For a chief: claims DIR, which exists, for RUN. WHO ("ps 1") stands in what a
- * later claimant is told. Nothing of DIR but files of claims is touched.
+/* Who wants a directory for a run; all borrowed. */
+struct claim_settings {
+    const char *dir;
+    uint64_t run;
+    const char *who; /* "ps 1": what a later claimant is told */
+    const struct log *log;
+};
+
+/* For a chief: claims the directory, which exists. Nothing of it but files of
+ * claims is touched.
  * STATUS_CONFIG: another run's process lives; WHY names its pid and host.
- * STATUS_FAILED: DIR cannot be written into. Where the file system takes no
- * locks, LOG is told and the claim stands for nothing. Two that come at the
+ * STATUS_FAILED: it cannot be written into. Where the file system takes no
+ * locks, the log is told and the claim stands for nothing. Two that come at the
  * same moment may both be refused. */
-enum status claim_take(struct claim **out, const char *dir, uint64_t run,
-                       const char *who, const struct log *log,
+enum status claim_take(struct claim **out,
+                       const struct claim_settings *settings,
                        struct failure *why) MUST_CHECK;
 
-/* For who writes into DIR beside the chief of RUN: *SHARES when the chief's
- * file is there, which then is enough. Else DIR is this host's own; it is made,
- * and claimed together with others of RUN here. A DIR that cannot be written
- * into is LOG's affair: each checkpoint will say so again. */
-enum status claim_take_beside(struct claim **out, bool *shares, const char *dir,
-                              uint64_t run, const char *who,
-                              const struct log *log,
+/* For who writes beside the run's chief: *SHARES when the chief's file is
+ * there, which then is enough. Else the directory is this host's own; it is
+ * made, and claimed together with others of the run here. One that cannot be
+ * written into is the log's affair: each checkpoint will say so again. */
+enum status claim_take_beside(struct claim **out, bool *shares,
+                              const struct claim_settings *settings,
                               struct failure *why) MUST_CHECK;
 
 /* For a reader of DIR: does a run's process that lives hold a claim on it? Not

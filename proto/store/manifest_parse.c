@@ -1,3 +1,8 @@
+/* A manifest may be damaged, or another release's: nothing of it is used but
+ * what is of its type and within its range, and a wrong one leaves nothing
+ * behind. The format is looked at before the digest, as another release may
+ * compute that otherwise; the digest before all else, so that what follows
+ * names a fault of whoever wrote it and not of the disk. */
 #include "proto/store/manifest.h"
 #include "proto/store/manifest_text.h"
 

@@ -96,7 +96,7 @@ static enum status open_copy(struct shard_reader *reader, int fd,
     status = check_hash(reader->path, fd, info, &copy, why);
     if (!status)
         status = open_checked(reader, copy.temporary, why);
-    durable_file_abandon(&copy); /* LMDB has it open */
+    durable_file_abandon(&copy); /* LMDB has it open: the name can go */
     return status;
 }
 

@@ -67,6 +67,8 @@ struct buffer *buffer_hold(struct buffer *buffer) {
     return buffer;
 }
 
+/* The last to let go acquires what all others have released: whatever they read
+ * or wrote is over before the memory is used again. */
 void buffer_release(struct buffer **where) {
     struct buffer *buffer = *where;
     *where = NULL;
@@ -88,6 +90,8 @@ void buffer_revive(struct buffer *buffer) {
     atomic_store_explicit(&buffer->holders, 1, memory_order_release);
 }
 
+/* An answer of true stays true, as only a holder can make another one; false
+ * may be out of date at once, which costs a copy and no more. */
 bool buffer_alone(const struct buffer *buffer) {
     return atomic_load_explicit(&buffer->holders, memory_order_acquire) == 1;
 }

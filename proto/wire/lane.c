@@ -91,9 +91,13 @@ static void ring_their_bell(struct lane *lane) {
     ring_bell(lane->their_bell);
 }
 
-void lane_sleep(struct lane *lane) {
+void lane_ring(struct lane *lane) {
     if (lane->bell_due)
         ring_their_bell(lane);
+}
+
+void lane_sleep(struct lane *lane) {
+    lane_ring(lane);
     if (lane->state == LANE_OPEN && !ring_sleep(&lane->reader))
         ring_bell(lane->bell);
 }
@@ -164,6 +168,8 @@ static void *spare(struct lane *lane, size_t bytes) {
     return lane->spare;
 }
 
+/* Behind messages that wait for room it may not lie in the ring, which would
+ * let it overtake them. */
 void *lane_reserve(struct lane *lane, size_t bytes) {
     lane->reserved = NULL;
     if (bytes > lane->max_frame || lane->state != LANE_OPEN)
@@ -171,6 +177,23 @@ void *lane_reserve(struct lane *lane, size_t bytes) {
     if (!lane->first)
         lane->reserved = ring_reserve(&lane->writer, bytes);
     return lane->reserved ? lane->reserved : spare(lane, bytes);
+}
+
+void *lane_room(struct lane *lane, size_t bytes) {
+    lane->reserved = NULL;
+    if (bytes > lane->max_frame || lane->state != LANE_OPEN || lane->first)
+        return NULL;
+    lane->reserved = ring_reserve(&lane->writer, bytes);
+    if (lane->reserved)
+        return lane->reserved;
+    ring_starve(&lane->writer);
+    lane->reserved = ring_reserve(&lane->writer, bytes);
+    return lane->reserved;
+}
+
+/* The last of so much needs room for the longest header. */
+void lane_keep_ahead(struct lane *lane, uint64_t bytes) {
+    lane->writer.ahead = bytes + 2 * RING_HEADER;
 }
 
 /* The number by which the other side knows MEMORY; NOT_SHOWN: it cannot be
@@ -231,6 +254,8 @@ static void finish(struct lane *lane, const void *header, size_t bytes,
         ring_their_bell(lane);
 }
 
+/* Until the reader's tail has passed the message's end, which is where the
+ * writer's head is now: positions only grow, so the oldest hold goes first. */
 static void hold(struct lane *lane, struct buffer *buffer) {
     size_t at = (lane->first_hold + lane->num_holds++) % lane->room_for_holds;
     lane->holds[at] =
@@ -348,6 +373,8 @@ void lane_settle(struct lane *lane) {
     }
 }
 
+/* A reader that is slow moves its tail between two looks; one that is stopped
+ * does not, however much there is to read. */
 unsigned lane_unread(struct lane *lane) {
     if (lane->state != LANE_OPEN)
         return 0;

@@ -76,6 +76,19 @@ void lane_done(struct lane *lane);
  * than max_frame. */
 void *lane_reserve(struct lane *lane, size_t bytes);
 
+/* For who would rather wait than queue: room in the ring, as lane_reserve gives
+ * it, and lane_send then sends at once. NULL: none now, and the other side
+ * rings when there is some. */
+void *lane_room(struct lane *lane, size_t bytes);
+
+/* Of an open lane: from now on, wherever the ring stands, lane_room has room
+ * for payloads of BYTES in all (at most max_frame), each of at most a quarter
+ * of them, of which the other side has read none. */
+void lane_keep_ahead(struct lane *lane, uint64_t bytes);
+
+/* Rings for what was sent, now rather than at the next lane_sleep. */
+void lane_ring(struct lane *lane);
+
 /* Sends HEADER (copied) and BYTES at DATA: reserved, or a part of BUFFER (held
  * until the other side has let it go; never copied when it can be shown), or
  * else copied. What finds no room in the ring waits in a queue. False: no

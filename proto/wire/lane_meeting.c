@@ -1,8 +1,15 @@
 /* How two sides meet: the client sends memory, the server answers a word that
- * it read there, with a bell for each side. Shown memory comes the same way. */
+ * it read there, with a bell for each side. Shown memory comes the same way.
+ *
+ * Only processes of the same user meet (SO_PEERCRED), and only over memory
+ * whose size is sealed: a side that shrank it would kill the other by SIGBUS.
+ * The word proves that both have mapped the same pages before a message is
+ * trusted to them. Descriptors that come with a packet are closed whatever
+ * becomes of it. A memory is shown by the socket before a message in the ring
+ * speaks of it, so who does not know its number has only to listen to the
+ * socket once more. */
 #include "proto/base/time.h"
 #include "proto/wire/lane_parts.h"
-#include "proto/wire/message.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,11 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 enum { BACKLOG = 128, BELLS = 2, PAGE = 4096 };
+/* A packet of another version is refused: the ring's layout goes with it. */
 enum { LANE_VERSION = 1, LANE_MAGIC = 0x6c614373 };
 enum { HELLO = 1, WELCOME, SHOW };
 static const int64_t MEETING = TIME_S;
@@ -32,6 +41,9 @@ struct words {
 
 _Static_assert(sizeof(struct words) <= PAGE, "words fit into a page");
 
+/* A name of the abstract space: a zero byte first, no file, gone with the
+ * socket. One network namespace's: containers that do not share theirs do not
+ * find each other. */
 static socklen_t name_address(struct sockaddr_un *address, const char *name) {
     size_t size = strlen(name);
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -168,7 +180,9 @@ static bool say_hello(struct lane *lane) {
         return false;
     map_rings(lane);
     struct words *words = memory_base(lane->memory);
-    lane->challenge = message_random();
+    if (getrandom(&lane->challenge, sizeof lane->challenge, 0) !=
+        sizeof lane->challenge)
+        return false;
     atomic_store(&words->challenge, lane->challenge);
     struct packet packet = {.magic = LANE_MAGIC,
                             .version = LANE_VERSION,

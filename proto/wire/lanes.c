@@ -1,3 +1,9 @@
+/* One epoll stands for all lanes: their sockets, and each one's bell once it is
+ * open. Bells ring for who sleeps only, so a wait is framed by two calls:
+ * lanes_sleep before it asks for bells and moves on what can move, lanes_tend
+ * after it hears what came. Without a wait in between there is nothing to tend,
+ * and messages are found by looking at the rings, which costs no system call.
+ */
 #include "proto/wire/lanes.h"
 
 #include "proto/base/time.h"
@@ -67,7 +73,8 @@ bool lanes_listen(struct lanes *lanes, const char *name) {
            watch(lanes, lanes->listener, EPOLLIN, LISTENER);
 }
 
-/* LANE (taken, may be NULL) into a free slot; 0: there is none. */
+/* LANE (taken, may be NULL) into a free slot; 0: there is none. A number has a
+ * serial beside its slot, so that an old one names no later lane. */
 static uint32_t add(struct lanes *lanes, struct lane *lane) {
     uint32_t slot = 0;
     while (slot < LANES_MAX && lanes->lanes[slot])
@@ -135,7 +142,9 @@ static void take_events(struct lanes *lanes, int64_t now) {
     }
 }
 
-/* Meetings end by a deadline; who reads nothing is taken for stopped. */
+/* Meetings end by a deadline; who reads nothing is taken for stopped. A server
+ * looks for that alone: it would hold its blocks' buffers for a stopped client
+ * without end, where a client waits for its server by a deadline of its own. */
 static void look(struct lanes *lanes, int64_t now) {
     lanes->looked = now;
     for (uint32_t i = 0; i < lanes->used; i++) {
@@ -148,7 +157,8 @@ static void look(struct lanes *lanes, int64_t now) {
     }
 }
 
-/* The other side has the bell too: an epoll would go on hearing it. */
+/* The other side has the bell too: an epoll would go on hearing it, as it knows
+ * the open file and not the descriptor that is closed here. */
 static void end(struct lanes *lanes, uint32_t slot) {
     if (lanes->belled[slot])
         epoll_ctl(lanes->epoll, EPOLL_CTL_DEL, lane_bell(lanes->lanes[slot]),

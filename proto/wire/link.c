@@ -1,18 +1,26 @@
+/* The socket of a link, and what comes by it. A server is a ROUTER, a client a
+ * DEALER, so that neither has to take turns; a message is a header frame and at
+ * most one payload frame. The other parts of a link: what leaves (link_send.c),
+ * shared memory beside TCP (link_way.c), waiting awake (link_linger.c), who
+ * keeps no rules (link_strangers.c), how much the kernel is handed
+ * (link_pace.c).
+ *
+ * libzmq tells nothing of a connection's life by the socket itself, so a
+ * monitor is read beside it: a server's for connections that ended without a
+ * message of ours, a client's for those that newly stand, on which nothing of
+ * what was sent before will be answered. */
 #include "proto/wire/link.h"
 
 #include "proto/base/time.h"
 #include "proto/wire/link_parts.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SKIPPED_A_TURN = 256 };
 enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
-enum { LOOKS = 32 };        /* at the rings before one at the clock */
-static const int64_t LINGER = 50 * TIME_US, TCP_LINGER = 200 * TIME_US;
 
 static struct link_bytes view_of(zmq_msg_t *message) {
     size_t size = zmq_msg_size(message);
@@ -194,6 +202,8 @@ void *link_socket(struct link *link) {
     return link->socket;
 }
 
+/* The last LINK_BANNED ones: a banned peer that has been pushed out of the list
+ * by as many others is judged anew by its next message. */
 static bool is_banned(const struct link *link, uint32_t peer) {
     unsigned known =
         link->num_banned < LINK_BANNED ? link->num_banned : LINK_BANNED;
@@ -211,6 +221,8 @@ void link_ban(struct link *link, uint32_t peer) {
         link->banned[link->num_banned++ % LINK_BANNED] = peer;
 }
 
+/* True: PART is the caller's to close. The parts of a message come together:
+ * once the first is here the others are, too. */
 static bool receive_part(struct link *link, zmq_msg_t *part) {
     zmq_msg_init(part);
     if (zmq_msg_recv(part, link->socket, ZMQ_DONTWAIT) >= 0)
@@ -326,6 +338,8 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
     return true;
 }
 
+/* Lanes are looked at first, as that costs no system call; so that they cannot
+ * keep those who come by TCP waiting, these have their turn after a few. */
 bool link_view(struct link *link, struct link_frame *frame) {
     if (link->lanes && link->lane_frames < LANES_A_TURN &&
         view_lane(link, frame)) {
@@ -338,53 +352,6 @@ bool link_view(struct link *link, struct link_frame *frame) {
         return true;
     }
     return link->lanes && view_lane(link, frame);
-}
-
-static bool has_waiting(struct link *const *links, unsigned count) {
-    for (unsigned i = 0; i < count; i++)
-        if (links[i]->lanes && lanes_waiting(links[i]->lanes))
-            return true;
-    return false;
-}
-
-/* Looks at the sockets, and lets whoever can run take this core: the threads
- * that bring the frame are among them. */
-static bool has_waiting_tcp(struct link *const *links, unsigned count) {
-    for (unsigned i = 0; i < count; i++) {
-        int events = 0;
-        size_t size = sizeof events;
-        if (links[i]->way == LINK_BY_TCP &&
-            !zmq_getsockopt(links[i]->socket, ZMQ_EVENTS, &events, &size) &&
-            events & ZMQ_POLLIN)
-            return true;
-    }
-    sched_yield();
-    return false;
-}
-
-bool link_linger(struct link *const *links, unsigned count) {
-    int64_t now = time_now();
-    unsigned threads = 1;
-    bool heard = false, tcp = false;
-    for (unsigned i = 0; i < count; i++) {
-        heard |= links[i]->heard;
-        tcp |= links[i]->heard_tcp;
-        links[i]->heard = links[i]->heard_tcp = false;
-        threads += links[i]->lanes ? lanes_count(links[i]->lanes) : 0;
-    }
-    if ((!heard && !tcp) || !spare_core(&links[0]->core, threads, now))
-        return false;
-    int64_t end = now + (tcp ? TCP_LINGER : LINGER);
-    for (; now < end; now = time_now()) {
-        for (int look = 0; look < LOOKS; look++) {
-            if (has_waiting(links, count))
-                return true;
-            __builtin_ia32_pause();
-        }
-        if (tcp && has_waiting_tcp(links, count))
-            return true;
-    }
-    return false;
 }
 
 void link_release(struct link_frame *frame) {

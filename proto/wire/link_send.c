@@ -49,12 +49,15 @@ void link_drop(struct link_payload *payload) {
     zmq_msg_close(link_message(&payload->room));
 }
 
+/* Called by libzmq, on one of its own threads: buffers count atomically. */
 static void let_go(void *data, void *hint) {
     struct buffer *buffer = hint;
     (void)data;
     buffer_release(&buffer);
 }
 
+/* The part that ROUTER takes away: to whom. Fails at once where there is no
+ * such connection (ZMQ_ROUTER_MANDATORY). */
 static bool send_peer(struct link *link, uint32_t peer) {
     char identity[LINK_IDENTITY] = {0};
     uint32_t counted = peer - LINK_NUMBERS + link->first_peer;
@@ -86,6 +89,8 @@ static bool commit_lane(struct lane *lane, const void *header, size_t bytes,
     return left;
 }
 
+/* Whether a message can leave is decided by its first part: libzmq takes the
+ * others then, so no half of one is ever on its way. */
 static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
                        size_t bytes, struct link_payload *payload) {
     int more = payload && payload->bytes ? ZMQ_SNDMORE : 0;

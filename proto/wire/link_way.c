@@ -1,4 +1,12 @@
-/* Over which lane messages go: shared memory where there is some. */
+/* Over which lane messages go: shared memory where there is some.
+ *
+ * A client's way: it calls (LINK_MEETING, a second at most) and goes by the
+ * lane once that is open (LINK_BY_LANE), else by TCP (LINK_BY_TCP), for good. A
+ * lane that is lost after it has held for a while is called once more, as the
+ * other side may have left it for silence; one that is lost at once would be
+ * lost again. Until the way is known nothing is sent, so no message overtakes
+ * another on the other way. A server has no way: each peer came by one of them,
+ * and is answered there. */
 #include "proto/base/time.h"
 #include "proto/wire/link_parts.h"
 

@@ -5,46 +5,17 @@
  * message of the run is a sign of the chief's life. */
 #include "proto/wire/member.h"
 
-#include "proto/base/free_memory.h"
-#include "proto/base/time.h"
-#include "proto/base/wait.h"
-#include "proto/wire/channel.h"
-#include "proto/wire/doors.h"
 #include "proto/wire/link.h"
-#include "proto/wire/resolve.h"
+#include "proto/wire/member_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const int64_t JOIN_EVERY = TIME_S / 2;
 static const int64_t RESEND_AFTER = 2 * TIME_S;
-static const int64_t LOOK_UP_EVERY = 5 * TIME_S;
-static const int64_t LOOK_EVERY = TIME_S / 20; /* look-up, connection */
-static const int64_t SAY_WAITING_EVERY = 30 * TIME_S;
+static const int64_t READ_MEMORY_EVERY = TIME_S;
 static const double FIRST_PEER_TIMEOUT = 30;
-
-struct member {
-    struct member_settings settings;
-    struct doors doors; /* one, once joined */
-    struct channel channel;
-    struct resolve *resolve;
-    uint64_t incarnation, run;
-    char chief_host[256], chief_name[320];
-    uint16_t chief_port;
-    char host[256];
-    bool joined, said_stranger;
-    int64_t opened, heard, join_sent, beat_sent, said_waiting;
-    int64_t stepped;           /* when it last looked */
-    int64_t looked_up, looked; /* look-up started, last asked about */
-    int64_t join_limit, peer_limit, beat_every;
-    Capstan__Beat beat;
-    Capstan__Control *order;
-    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
-    unsigned num_limits;
-    int64_t limits_read;
-};
 
 static void name_chief(struct member *member) {
     if (member->settings.chief_inside)
@@ -96,7 +67,7 @@ enum status member_open(struct member **out,
     member->incarnation = message_random();
     member->opened = member->heard = member->said_waiting = time_now();
     member->join_sent = member->beat_sent = member->looked_up =
-        member->opened - LOOK_UP_EVERY;
+        member->opened - MEMBER_LOOK_UP_EVERY;
     member->join_limit = time_from_seconds(settings->join_timeout);
     member_timeout(member, FIRST_PEER_TIMEOUT);
     capstan__beat__init(&member->beat);
@@ -142,33 +113,7 @@ bool member_chief_address(const struct member *member, char *text,
     return member->chief_host[0];
 }
 
-/* Connects to the chief's name as it stands now: a name can move, and a name
- * server can be late. */
-static void look_up_chief(struct member *member, int64_t now) {
-    char text[300];
-    if (!member->chief_host[0])
-        return;
-    if (!member->resolve) {
-        if (now - member->looked_up < LOOK_UP_EVERY)
-            return;
-        member->looked_up = member->looked = now;
-        member->resolve = resolve_start(member->chief_host, member->chief_port);
-        return;
-    }
-    member->looked = now;
-    enum resolve_state state = resolve_poll(member->resolve, text, sizeof text);
-    if (state == RESOLVE_WAITING)
-        return;
-    struct failure why = {0};
-    if (state == RESOLVE_FAILED)
-        log_warning(member->settings.log, "cannot find host %s: %s",
-                    member->chief_host, text);
-    else if (doors_connect(&member->doors, text, &why))
-        log_warning(member->settings.log, "%s", why.text);
-    resolve_end(&member->resolve);
-}
-
-static bool send_now(struct member *member, Capstan__Control *control) {
+bool member_send(struct member *member, Capstan__Control *control) {
     control->version = MESSAGE_VERSION;
     control->run = member->run;
     control->incarnation = member->incarnation;
@@ -184,66 +129,8 @@ static bool send_now(struct member *member, Capstan__Control *control) {
     return sent;
 }
 
-/* Joins are sent often while nobody answers; what is free is read more seldom.
- */
-static void read_limits(struct member *member, int64_t now) {
-    if (member->num_limits && now - member->limits_read < LOOK_UP_EVERY)
-        return;
-    member->limits_read = now;
-    member->num_limits = free_memory_limits(member->limits);
-}
-
-static void add_limits(struct member *member, Capstan__Join *join,
-                       Capstan__MemoryLimit *limits,
-                       Capstan__MemoryLimit **array) {
-    for (unsigned i = 0; i < member->num_limits; i++) {
-        capstan__memory_limit__init(&limits[i]);
-        limits[i].key = member->limits[i].key;
-        limits[i].name = member->limits[i].name;
-        limits[i].free = member->limits[i].free;
-        array[i] = &limits[i];
-    }
-    join->n_memory = member->num_limits;
-    join->memory = array;
-}
-
-/* Unnumbered, so it is repeated until a welcome comes. */
-static bool send_join(struct member *member, int64_t now) {
-    Capstan__MemoryLimit limits[FREE_MEMORY_LIMITS];
-    Capstan__MemoryLimit *array[FREE_MEMORY_LIMITS];
-    Capstan__Join join = CAPSTAN__JOIN__INIT;
-    join.role = member->settings.role;
-    join.index = member->settings.index;
-    join.host = member->host;
-    join.pid = (uint32_t)getpid();
-    join.port = member->settings.port;
-    if (member->settings.host)
-        join.address = (char *)member->settings.host;
-    join.device = (char *)member->settings.device;
-    if (member->settings.key)
-        join.key = (char *)member->settings.key;
-    if (member->settings.size.source) {
-        join.source = (char *)member->settings.size.source;
-        join.workers = member->settings.size.workers;
-        join.ps = member->settings.size.ps;
-    }
-    read_limits(member, now);
-    add_limits(member, &join, limits, array);
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
-    control.join = &join;
-    return send_now(member, &control);
-}
-
-static void send_beat(struct member *member) {
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    control.body_case = CAPSTAN__CONTROL__BODY_BEAT;
-    control.beat = &member->beat;
-    send_now(member, &control);
-}
-
 /* Its welcome, then its heartbeats. */
-static struct wait chief_wait(const struct member *member) {
+struct wait member_wait(const struct member *member) {
     return member->joined ? wait_for(member->chief_name, "timeouts.peer",
                                      member->heard, member->peer_limit)
                           : wait_for(member->chief_name,
@@ -251,31 +138,17 @@ static struct wait chief_wait(const struct member *member) {
                                      member->opened, member->join_limit);
 }
 
-static enum status step_joining(struct member *member, int64_t now,
-                                struct failure *why) {
-    struct wait wait = chief_wait(member);
-    char text[512];
-    if (wait_over(&wait, now))
-        return status_fail(
-            why, STATUS_RETRY,
-            "%s did not answer within %.0f s (%s); is it started, and does its "
-            "host answer?",
-            wait.peer, time_to_seconds(member->join_limit), wait.limit);
-    if (now - member->said_waiting > SAY_WAITING_EVERY / 6 &&
-        (now - member->said_waiting > SAY_WAITING_EVERY ||
-         member->said_waiting == member->opened)) {
-        member->said_waiting = now;
-        wait_text(&wait, now, text, sizeof text);
-        log_info(member->settings.log, "%s", text);
-    }
-    look_up_chief(member, now);
-    member->looked = now;
-    if (now - member->join_sent >= JOIN_EVERY) {
-        member->join_sent = now;
-        if (!send_join(member, now)) /* not connected yet */
-            member->join_sent += LOOK_EVERY - JOIN_EVERY;
-    }
-    return STATUS_OK;
+/* Until there is a plan what is free is told again and again: the chief may
+ * wait for it. */
+static void send_beat(struct member *member) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    member->beat.n_memory =
+        member->planned ? 0
+                        : member_memory(member, time_now(), READ_MEMORY_EVERY,
+                                        &member->beat.memory);
+    control.body_case = CAPSTAN__CONTROL__BODY_BEAT;
+    control.beat = &member->beat;
+    member_send(member, &control);
 }
 
 /* Who stood still itself has heard nothing of a chief that may live. */
@@ -310,13 +183,13 @@ static void send_kept(struct member *member, int64_t now) {
 enum status member_step(struct member *member, int64_t now,
                         struct failure *why) {
     if (!member->joined)
-        return step_joining(member, now, why);
-    struct wait wait = chief_wait(member);
+        return member_step_joining(member, now, why);
+    struct wait wait = member_wait(member);
     if (wait_over(&wait, now))
         return fail_silent(member, &wait, now, why);
     member->stepped = now;
-    if (now - member->heard > LOOK_UP_EVERY)
-        look_up_chief(member, now);
+    if (now - member->heard > MEMBER_LOOK_UP_EVERY)
+        member_look_up(member, now);
     send_kept(member, now);
     if (now - member->beat_sent >= member->beat_every) {
         member->beat_sent = now;
@@ -328,8 +201,8 @@ enum status member_step(struct member *member, int64_t now,
 int64_t member_deadline(const struct member *member) {
     if (!member->joined)
         return member->resolve || member->doors.count > 1
-                   ? member->looked + LOOK_EVERY
-                   : member->join_sent + JOIN_EVERY;
+                   ? member->looked + MEMBER_LOOK_EVERY
+                   : member->join_sent + MEMBER_JOIN_EVERY;
     return member->beat_sent + member->beat_every;
 }
 
@@ -374,6 +247,7 @@ static bool accept(struct member *member, const Capstan__Control *control,
         return false;
     member->heard = now;
     channel_acknowledged(&member->channel, control->ack);
+    member->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
     return control->seq && channel_take(&member->channel, control->seq);
 }
 
@@ -431,7 +305,7 @@ void member_bye(struct member *member) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_BYE;
     control.bye = &bye;
-    send_now(member, &control);
+    member_send(member, &control);
 }
 
 enum status member_stop(struct member *member, const Capstan__Stop *stop,

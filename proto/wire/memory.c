@@ -45,6 +45,9 @@ static void close_quietly(int descriptor) {
     errno = error;
 }
 
+/* The maker maps before it seals: F_SEAL_FUTURE_WRITE leaves mappings that
+ * there are as they are, and lets nobody else make one to write. F_SEAL_SEAL:
+ * nobody adds a seal later. */
 struct memory *memory_open(size_t bytes, enum memory_pen pen) {
     int seals = SIZED | F_SEAL_SEAL;
     int descriptor = memfd_create("capstan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -73,6 +76,8 @@ static bool is_safe(int descriptor, size_t bytes) {
            !fstatfs(descriptor, &lies) && lies.f_type == TMPFS_MAGIC;
 }
 
+/* The mapping stays when the descriptor is closed; only who opened the memory
+ * ever sends it on. */
 struct memory *memory_take(int descriptor, size_t bytes, enum memory_pen pen) {
     struct memory *memory = NULL;
     if (!is_safe(descriptor, bytes))

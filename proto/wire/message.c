@@ -1,3 +1,7 @@
+/* protobuf-c checks how a message is written, not what it says: enumerations
+ * may hold any number, lists any length. What a reader relies on is checked
+ * here, once, before anyone else sees the message; what depends on the plan (is
+ * this block mine?) its reader checks. */
 #include "proto/wire/message.h"
 
 #include <math.h>
@@ -26,7 +30,8 @@ static bool is_status(uint32_t number) {
     return false;
 }
 
-/* A status that is told becomes the exit code of who hears it. */
+/* Values of enum status alone: others would be exit codes that mean something
+ * else. A status that is told becomes the exit code of who hears it. */
 static uint32_t status_told(const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_LEFT:
@@ -98,6 +103,9 @@ void message_free_control(Capstan__Control **control) {
     *control = NULL;
 }
 
+/* Memory is handed out front to back and comes back all at once, with the next
+ * header. NULL when it is used up: a header that claims more than one can hold
+ * is refused by that. */
 static void *arena_allocate(void *context, size_t size) {
     struct message_arena *arena = context;
     size_t rounded = (size + 15) & ~(size_t)15;

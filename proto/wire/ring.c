@@ -19,7 +19,7 @@ struct record {
     uint32_t header_bytes;
     uint64_t bytes, offset; /* of the payload */
     uint32_t memory;
-    uint32_t unused[9];
+    uint32_t unused[9]; /* a whole cache line */
 };
 
 enum { SKIP = 1, INSIDE, ELSEWHERE };
@@ -64,18 +64,22 @@ uint64_t ring_let_go(struct ring_writer *writer) {
 
 /* Where a message of NEED bytes may begin, or UINT64_MAX. A ring begins anew
  * when it is empty or has come far: what is warm in the cache is used again,
- * and most of the memory never touched. */
+ * and most of the memory never touched. What it skips then counts as written
+ * until the reader has come past it. */
 static uint64_t place(const struct ring_writer *writer, uint64_t need) {
     uint64_t at = writer->head & (writer->capacity - 1);
     uint64_t to_end = writer->capacity - at;
     uint64_t used = writer->head - writer->tail;
     uint64_t room = writer->capacity - used;
     bool fits_start = to_end < room && need <= room - to_end;
-    if (at && fits_start && (!used || at >= FAR || need > to_end))
+    bool anew = room - to_end >= writer->ahead && (!used || at >= FAR);
+    if (at && fits_start && (anew || need > to_end))
         return writer->head + to_end;
     return need <= to_end && need <= room ? writer->head : UINT64_MAX;
 }
 
+/* How long the header will be is not known yet: there is room for the longest,
+ * and what it does not take the next message does. */
 void *ring_reserve(struct ring_writer *writer, uint64_t payload) {
     if (payload > writer->capacity)
         return NULL;

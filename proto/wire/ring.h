@@ -37,6 +37,7 @@ struct ring_writer {
     unsigned char *bytes;
     uint64_t capacity, head, tail;
     uint64_t reserved; /* where the next message begins */
+    uint64_t ahead;    /* it begins anew only where that leaves this room */
 };
 
 /* SHARED and BYTES [capacity], all zero, are borrowed. */

@@ -3,7 +3,7 @@
 #include "proto/base/time.h"
 #include "proto/math/layout.h"
 #include "proto/math/rule.h"
-#include "worker/lap.h"
+#include "worker/bench/lap.h"
 #include "worker/mlp.h"
 
 #include <math.h>
@@ -16,6 +16,7 @@ enum {
     LAPS = 25,
     COPY_BYTES = 64 << 20, /* at once, where the device has the memory */
     PAGE = 4096,
+    ALIGN_FLOATS = 16,
 };
 
 static const double RATE = 1e-3; /* learnt at, so that nothing overflows */
@@ -94,28 +95,27 @@ struct step {
     const struct device *device;
     bool updates;
     struct mlp *mlp;
-    uint32_t num_parameters;
-    struct parameter parameters[MOST_PARAMETERS];
+    size_t floats; /* of all parameters, one behind the other, aligned */
     float *weights[MOST_PARAMETERS], *gradients[MOST_PARAMETERS];
     float *inputs;
     uint32_t *labels;
     struct loader_batch batch;
 };
 
-static void update(const struct step *step, uint32_t parameter) {
+/* Of all parameters at once, as a bucket is updated. */
+static void update(const struct step *step) {
     static const struct optimizer sgd = {.type = OPTIMIZER_SGD};
     const struct ops *ops = step->device->ops;
-    const void *gradient = step->gradients[parameter];
+    const void *gradients = step->gradients[0];
     const struct rule_update one = {.step = 1,
                                     .rate = RATE,
                                     .scale = 1,
-                                    .elements =
-                                        step->parameters[parameter].elements,
+                                    .elements = step->floats,
                                     .num_gradients = 1,
-                                    .gradients = &gradient,
-                                    .weights = step->weights[parameter],
-                                    .weights_out = step->weights[parameter]};
-    ops->rule(step->device->handle, OPS_COMPUTE, &sgd, &one);
+                                    .gradients = &gradients,
+                                    .weights = step->weights[0],
+                                    .weights_out = step->weights[0]};
+    ops->rule(step->device->handle, OPS_COMPUTE, &sgd, &one, NULL);
 }
 
 static void give_steps(void *context, uint64_t times) {
@@ -124,8 +124,8 @@ static void give_steps(void *context, uint64_t times) {
     for (; times > 0; times--) {
         mlp_gradient(step->mlp, &step->batch, step->weights, step->gradients,
                      1.0f / (float)step->batch.count, false, NULL, &result);
-        for (uint32_t p = 0; step->updates && p < step->num_parameters; p++)
-            update(step, p);
+        if (step->updates)
+            update(step);
     }
 }
 
@@ -171,19 +171,32 @@ static uint32_t *place_labels(const struct device *device, uint32_t n,
     return there;
 }
 
+/* Weights within the first layer's bound, and gradients of 0. */
+static bool place_parameters(struct step *step, const struct job_model *model) {
+    struct parameter all[MOST_PARAMETERS];
+    const struct device *device = step->device;
+    uint32_t count = mlp_parameters(model, all);
+    size_t offsets[MOST_PARAMETERS];
+    for (uint32_t p = 0; p < count; p++) {
+        offsets[p] = step->floats;
+        step->floats +=
+            (all[p].elements + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    }
+    step->weights[0] = place_random(device, step->floats, all[0].init_bound, 1);
+    step->gradients[0] = place_random(device, step->floats, 0, 1);
+    if (!step->weights[0] || !step->gradients[0])
+        return false;
+    for (uint32_t p = 1; p < count; p++) {
+        step->weights[p] = step->weights[0] + offsets[p];
+        step->gradients[p] = step->gradients[0] + offsets[p];
+    }
+    return true;
+}
+
 static bool place_all(struct step *step, const struct job_model *model,
                       uint32_t n) {
     const struct device *device = step->device;
-    bool complete = true;
-    step->num_parameters = mlp_parameters(model, step->parameters);
-    for (uint32_t p = 0; p < step->num_parameters; p++) {
-        const struct parameter *one = &step->parameters[p];
-        size_t count = one->elements;
-        step->weights[p] = place_random(device, count, one->init_bound, p);
-        step->gradients[p] =
-            device->ops->allocate(device->handle, count * sizeof(float));
-        complete = complete && step->weights[p] && step->gradients[p];
-    }
+    bool complete = place_parameters(step, model);
     step->inputs = place_random(device, (size_t)n * model->layers[0], 1, 7);
     step->labels =
         place_labels(device, n, model->layers[model->num_layers - 1]);
@@ -195,10 +208,8 @@ static bool place_all(struct step *step, const struct job_model *model,
 static void close_step(struct step *step) {
     const struct device *device = step->device;
     mlp_close(&step->mlp);
-    for (uint32_t p = 0; p < step->num_parameters; p++) {
-        device->ops->release(device->handle, step->weights[p]);
-        device->ops->release(device->handle, step->gradients[p]);
-    }
+    device->ops->release(device->handle, step->weights[0]);
+    device->ops->release(device->handle, step->gradients[0]);
     device->ops->release(device->handle, step->inputs);
     device->ops->release(device->handle, step->labels);
 }

@@ -5,7 +5,7 @@
 
 #include "proto/base/status.h"
 #include "proto/conf/job.h"
-#include "worker/device.h"
+#include "worker/ops/device.h"
 
 #include <stdint.h>
 

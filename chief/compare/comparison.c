@@ -1,0 +1,406 @@
+#include "chief/compare/comparison.h"
+
+#include "chief/compare/verdict.h"
+#include "chief/run.h"
+#include "proto/base/time.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    MOST_CASES =
+        COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1)
+};
+
+struct compared {
+    struct verdict_case of;
+    json_t *runs;  /* objects of the finished ones */
+    json_t *equal; /* of the one that had as long as the others, or NULL */
+    int code;      /* of the one that failed */
+    char problem[512];
+};
+
+struct comparison {
+    const struct comparison_options *options;
+    struct comparison_batch batch;
+    struct compared cases[MOST_CASES];
+    unsigned count, ran, to_run;
+    int64_t began;
+};
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void describe(const struct compared *one, char *text, size_t size) {
+    const struct verdict_case *of = &one->of;
+    int used = snprintf(text, size, "%u worker%s, ", of->workers,
+                        of->workers == 1 ? "" : "s");
+    if (of->mode == PREDICT_RING)
+        snprintf(text + used, size - (size_t)used, "all-reduce");
+    else
+        snprintf(text + used, size - (size_t)used, "%u ps, %s", of->ps,
+                 of->mode == PREDICT_PS ? "synchronous" : "asynchronous");
+}
+
+static void add_case(struct comparison *comparison, enum predict_mode mode,
+                     unsigned workers, unsigned ps) {
+    const struct options *flags = comparison->options->flags;
+    const struct job *job = comparison->options->job;
+    struct compared *one = &comparison->cases[comparison->count++];
+    one->runs = json_array();
+    one->of = (struct verdict_case){
+        .mode = mode,
+        .workers = workers,
+        .ps = ps,
+        .link_gbits = flags->compare.link_gbits,
+        .latency = 1e-6 * flags->compare.latency_us,
+        .clip = job->gradient_clipping > 0,
+    };
+}
+
+static void list_cases(struct comparison *comparison) {
+    const struct compare_options *flags = &comparison->options->flags->compare;
+    for (unsigned w = 0; w < flags->workers.count; w++) {
+        unsigned workers = flags->workers.values[w];
+        add_case(comparison, PREDICT_RING, workers, 0);
+        for (unsigned p = 0; p < flags->ps.count; p++) {
+            add_case(comparison, PREDICT_PS, workers, flags->ps.values[p]);
+            add_case(comparison, PREDICT_PS_FREE, workers, flags->ps.values[p]);
+        }
+    }
+}
+
+/* What the run's own count is of ROUNDS of each worker. */
+static uint64_t steps_of(const struct verdict_case *of, uint64_t rounds) {
+    return of->mode == PREDICT_PS_FREE ? rounds * of->workers : rounds;
+}
+
+/* Of each worker; 0: as the job's epochs have it. */
+static uint64_t rounds_of(const struct comparison *comparison) {
+    const struct compare_options *flags = &comparison->options->flags->compare;
+    const struct job *job = comparison->options->job;
+    unsigned most = flags->workers.values[flags->workers.count - 1];
+    if (flags->steps || !job->has_steps)
+        return flags->steps;
+    return job->staleness ? (job->steps + most - 1) / most : job->steps;
+}
+
+/* Every case that has not failed has a last run with equal time before it. */
+static bool others_go_on(const struct comparison *comparison,
+                         const struct compared *one, bool later) {
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compared *other = &comparison->cases[c];
+        if (!other->problem[0] && (later ? other > one : other != one))
+            return true;
+    }
+    return false;
+}
+
+/* As the first run has solved it, by the devices that there are. */
+static void learn_batch(struct comparison *comparison, const json_t *run) {
+    double micro = number(run, "micro_batch");
+    double accumulation = number(run, "accumulation");
+    if (!comparison->batch.micro && micro > 0 && accumulation > 0)
+        comparison->batch =
+            (struct comparison_batch){(uint32_t)micro, (uint32_t)accumulation};
+}
+
+/* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
+ * can be made any more, which STATUS tells. */
+static json_t *run_once(struct comparison *comparison, struct compared *one,
+                        uint64_t steps, bool last, enum status *status,
+                        struct failure *why) {
+    const struct comparison_way *way = comparison->options->way;
+    struct comparison_asked asked = {.of = one->of,
+                                     .batch = comparison->batch,
+                                     .steps = steps,
+                                     .tests = last};
+    struct comparison_outcome outcome = {0};
+    asked.more[false] = others_go_on(comparison, one, last);
+    asked.more[true] = !last || asked.more[false];
+    *status = way->run(way->context, &asked, &outcome, why);
+    if (!*status && outcome.object)
+        learn_batch(comparison, outcome.object);
+    if (*status || outcome.object)
+        return outcome.object;
+    one->code = outcome.code ? outcome.code : STATUS_FAILED;
+    memcpy(one->problem, outcome.problem, sizeof one->problem);
+    return NULL;
+}
+
+/* "; about 50 s left", if the others take as long as those so far; "" after
+ * the last. */
+static void time_left(const struct comparison *comparison, char *text,
+                      size_t size) {
+    double each = time_to_seconds(time_now() - comparison->began) /
+                  (double)comparison->ran;
+    unsigned others = comparison->to_run - comparison->ran;
+    snprintf(text, size, others ? "; about %.0f s left" : "", each * others);
+}
+
+/* One line a run. */
+static void tell(struct comparison *comparison, const struct compared *one,
+                 const json_t *object) {
+    const struct log *log = comparison->options->log;
+    char name[96], left[48];
+    describe(one, name, sizeof name);
+    comparison->ran++;
+    time_left(comparison, left, sizeof left);
+    if (object)
+        log_info(log, "run %u of %u: %s: %.0f examples/s%s", comparison->ran,
+                 comparison->to_run, name,
+                 number(object, "examples_per_second"), left);
+    else
+        log_warning(log, "run %u of %u: %s: %s", comparison->ran,
+                    comparison->to_run, name, one->problem);
+}
+
+/* What cannot be is known before anything runs. */
+static void check_cases(struct comparison *comparison) {
+    const struct comparison_way *way = comparison->options->way;
+    for (unsigned c = 0; way->check && c < comparison->count; c++) {
+        struct compared *one = &comparison->cases[c];
+        struct comparison_asked asked = {
+            .of = one->of, .batch = comparison->batch, .steps = 1};
+        struct failure why;
+        enum status status = way->check(way->context, &asked, &why);
+        if (!status)
+            continue;
+        one->code = (int)status;
+        snprintf(one->problem, sizeof one->problem, "%.500s", why.text);
+        comparison->to_run -=
+            (unsigned)comparison->options->flags->compare.repeats + 1;
+    }
+}
+
+/* The cases in turns, so that what else the machine does meets all. */
+static enum status measure(struct comparison *comparison, struct failure *why) {
+    uint64_t rounds = rounds_of(comparison);
+    uint64_t repeats = comparison->options->flags->compare.repeats;
+    enum status status = STATUS_OK;
+    for (uint64_t r = 0; r < repeats; r++)
+        for (unsigned c = 0; c < comparison->count; c++) {
+            struct compared *one = &comparison->cases[c];
+            if (status || one->problem[0])
+                continue;
+            json_t *object =
+                run_once(comparison, one, steps_of(&one->of, rounds), false,
+                         &status, why);
+            if (object)
+                json_array_append_new(one->runs, object);
+            else if (!status) /* its others, and the last lap's, are not run */
+                comparison->to_run -= (unsigned)(repeats - r);
+            if (!status)
+                tell(comparison, one, object);
+        }
+    return status;
+}
+
+static double steps_a_second(const struct compared *one) {
+    double sum = 0;
+    size_t i, count = json_array_size(one->runs);
+    const json_t *run;
+    json_array_foreach(one->runs, i, run) sum +=
+        number(run, "steps_per_second");
+    return count ? sum / (double)count : NAN;
+}
+
+/* The shortest that a case has trained. */
+static double equal_seconds(const struct comparison *comparison) {
+    double seconds = NAN;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compared *one = &comparison->cases[c];
+        double took =
+            number(json_array_get(one->runs, 0), "steps") / steps_a_second(one);
+        if (took > 0)
+            seconds = fmin(seconds, took);
+    }
+    return seconds;
+}
+
+/* As many steps of each as it takes in that time, and what they have learnt. */
+static enum status measure_equal(struct comparison *comparison, double seconds,
+                                 struct failure *why) {
+    enum status status = STATUS_OK;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        struct compared *one = &comparison->cases[c];
+        double steps = floor(steps_a_second(one) * seconds);
+        if (status || one->problem[0])
+            continue;
+        one->equal = run_once(comparison, one, steps >= 1 ? (uint64_t)steps : 1,
+                              true, &status, why);
+        if (!status)
+            tell(comparison, one, one->equal);
+    }
+    return status;
+}
+
+static void copy(json_t *to, const json_t *from, const char *key) {
+    json_t *value = json_object_get(from, key);
+    json_object_set(to, key, value ? value : json_null());
+}
+
+/* The median of what all runs of the same WORKERS have at KEY that have
+ * measured the same: all-reduce between two of them, the others between one and
+ * a ps, whatever the number of ps. 0: none has. */
+static double measured(const struct comparison *comparison, unsigned workers,
+                       bool ring, const char *key) {
+    json_t *all = json_array();
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compared *one = &comparison->cases[c];
+        if (one->of.workers != workers ||
+            (one->of.mode == PREDICT_RING) != ring)
+            continue;
+        json_array_extend(all, one->runs);
+        if (one->equal)
+            json_array_append(all, one->equal);
+    }
+    double median = verdict_median(all, key);
+    json_decref(all);
+    return isfinite(median) ? median : 0;
+}
+
+static void set_rates(const struct comparison *comparison,
+                      struct verdict_case *of) {
+    unsigned workers = of->workers;
+    of->worker_gbits = measured(comparison, workers, true, "link_gbits");
+    of->pair_gbits = measured(comparison, workers, false, "link_gbits");
+    of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
+}
+
+/* Of a replica's step. */
+static double samples_of(const struct comparison *comparison) {
+    return (double)comparison->batch.micro * comparison->batch.accumulation;
+}
+
+static json_t *whole(struct comparison *comparison, double seconds) {
+    const struct options *flags = comparison->options->flags;
+    unsigned members = comparison->options->members;
+    struct verdict *verdicts = calloc(comparison->count, sizeof *verdicts);
+    json_t *object = json_object(), *cases = json_array();
+    for (unsigned c = 0; verdicts && c < comparison->count; c++) {
+        struct compared *one = &comparison->cases[c];
+        set_rates(comparison, &one->of);
+        one->of.samples = samples_of(comparison);
+        verdicts[c] = verdict_of(&one->of, one->runs);
+        json_t *described = verdicts[c].object;
+        json_object_set_new(described, "error",
+                            one->problem[0] ? json_string(one->problem)
+                                            : json_null());
+        copy(described, one->equal, "train_loss");
+        copy(described, one->equal, "test_accuracy");
+        json_array_append_new(cases, described);
+    }
+    uint64_t rounds = rounds_of(comparison);
+    json_object_set_new(object, "job", json_string(flags->job));
+    json_object_set_new(object, "rounds",
+                        rounds ? json_integer((json_int_t)rounds)
+                               : json_null());
+    json_object_set_new(object, "repeats",
+                        json_integer((json_int_t)flags->compare.repeats));
+    json_object_set_new(object, "samples_per_step",
+                        json_integer((json_int_t)samples_of(comparison)));
+    json_object_set_new(object, "cores",
+                        members ? json_null()
+                                : json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
+    json_object_set_new(object, "members",
+                        members ? json_integer(members) : json_null());
+    json_object_set_new(object, "equal_seconds",
+                        seconds > 0 ? json_real(seconds) : json_null());
+    json_object_set_new(object, "cases", cases);
+    if (verdicts) {
+        verdict_scale(verdicts, comparison->count);
+        json_object_set_new(object, "crossover",
+                            verdict_crossovers(verdicts, comparison->count));
+    }
+    free(verdicts);
+    return object;
+}
+
+/* When nothing was measured at all. */
+static enum status all_failed(const struct comparison *comparison,
+                              struct failure *why) {
+    enum status status = STATUS_CONFIG;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        if (json_array_size(comparison->cases[c].runs))
+            return STATUS_OK;
+        if (comparison->cases[c].code != STATUS_CONFIG)
+            status = STATUS_FAILED;
+    }
+    return status_fail(why, status, "no case could be run; the first: %s",
+                       comparison->cases[0].problem);
+}
+
+static enum status interrupted(const struct comparison *comparison,
+                               enum status status, struct failure *why) {
+    return status_fail(why, status, "ended by signal %d after %u of %u runs",
+                       (int)status - 128, comparison->ran, comparison->to_run);
+}
+
+static void forget(struct comparison *comparison) {
+    for (unsigned c = 0; c < comparison->count; c++) {
+        json_decref(comparison->cases[c].runs);
+        json_decref(comparison->cases[c].equal);
+    }
+    free(comparison);
+}
+
+/* Trainers of one machine have a device each: one alone may have more, and so
+ * may each of a cluster. */
+enum status comparison_batch_find(struct comparison_batch *out,
+                                  const struct job *job, uint32_t trainers,
+                                  bool here, struct failure *why) {
+    bool single = job->device == JOB_DEVICE_CPU || job->devices == 1 ||
+                  (here && trainers > 1);
+    struct job solved = *job;
+    *out = (struct comparison_batch){0};
+    if (job->train_batch_size && !single)
+        return job_check_batch(job, trainers, why);
+    enum status status = job_solve_batch(&solved, trainers, why);
+    if (!status)
+        *out =
+            (struct comparison_batch){solved.micro_batch, solved.accumulation};
+    return status;
+}
+
+enum status comparison_run(json_t **result,
+                           const struct comparison_options *options,
+                           struct failure *why) {
+    struct comparison *comparison = calloc(1, sizeof *comparison);
+    double seconds = NAN;
+    *result = NULL;
+    if (!comparison)
+        return status_fail(why, STATUS_RETRY, "no memory for a comparison");
+    comparison->options = options;
+    comparison->batch = options->batch;
+    list_cases(comparison);
+    comparison->to_run =
+        comparison->count * (unsigned)(options->flags->compare.repeats + 1);
+    check_cases(comparison);
+    log_info(options->log,
+             "%u cases, %u runs (%" PRIu64
+             " of each, and one for equal time); each run "
+             "may take %g s",
+             comparison->count, comparison->to_run,
+             options->flags->compare.repeats, options->flags->compare.limit);
+    comparison->began = time_now();
+    enum status status = measure(comparison, why);
+    if (!status) {
+        seconds = equal_seconds(comparison);
+        status = measure_equal(comparison, seconds, why);
+    }
+    if (run_signalled(status))
+        status = interrupted(comparison, status, why);
+    if (!status)
+        status = all_failed(comparison, why);
+    if (!status)
+        *result = whole(comparison, seconds);
+    forget(comparison);
+    return status;
+}

@@ -1,0 +1,330 @@
+#include "chief/compare/comparison_table.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { WIDTH = 100, NAME = 24 /* columns of a case's */ };
+
+/* A number at KEY, or at KEY of its member INSIDE; NAN when there is none. */
+static double number(const json_t *object, const char *inside,
+                     const char *key) {
+    const json_t *value =
+        json_object_get(inside ? json_object_get(object, inside) : object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static const char *text(const json_t *object, const char *key) {
+    const char *found = json_string_value(json_object_get(object, key));
+    return found ? found : "";
+}
+
+/* In WIDTH columns with DIGITS behind the point; a dash for NAN. */
+static void put(FILE *out, int width, int digits, double value) {
+    if (isnan(value))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.*f", width, digits, value);
+}
+
+static void put_share(FILE *out, int width, double share) {
+    if (isnan(share))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.0f%%", width - 1, 100 * share);
+}
+
+static const char *mode_text(const json_t *one) {
+    const char *mode = text(one, "mode");
+    return !strcmp(mode, "ps")         ? "synchronous"
+           : !strcmp(mode, "ps-async") ? "asynchronous"
+                                       : "all-reduce";
+}
+
+static bool failed(const json_t *one) {
+    return json_is_null(json_object_get(
+               json_object_get(one, "examples_per_second"), "median")) ||
+           !json_object_get(one, "examples_per_second");
+}
+
+static void put_name(FILE *out, const json_t *one) {
+    double ps = number(one, NULL, "ps");
+    fprintf(out, "%7.0f", number(one, NULL, "workers"));
+    if (ps > 0)
+        fprintf(out, " %3.0f", ps);
+    else
+        fprintf(out, " %3s", "-");
+    fprintf(out, " %-12s", mode_text(one));
+}
+
+/* WORDS from column AT on: what does not fit goes on below, INDENT deep. */
+static void put_wrapped(FILE *out, int at, int indent, const char *words) {
+    bool begun = false; /* this line */
+    while (*words) {
+        int length = (int)strcspn(words, " ");
+        if (begun && at + 1 + length > WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+            begun = false;
+        }
+        fprintf(out, "%s%.*s", begun ? " " : "", length, words);
+        at += begun + length;
+        begun = true;
+        words += length;
+        words += strspn(words, " ");
+    }
+    fputc('\n', out);
+}
+
+static void put_failure(FILE *out, const char *what, const char *error) {
+    char line[600];
+    snprintf(line, sizeof line, "%s: %s", what, error);
+    fputc(' ', out);
+    put_wrapped(out, NAME + 1, NAME + 1, line);
+}
+
+static void put_case(FILE *out, const json_t *one) {
+    static const char speed[] = "examples_per_second";
+    put_name(out, one);
+    if (failed(one)) {
+        put_failure(out, "failed", text(one, "error"));
+        return;
+    }
+    put(out, 8, 0, number(one, speed, "median"));
+    put(out, 8, 0, number(one, speed, "min"));
+    put(out, 8, 0, number(one, speed, "max"));
+    put(out, 8, 0, number(one, NULL, "bound_examples_per_second"));
+    put_share(out, 7, number(one, NULL, "reached"));
+    put(out, 7, 3, number(one, NULL, "train_loss"));
+    put(out, 8, 4, number(one, NULL, "test_accuracy"));
+    fprintf(out, "  %s\n", text(one, "limit"));
+    if (text(one, "error")[0]) {
+        fprintf(out, "%*s", NAME, "");
+        put_failure(out, "then failed", text(one, "error"));
+    }
+}
+
+static void put_times(FILE *out, const json_t *one) {
+    static const char times[] = "seconds_per_step";
+    if (failed(one))
+        return;
+    put_name(out, one);
+    put(out, 7, 2, 1e3 * number(one, times, "input"));
+    put(out, 7, 2, 1e3 * number(one, times, "compute"));
+    put(out, 7, 2, 1e3 * number(one, times, "waiting_for_weights"));
+    put(out, 9, 2, 1e3 * number(one, times, "waiting_for_gradients"));
+    put(out, 6, 2, 1e3 * number(one, times, "update"));
+    put(out, 8, 2, 1e-6 * number(one, NULL, "bytes_per_step"));
+    put(out, 8, 2, number(one, NULL, "speed_up"));
+    put_share(out, 6, number(one, NULL, "efficiency"));
+    fputc('\n', out);
+}
+
+/* Does a worker of some case compute on more than one? */
+static bool has_devices(const json_t *result) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i,
+                       one) if (number(one, NULL, "replicas") >
+                                number(one, NULL, "workers")) return true;
+    return false;
+}
+
+static void put_title(FILE *out, const json_t *result) {
+    char line[4400], where[64];
+    double rounds = number(result, NULL, "rounds");
+    double members = number(result, NULL, "members");
+    if (members > 0)
+        snprintf(where, sizeof where, "across a cluster");
+    else
+        snprintf(where, sizeof where, "%.0f cores",
+                 number(result, NULL, "cores"));
+    int used = snprintf(line, sizeof line, "%.4096s: ", text(result, "job"));
+    if (isnan(rounds))
+        used +=
+            snprintf(line + used, sizeof line - (size_t)used, "its epochs, ");
+    else
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         "%.0f rounds ", rounds);
+    snprintf(line + used, sizeof line - (size_t)used,
+             "of %.0f samples a %s; medians of %.0f runs in turns; %s",
+             number(result, NULL, "samples_per_step"),
+             has_devices(result) ? "device" : "worker",
+             number(result, NULL, "repeats"), where);
+    put_wrapped(out, 0, 0, line);
+}
+
+/* Both tables have a row a case, and the numbers of workers apart. */
+static void put_rows(FILE *out, const json_t *result,
+                     void (*row)(FILE *, const json_t *)) {
+    size_t i;
+    const json_t *one;
+    double before = NAN;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        double workers = number(one, NULL, "workers");
+        if (workers > before)
+            fprintf(out, "\n");
+        before = workers;
+        row(out, one);
+    }
+}
+
+static void put_tables(FILE *out, const json_t *result) {
+    fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", "examples/s", "",
+            "at equal time");
+    fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
+            "median", "min", "max", "bound", "reached", "loss", "accuracy");
+    put_rows(out, result, put_case);
+    fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
+    fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %6s\n", "",
+            "input", "compute", "weights", "gradients", "update", "MB/step",
+            "speed-up", "T1/nTn");
+    put_rows(out, result, put_times);
+    fprintf(out, "\n");
+}
+
+/* Has all-reduce been measured with WORKERS? */
+static bool reduced(const json_t *result, double workers) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(
+        json_object_get(result, "cases"), i,
+        one) if (!strcmp(text(one, "mode"), "allreduce") && !failed(one) &&
+                 number(one, NULL, "workers") == workers) return true;
+    return false;
+}
+
+static void put_crossover(FILE *out, const json_t *result, const json_t *one) {
+    char line[400];
+    double workers = number(one, NULL, "workers");
+    double measured = number(one, NULL, "measured_ps");
+    double formula = number(one, NULL, "predicted_ps");
+    bool both = reduced(result, workers);
+    if (workers < 2 || (!both && isnan(formula)))
+        return;
+    if (both && isnan(measured))
+        fprintf(out,
+                "%.0f workers, measured: with none of these numbers of ps a "
+                "round is as fast as all-reduce\n",
+                workers);
+    else if (both)
+        fprintf(out,
+                "%.0f workers, measured: a round by ps is as fast as "
+                "all-reduce from %.0f ps on\n",
+                workers, measured);
+    if (isnan(formula))
+        snprintf(line, sizeof line,
+                 "%.0f workers, by the formulas: not known without the rate of "
+                 "a link (--link-gbits)",
+                 workers);
+    else
+        snprintf(line, sizeof line,
+                 "%.0f workers, by the formulas: as fast from %.0f ps on (of "
+                 "the exchange alone m>=n^2/(2(n-1)))",
+                 workers, formula);
+    put_wrapped(out, 0, 4, line);
+}
+
+/* The first case that knows KEY. */
+static double known(const json_t *result, const char *key) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        if (!isnan(number(one, NULL, key)))
+            return number(one, NULL, key);
+    }
+    return NAN;
+}
+
+/* Of all hosts alike, or where they are not of both kinds. */
+static void put_links(FILE *out, const json_t *result, double gbits) {
+    double worker = known(result, "worker_link_gbits");
+    double ps = known(result, "ps_link_gbits");
+    if (worker > 1.1 * ps || ps > 1.1 * worker)
+        fprintf(out,
+                "bound with %.3g Gbit/s each way a worker's host and %.3g a "
+                "ps's\n",
+                worker, ps);
+    else
+        fprintf(out, "bound with %.3g Gbit/s each way a host\n", gbits);
+}
+
+void comparison_table_print(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    double gbits = known(result, "link_gbits");
+    put_title(out, result);
+    put_tables(out, result);
+    if (isnan(gbits))
+        fprintf(out, "no link between hosts is known: the bound is that of "
+                     "reading, computing and the update rule\n");
+    else
+        put_links(out, result, gbits);
+    if (!isnan(number(result, NULL, "equal_seconds")))
+        fprintf(out, "loss and accuracy after %.3g s of training each\n",
+                number(result, NULL, "equal_seconds"));
+    json_array_foreach(json_object_get(result, "crossover"), i, one)
+        put_crossover(out, result, one);
+}
+
+struct column {
+    const char *name, *inside, *key;
+};
+
+static const struct column columns[] = {
+    {"workers", NULL, "workers"},
+    {"ps", NULL, "ps"},
+    {"runs", NULL, "runs"},
+    {"examples_per_second", "examples_per_second", "median"},
+    {"examples_per_second_min", "examples_per_second", "min"},
+    {"examples_per_second_max", "examples_per_second", "max"},
+    {"steps_per_second", "steps_per_second", "median"},
+    {"bound_examples_per_second", NULL, "bound_examples_per_second"},
+    {"predicted_examples_per_second", NULL, "predicted_examples_per_second"},
+    {"reached", NULL, "reached"},
+    {"input_s", "seconds_per_step", "input"},
+    {"compute_s", "seconds_per_step", "compute"},
+    {"waiting_for_weights_s", "seconds_per_step", "waiting_for_weights"},
+    {"waiting_for_gradients_s", "seconds_per_step", "waiting_for_gradients"},
+    {"update_s", "seconds_per_step", "update"},
+    {"bytes_per_step", NULL, "bytes_per_step"},
+    {"link_gbits", NULL, "link_gbits"},
+    {"worker_link_gbits", NULL, "worker_link_gbits"},
+    {"ps_link_gbits", NULL, "ps_link_gbits"},
+    {"speed_up", NULL, "speed_up"},
+    {"efficiency", NULL, "efficiency"},
+    {"train_loss", NULL, "train_loss"},
+    {"test_accuracy", NULL, "test_accuracy"},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void put_quoted(FILE *out, const char *words) {
+    fputc('"', out);
+    for (; *words; words++) {
+        if (*words == '"')
+            fputc('"', out);
+        fputc(*words, out);
+    }
+    fputc('"', out);
+}
+
+void comparison_table_csv(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    fprintf(out, "mode");
+    for (int c = 0; c < COLUMNS; c++)
+        fprintf(out, ",%s", columns[c].name);
+    fprintf(out, ",limit,error\r\n");
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        put_quoted(out, text(one, "mode"));
+        for (int c = 0; c < COLUMNS; c++) {
+            double value = number(one, columns[c].inside, columns[c].key);
+            fprintf(out, isnan(value) ? "," : ",%.9g", value);
+        }
+        fputc(',', out);
+        put_quoted(out, text(one, "limit"));
+        fputc(',', out);
+        put_quoted(out, text(one, "error"));
+        fprintf(out, "\r\n");
+    }
+}

@@ -1,0 +1,123 @@
+#include "chief/launch/children.h"
+
+#include "proto/base/time.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A parent that ignores SIGCHLD would have left us no child to wait for. */
+enum status children_open(struct children *children, const int *more,
+                          unsigned count, struct failure *why) {
+    struct sigaction plain = {.sa_handler = SIG_DFL};
+    sigset_t taken;
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGTERM);
+    sigaddset(&taken, SIGINT);
+    sigaddset(&taken, SIGCHLD);
+    for (unsigned i = 0; i < count; i++)
+        sigaddset(&taken, more[i]);
+    sigprocmask(SIG_BLOCK, &taken, &children->mask_before);
+    sigaction(SIGCHLD, &plain, &children->child_before);
+    children->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (children->signals < 0)
+        return status_errno(why, STATUS_RETRY, errno, "taking signals");
+    return STATUS_OK;
+}
+
+/* What came too late to matter would end the launcher in the place of its exit
+ * code. */
+void children_close(struct children *children) {
+    struct signalfd_siginfo late;
+    while (children->signals >= 0 &&
+           read(children->signals, &late, sizeof late) == sizeof late)
+        ;
+    if (children->signals >= 0)
+        close(children->signals);
+    sigaction(SIGCHLD, &children->child_before, NULL);
+    sigprocmask(SIG_SETMASK, &children->mask_before, NULL);
+}
+
+/* The group of its own keeps the terminal's Ctrl-C from it. */
+void children_detach(pid_t parent, const struct sigaction *child,
+                     const sigset_t *mask) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it died before the line above */
+        _exit(CHILDREN_NOT_STARTED);
+    int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0)
+        dup2(nothing, STDIN_FILENO);
+    if (nothing > STDERR_FILENO)
+        close(nothing);
+    sigaction(SIGCHLD, child, NULL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
+/* In the child: why there is no such program, and what helps. */
+static void say_not_started(const struct child_start *start, int error) {
+    char own[PATH_MAX] = "", hint[PATH_MAX + 64] = "";
+    bool in_path = error == ENOENT && !strchr(start->program, '/');
+    if (in_path && readlink("/proc/self/exe", own, sizeof own - 1) > 0)
+        snprintf(hint, sizeof hint,
+                 "; it is not on the PATH: give its path, as this one's, %s",
+                 own);
+    log_error(start->log, "%s: starting %s: %s%s", start->name, start->program,
+              strerror(error), hint);
+}
+
+enum status children_start(const struct children *children,
+                           const struct child_start *start, pid_t *pid,
+                           struct failure *why) {
+    pid_t launcher = getpid();
+    *pid = fork();
+    if (*pid == 0) {
+        children_detach(launcher, &children->child_before,
+                        &children->mask_before);
+        if (!start->speaks)
+            dup2(STDERR_FILENO, STDOUT_FILENO);
+        start->prepare(start->context);
+        execvp(start->program, start->arguments);
+        if (start->log)
+            say_not_started(start, errno);
+        _exit(CHILDREN_NOT_STARTED);
+    }
+    if (*pid > 0) {
+        setpgid(*pid, *pid); /* its group can be signalled from now on */
+        return STATUS_OK;
+    }
+    *pid = 0;
+    return status_errno(why, STATUS_RETRY, errno, "starting the process of %s",
+                        start->name);
+}
+
+int children_wait(const struct children *children, int64_t deadline) {
+    struct pollfd waited = {.fd = children->signals, .events = POLLIN};
+    struct signalfd_siginfo info;
+    while (poll(&waited, 1, time_poll_ms(time_now(), deadline)) > 0 ||
+           time_now() < deadline)
+        if (read(children->signals, &info, sizeof info) == sizeof info)
+            return (int)info.ssi_signo;
+    return 0;
+}
+
+int children_exit_code(int wait_status) {
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status)
+                                    : WEXITSTATUS(wait_status);
+}
+
+void children_end_text(int wait_status, char *text, size_t size) {
+    if (WIFSIGNALED(wait_status))
+        snprintf(text, size, "was killed by signal %d (%s)",
+                 WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+    else
+        snprintf(text, size, "ended with exit code %d",
+                 WEXITSTATUS(wait_status));
+}

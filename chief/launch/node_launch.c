@@ -1,0 +1,229 @@
+#include "chief/launch/node_launch.h"
+
+#include "chief/launch/children.h"
+#include "proto/base/time.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static const int forwarded[] = {SIGHUP, SIGQUIT};
+enum { FORWARDED = sizeof forwarded / sizeof *forwarded };
+
+/* What SIGKILL may take. */
+static const int64_t AFTER_KILL = 10 * TIME_S;
+
+struct node_process {
+    pid_t pid; /* 0: has ended */
+    char name[32];
+};
+
+struct node_launch {
+    const struct launch_flags *flags;
+    const struct launch_world *world;
+    const struct log *log;
+    struct children children;
+    struct node_process *processes; /* [nproc_per_node] */
+    uint32_t alive;
+    bool ending;      /* all have been told to end */
+    bool killed;      /* and have been since */
+    int64_t deadline; /* for those that were */
+    int exit_code;
+};
+
+struct node_preparation {
+    const struct launch_world *world;
+    uint32_t local_rank;
+};
+
+static void set_number(const char *name, uint32_t value) {
+    char text[16];
+    snprintf(text, sizeof text, "%u", value);
+    setenv(name, text, 1);
+}
+
+static void prepare(void *context) {
+    const struct node_preparation *preparation = context;
+    const struct launch_world *world = preparation->world;
+    setenv("MASTER_ADDR", world->master_addr, 1);
+    set_number("MASTER_PORT", world->master_port);
+    set_number("WORLD_SIZE", world->nnodes * world->nproc_per_node);
+    set_number("RANK", world->node_rank * world->nproc_per_node +
+                           preparation->local_rank);
+    set_number("LOCAL_RANK", preparation->local_rank);
+    set_number("LOCAL_WORLD_SIZE", world->nproc_per_node);
+    set_number("NODE_RANK", world->node_rank);
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE"); /* of a launcher around this */
+    if (world->nproc_per_node > 1)
+        setenv("OMP_NUM_THREADS", "1", 0);
+}
+
+static bool is_python(const struct launch_flags *flags) {
+    const char *command = flags->command[0];
+    size_t length = strlen(command);
+    return !flags->no_python &&
+           (flags->module ||
+            (length > 3 && !strcmp(command + length - 3, ".py")));
+}
+
+/* FLAG is put at the end; the list is the caller's. */
+static char **make_command(const struct launch_flags *flags, char *flag) {
+    size_t count = 0, used = 0;
+    while (flags->command[count])
+        count++;
+    char **command = calloc(count + 5, sizeof *command);
+    if (!command)
+        return NULL;
+    if (is_python(flags)) {
+        command[used++] = (char *)"python3";
+        command[used++] = (char *)"-u";
+    }
+    if (flags->module)
+        command[used++] = (char *)"-m";
+    memcpy(command + used, flags->command, count * sizeof *command);
+    if (!flags->use_env && !flags->no_python)
+        command[used + count] = flag;
+    return command;
+}
+
+static enum status start(struct node_launch *launch, uint32_t local_rank,
+                         struct failure *why) {
+    struct node_process *process = &launch->processes[local_rank];
+    struct node_preparation preparation = {launch->world, local_rank};
+    char flag[32];
+    snprintf(flag, sizeof flag, "--local_rank=%u", local_rank);
+    snprintf(process->name, sizeof process->name, "rank %u",
+             launch->world->node_rank * launch->world->nproc_per_node +
+                 local_rank);
+    char **command = make_command(launch->flags, flag);
+    if (!command)
+        return status_fail(why, STATUS_RETRY, "no memory to start %s",
+                           process->name);
+    struct child_start child = {.name = process->name,
+                                .program = command[0],
+                                .arguments = command,
+                                .speaks = true,
+                                .prepare = prepare,
+                                .context = &preparation,
+                                .log = launch->log};
+    enum status status =
+        children_start(&launch->children, &child, &process->pid, why);
+    free(command);
+    launch->alive += status == STATUS_OK;
+    return status;
+}
+
+/* Each with what it has started itself. */
+static void signal_all(const struct node_launch *launch, int number) {
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++)
+        if (launch->processes[i].pid)
+            kill(-launch->processes[i].pid, number);
+}
+
+static void begin_end(struct node_launch *launch, int number) {
+    signal_all(launch, number);
+    if (launch->ending)
+        return;
+    launch->ending = true;
+    launch->deadline = time_now() + time_from_seconds(launch->world->grace);
+}
+
+/* Killed where it has not ended within the grace, and left behind where that
+ * does not end it either: a process that waits for a disk that is dead. */
+static void pass_deadline(struct node_launch *launch) {
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        const struct node_process *process = &launch->processes[i];
+        if (process->pid && launch->killed)
+            log_warning(launch->log,
+                        "%s (pid %d) does not end even on SIGKILL: left behind",
+                        process->name, (int)process->pid);
+        else if (process->pid)
+            log_warning(launch->log,
+                        "%s (pid %d) did not end within %g s (--grace): killed",
+                        process->name, (int)process->pid, launch->world->grace);
+    }
+    if (launch->killed)
+        launch->alive = 0;
+    signal_all(launch, SIGKILL);
+    launch->killed = true;
+    launch->deadline = time_now() + AFTER_KILL;
+}
+
+static void note_end(struct node_launch *launch, struct node_process *process,
+                     int wait_status) {
+    int code = children_exit_code(wait_status);
+    char end[64];
+    process->pid = 0;
+    launch->alive--;
+    if (!code || launch->ending)
+        return;
+    children_end_text(wait_status, end, sizeof end);
+    log_error(launch->log, "%s %s%s", process->name, end,
+              launch->alive ? ": ending the others" : "");
+    launch->exit_code = code;
+    begin_end(launch, SIGTERM);
+}
+
+/* The group of one that has ended goes before its number can be another's. */
+static void reap(struct node_launch *launch) {
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        struct node_process *process = &launch->processes[i];
+        siginfo_t ended = {0};
+        int wait_status;
+        if (!process->pid || waitid(P_PID, (id_t)process->pid, &ended,
+                                    WEXITED | WNOHANG | WNOWAIT))
+            continue;
+        if (!ended.si_pid)
+            continue;
+        kill(-process->pid, SIGKILL);
+        waitpid(process->pid, &wait_status, 0);
+        note_end(launch, process, wait_status);
+    }
+}
+
+static void supervise(struct node_launch *launch) {
+    while (launch->alive) {
+        int number = children_wait(&launch->children, launch->deadline);
+        if (!number)
+            pass_deadline(launch);
+        else if (number == SIGCHLD)
+            reap(launch);
+        else {
+            if (!launch->ending)
+                launch->exit_code = 128 + number;
+            begin_end(launch, number);
+        }
+    }
+}
+
+static void kill_all(struct node_launch *launch) {
+    signal_all(launch, SIGKILL);
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++)
+        if (launch->processes[i].pid)
+            waitpid(launch->processes[i].pid, NULL, 0);
+}
+
+enum status node_launch_run(const struct launch_flags *flags,
+                            const struct launch_world *world,
+                            const struct log *log, int *exit_code,
+                            struct failure *why) {
+    struct node_launch launch = {
+        .flags = flags, .world = world, .log = log, .deadline = TIME_NEVER};
+    launch.processes = calloc(world->nproc_per_node, sizeof *launch.processes);
+    if (!launch.processes)
+        return status_fail(why, STATUS_RETRY, "no memory for %u processes",
+                           world->nproc_per_node);
+    enum status status =
+        children_open(&launch.children, forwarded, FORWARDED, why);
+    for (uint32_t i = 0; !status && i < world->nproc_per_node; i++)
+        status = start(&launch, i, why);
+    if (status)
+        kill_all(&launch);
+    else
+        supervise(&launch);
+    *exit_code = launch.exit_code;
+    children_close(&launch.children);
+    free(launch.processes);
+    return status;
+}

@@ -1,0 +1,62 @@
+#include "chief/launch/rank_variables.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool hide_one(const char *start) {
+    for (char **each = environ; each && *each; each++) {
+        const char *end = strchr(*each, '=');
+        if (!end || strncmp(*each, start, strlen(start)))
+            continue;
+        char *name = strndup(*each, (size_t)(end - *each));
+        bool hidden = name && !unsetenv(name);
+        free(name);
+        return hidden;
+    }
+    return false;
+}
+
+void rank_variables_hide(const char *start) {
+    while (hide_one(start))
+        ;
+}
+
+static void set_number(const char *name, uint32_t value) {
+    char text[16];
+    snprintf(text, sizeof text, "%u", value);
+    setenv(name, text, 1);
+}
+
+static void set_torch(uint32_t rank, uint32_t size, uint32_t per_instance) {
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("MASTER_PORT", RANK_VARIABLES_PORT);
+    set_number("WORLD_SIZE", size);
+    set_number("RANK", rank);
+    set_number("LOCAL_RANK", rank % per_instance);
+    set_number("NODE_RANK", rank / per_instance);
+}
+
+static void set_mpi(uint32_t rank, uint32_t size, uint32_t per_instance) {
+    char node[32];
+    set_number("OMPI_COMM_WORLD_RANK", rank);
+    set_number("OMPI_COMM_WORLD_SIZE", size);
+    set_number("OMPI_COMM_WORLD_LOCAL_RANK", rank % per_instance);
+    set_number("OMPI_COMM_WORLD_LOCAL_SIZE", per_instance);
+    snprintf(node, sizeof node, "127.0.0.1:%d", RANK_VARIABLES_BATCH_PORT);
+    if (size == per_instance)
+        setenv("AZ_BATCHAI_MPI_MASTER_NODE", "localhost", 1);
+    else
+        setenv("AZ_BATCH_MASTER_NODE", node, 1);
+}
+
+void rank_variables_set(const struct distribution *distribution,
+                        uint32_t rank) {
+    uint32_t size = distribution_size(distribution);
+    if (distribution->type == DISTRIBUTION_MPI)
+        set_mpi(rank, size, distribution->per_instance);
+    else
+        set_torch(rank, size, distribution->per_instance);
+}

@@ -1,0 +1,206 @@
+#include "chief/summary.h"
+
+#include "chief/bound.h"
+#include "chief/causes.h"
+#include "chief/link_rate.h"
+#include "chief/measures.h"
+#include "proto/base/time.h"
+#include "proto/math/encoding.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const double WORTH_A_CHANGE = 0.1; /* of the trainers' time */
+
+struct share {
+    const char *cause;
+    double seconds;
+    char key[160]; /* what to change */
+};
+
+/* One trainer and its ps in this process. */
+static bool is_alone(const struct run *run) {
+    return run->ps_inside && !run->allreduce && run->roster.num_ranks == 1;
+}
+
+/* A larger batch has fewer rounds to wait for. With staleness nobody waits for
+ * another trainer, if there is one, but each push is an update of its own. */
+static struct share waiting(const struct run *run) {
+    struct share share = {
+        .cause = run->allreduce ? "waiting for other trainers (network, sums)"
+                 : is_alone(run)
+                     ? "waiting for weights (the ps of this process)"
+                     : "waiting for weights (wire, ps and other trainers)"};
+    bool staleness =
+        run_synchronous(run) && !run->allreduce && run->roster.num_ranks > 1;
+    snprintf(share.key, sizeof share.key, "%s (larger)%s", run->job->batch_key,
+             staleness ? ", or strategy.staleness with a smaller rate" : "");
+    return share;
+}
+
+/* The largest cause of lost time, its share, and the one key to change. */
+static struct share largest_loss(const struct run *run, double *all) {
+    double update = 0;
+    struct share input = {.cause = "input", .key = "data.num_workers (larger)"};
+    struct share weights = waiting(run);
+    *all = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const Capstan__Beat *beat = &run->trainers[r].beat;
+        input.seconds += beat->input_s;
+        weights.seconds += beat->wire_s;
+        *all += beat->training_s;
+    }
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        update += run->ps[i].update_s;
+    double ps = run->allreduce || is_alone(run)
+                    ? 0
+                    : update / run_holding(run) * (double)run->roster.num_ranks;
+    if (ps > weights.seconds / 2 && weights.seconds > input.seconds)
+        return (struct share){.cause = "ps arithmetic",
+                              .seconds = ps,
+                              .key = "more ps in the cluster"};
+    return weights.seconds > input.seconds ? weights : input;
+}
+
+/* Of the last epoch that ended here, else of all steps. */
+static double run_loss(const struct run *run) {
+    struct run_point none = {0};
+    return isfinite(run->epoch_loss)
+               ? run->epoch_loss
+               : measures_mean_loss(none, measures_total(run));
+}
+
+static double training_seconds(const struct run *run) {
+    return measures_total(run).seconds;
+}
+
+static double steps_per_second(const struct run *run) {
+    double seconds = training_seconds(run);
+    return seconds > 0 ? (double)(run->end_step - run->rounds.start) / seconds
+                       : NAN;
+}
+
+/* NAN: the link's rate is not known. */
+static double bound(const struct run *run) {
+    if (!run->layout || !(run->link_gbits > 0))
+        return NAN;
+    bool synchronous = run_synchronous(run);
+    struct bound_case given = {
+        .num_trainers = run->roster.num_ranks,
+        .num_ps = (uint32_t)run_holding(run),
+        .bytes = (double)encoding_bytes(run->job->wire, run->layout->elements),
+        .link_gbits = run->link_gbits,
+        .synchronous = synchronous,
+        .allreduce = run->allreduce,
+        .twice =
+            synchronous && !run->allreduce && run->job->gradient_clipping > 0,
+    };
+    return bound_steps_per_second(&given);
+}
+
+static void set_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key,
+                        isfinite(value) ? json_real(value) : json_null());
+}
+
+json_t *summary_object(const struct run *run) {
+    double seconds = training_seconds(run);
+    uint64_t step = run->end_step;
+    json_t *object = json_object();
+    json_object_set_new(object, "exit", json_integer(run->status));
+    json_object_set_new(object, "steps", json_integer((json_int_t)step));
+    json_object_set_new(object, "rounds",
+                        run_synchronous(run) ? json_integer((json_int_t)step)
+                                             : json_null());
+    set_real(object, "steps_per_second", steps_per_second(run));
+    set_real(object, "examples_per_second",
+             seconds > 0 ? (double)measures_total(run).samples / seconds : NAN);
+    set_real(object, "train_loss", run_loss(run));
+    set_real(object, "test_accuracy", run->accuracy);
+    if (measures_checks_overflow(run)) {
+        set_real(object, "loss_scale", measures_loss_scale(run));
+        json_object_set_new(object, "skipped_steps",
+                            json_integer((json_int_t)measures_skipped(run)));
+    }
+    set_real(object, "link_gbits", run->link_gbits > 0 ? run->link_gbits : NAN);
+    if (run->series)
+        set_real(object, "ps_link_gbits", link_rate_together(run));
+    set_real(object, "bound_steps_per_second", bound(run));
+    set_real(object, "share_of_bound", steps_per_second(run) / bound(run));
+    causes_add(object, run);
+    set_real(object, "wall_seconds", time_to_seconds(time_now() - run->opened));
+    json_object_set_new(object, "checkpoint",
+                        run->has_saved ? json_string(run->checkpoint)
+                                       : json_null());
+    return object;
+}
+
+static void print_json(const struct run *run) {
+    json_t *object = summary_object(run);
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (text)
+        printf("%s\n", text);
+    fflush(stdout);
+    free(text);
+    json_decref(object);
+}
+
+/* A key to change is named when it is worth a change. In a run that has failed
+ * trainers waited for what failed. */
+static void say_lost_time(const struct run *run) {
+    double all;
+    if (run->status && !run->interrupted)
+        return;
+    struct share share = largest_loss(run, &all);
+    double part = all > 0 ? share.seconds / all : 0;
+    if (part >= WORTH_A_CHANGE)
+        log_info(run->log, "largest cause of lost time: %s, %.0f %%; key: %s",
+                 share.cause, 100 * part, share.key);
+    else if (all > 0)
+        log_info(run->log, "no cause of lost time stands out: %s, %.0f %%",
+                 share.cause, 100 * part);
+}
+
+static void say_skipped(const struct run *run) {
+    char scale[48] = "";
+    if (measures_loss_scale(run) > 0)
+        snprintf(scale, sizeof scale, "; loss scale %g",
+                 measures_loss_scale(run));
+    log_info(run->log,
+             "steps skipped, as their gradients overflowed: %" PRIu64 "%s",
+             measures_skipped(run), scale);
+}
+
+void summary_tell(const struct run *run, bool json) {
+    uint64_t step = run->end_step;
+    double seconds = training_seconds(run);
+    char loss[32];
+    progress_loss_text(loss, sizeof loss, run_loss(run));
+    if (run->began && seconds > 0)
+        log_info(run->log,
+                 "%" PRIu64 " steps in %.1f s: %.1f steps/s, %.0f examples/s; "
+                 "train %s%s",
+                 step - run->rounds.start, seconds, steps_per_second(run),
+                 (double)measures_total(run).samples / seconds, loss,
+                 run->status ? "; not complete" : "");
+    if (run->began && measures_checks_overflow(run))
+        say_skipped(run);
+    if (run->began && seconds > 0 && bound(run) > 0)
+        log_info(run->log,
+                 "%.0f %% of what the network allows: %.1f steps/s at %.3g "
+                 "Gbit/s each way a host (%s)",
+                 100 * steps_per_second(run) / bound(run), bound(run),
+                 run->link_gbits,
+                 run->link_measured ? "measured"
+                 : run->together
+                     ? "--link-gbits, as if each had a host of its own"
+                     : "--link-gbits");
+    if (run->began)
+        say_lost_time(run);
+    if (run->has_saved)
+        log_info(run->log, "checkpoint: %s", run->checkpoint);
+    if (json)
+        print_json(run);
+}

@@ -1,0 +1,17 @@
+/* Where the program under test lies, for tests that start what was built beside
+ * it: the same program with other plugins, tools, scripts' inputs. */
+#ifndef CAPSTAN_BUILT_H
+#define CAPSTAN_BUILT_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+/* Writes the folder of the program that CAPSTAN names, else of build/capstan;
+ * empty, and false: there is none. */
+bool built_folder(char folder[PATH_MAX]);
+
+/* From now on CAPSTAN names that of SIBLING, a folder beside it ("fake"), and
+ * tests start it. False: it was not built. */
+bool built_take(const char *sibling);
+
+#endif

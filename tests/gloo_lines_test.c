@@ -1,0 +1,204 @@
+/* Lines of both kinds beside each other, and what becomes of shared memory when
+ * a rank cannot have it, breaks its rules or is killed. */
+#include "proto/base/time.h"
+#include "tests/gloo_play.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static const char shared[] = "over shared memory";
+
+static uint64_t bits_over_tcp(struct gloo_play play) {
+    play.lanes = false;
+    play.prepare = NULL;
+    for (uint32_t i = 0; i < play.size; i++)
+        play.ways[i] = "";
+    return gloo_play_run_all(play);
+}
+
+static void both_kinds_of_line_give_the_same_bits(void **state) {
+    (void)state;
+    struct gloo_play play = {
+        .ops = gloo_play_load(), .lanes = true, .timeout = 20};
+    for (play.size = 2; play.size <= 4; play.size++)
+        for (int algorithm = 0; algorithm < 2; algorithm++) {
+            play.algorithm =
+                algorithm ? COLLECTIVE_HALVING_DOUBLING : COLLECTIVE_RING;
+            for (uint32_t i = 0; i < play.size; i++)
+                play.ways[i] = shared;
+            assert_true(gloo_play_run_all(play) == bits_over_tcp(play));
+        }
+}
+
+/* Rank 1 gets no memory that can be shared. */
+static void limit(uint32_t rank, struct collective_settings *settings) {
+    struct rlimit files = {4096, 4096};
+    (void)settings;
+    if (rank != 1)
+        return;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &files);
+}
+
+/* It calls rank 0, and rank 2 calls it, with memory of its own. */
+static void a_rank_that_cannot_share_memory_goes_over_tcp_and_says_why(
+    void **state) {
+    (void)state;
+    struct gloo_play play = {
+        .ops = gloo_play_load(),
+        .lanes = true,
+        .timeout = 20,
+        .prepare = limit,
+        .ways = {"over shared memory with 1 of 2 ranks",
+                 "over TCP with rank 0, though on this host: no shared memory: "
+                 "File too large",
+                 shared}};
+    for (play.size = 3; play.size >= 2; play.size--) {
+        uint64_t bits = gloo_play_run_all(play);
+        assert_true(bits == bits_over_tcp(play));
+        play.ways[0] = "";
+    }
+}
+
+static void refuse(uint32_t rank, struct collective_settings *settings) {
+    settings->lanes = rank != 1;
+}
+
+static void who_does_not_want_to_share_memory_does_not(void **state) {
+    (void)state;
+    struct gloo_play play = {.ops = gloo_play_load(),
+                             .size = 3,
+                             .timeout = 20,
+                             .prepare = refuse,
+                             .ways = {"over shared memory with 1 of 2 ranks",
+                                      "",
+                                      "over shared memory with 1 of 2 ranks"}};
+    assert_true(gloo_play_run_all(play) == bits_over_tcp(play));
+}
+
+/* Everything that this process shares, from the rings' heads on. */
+static void write_over_shared_memory(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        if (strstr(line, "memfd:capstan") &&
+            sscanf(line, "%lx-%lx", &from, &to) == 2)
+            memset((char *)from + 64, 0x5a, to - from - 64);
+    }
+    fclose(maps);
+}
+
+/* Rank 1 breaks all rules, and goes when all others have ended. */
+static void play_beside_a_breaker(struct rank_board *board, uint32_t rank,
+                                  const void *context) {
+    static float data[300000];
+    const struct gloo_play *play = context;
+    struct collective *group = gloo_play_meet(board, rank, play);
+    struct failure why = {0};
+    enum status status = play->ops->all_reduce(group, data, 300000, &why);
+    rank_board_arrive(board);
+    rank_board_await(board, play->size);
+    if (rank == 1) {
+        write_over_shared_memory();
+        rank_board_await(board, 2 * play->size - 1);
+        _exit(0);
+    }
+    while (!status)
+        status = play->ops->all_reduce(group, data, 300000, &why);
+    rank_board_arrive(board);
+    play->ops->close(&group);
+    gloo_play_end(board, rank, status, why.text);
+}
+
+/* By who reads what it writes at once, else as one that reads nothing. */
+static void who_breaks_the_rules_of_shared_memory_is_named(void **state) {
+    (void)state;
+    for (uint32_t size = 2; size <= 3; size++) {
+        struct gloo_play play = {
+            .ops = gloo_play_load(), .size = size, .lanes = true, .timeout = 2};
+        struct rank_board *board = rank_board_open();
+        int64_t begun = time_now();
+        for (uint32_t i = 0; i < size; i++)
+            rank_board_start(board, i, play_beside_a_breaker, &play);
+        gloo_play_expect_named(board, size, 1, "");
+        assert_int_equal(rank_board_end(board, 1), 0);
+        assert_true(time_now() - begun < 10 * TIME_S);
+        rank_board_close(&board);
+    }
+}
+
+static void play_and_wait(struct rank_board *board, uint32_t rank,
+                          const void *context) {
+    static float data[300000];
+    const struct gloo_play *play = context;
+    struct collective *group = gloo_play_meet(board, rank, play);
+    struct failure why = {0};
+    play->ops->all_reduce(group, data, 300000, &why);
+    rank_board_arrive(board);
+    rank_board_await(board, play->size + 1);
+}
+
+static unsigned count_entries(const char *path) {
+    DIR *folder = opendir(path);
+    unsigned count = 0;
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+/* Sockets that have a name of a line's. */
+static unsigned count_names(void) {
+    FILE *file = fopen("/proc/net/unix", "r");
+    char line[512];
+    unsigned count = 0;
+    while (file && fgets(line, sizeof line, file))
+        count += strstr(line, "@capstan-gloo-") != NULL;
+    if (file)
+        fclose(file);
+    return count;
+}
+
+static void who_is_killed_leaves_nothing(void **state) {
+    (void)state;
+    struct gloo_play play = {
+        .ops = gloo_play_load(), .size = 3, .lanes = true, .timeout = 30};
+    unsigned files = count_entries("/dev/shm"), names = count_names();
+    struct rank_board *board = rank_board_open();
+    for (uint32_t i = 0; i < 3; i++)
+        rank_board_start(board, i, play_and_wait, &play);
+    assert_true(rank_board_await(board, 3));
+    for (uint32_t i = 0; i < 3; i++)
+        kill(board->pids[i], SIGKILL);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(rank_board_end(board, i), -SIGKILL);
+    assert_int_equal(count_entries("/dev/shm"), files);
+    assert_int_equal(count_names(), names);
+    rank_board_close(&board);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_kinds_of_line_give_the_same_bits),
+        cmocka_unit_test(
+            a_rank_that_cannot_share_memory_goes_over_tcp_and_says_why),
+        cmocka_unit_test(who_does_not_want_to_share_memory_does_not),
+        cmocka_unit_test(who_breaks_the_rules_of_shared_memory_is_named),
+        cmocka_unit_test(who_is_killed_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

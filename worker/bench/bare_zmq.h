@@ -1,0 +1,31 @@
+/* What a lane is compared with: the same frames by a DEALER and a ROUTER of
+ * libzmq, with nothing of ours around them. */
+#ifndef CAPSTAN_BARE_ZMQ_H
+#define CAPSTAN_BARE_ZMQ_H
+
+#include "proto/base/status.h"
+#include "worker/bench/lap.h"
+
+#include <stdint.h>
+
+/* A ROUTER of ZMQ on a free port of this machine's own address; NULL on
+ * failure. */
+void *bare_zmq_listen(void *zmq, uint16_t *port);
+
+/* Answers what comes to ROUTER, without end. */
+void bare_zmq_serve(void *router);
+
+struct bare_zmq;
+
+/* Connects to PORT of this machine. */
+enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
+                          struct failure *why) MUST_CHECK;
+
+/* Closes it and clears *BARE (may be NULL). */
+void bare_zmq_close(struct bare_zmq **bare);
+
+/* Runs LAP: every message is answered, as by a ps. */
+enum status bare_zmq_lap(struct bare_zmq *bare, struct lap *lap,
+                         struct failure *why) MUST_CHECK;
+
+#endif

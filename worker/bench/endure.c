@@ -1,0 +1,78 @@
+#include "worker/bench/endure.h"
+
+#include "proto/base/time.h"
+#include "worker/bench/measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEPTH = 1000 };
+
+/* Resident bytes of process PID, 0 when it is not to be seen. Memory that a
+ * lane shares is left out: its size is fixed, and its pages come with use. */
+static uint64_t resident_bytes(long pid) {
+    char path[64], line[256];
+    unsigned long long all = 0, shared = 0;
+    snprintf(path, sizeof path, "/proc/%ld/status", pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "VmRSS: %llu kB", &all);
+        sscanf(line, "RssShmem: %llu kB", &shared);
+    }
+    if (file)
+        fclose(file);
+    return (all - shared) * 1024;
+}
+
+/* Of all in the list; null when one is not known. */
+static json_t *memory_of(const char *pids) {
+    uint64_t sum = 0;
+    while (pids && *pids) {
+        char *end;
+        uint64_t bytes = resident_bytes(strtol(pids, &end, 10));
+        if (!bytes || end == pids)
+            return json_null();
+        sum += bytes;
+        pids = *end == ',' ? end + 1 : end;
+    }
+    return sum ? json_integer((json_int_t)sum) : json_null();
+}
+
+static json_t *tell(const struct lap *lap, uint64_t together, json_t *start,
+                    json_t *end) {
+    return json_pack("{s:{s:I, s:I, s:I, s:f, s:f, s:o, s:o}}", "requests",
+                     "count", (json_int_t)(lap->vectors * together), "bytes",
+                     (json_int_t)(lap->bytes / together), "together",
+                     (json_int_t)together, "seconds",
+                     time_to_seconds(lap->elapsed), "requests_s",
+                     lap_vectors_s(lap) * (double)together, "ps_memory_start",
+                     start, "ps_memory_end", end);
+}
+
+/* A tenth first: what is allocated once is allocated then. */
+enum status endure_run(json_t **out, struct stream *stream,
+                       const struct endure_settings *settings,
+                       struct failure *why) {
+    const struct layout *layout = settings->layout;
+    uint32_t together = settings->batched ? MEASURE_SMALL : 1;
+    uint32_t last = layout->num_parameters - 1;
+    uint32_t first = layout->first_block[settings->batched ? last : 0];
+    uint32_t count = settings->batched ? together : layout->num_blocks_of[0];
+    uint64_t times = (settings->requests + together - 1) / together;
+    struct lap lap = {.kind = LAP_PUSH, .depth = DEPTH, .stop = settings->stop};
+    lap.times = times / 10 + 1;
+    *out = NULL;
+    enum status status = stream_lap(stream, first, count, &lap, why);
+    if (status)
+        return status;
+    json_t *start = memory_of(settings->ps_pids);
+    lap.times = times;
+    status = stream_lap(stream, first, count, &lap, why);
+    if (!status && lap.vectors < times)
+        status = status_fail(why, STATUS_INTERRUPTED, "ended by a signal");
+    if (status)
+        json_decref(start);
+    else
+        *out = tell(&lap, together, start, memory_of(settings->ps_pids));
+    return status;
+}

@@ -1,0 +1,33 @@
+/* What a lane is compared with: the same bytes by send(2) and recv(2) over one
+ * TCP connection, with nothing around them. */
+#ifndef CAPSTAN_PLAIN_SOCKET_H
+#define CAPSTAN_PLAIN_SOCKET_H
+
+#include "proto/base/status.h"
+#include "worker/bench/lap.h"
+
+#include <stdint.h>
+
+/* Listens on a free port of this machine's own address; the descriptor, -1 on
+ * failure. */
+int plain_socket_listen(uint16_t *port);
+
+/* Serves one connection of LISTENER until its other side closes it. */
+void plain_socket_serve(int listener);
+
+struct plain_socket;
+
+/* Connects to PORT of this machine. */
+enum status plain_socket_open(struct plain_socket **out, uint16_t port,
+                              struct failure *why) MUST_CHECK;
+
+/* Closes it and clears *SOCKET (may be NULL). */
+void plain_socket_close(struct plain_socket **socket);
+
+/* Runs LAP. With depth 1 each vector waits for the one before: a push for a
+ * byte back, a pull for the byte that asks. With more, pushes and pulls go in
+ * one direction without any word, and a push-pull in both at once. */
+enum status plain_socket_lap(struct plain_socket *socket, struct lap *lap,
+                             struct failure *why) MUST_CHECK;
+
+#endif

@@ -1,0 +1,324 @@
+/* capstan-gloo.so: collectives over Gloo's TCP transport. Sums are of our own:
+ * Gloo reduces and scatters only whole copies, and adds only when a whole
+ * segment has come. */
+#include "worker/collective/gloo_group.h"
+#include "worker/collective/gloo_thread.h"
+
+#include <gloo/config.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <new>
+
+/* Floats of a message. */
+static const size_t CHUNK = GLOO_CHUNK / sizeof(float);
+
+struct collective {
+    struct gloo_group group;
+    enum collective_algorithm algorithm;
+};
+
+/* Gloo writes without MSG_NOSIGNAL: the thread that calls, and the one that it
+ * starts, must not be killed by a lost peer. */
+class no_sigpipe {
+  public:
+    no_sigpipe() {
+        sigset_t pending;
+        sigemptyset(&pipe);
+        sigaddset(&pipe, SIGPIPE);
+        sigpending(&pending);
+        was_pending = sigismember(&pending, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    }
+    ~no_sigpipe() {
+        struct timespec none = {};
+        while (!was_pending && sigtimedwait(&pipe, nullptr, &none) == -1 &&
+               errno == EINTR)
+            ;
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+  private:
+    sigset_t pipe, before;
+    bool was_pending;
+};
+
+/* The ring of Patarasuk and Yuan (2009), by chunks: in turn t rank r receives
+ * piece r-2-t from its left and sends piece r-1-t to its right. The first n-1
+ * turns add, and after them rank r has piece r of the sum; n-1 more replace. */
+struct walk {
+    const struct gloo_group *group;
+    float *data;
+    size_t count;
+    int64_t turn, end;
+    size_t done; /* floats of this turn's piece */
+};
+
+struct chunk {
+    float *floats;
+    size_t count;
+    int64_t turn;
+};
+
+/* The next chunk that is received; false after the last. */
+static bool walk_next(struct walk *walk, struct chunk *chunk) {
+    int64_t size = walk->group->size, rank = walk->group->rank;
+    for (; walk->turn < walk->end; walk->turn++, walk->done = 0) {
+        auto piece = (uint32_t)((rank + 2 * size - 2 - walk->turn) % size);
+        size_t first, length = collective_piece(walk->count, piece,
+                                                walk->group->size, &first);
+        if (walk->done == length)
+            continue;
+        *chunk = {walk->data + first + walk->done,
+                  std::min(CHUNK, length - walk->done), walk->turn};
+        walk->done += chunk->count;
+        return true;
+    }
+    return false;
+}
+
+/* At the rank that has it in turn TURN. */
+static enum gloo_goal goal_of(const struct gloo_group *group, int64_t turn) {
+    return turn < (int64_t)group->size - 1 ? GLOO_SUM : GLOO_PLACE;
+}
+
+/* COUNT floats come from FROM and are added to FLOATS, or replace them. */
+static void take(struct gloo_group *group, uint32_t from, float *floats,
+                 size_t count, enum gloo_goal goal) {
+    if (goal == GLOO_SUM)
+        gloo_group_add(group, from, floats, count);
+    else
+        gloo_group_receive(group, from, floats, count * sizeof *floats);
+}
+
+/* Of those that may be sent after RECEIVED have been received. */
+static size_t ahead_of(const struct gloo_group *group, size_t received) {
+    return received + group->lines.window;
+}
+
+/* Turns [from, to). What is received in a turn is sent in the next; the first
+ * to be sent, OWN chunks, are here. */
+static void ring(struct gloo_group *group, float *data, size_t count,
+                 int64_t from, int64_t to) {
+    uint32_t left = (group->rank + group->size - 1) % group->size;
+    uint32_t right = (group->rank + 1) % group->size;
+    struct walk own_piece = {group, data, count, from - 1, from, 0};
+    struct walk out = {group, data, count, from - 1, to - 1, 0};
+    struct walk in = {group, data, count, from, to, 0};
+    struct chunk chunk;
+    size_t own = 0, sent = 0, received = 0;
+    while (walk_next(&own_piece, &chunk))
+        own++;
+    auto send_some = [&](size_t most) {
+        for (; sent < most && walk_next(&out, &chunk); sent++)
+            gloo_group_send(group, right, chunk.floats,
+                            chunk.count * sizeof(float),
+                            goal_of(group, chunk.turn + 1));
+    };
+    send_some(std::min(own, ahead_of(group, 0)));
+    while (walk_next(&in, &chunk)) {
+        take(group, left, chunk.floats, chunk.count,
+             goal_of(group, chunk.turn));
+        received++;
+        send_some(std::min(own + received, ahead_of(group, received)));
+    }
+    send_some(SIZE_MAX);
+}
+
+struct span {
+    float *floats;
+    size_t count;
+};
+
+/* Both partners send OUT and receive IN, or add to it. */
+static void exchange(struct gloo_group *group, uint32_t partner,
+                     struct span out, struct span in, enum gloo_goal goal) {
+    size_t at_out = 0, received = 0;
+    auto send_some = [&](size_t most) {
+        for (; at_out < out.count && at_out / CHUNK < most; at_out += CHUNK)
+            gloo_group_send(group, partner, out.floats + at_out,
+                            std::min(CHUNK, out.count - at_out) * sizeof(float),
+                            goal);
+    };
+    send_some(ahead_of(group, 0));
+    for (size_t at = 0; at < in.count; at += CHUNK) {
+        take(group, partner, in.floats + at, std::min(CHUNK, in.count - at),
+             goal);
+        send_some(ahead_of(group, ++received));
+    }
+    send_some(SIZE_MAX);
+}
+
+/* Recursive halving, then doubling (Thakur, Rabenseifner, Gropp 2005, 4.4); the
+ * ranks are a power of two. After the halving each has summed what lies between
+ * bounds[step] and bounds[step + 1] of its path. */
+static void halve_and_double(struct gloo_group *group, float *data,
+                             size_t count) {
+    size_t begins[33], ends[33];
+    uint32_t step = 0, mask = group->size / 2;
+    begins[0] = 0, ends[0] = count;
+    for (; mask; mask /= 2, step++) {
+        size_t begin = begins[step], end = ends[step];
+        size_t middle = begin + (end - begin) / 32 * 16;
+        bool upper = group->rank & mask;
+        begins[step + 1] = upper ? middle : begin;
+        ends[step + 1] = upper ? end : middle;
+        size_t other = upper ? begin : middle;
+        size_t kept = ends[step + 1] - begins[step + 1];
+        exchange(group, group->rank ^ mask,
+                 {data + other, (end - begin) - kept},
+                 {data + begins[step + 1], kept}, GLOO_SUM);
+    }
+    for (mask = 1; step--; mask *= 2) {
+        size_t begin = begins[step + 1], end = ends[step + 1];
+        size_t other = begin == begins[step] ? end : begins[step];
+        exchange(group, group->rank ^ mask, {data + begin, end - begin},
+                 {data + other, (ends[step] - begins[step]) - (end - begin)},
+                 GLOO_PLACE);
+    }
+}
+
+/* Each passes on to its right what comes from its left, until it is round. */
+static void pass_on(struct gloo_group *group, char *data, size_t bytes,
+                    uint32_t root) {
+    uint32_t left = (group->rank + group->size - 1) % group->size;
+    uint32_t right = (group->rank + 1) % group->size;
+    for (size_t at = 0; at < bytes; at += GLOO_CHUNK) {
+        size_t size = std::min(GLOO_CHUNK, bytes - at);
+        if (group->rank != root)
+            gloo_group_receive(group, left, data + at, size);
+        if (right != root)
+            gloo_group_send(group, right, data + at, size, GLOO_PLACE);
+    }
+}
+
+/* Runs WORK on DATA, which throws when it fails, as one call of the
+ * contract. */
+template <typename work>
+static enum status call(struct collective *all, void *data, size_t bytes,
+                        struct failure *why, work work_of) noexcept {
+    struct gloo_group *group = &all->group;
+    if (group->size == 1)
+        return STATUS_OK;
+    no_sigpipe guard;
+    gloo_thread_ours ours;
+    try {
+        gloo_group_begin(group, data, bytes);
+        work_of(group);
+        gloo_group_end(group);
+        return STATUS_OK;
+    } catch (...) {
+        return gloo_group_failed(group, why);
+    }
+}
+
+static enum status all_reduce(struct collective *all, float *data, size_t count,
+                              struct failure *why) {
+    bool halves = all->algorithm == COLLECTIVE_HALVING_DOUBLING &&
+                  !(all->group.size & (all->group.size - 1));
+    return call(
+        all, data, count * sizeof *data, why, [=](struct gloo_group *group) {
+            if (halves)
+                halve_and_double(group, data, count);
+            else
+                ring(group, data, count, 0, 2 * (int64_t)group->size - 2);
+        });
+}
+
+static enum status reduce_scatter(struct collective *all, float *data,
+                                  size_t count, struct failure *why) {
+    return call(all, data, count * sizeof *data, why,
+                [=](struct gloo_group *group) {
+                    ring(group, data, count, 0, (int64_t)group->size - 1);
+                });
+}
+
+static enum status all_gather(struct collective *all, float *data, size_t count,
+                              struct failure *why) {
+    return call(all, data, count * sizeof *data, why,
+                [=](struct gloo_group *group) {
+                    ring(group, data, count, (int64_t)group->size - 1,
+                         2 * (int64_t)group->size - 2);
+                });
+}
+
+static enum status broadcast(struct collective *all, void *data, size_t bytes,
+                             uint32_t root, struct failure *why) {
+    return call(all, data, bytes, why, [=](struct gloo_group *group) {
+        pass_on(group, static_cast<char *>(data), bytes, root);
+    });
+}
+
+static enum status check(struct failure *) {
+    return STATUS_OK;
+}
+
+static void end(struct collective **all) {
+    if (*all) {
+        no_sigpipe guard;
+        gloo_thread_ours ours;
+        if (gloo_group_close(&(*all)->group))
+            delete *all;
+    }
+    *all = nullptr;
+}
+
+static enum status begin(struct collective **out,
+                         const struct collective_settings *settings,
+                         struct failure *why) {
+    no_sigpipe guard;
+    gloo_thread_ours ours;
+    gloo_thread_guard();
+    auto all = new (std::nothrow) collective();
+    *out = nullptr;
+    if (!all)
+        return status_fail(why, STATUS_FAILED, "gloo: out of memory");
+    all->algorithm = settings->algorithm;
+    all->group.rank = settings->rank;
+    all->group.size = settings->size;
+    enum status status = STATUS_OK;
+    try {
+        if (settings->size > 1)
+            status = gloo_group_open(&all->group, settings, why);
+    } catch (...) {
+        status = gloo_group_failed(&all->group, why);
+    }
+    if (status)
+        end(&all);
+    *out = all;
+    return status;
+}
+
+static void abort_all(struct collective *all) {
+    gloo_group_abort(&all->group);
+}
+
+static void way(const struct collective *all, char *text, size_t size) {
+    gloo_lines_way(&all->group.lines, text, size);
+}
+
+#define TEXT_OF(number) #number
+#define VERSION_OF(major, minor, patch)                                        \
+    TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+
+extern "C" __attribute__((visibility("default")))
+const struct collective_ops capstan_collective = {
+    COLLECTIVE_ABI,
+    "gloo",
+    VERSION_OF(GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH),
+    check,
+    begin,
+    abort_all,
+    end,
+    all_reduce,
+    reduce_scatter,
+    all_gather,
+    broadcast,
+    false,
+    nullptr,
+    way,
+};

@@ -1,0 +1,426 @@
+/* capstan-nccl.so: collectives over NCCL, for ranks that have a GPU each. In a
+ * group that has joined a stream a call only starts what is to be done. Else a
+ * vector in host memory goes through pinned memory to the device and back; one
+ * on the device stays there. */
+#include "proto/base/time.h"
+#include "worker/collective/collective.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct collective {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    bool joined; /* `stream` is not its own */
+    uint32_t rank, size;
+    int device;
+    double timeout; /* seconds */
+    size_t room;    /* bytes of each of the two */
+    char *pinned, *on_device;
+    const struct collective_store *meeting; /* while ranks meet */
+    bool failed;
+    atomic_bool aborted;
+};
+
+/* Of one wait. */
+struct patience {
+    int64_t start, until;
+};
+static const int64_t SPIN = 100 * TIME_US;
+
+static enum status cuda_failed(struct collective *group, cudaError_t error,
+                               const char *what, struct failure *why) {
+    group->failed = true;
+    return status_fail(why, STATUS_FAILED, "nccl: %s: %s", what,
+                       cudaGetErrorString(error));
+}
+
+static enum status nccl_failed(struct collective *group, ncclResult_t result,
+                               const char *what, struct failure *why) {
+    group->failed = true;
+    return status_fail(why, STATUS_RETRY, "nccl: %s: %s (%s)", what,
+                       ncclGetErrorString(result),
+                       ncclGetLastError(group->comm));
+}
+
+static enum status check(struct failure *why) {
+    int devices = 0;
+    cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error)
+        return status_fail(why, STATUS_FAILED, "no GPU that CUDA can use: %s",
+                           cudaGetErrorString(error));
+    if (!devices)
+        return status_fail(why, STATUS_FAILED, "no GPU on this host");
+    return STATUS_OK;
+}
+
+static uint32_t devices(void) {
+    int count = 0;
+    return cudaGetDeviceCount(&count) ? 0 : (uint32_t)count;
+}
+
+static bool is_ended(const struct collective *group) {
+    const struct collective_store *meeting = group->meeting;
+    return atomic_load(&group->aborted) ||
+           (meeting && meeting->given_up &&
+            meeting->given_up(meeting->context));
+}
+
+/* What is near is asked for without a pause: what a call takes to get under
+ * way is less than the shortest sleep. */
+static void pause_after(int64_t start, int64_t now) {
+    static const struct timespec interval = {.tv_nsec = 20000};
+    if (now - start > SPIN)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
+}
+
+/* NCCL and CUDA tell by being asked; a wait that could not be ended would
+ * never come back from a lost rank. */
+static enum status look_again(struct collective *group,
+                              const struct patience *patience, const char *what,
+                              struct failure *why) {
+    int64_t now = time_now();
+    bool late = now > patience->until;
+    if (!late && !is_ended(group)) {
+        pause_after(patience->start, now);
+        return STATUS_OK;
+    }
+    group->failed = true;
+    if (!late)
+        return status_fail(why, STATUS_RETRY,
+                           "the collective was ended by this rank itself");
+    return status_fail(why, STATUS_RETRY,
+                       "nccl: %s: a rank did not come to rank %u within %.3g "
+                       "s; NCCL does not tell which",
+                       what, group->rank, group->timeout);
+}
+
+/* How it goes with what was called, of which nobody waits for the end. */
+static ncclResult_t state_of(const struct collective *group) {
+    ncclResult_t result = ncclSuccess;
+    ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
+    return asked ? asked : result;
+}
+
+/* Until what was called, which gave RESULT, is under way. */
+static enum status settle(struct collective *group, ncclResult_t result,
+                          int64_t until, const char *what,
+                          struct failure *why) {
+    struct patience patience = {time_now(), until};
+    while (result == ncclInProgress) {
+        enum status status = look_again(group, &patience, what, why);
+        if (status)
+            return status;
+        result = state_of(group);
+    }
+    return result ? nccl_failed(group, result, what, why) : STATUS_OK;
+}
+
+/* Until all that was called is done. */
+static enum status finish(struct collective *group, int64_t until,
+                          const char *what, struct failure *why) {
+    struct patience patience = {time_now(), until};
+    cudaError_t error;
+    while ((error = cudaStreamQuery(group->stream)) == cudaErrorNotReady) {
+        ncclResult_t result = state_of(group);
+        if (result && result != ncclInProgress)
+            return nccl_failed(group, result, what, why);
+        enum status status = look_again(group, &patience, what, why);
+        if (status)
+            return status;
+    }
+    if (!error)
+        return STATUS_OK;
+    return cuda_failed(group, error, what, why);
+}
+
+/* Rank 0 makes the name of the group, the others hear it. */
+static enum status share_id(ncclUniqueId *id,
+                            const struct collective_settings *settings,
+                            int64_t until, struct failure *why) {
+    const struct collective_store *store = settings->store;
+    if (!settings->rank) {
+        ncclResult_t result = ncclGetUniqueId(id);
+        if (result)
+            return status_fail(why, STATUS_FAILED, "nccl: no unique id: %s",
+                               ncclGetErrorString(result));
+        return store->set(store->context, "nccl.id", id, sizeof *id, why);
+    }
+    void *value = NULL;
+    size_t size = 0;
+    enum status status =
+        store->get(store->context, "nccl.id", until, &value, &size, why);
+    if (status)
+        return status_context(why, "rank 0 did not come");
+    bool whole = size == sizeof *id;
+    if (whole)
+        memcpy(id, value, sizeof *id);
+    free(value);
+    return whole ? STATUS_OK
+                 : status_fail(why, STATUS_FAILED,
+                               "nccl: rank 0 has another version of NCCL");
+}
+
+static void end(struct collective **out) {
+    struct collective *group = *out;
+    *out = NULL;
+    if (!group)
+        return;
+    int64_t until = time_now() + time_from_seconds(group->timeout);
+    bool whole = group->comm && !group->failed && !atomic_load(&group->aborted);
+    if (whole &&
+        !settle(group, ncclCommFinalize(group->comm), until, "end", NULL))
+        ncclCommDestroy(group->comm);
+    else if (group->comm)
+        ncclCommAbort(group->comm);
+    cudaFreeHost(group->pinned);
+    cudaFree(group->on_device);
+    if (group->stream && !group->joined)
+        cudaStreamDestroy(group->stream);
+    free(group);
+}
+
+static enum status take_device(struct collective *group,
+                               const struct collective_settings *settings,
+                               struct failure *why) {
+    uint32_t device = settings->device, count = devices();
+    if (count == 1) /* each rank may be shown one of its own; else NCCL tells */
+        device = 0;
+    if (device >= count)
+        return status_fail(why, STATUS_FAILED,
+                           "nccl: rank %u is number %u of its host, which has "
+                           "%u GPUs; start fewer ranks there",
+                           group->rank, device, count);
+    group->device = (int)device;
+    group->stream = settings->stream;
+    group->joined = settings->stream != NULL;
+    cudaError_t error = cudaSetDevice(group->device);
+    if (!error && !group->joined)
+        error =
+            cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking);
+    return error ? cuda_failed(group, error, "device", why) : STATUS_OK;
+}
+
+static enum status begin(struct collective **out,
+                         const struct collective_settings *settings,
+                         struct failure *why) {
+    *out = NULL;
+    struct collective *group = calloc(1, sizeof *group);
+    if (!group)
+        return status_fail(why, STATUS_FAILED, "nccl: out of memory");
+    group->rank = settings->rank;
+    group->size = settings->size;
+    group->timeout = settings->timeout;
+    group->meeting = settings->store;
+    ncclUniqueId id;
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    enum status status = take_device(group, settings, why);
+    if (!status)
+        status = share_id(&id, settings, until, why);
+    if (!status) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        status = settle(group,
+                        ncclCommInitRankConfig(&group->comm, (int)group->size,
+                                               id, (int)group->rank, &config),
+                        until, "start", why);
+    }
+    group->meeting = NULL;
+    if (status)
+        end(&group);
+    *out = group;
+    return status;
+}
+
+static void abort_group(struct collective *group) {
+    atomic_store(&group->aborted, true);
+}
+
+static bool is_on_device(const void *data) {
+    struct cudaPointerAttributes attributes;
+    return !cudaPointerGetAttributes(&attributes, data) &&
+           attributes.type == cudaMemoryTypeDevice;
+}
+
+static enum status make_room(struct collective *group, size_t bytes,
+                             struct failure *why) {
+    if (bytes <= group->room)
+        return STATUS_OK;
+    cudaFreeHost(group->pinned);
+    cudaFree(group->on_device);
+    group->pinned = group->on_device = NULL;
+    group->room = 0;
+    cudaError_t error = cudaMallocHost((void **)&group->pinned, bytes);
+    if (!error)
+        error = cudaMalloc((void **)&group->on_device, bytes);
+    if (error)
+        return cuda_failed(group, error, "memory for a bucket", why);
+    group->room = bytes;
+    return STATUS_OK;
+}
+
+/* What is called for: CALL on BYTES of the device. */
+struct work {
+    ncclResult_t (*call)(struct collective *group, char *data, size_t bytes,
+                         uint32_t root);
+    size_t bytes;
+    uint32_t root;
+    const char *what;
+};
+
+/* It is put on the stream, and nothing more. */
+static enum status start(struct collective *group, const struct work *work,
+                         char *data, int64_t until, struct failure *why) {
+    return settle(group, work->call(group, data, work->bytes, work->root),
+                  until, work->what, why);
+}
+
+static enum status run(struct collective *group, const struct work *work,
+                       char *data, int64_t until, struct failure *why) {
+    enum status status = start(group, work, data, until, why);
+    return status || group->joined ? status
+                                   : finish(group, until, work->what, why);
+}
+
+/* Up, the work, and down again, one behind the other on the stream. */
+static enum status staged(struct collective *group, const struct work *work,
+                          char *data, int64_t until, struct failure *why) {
+    size_t bytes = work->bytes;
+    enum status status = make_room(group, bytes, why);
+    if (status)
+        return status;
+    memcpy(group->pinned, data, bytes);
+    cudaError_t error = cudaMemcpyAsync(group->on_device, group->pinned, bytes,
+                                        cudaMemcpyHostToDevice, group->stream);
+    if (error)
+        return cuda_failed(group, error, work->what, why);
+    status = start(group, work, group->on_device, until, why);
+    if (status)
+        return status;
+    error = cudaMemcpyAsync(group->pinned, group->on_device, bytes,
+                            cudaMemcpyDeviceToHost, group->stream);
+    if (error)
+        return cuda_failed(group, error, work->what, why);
+    status = finish(group, until, work->what, why);
+    if (!status)
+        memcpy(data, group->pinned, bytes);
+    return status;
+}
+
+static enum status call(struct collective *group, void *data,
+                        const struct work *work, struct failure *why) {
+    int64_t until = time_now() + time_from_seconds(group->timeout);
+    if (group->failed || atomic_load(&group->aborted))
+        return status_fail(why, STATUS_RETRY,
+                           "the collective was ended by this rank itself");
+    if (!work->bytes || group->size == 1)
+        return STATUS_OK;
+    cudaError_t error = cudaSetDevice(group->device);
+    if (error)
+        return cuda_failed(group, error, work->what, why);
+    bool there = group->joined || is_on_device(data);
+    return (there ? run : staged)(group, work, data, until, why);
+}
+
+static ncclResult_t sum_all(struct collective *group, char *data, size_t bytes,
+                            uint32_t root) {
+    (void)root;
+    return ncclAllReduce(data, data, bytes / sizeof(float), ncclFloat, ncclSum,
+                         group->comm, group->stream);
+}
+
+/* NCCL's own reduce-scatter and all-gather take equal pieces. */
+static ncclResult_t sum_pieces(struct collective *group, char *data,
+                               size_t bytes, uint32_t root) {
+    (void)root;
+    ncclGroupStart();
+    for (uint32_t i = 0; i < group->size; i++) {
+        size_t first, count = collective_piece(bytes / sizeof(float), i,
+                                               group->size, &first);
+        char *piece = data + first * sizeof(float);
+        if (count)
+            ncclReduce(piece, piece, count, ncclFloat, ncclSum, (int)i,
+                       group->comm, group->stream);
+    }
+    return ncclGroupEnd();
+}
+
+static ncclResult_t gather_pieces(struct collective *group, char *data,
+                                  size_t bytes, uint32_t root) {
+    (void)root;
+    ncclGroupStart();
+    for (uint32_t i = 0; i < group->size; i++) {
+        size_t first, count = collective_piece(bytes / sizeof(float), i,
+                                               group->size, &first);
+        char *piece = data + first * sizeof(float);
+        if (count)
+            ncclBroadcast(piece, piece, count, ncclFloat, (int)i, group->comm,
+                          group->stream);
+    }
+    return ncclGroupEnd();
+}
+
+static ncclResult_t send_root(struct collective *group, char *data,
+                              size_t bytes, uint32_t root) {
+    return ncclBroadcast(data, data, bytes, ncclChar, (int)root, group->comm,
+                         group->stream);
+}
+
+static enum status all_reduce(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    struct work work = {sum_all, count * sizeof *data, 0, "all-reduce"};
+    return call(group, data, &work, why);
+}
+
+static enum status reduce_scatter(struct collective *group, float *data,
+                                  size_t count, struct failure *why) {
+    struct work work = {sum_pieces, count * sizeof *data, 0, "reduce-scatter"};
+    return call(group, data, &work, why);
+}
+
+static enum status all_gather(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    struct work work = {gather_pieces, count * sizeof *data, 0, "all-gather"};
+    return call(group, data, &work, why);
+}
+
+static enum status broadcast(struct collective *group, void *data, size_t bytes,
+                             uint32_t root, struct failure *why) {
+    struct work work = {send_root, bytes, root, "broadcast"};
+    return call(group, data, &work, why);
+}
+
+static enum status look(struct collective *group, struct failure *why) {
+    if (atomic_load(&group->aborted))
+        return status_fail(why, STATUS_RETRY,
+                           "the collective was ended by this rank itself");
+    ncclResult_t result = state_of(group);
+    if (!result || result == ncclInProgress)
+        return STATUS_OK;
+    return nccl_failed(group, result, "what was started", why);
+}
+
+#define TEXT(number) #number
+#define DOTTED(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
+
+__attribute__((visibility("default")))
+const struct collective_ops capstan_collective = {
+    .abi = COLLECTIVE_ABI,
+    .name = "nccl",
+    .version = DOTTED(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH),
+    .check = check,
+    .open = begin,
+    .abort = abort_group,
+    .close = end,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .joins = true,
+    .look = look,
+};

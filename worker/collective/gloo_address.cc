@@ -1,0 +1,152 @@
+#include "worker/collective/gloo_address.h"
+
+#include <arpa/inet.h>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <vector>
+
+std::string gloo_address_place() {
+    std::string boot;
+    char space[64] = "";
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    ssize_t length = readlink("/proc/self/ns/net", space, sizeof space - 1);
+    return boot + std::string(space, length > 0 ? (size_t)length : 0);
+}
+
+static std::string name_of_this(const struct collective_settings *settings) {
+    char name[HOST_NAME_MAX + 1] = "";
+    if (settings->host)
+        return settings->host;
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+static bool is_loopback(const struct sockaddr *address) {
+    if (address->sa_family == AF_INET) {
+        auto in = reinterpret_cast<const struct sockaddr_in *>(address);
+        return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+    }
+    auto in6 = reinterpret_cast<const struct sockaddr_in6 *>(address);
+    return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+struct found {
+    struct sockaddr_storage address;
+    socklen_t size;
+};
+
+/* The addresses of NAME that other hosts can reach. */
+static std::vector<found> look_up(const std::string &name) {
+    std::vector<found> all;
+    struct addrinfo hints = {}, *result = nullptr;
+    hints.ai_socktype = SOCK_DGRAM;
+    if (getaddrinfo(name.c_str(), "9", &hints, &result))
+        return all;
+    for (auto at = result; at; at = at->ai_next) {
+        found one = {};
+        memcpy(&one.address, at->ai_addr, at->ai_addrlen);
+        one.size = at->ai_addrlen;
+        if (!is_loopback(at->ai_addr))
+            all.push_back(one);
+    }
+    freeaddrinfo(result);
+    return all;
+}
+
+static std::string numbers(const found &one) {
+    char text[NI_MAXHOST] = "";
+    getnameinfo(reinterpret_cast<const struct sockaddr *>(&one.address),
+                one.size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    return text;
+}
+
+static bool is_here(found one) {
+    int fd = socket(one.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    reinterpret_cast<struct sockaddr_in *>(&one.address)->sin_port = 0;
+    bool here =
+        fd >= 0 &&
+        !bind(fd, reinterpret_cast<struct sockaddr *>(&one.address), one.size);
+    if (fd >= 0)
+        close(fd);
+    return here;
+}
+
+/* From which of its addresses this host would send to NAME; "" when the way
+ * is not known. Nothing is sent. */
+static std::string on_the_way_to(const std::string &name) {
+    for (const found &peer : look_up(name)) {
+        found own = {};
+        own.size = sizeof own.address;
+        auto to = reinterpret_cast<const struct sockaddr *>(&peer.address);
+        auto from = reinterpret_cast<struct sockaddr *>(&own.address);
+        int fd = socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        bool known = fd >= 0 && !connect(fd, to, peer.size) &&
+                     !getsockname(fd, from, &own.size) && !is_loopback(from);
+        if (fd >= 0)
+            close(fd);
+        if (known)
+            return numbers(own);
+    }
+    return "";
+}
+
+/* Each rank tells "PLACE\nNAME"; all hear all. */
+static enum status exchange(const struct collective_settings *settings,
+                            int64_t until, const std::string &own,
+                            std::vector<std::string> *all,
+                            struct failure *why) {
+    const struct collective_store *store = settings->store;
+    std::string key = "gloo.host." + std::to_string(settings->rank);
+    enum status status =
+        store->set(store->context, key.c_str(), own.data(), own.size(), why);
+    for (uint32_t i = 0; !status && i < settings->size; i++) {
+        void *value = nullptr;
+        size_t size = 0;
+        key = "gloo.host." + std::to_string(i);
+        status =
+            store->get(store->context, key.c_str(), until, &value, &size, why);
+        if (status) {
+            status_context(why, "rank %u did not come", i);
+            return status;
+        }
+        all->emplace_back(static_cast<const char *>(value), size);
+        free(value);
+    }
+    return status;
+}
+
+enum status gloo_address_choose(const struct collective_settings *settings,
+                                int64_t until, std::string *address,
+                                struct failure *why) {
+    std::string place = gloo_address_place() + "\n",
+                name = name_of_this(settings);
+    std::vector<std::string> all, elsewhere;
+    enum status status = exchange(settings, until, place + name, &all, why);
+    if (status)
+        return status;
+    for (const std::string &one : all)
+        if (one.compare(0, place.size(), place))
+            elsewhere.push_back(one.substr(one.find('\n') + 1));
+    if (elsewhere.empty()) {
+        *address = "127.0.0.1";
+        return STATUS_OK;
+    }
+    for (const found &one : look_up(name))
+        if (address->empty() && is_here(one))
+            *address = numbers(one);
+    for (size_t i = 0; address->empty() && i < elsewhere.size(); i++)
+        *address = on_the_way_to(elsewhere[i]);
+    if (address->empty())
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u: \"%s\" is no address of this host that "
+                           "other hosts reach, and no way to \"%s\" is known; "
+                           "name this host by such an address",
+                           settings->rank, name.c_str(), elsewhere[0].c_str());
+    return STATUS_OK;
+}

@@ -1,0 +1,320 @@
+#include "worker/collective/gloo_group.h"
+
+extern "C" {
+#include "proto/base/time.h"
+}
+#include "worker/collective/gloo_address.h"
+#include "worker/collective/gloo_thread.h"
+#include "worker/collective/gloo_words.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+using std::chrono::duration;
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+/* Seconds in which who has told where it is has to answer there. */
+static constexpr double CONNECT_SECONDS = 10;
+static constexpr milliseconds LOOK{50}; /* whether the meeting is given up */
+/* A wait ended without what was awaited. */
+struct wait_ended : std::exception {
+    const char *what() const noexcept override {
+        return "the wait was ended";
+    }
+};
+
+static void watch(struct gloo_group *group) {
+    gloo_thread_ours ours;
+    int64_t longest = time_from_seconds(group->timeout);
+    std::unique_lock<std::mutex> lock(group->mutex);
+    while (!group->closed) {
+        int64_t now = time_now(), deadline = group->deadline.load();
+        if (deadline <= now) {
+            if (group->deadline.compare_exchange_strong(deadline, TIME_NEVER)) {
+                group->late.store(true);
+                gloo_lines_cut(&group->lines);
+            }
+            continue;
+        }
+        int64_t rest = deadline == TIME_NEVER ? longest : deadline - now;
+        group->closing.wait_for(lock, nanoseconds(rest));
+    }
+}
+
+void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes) {
+    if (group->aborted.load() || group->failed)
+        throw wait_ended();
+    group->waiting_for = GLOO_NOBODY;
+    gloo_lines_begin(&group->lines, data, bytes);
+    group->deadline.store(time_now() + time_from_seconds(group->timeout));
+}
+
+void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
+                     size_t size, enum gloo_goal goal) {
+    group->waiting_for = to;
+    gloo_lines_send(&group->lines, to, bytes, size, goal);
+}
+
+void gloo_group_receive(struct gloo_group *group, uint32_t from, void *place,
+                        size_t size) {
+    group->waiting_for = from;
+    gloo_lines_receive(&group->lines, from, place, size);
+}
+
+void gloo_group_add(struct gloo_group *group, uint32_t from, float *sum,
+                    size_t count) {
+    group->waiting_for = from;
+    gloo_lines_add(&group->lines, from, sum, count);
+}
+
+/* Who is cut in the last moment fails in the next call. */
+void gloo_group_end(struct gloo_group *group) {
+    group->deadline.store(TIME_NEVER);
+}
+
+/* Gloo begins its texts with "[file:line] ". */
+static std::string plain_text(const std::exception &error) {
+    std::string text = error.what();
+    size_t end = text.find("] ");
+    if (!text.empty() && text[0] == '[' && end != std::string::npos)
+        text.erase(0, end + 2);
+    return text;
+}
+
+/* Before all are connected there is nobody to ask. */
+static enum status fail_to_connect(struct gloo_group *group,
+                                   const std::string &cause,
+                                   struct failure *why) {
+    if (group->waiting_for == GLOO_NOBODY)
+        return status_fail(why, STATUS_RETRY, "rank %u cannot be reached: %s",
+                           group->rank, cause.c_str());
+    return status_fail(why, STATUS_RETRY,
+                       "rank %u has told where it is, and cannot be reached "
+                       "there: %s",
+                       group->waiting_for, cause.c_str());
+}
+
+enum status gloo_group_failed(struct gloo_group *group,
+                              struct failure *why) noexcept try {
+    try {
+        throw;
+    } catch (const std::exception &error) {
+        std::string cause = plain_text(error);
+        return group->watchdog.joinable() ? gloo_words_fail(group, cause, why)
+                                          : fail_to_connect(group, cause, why);
+    }
+} catch (...) {
+    return status_fail(why, STATUS_RETRY, "collective: out of memory");
+}
+
+/* Tells where each rank reaches this one: two listening addresses, of the line
+ * and of last words, for one rank after the other, each of as many bytes. */
+static enum status tell_addresses(struct gloo_group *group,
+                                  const struct collective_store *store,
+                                  struct failure *why) {
+    std::vector<char> all;
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        auto line = gloo_lines_address(&group->lines, i);
+        auto words = group->context->createPair((int)i)->address().bytes();
+        size_t each = line.size();
+        all.resize(group->size * 2 * each);
+        memcpy(&all[i * 2 * each], line.data(), each);
+        memcpy(&all[(i * 2 + 1) * each], words.data(), each);
+    }
+    std::string key = "gloo.at." + std::to_string(group->rank);
+    return store->set(store->context, key.c_str(), all.data(), all.size(), why);
+}
+
+/* Two addresses of a rank: of its line to this one, and for last words. */
+struct gloo_ends {
+    std::vector<char> line, words;
+};
+
+static enum status hear_addresses(struct gloo_group *group, uint32_t peer,
+                                  const struct collective_store *store,
+                                  int64_t until, struct gloo_ends *ends,
+                                  struct failure *why) {
+    void *value = nullptr;
+    size_t size = 0;
+    std::string key = "gloo.at." + std::to_string(peer);
+    group->waiting_for = peer;
+    enum status status =
+        store->get(store->context, key.c_str(), until, &value, &size, why);
+    if (status) {
+        status_context(why, "rank %u did not come", peer);
+        return status;
+    }
+    size_t each = gloo_lines_address(&group->lines, peer).size();
+    bool whole = size == group->size * 2 * each;
+    auto own = static_cast<const char *>(value) + group->rank * 2 * each;
+    if (whole) {
+        ends->line.assign(own, own + each);
+        ends->words.assign(own + each, own + 2 * each);
+    }
+    free(value);
+    if (!whole)
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u tells no address: does it run the same "
+                           "version?",
+                           peer);
+    return STATUS_OK;
+}
+
+/* What a connection in the making has come to. */
+struct gloo_attempt {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool over;
+    std::exception_ptr error;
+};
+
+static void attempt_connection(struct gloo_group *group, uint32_t peer,
+                               const struct gloo_ends &ends,
+                               struct gloo_attempt *attempt) noexcept {
+    gloo_thread_ours ours;
+    std::exception_ptr error;
+    try {
+        gloo_lines_connect(&group->lines, peer, ends.line);
+        gloo_lines_share(&group->lines, peer, group->rank < peer);
+        group->context->getPair((int)peer)->connect(ends.words);
+    } catch (...) {
+        error = std::current_exception();
+    }
+    std::lock_guard<std::mutex> lock(attempt->mutex);
+    attempt->error = error;
+    attempt->over = true;
+    attempt->ended.notify_all();
+}
+
+/* On a thread of its own: Gloo waits for its own threads without a limit, one
+ * of them may have stopped, and nothing ends its wait for a peer. */
+static void connect_to(struct gloo_group *group, uint32_t peer,
+                       const struct gloo_ends &ends,
+                       const struct collective_store *store) {
+    auto attempt = std::make_shared<struct gloo_attempt>();
+    std::thread([=] {
+        attempt_connection(group, peer, ends, attempt.get());
+    }).detach();
+    int64_t until = time_now() + time_from_seconds(group->patience + 1);
+    std::unique_lock<std::mutex> lock(attempt->mutex);
+    while (!attempt->over && time_now() < until &&
+           !(store->given_up && store->given_up(store->context)))
+        attempt->ended.wait_for(lock, LOOK);
+    group->stuck = !attempt->over;
+    if (group->stuck)
+        throw wait_ended();
+    if (attempt->error)
+        std::rethrow_exception(attempt->error);
+}
+
+/* All have told where they are before any connects: from here on who does not
+ * answer at once is gone, and Gloo's wait for it, which nothing can end, is
+ * short. */
+static enum status connect_all(struct gloo_group *group,
+                               const struct collective_store *store,
+                               int64_t until, struct failure *why) {
+    std::vector<struct gloo_ends> ends(group->size);
+    for (uint32_t i = 0; i < group->size; i++) {
+        enum status status =
+            i == group->rank
+                ? STATUS_OK
+                : hear_addresses(group, i, store, until, &ends[i], why);
+        if (status)
+            return status;
+    }
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        group->waiting_for = i;
+        connect_to(group, i, ends[i], store);
+    }
+    return STATUS_OK;
+}
+
+enum status gloo_group_open(struct gloo_group *group,
+                            const struct collective_settings *settings,
+                            struct failure *why) {
+    group->rank = settings->rank;
+    group->size = settings->size;
+    group->timeout = settings->timeout;
+    group->deadline.store(TIME_NEVER);
+    group->words.resize(group->size);
+    group->waiting_for = GLOO_NOBODY;
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    std::string host;
+    enum status status = gloo_address_choose(settings, until, &host, why);
+    if (status)
+        return status;
+    gloo::transport::tcp::attr attr(host.c_str());
+    group->device = gloo::transport::tcp::CreateDevice(attr);
+    group->context =
+        group->device->createContext((int)group->rank, (int)group->size);
+    group->patience = std::min(group->timeout, CONNECT_SECONDS);
+    /* Gloo waits five times as long for a connection. */
+    group->context->setTimeout(milliseconds((int64_t)(group->patience * 200)));
+    group->probe = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
+    for (uint32_t i = 0; i < group->size; i++)
+        group->last.push_back(
+            group->context->createUnboundBuffer(nullptr, SIZE_MAX));
+    gloo_lines_listen(&group->lines, host.c_str(), group->rank, group->size,
+                      group->patience);
+    group->lines.shares = settings->lanes;
+    status = tell_addresses(group, settings->store, why);
+    if (!status)
+        status = connect_all(group, settings->store, until, why);
+    if (status)
+        return status;
+    gloo_words_listen(group);
+    group->watchdog = std::thread(watch, group);
+    return STATUS_OK;
+}
+
+/* A connection that is closed too early takes what is under way with it: each
+ * waits until all others have said that they need nothing more. */
+static void say_goodbye(struct gloo_group *group) {
+    auto longest = duration<double>(std::min(group->timeout, 5.0));
+    auto until = gloo_group::clock::now() +
+                 duration_cast<gloo_group::clock::duration>(longest);
+    gloo_words_tell(group, GLOO_NOBODY, false);
+    for (uint32_t i = 0; i < group->size; i++)
+        if (i != group->rank && !gloo_words_hear(group, i, until))
+            break;
+}
+
+bool gloo_group_close(struct gloo_group *group) noexcept {
+    bool whole = !group->stuck && !gloo_thread_stopped();
+    if (group->watchdog.joinable()) {
+        {
+            std::lock_guard<std::mutex> lock(group->mutex);
+            group->closed = true;
+        }
+        group->closing.notify_all();
+        group->watchdog.join();
+        if (whole && !group->failed && !group->aborted.load())
+            say_goodbye(group);
+    }
+    if (!whole) {
+        gloo_lines_cut(&group->lines);
+        return false;
+    }
+    gloo_lines_close(&group->lines);
+    group->probe.reset();
+    group->last.clear();
+    group->context.reset();
+    group->device.reset();
+    return true;
+}
+
+void gloo_group_abort(struct gloo_group *group) noexcept {
+    group->aborted.store(true);
+    gloo_lines_cut(&group->lines);
+}

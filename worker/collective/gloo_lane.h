@@ -1,0 +1,61 @@
+/* A line between two ranks of one user on one host, over shared memory
+ * (proto/wire/lane.h). One thread sends and receives, any may cut. Waits have
+ * no limit of their own: who has one cuts. */
+#ifndef CAPSTAN_GLOO_LANE_H
+#define CAPSTAN_GLOO_LANE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes that can be sent before the other side reads any, and of a piece. */
+enum { GLOO_LANE_AHEAD = 256 << 10, GLOO_LANE_PIECE = 64 << 10 };
+enum { GLOO_LANE_NAME = 64 };
+
+struct gloo_lane;
+
+/* How two sides meet: one listens, the other calls, the first answers when it
+ * has heard that it was called, the other opens when it has heard of that. What
+ * does not go is told in TEXT of SIZE. */
+
+/* A socket that listens by a new NAME, or -1. */
+int gloo_lane_listen(char name[GLOO_LANE_NAME], char *text, size_t size);
+
+/* NULL: it cannot be called. */
+struct gloo_lane *gloo_lane_call(const char *name, char *text, size_t size);
+
+/* Takes who has called LISTENER, which stays the caller's; NULL: it cannot. */
+struct gloo_lane *gloo_lane_answer(int listener, char *text, size_t size);
+
+/* Called, and the other side has answered; false: the line is of no use. */
+bool gloo_lane_open(struct gloo_lane *line, char *text, size_t size);
+
+/* Leaves the other side and clears *LINE (may be NULL). */
+void gloo_lane_close(struct gloo_lane **line);
+
+/* Waits until SIZE bytes are where the other side reads them. False: the line
+ * has failed. */
+bool gloo_lane_send(struct gloo_lane *line, const void *bytes, size_t size);
+
+/* What is sent comes in pieces of GLOO_LANE_PIECE bytes, the last of one send
+ * may be shorter. Waits for the next, which is of SIZE; view until
+ * gloo_lane_done, and the other side may still write there. NULL: the line has
+ * failed. */
+const void *gloo_lane_view(struct gloo_lane *line, size_t size);
+void gloo_lane_done(struct gloo_lane *line);
+
+/* Why it has failed, as something that is said of the other side; static. */
+const char *gloo_lane_trouble(const struct gloo_lane *line);
+
+/* From any thread, while it is open: calls under way on both sides and later
+ * ones fail. */
+void gloo_lane_cut(struct gloo_lane *line);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

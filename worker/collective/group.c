@@ -1,0 +1,103 @@
+#include "worker/collective/group.h"
+
+#include "proto/base/time.h"
+
+void group_open(struct group *ranks, const struct collective_ops *ops,
+                uint32_t rank, uint32_t size) {
+    *ranks = (struct group){.ops = ops, .rank = rank, .size = size};
+    pthread_mutex_init(&ranks->mutex, NULL);
+}
+
+/* An abort that came before there was a group is made good. */
+enum status group_meet(struct group *ranks,
+                       const struct collective_settings *settings,
+                       struct failure *why) {
+    struct collective *group = NULL;
+    if (ranks->size == 1)
+        return STATUS_OK;
+    enum status status = ranks->ops->open(&group, settings, why);
+    pthread_mutex_lock(&ranks->mutex);
+    ranks->group = group;
+    if (group && ranks->aborted)
+        ranks->ops->abort(group);
+    pthread_mutex_unlock(&ranks->mutex);
+    return status;
+}
+
+void group_abort(struct group *ranks) {
+    pthread_mutex_lock(&ranks->mutex);
+    if (ranks->group && !ranks->aborted)
+        ranks->ops->abort(ranks->group);
+    ranks->aborted = true;
+    pthread_mutex_unlock(&ranks->mutex);
+}
+
+void group_leave(struct group *ranks) {
+    pthread_mutex_lock(&ranks->mutex);
+    struct collective *group = ranks->group;
+    ranks->group = NULL;
+    pthread_mutex_unlock(&ranks->mutex);
+    if (group)
+        ranks->ops->close(&group);
+}
+
+void group_close(struct group *ranks) {
+    group_leave(ranks);
+    pthread_mutex_destroy(&ranks->mutex);
+}
+
+typedef enum status call(struct collective *group, float *data, size_t count,
+                         struct failure *why);
+
+/* In TURNS turns all of DATA but a rank's own part leaves each rank. */
+static enum status take_part(struct group *ranks, call *collective,
+                             unsigned turns, float *data, size_t count,
+                             struct failure *why) {
+    int64_t start = time_now();
+    enum status status = collective(ranks->group, data, count, why);
+    uint64_t bytes = count * sizeof *data / ranks->size * (ranks->size - 1);
+    atomic_fetch_add(&ranks->ns, time_now() - start);
+    atomic_fetch_add(&ranks->bytes, turns * bytes);
+    return status;
+}
+
+enum status group_all_reduce(struct group *ranks, float *data, size_t count,
+                             struct failure *why) {
+    if (ranks->size == 1)
+        return STATUS_OK;
+    return take_part(ranks, ranks->ops->all_reduce, 2, data, count, why);
+}
+
+enum status group_reduce_scatter(struct group *ranks, float *data, size_t count,
+                                 struct failure *why) {
+    if (ranks->size == 1)
+        return STATUS_OK;
+    return take_part(ranks, ranks->ops->reduce_scatter, 1, data, count, why);
+}
+
+enum status group_all_gather(struct group *ranks, float *data, size_t count,
+                             struct failure *why) {
+    if (ranks->size == 1)
+        return STATUS_OK;
+    return take_part(ranks, ranks->ops->all_gather, 1, data, count, why);
+}
+
+enum status group_broadcast(struct group *ranks, float *data, size_t count,
+                            uint32_t root, struct failure *why) {
+    if (ranks->size == 1)
+        return STATUS_OK;
+    return ranks->ops->broadcast(ranks->group, data, count * sizeof *data, root,
+                                 why);
+}
+
+enum status group_look(struct group *ranks, struct failure *why) {
+    if (!ranks->group || !ranks->ops->look)
+        return STATUS_OK;
+    return ranks->ops->look(ranks->group, why);
+}
+
+void group_way(const struct group *ranks, char *text, size_t size) {
+    text[0] = 0;
+    if (ranks->group && ranks->ops->way)
+        ranks->ops->way(ranks->group, text, size);
+}

@@ -1,0 +1,87 @@
+#include "worker/data/dataset.h"
+
+#include "worker/data/idx_file.h"
+
+#include <stdlib.h>
+
+static uint32_t largest(const uint8_t *labels, uint32_t count) {
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < count; i++)
+        best = labels[i] > best ? labels[i] : best;
+    return best;
+}
+
+static enum status check_agreement(const struct idx_file *images,
+                                   const char *images_path,
+                                   const struct idx_file *labels,
+                                   const char *labels_path,
+                                   struct failure *why) {
+    if (images->bytes / images->dims[0] > UINT32_MAX)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s: byte 8: an image has 2^32 bytes or more",
+                           images_path);
+    if (images->dims[0] != labels->dims[0])
+        return status_fail(why, STATUS_CONFIG,
+                           "%s: byte 4: found %u labels, expected %u, as many "
+                           "as there are images in %s",
+                           labels_path, labels->dims[0], images->dims[0],
+                           images_path);
+    return STATUS_OK;
+}
+
+enum status dataset_load(struct dataset **out, const char *images_path,
+                         const char *labels_path, struct failure *why) {
+    struct idx_file images = {0}, labels = {0};
+    struct dataset *dataset = NULL;
+    enum status status = idx_file_read(&images, images_path, "images", 2,
+                                       IDX_FILE_MAX_DIMS, why);
+    if (!status)
+        status = idx_file_read(&labels, labels_path, "labels", 1, 1, why);
+    if (!status)
+        status =
+            check_agreement(&images, images_path, &labels, labels_path, why);
+    if (status)
+        goto fail;
+    dataset = malloc(sizeof *dataset);
+    if (!dataset) {
+        status = status_fail(why, STATUS_FAILED, "no memory for a data set");
+        goto fail;
+    }
+    *dataset = (struct dataset){
+        .count = images.dims[0],
+        .features = (uint32_t)(images.bytes / images.dims[0]),
+        .num_classes = largest(labels.data, labels.dims[0]) + 1,
+        .images = images.data,
+        .labels = labels.data,
+    };
+    *out = dataset;
+    return STATUS_OK;
+fail:
+    free(images.data);
+    free(labels.data);
+    return status;
+}
+
+enum status dataset_look(const char *images_path, const char *labels_path,
+                         struct failure *why) {
+    enum status status = idx_file_look(images_path, "images", why);
+    return status ? status : idx_file_look(labels_path, "labels", why);
+}
+
+void dataset_free(struct dataset **dataset) {
+    if (!dataset || !*dataset)
+        return;
+    free((*dataset)->images);
+    free((*dataset)->labels);
+    free(*dataset);
+    *dataset = NULL;
+}
+
+uint32_t dataset_sample(const struct dataset *dataset, uint32_t index,
+                        float *pixels) {
+    size_t features = dataset->features;
+    const uint8_t *image = dataset->images + index * features;
+    for (size_t i = 0; i < features; i++)
+        pixels[i] = (float)image[i] / 255.0f;
+    return dataset->labels[index];
+}

@@ -1,0 +1,235 @@
+/* Readers claim batches in order and fill them in any; the viewer takes them in
+ * order. Two locks: `mutex` for the counts that a claim or a take changes, and
+ * `drawing` for the sampler, whose order of an epoch is drawn once for all
+ * readers. Neither is held while samples are converted, and never both. */
+#include "worker/data/loader.h"
+
+#include "proto/conf/byte_size.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { ALIGNMENT = 64, PAGE = 4096 };
+
+struct slot {
+    struct loader_batch batch; /* as its viewer sees it */
+    float *inputs;             /* [micro_batch, features] */
+    uint32_t *labels;          /* [micro_batch] */
+    uint64_t whole;            /* 1 + the batch that it holds whole */
+};
+
+struct reader {
+    struct loader *loader;
+    pthread_t thread;
+    uint32_t *indices; /* [micro_batch] */
+};
+
+/* A ring of depth + 1 slots: the batch on view and up to depth ahead of it. A
+ * reader alone touches the slot of the batch that it has claimed. Batches are
+ * counted from 0 since the loader opened. */
+struct loader {
+    const struct dataset *dataset;
+    struct slot *slots;
+    void *memory; /* of all slots */
+    size_t bytes;
+    uint32_t depth; /* of all readers together; 0: no thread */
+    uint64_t first;
+    struct reader *readers; /* one at least, which then has no thread */
+    uint32_t num_readers, started;
+
+    pthread_mutex_t drawing; /* holds the sampler, which keeps an epoch */
+    struct sampler *sampler;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* a slot's `whole`, or one of these */
+    uint64_t claimed, taken;
+    bool stopping;
+};
+
+static struct slot *slot_of(struct loader *loader, uint64_t batch) {
+    return &loader->slots[batch % ((uint64_t)loader->depth + 1)];
+}
+
+static void fill(const struct reader *reader, uint64_t batch) {
+    struct loader *loader = reader->loader;
+    struct slot *slot = slot_of(loader, batch);
+    size_t features = loader->dataset->features;
+    slot->batch.number = loader->first + batch;
+    pthread_mutex_lock(&loader->drawing);
+    slot->batch.count =
+        sampler_batch(loader->sampler, slot->batch.number, reader->indices);
+    pthread_mutex_unlock(&loader->drawing);
+    for (uint32_t i = 0; i < slot->batch.count; i++)
+        slot->labels[i] = dataset_sample(loader->dataset, reader->indices[i],
+                                         slot->inputs + i * features);
+}
+
+/* Waits for a free slot; false: the loader is closing. */
+static bool claim(struct loader *loader, uint64_t *batch) {
+    pthread_mutex_lock(&loader->mutex);
+    while (!loader->stopping &&
+           loader->claimed - loader->taken >= loader->depth)
+        pthread_cond_wait(&loader->changed, &loader->mutex);
+    bool go_on = !loader->stopping;
+    *batch = loader->claimed;
+    loader->claimed += go_on;
+    pthread_mutex_unlock(&loader->mutex);
+    return go_on;
+}
+
+static void *read_ahead(void *argument) {
+    const struct reader *reader = argument;
+    struct loader *loader = reader->loader;
+    uint64_t batch;
+    while (claim(loader, &batch)) {
+        fill(reader, batch);
+        pthread_mutex_lock(&loader->mutex);
+        slot_of(loader, batch)->whole = batch + 1;
+        pthread_cond_broadcast(&loader->changed);
+        pthread_mutex_unlock(&loader->mutex);
+    }
+    return NULL;
+}
+
+/* Slots lie one behind the other, each at a multiple of 64 bytes: its inputs,
+ * then its labels. */
+static void place_slots(struct loader *loader, size_t values, size_t stride) {
+    for (size_t i = 0; i <= loader->depth; i++) {
+        struct slot *slot = &loader->slots[i];
+        slot->inputs = (float *)((char *)loader->memory + i * stride);
+        slot->labels = (uint32_t *)(slot->inputs + values);
+        slot->batch.inputs = slot->inputs;
+        slot->batch.labels = slot->labels;
+    }
+}
+
+static enum status no_memory(const struct loader *loader, size_t micro_batch,
+                             struct failure *why) {
+    char bytes[16];
+    byte_size_text(loader->bytes, bytes, sizeof bytes);
+    return status_fail(
+        why, STATUS_FAILED,
+        "no memory for %zu batches of %zu samples read ahead, %s: lower "
+        "data.prefetch_factor or data.num_workers, or halve "
+        "train_micro_batch_size_per_gpu and double "
+        "gradient_accumulation_steps",
+        (size_t)loader->depth + 1, micro_batch, bytes);
+}
+
+static enum status allocate_slots(struct loader *loader, size_t micro_batch,
+                                  struct failure *why) {
+    size_t num_slots = (size_t)loader->depth + 1;
+    size_t values = micro_batch * loader->dataset->features;
+    size_t stride = values * sizeof(float) + micro_batch * sizeof(uint32_t);
+    stride = (stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    loader->bytes = (num_slots * stride + PAGE - 1) / PAGE * PAGE;
+    loader->slots = calloc(num_slots, sizeof *loader->slots);
+    loader->memory = aligned_alloc(PAGE, loader->bytes);
+    if (!loader->slots || !loader->memory)
+        return no_memory(loader, micro_batch, why);
+    place_slots(loader, values, stride);
+    return STATUS_OK;
+}
+
+static enum status allocate_readers(struct loader *loader, size_t micro_batch,
+                                    struct failure *why) {
+    loader->readers = calloc(loader->num_readers, sizeof *loader->readers);
+    bool complete = loader->readers;
+    for (uint32_t r = 0; complete && r < loader->num_readers; r++) {
+        struct reader *reader = &loader->readers[r];
+        reader->loader = loader;
+        reader->indices = calloc(micro_batch, sizeof *reader->indices);
+        complete = reader->indices;
+    }
+    return complete ? STATUS_OK : no_memory(loader, micro_batch, why);
+}
+
+static enum status start(struct loader *loader, struct failure *why) {
+    if (!loader->depth)
+        return STATUS_OK;
+    for (; loader->started < loader->num_readers; loader->started++) {
+        struct reader *reader = &loader->readers[loader->started];
+        int error = pthread_create(&reader->thread, NULL, read_ahead, reader);
+        if (error)
+            return status_errno(why, STATUS_RETRY, error,
+                                "cannot start a thread that reads data "
+                                "(data.num_workers)");
+    }
+    return STATUS_OK;
+}
+
+static void stop(struct loader *loader) {
+    pthread_mutex_lock(&loader->mutex);
+    loader->stopping = true;
+    pthread_cond_broadcast(&loader->changed);
+    pthread_mutex_unlock(&loader->mutex);
+    for (uint32_t r = 0; r < loader->started; r++)
+        pthread_join(loader->readers[r].thread, NULL);
+}
+
+void loader_close(struct loader **where) {
+    struct loader *loader = where ? *where : NULL;
+    if (!loader)
+        return;
+    stop(loader);
+    for (uint32_t r = 0; loader->readers && r < loader->num_readers; r++)
+        free(loader->readers[r].indices);
+    free(loader->memory);
+    free(loader->slots);
+    free(loader->readers);
+    sampler_close(&loader->sampler);
+    pthread_cond_destroy(&loader->changed);
+    pthread_mutex_destroy(&loader->mutex);
+    pthread_mutex_destroy(&loader->drawing);
+    free(loader);
+    *where = NULL;
+}
+
+enum status loader_open(struct loader **out, const struct dataset *dataset,
+                        const struct sampler_options *options, uint64_t first,
+                        struct loader_ahead ahead, struct failure *why) {
+    struct loader *loader = calloc(1, sizeof *loader);
+    *out = NULL;
+    if (!loader)
+        return status_fail(why, STATUS_FAILED, "no memory for a loader");
+    loader->dataset = dataset;
+    loader->num_readers = ahead.readers ? ahead.readers : 1;
+    loader->depth = ahead.readers * ahead.depth;
+    loader->first = first;
+    pthread_mutex_init(&loader->drawing, NULL);
+    pthread_mutex_init(&loader->mutex, NULL);
+    pthread_cond_init(&loader->changed, NULL);
+    enum status status = sampler_open(&loader->sampler, options, why);
+    if (!status)
+        status = allocate_slots(loader, options->micro_batch, why);
+    if (!status)
+        status = allocate_readers(loader, options->micro_batch, why);
+    if (!status)
+        status = start(loader, why);
+    if (status)
+        loader_close(&loader);
+    *out = loader;
+    return status;
+}
+
+void *loader_memory(const struct loader *loader, size_t *bytes) {
+    *bytes = loader->bytes;
+    return loader->memory;
+}
+
+/* Counting this batch as taken gives the slot of the one before it free: its
+ * view ends with this call. */
+const struct loader_batch *loader_next(struct loader *loader) {
+    if (!loader->depth)
+        fill(loader->readers, loader->taken);
+    pthread_mutex_lock(&loader->mutex);
+    uint64_t batch = loader->taken;
+    struct slot *slot = slot_of(loader, batch);
+    while (loader->depth && slot->whole != batch + 1)
+        pthread_cond_wait(&loader->changed, &loader->mutex);
+    loader->taken++;
+    pthread_cond_broadcast(&loader->changed);
+    pthread_mutex_unlock(&loader->mutex);
+    return &slot->batch;
+}

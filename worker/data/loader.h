@@ -1,0 +1,45 @@
+/* Reader threads that prepare micro batches ahead of the trainer. What they
+ * deliver is the same for any number of them, and for any depth. */
+#ifndef CAPSTAN_LOADER_H
+#define CAPSTAN_LOADER_H
+
+#include "proto/base/status.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sampler.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* inputs [count, features], labels [count]. */
+struct loader_batch {
+    uint64_t number; /* micro batch, from the start of the run */
+    uint32_t count;
+    const float *inputs;
+    const uint32_t *labels;
+};
+
+struct loader;
+
+/* How far ahead, and by how many: as torch's num_workers and prefetch_factor,
+ * each reader is DEPTH (>= 1) batches ahead; without one (0) a batch is
+ * prepared when it is asked for. */
+struct loader_ahead {
+    uint32_t readers, depth;
+};
+
+/* Borrows DATASET; keeps its own sampler by OPTIONS. Delivers micro batches
+ * FIRST, FIRST + 1, ... */
+enum status loader_open(struct loader **out, const struct dataset *dataset,
+                        const struct sampler_options *options, uint64_t first,
+                        struct loader_ahead ahead,
+                        struct failure *why) MUST_CHECK;
+void loader_close(struct loader **loader); /* stops and joins the threads */
+
+/* All the memory that batches lie in, of whole pages; view. */
+void *loader_memory(const struct loader *loader, size_t *bytes);
+
+/* Views the next batch until the next call; waits for its reader (which waits
+ * for nobody). */
+const struct loader_batch *loader_next(struct loader *loader);
+
+#endif

@@ -1,0 +1,31 @@
+/* What a GPU does to weights, gradients and state beside a pass: functions of
+ * worker/ops/ops.h, for the table in ops_cuda.c. They are no calls of a span:
+ * one that is open ends before them. */
+#ifndef CAPSTAN_OPS_CUDA_UPDATE_H
+#define CAPSTAN_OPS_CUDA_UPDATE_H
+
+#include "worker/ops/ops.h"
+
+void ops_cuda_update_copy(struct ops_device *device, enum ops_stream stream,
+                          void *to, const void *from, size_t bytes);
+void ops_cuda_update_fill(struct ops_device *device, enum ops_stream stream,
+                          float *x, size_t count, float value);
+void ops_cuda_update_scale(struct ops_device *device, enum ops_stream stream,
+                           float *x, size_t count, float by);
+void ops_cuda_update_find_overflow(struct ops_device *device,
+                                   enum ops_stream stream, const float *x,
+                                   size_t count, uint32_t *found);
+void ops_cuda_update_square_sums(struct ops_device *device,
+                                 enum ops_stream stream, const float *x,
+                                 size_t count, float scale, double *pieces);
+void ops_cuda_update_add_up(struct ops_device *device, enum ops_stream stream,
+                            const double *pieces, size_t count, double *sum);
+void ops_cuda_update_clip(struct ops_device *device, enum ops_stream stream,
+                          const double *squares, size_t count, size_t step,
+                          double limit, float *factor);
+void ops_cuda_update_rule(struct ops_device *device, enum ops_stream stream,
+                          const struct optimizer *rule,
+                          const struct rule_update *update,
+                          const float *factor);
+
+#endif
