@@ -99,7 +99,7 @@ static void a_synchronous_accuracy_that_lacks_a_part_is_computed_anew(
 }
 
 #define ACCURACY_TEST(name)                                                    \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
                                     cluster_run_teardown)
 
 int main(void) {
