@@ -250,10 +250,6 @@ $(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
 	$(Q)protoc-c --c_out=$(BUILD) $<
 
-# So that all that includes it is made anew in the same run.
-$(BUILD)/%.pb-c.h: $(BUILD)/%.pb-c.c
-	@touch $@
-
 $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<

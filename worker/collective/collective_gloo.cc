@@ -216,10 +216,24 @@ static enum status call(struct collective *all, void *data, size_t bytes,
     }
 }
 
+static bool halves_of(enum collective_algorithm algorithm, uint32_t size) {
+    return algorithm == COLLECTIVE_HALVING_DOUBLING && !(size & (size - 1));
+}
+
+/* By rank: whether any of the above sends between it and this one. */
+static std::vector<bool> partners_of(const struct collective_settings *s) {
+    std::vector<bool> partners(s->size);
+    partners[(s->rank + 1) % s->size] = true;
+    partners[(s->rank + s->size - 1) % s->size] = true;
+    if (halves_of(s->algorithm, s->size))
+        for (uint32_t mask = 1; mask < s->size; mask *= 2)
+            partners[s->rank ^ mask] = true;
+    return partners;
+}
+
 static enum status all_reduce(struct collective *all, float *data, size_t count,
                               struct failure *why) {
-    bool halves = all->algorithm == COLLECTIVE_HALVING_DOUBLING &&
-                  !(all->group.size & (all->group.size - 1));
+    bool halves = halves_of(all->algorithm, all->group.size);
     return call(
         all, data, count * sizeof *data, why, [=](struct gloo_group *group) {
             if (halves)
@@ -283,7 +297,8 @@ static enum status begin(struct collective **out,
     enum status status = STATUS_OK;
     try {
         if (settings->size > 1)
-            status = gloo_group_open(&all->group, settings, why);
+            status = gloo_group_open(&all->group, settings,
+                                     partners_of(settings), why);
     } catch (...) {
         status = gloo_group_failed(&all->group, why);
     }

@@ -184,7 +184,8 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
     std::exception_ptr error;
     try {
         gloo_lines_connect(&group->lines, peer, ends.line);
-        gloo_lines_share(&group->lines, peer, group->rank < peer);
+        if (group->lines.partners[peer])
+            gloo_lines_share(&group->lines, peer, group->rank < peer);
         group->context->getPair((int)peer)->connect(ends.words);
     } catch (...) {
         error = std::current_exception();
@@ -242,6 +243,7 @@ static enum status connect_all(struct gloo_group *group,
 
 enum status gloo_group_open(struct gloo_group *group,
                             const struct collective_settings *settings,
+                            const std::vector<bool> &partners,
                             struct failure *why) {
     group->rank = settings->rank;
     group->size = settings->size;
@@ -268,6 +270,7 @@ enum status gloo_group_open(struct gloo_group *group,
     gloo_lines_listen(&group->lines, host.c_str(), group->rank, group->size,
                       group->patience);
     group->lines.shares = settings->lanes;
+    group->lines.partners = partners;
     status = tell_addresses(group, settings->store, why);
     if (!status)
         status = connect_all(group, settings->store, until, why);

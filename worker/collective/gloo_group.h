@@ -67,9 +67,11 @@ struct gloo_group {
     std::atomic<bool> aborted;
 };
 
-/* Meets all ranks. Throws; STATUS_RETRY in WHY when the store fails. */
+/* Meets all ranks. PARTNERS by rank: whether data go between it and this one;
+ * both say the same. Throws; STATUS_RETRY in WHY when the store fails. */
 enum status gloo_group_open(struct gloo_group *group,
                             const struct collective_settings *settings,
+                            const std::vector<bool> &partners,
                             struct failure *why);
 
 /* Says goodbye where nothing has failed, and disconnects. False: something of

@@ -226,6 +226,8 @@ void gloo_lines_share(struct gloo_lines *lines, uint32_t peer, bool offers) {
 
 void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size) {
     size_t ranks = lines->lanes.size(), shared = 0, refused = ranks;
+    size_t partners =
+        (size_t)std::count(lines->partners.begin(), lines->partners.end(), 1);
     for (size_t i = 0; i < ranks; i++) {
         shared += lines->lanes[i] != nullptr;
         if (!lines->troubles[i].empty())
@@ -235,11 +237,11 @@ void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size) {
     if (refused < ranks)
         snprintf(text, size, "over TCP with rank %zu, though on this host: %s",
                  refused, lines->troubles[refused].c_str());
-    else if (shared && shared + 1 == ranks)
+    else if (shared && shared == partners)
         snprintf(text, size, "over shared memory");
     else if (shared)
         snprintf(text, size, "over shared memory with %zu of %zu ranks", shared,
-                 ranks - 1);
+                 partners);
 }
 
 void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes) {

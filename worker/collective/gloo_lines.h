@@ -37,6 +37,7 @@ struct gloo_lines {
     std::vector<std::string> troubles; /* by rank: why there is none that both
                                           have tried; "" */
     bool shares;                       /* this rank is to try */
+    std::vector<bool> partners;        /* by rank: data go between us */
     std::vector<char> inbox;           /* what came last to be added */
     char *data;                        /* of the call under way */
     size_t bytes;
