@@ -34,30 +34,22 @@ size_t cluster_gpus_changes(const char **arguments, size_t count,
     return count;
 }
 
-struct cluster_process *cluster_gpus_seeing(struct cluster_run *run,
-                                            unsigned index, const char *gpus,
-                                            const char *dir,
-                                            const char *const *changes) {
-    char folder[128];
-    const char *arguments[24] = {"--set", folder, "--set", "device=cuda"};
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    size_t count = cluster_gpus_changes(arguments, 4, changes);
-    arguments[count++] = "--json";
-    arguments[count] = "job.json";
-    setenv("CAPSTAN_FAKE_DEVICE", gpus, 1);
-    struct cluster_process *process =
-        cluster_run_task(run, "worker", index, index ? NULL : arguments);
-    unsetenv("CAPSTAN_FAKE_DEVICE");
-    return process;
-}
-
 struct cluster_process *cluster_gpus_worker(struct cluster_run *run,
                                             unsigned index, const char *gpus,
                                             const char *dir,
                                             const char *const *changes) {
-    char apart[128];
+    char folder[128], apart[128];
+    const char *arguments[24] = {"--set", folder, "--set", "device=cuda"};
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
     snprintf(apart, sizeof apart, "%s,machine=%u", gpus, index);
-    return cluster_gpus_seeing(run, index, apart, dir, changes);
+    size_t count = cluster_gpus_changes(arguments, 4, changes);
+    arguments[count++] = "--json";
+    arguments[count] = "job.json";
+    setenv("CAPSTAN_FAKE_DEVICE", apart, 1);
+    struct cluster_process *process =
+        cluster_run_task(run, "worker", index, index ? NULL : arguments);
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    return process;
 }
 
 struct cluster_process *cluster_gpus_train(void **state, unsigned num_ps,

@@ -25,15 +25,9 @@ void cluster_gpus_apart(struct cluster_run *run, unsigned num_ps,
 size_t cluster_gpus_changes(const char **arguments, size_t count,
                             const char *const *changes);
 
-/* Starts worker INDEX with devices as GPUS says ("devices=2,machine=1"); the
- * first leads, its checkpoints go to FOLDER/DIR, and CHANGES (NULL-ended, or
- * NULL) are set. */
-struct cluster_process *cluster_gpus_seeing(struct cluster_run *run,
-                                            unsigned index, const char *gpus,
-                                            const char *dir,
-                                            const char *const *changes);
-
-/* The same on a machine of its own. */
+/* Starts worker INDEX with devices as GPUS says ("devices=2") on a machine of
+ * its own; the first leads, its checkpoints go to FOLDER/DIR, and CHANGES
+ * (NULL-ended, or NULL) are set. */
 struct cluster_process *cluster_gpus_worker(struct cluster_run *run,
                                             unsigned index, const char *gpus,
                                             const char *dir,

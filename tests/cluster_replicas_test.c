@@ -312,68 +312,6 @@ static void who_comes_back_with_fewer_devices_is_sent_away(void **state) {
     cluster_run_expect(pair.ps, EXIT_RETRY, CLUSTER_GPUS_DEADLINE);
 }
 
-static json_t *told_by(struct cluster_run *run, const char *gpus,
-                       const char *const *arguments) {
-    setenv("CAPSTAN_FAKE_DEVICE", gpus, 1);
-    struct cluster_process *process = cluster_play_tool(run, 0, arguments);
-    unsetenv("CAPSTAN_FAKE_DEVICE");
-    return cluster_run_json(process);
-}
-
-static void expect_number(const json_t *object, const char *key,
-                          json_int_t number) {
-    assert_int_equal(json_integer_value(json_object_get(object, key)), number);
-}
-
-/* One worker takes all devices of this machine, and two take one each. */
-static void a_comparison_has_the_replicas_of_a_run(void **state) {
-    static const char *const workers[] = {"--workers=1", "--workers=2"};
-    static const json_int_t replicas[] = {4, 2}, samples[] = {10, 20};
-    struct cluster_run *run = *state;
-    cluster_run_job(run, "{" CLUSTER_GPUS_JOB
-                         ", \"train_micro_batch_size_per_gpu\": null,"
-                         " \"train_batch_size\": 40}");
-    for (int i = 0; i < 2; i++) {
-        size_t c;
-        const json_t *one;
-        json_t *result = told_by(
-            run, "devices=4",
-            (const char *const[]){"compare", "--json", workers[i], "--steps=5",
-                                  "--repeats=1", "job.json", NULL});
-        expect_number(result, "samples_per_step", samples[i]);
-        json_array_foreach(json_object_get(result, "cases"), c, one)
-            expect_number(one, "replicas", replicas[i]);
-        assert_int_equal(c, 3);
-        json_decref(result);
-    }
-}
-
-static void so_has_a_simulation(void **state) {
-    static const char *const simulated[] = {
-        "bench", "--simulate", "--json", "--workers=2", "job.json", NULL};
-    static const char *const together[] = {
-        "bench",   "--simulate", "--json",   "--workers=2",
-        "--place", "one",        "job.json", NULL};
-    struct cluster_run *run = *state;
-    cluster_run_job(run,
-                    "{" CLUSTER_GPUS_JOB ", \"gradient_accumulation_steps\": 2,"
-                    " \"train_micro_batch_size_per_gpu\": null,"
-                    " \"train_batch_size\": 96}");
-    json_t *result = told_by(run, "devices=3", simulated);
-    expect_number(result, "replicas", 6);
-    expect_number(result, "micro_batch", 8);
-    expect_number(result, "accumulation", 2);
-    json_decref(result);
-    result = told_by(run, "devices=3", together);
-    expect_number(result, "replicas", 2);
-    expect_number(result, "micro_batch", 24);
-    json_decref(result);
-    setenv("CAPSTAN_FAKE_DEVICE", "devices=5", 1);
-    struct cluster_process *process = cluster_play_tool(run, 2, simulated);
-    unsetenv("CAPSTAN_FAKE_DEVICE");
-    cluster_play_expect_said(process, "x 10 replicas (2 trainers x 5 devices)");
-}
-
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -390,8 +328,6 @@ int main(void) {
         TEST(a_batch_that_does_not_fit_the_replicas_is_exit_2),
         TEST(another_number_of_devices_resumes_the_run),
         TEST(who_comes_back_with_fewer_devices_is_sent_away),
-        TEST(a_comparison_has_the_replicas_of_a_run),
-        TEST(so_has_a_simulation),
     };
     (void)built_take("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);

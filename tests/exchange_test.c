@@ -1,3 +1,4 @@
+/* When a block's round closes and who is answered then, event by event. */
 #include "ps/exchange.h"
 
 #include "tests/exchange_fixture.h"

@@ -1,3 +1,4 @@
+/* Whole runs of a trainer on the CPU, its steps and how they end. */
 #include "worker/trainer.h"
 
 #include "proto/base/time.h"
