@@ -28,7 +28,7 @@ static struct layout *build(const uint32_t *elements, uint32_t count) {
 
 static void open_arena(struct arena *arena, const struct layout *layout) {
     struct failure why;
-    if (arena_open(arena, layout, &why))
+    if (arena_open(arena, layout, false, &why))
         fail_msg("%s", why.text);
 }
 
@@ -48,6 +48,33 @@ static void neighbours_of_the_plan_are_neighbours_in_memory(void **state) {
         assert_int_equal(arena.offsets[next->parameter] + next->offset,
                          arena.offsets[last->parameter] + last->offset +
                              last->elements);
+    }
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+static void parameters_apart_begin_on_a_boundary_with_zeros_between(
+    void **state) {
+    static const uint32_t elements[] = {3, 40000, 17, 16384, 1};
+    struct layout *layout = build(elements, 5);
+    struct arena arena;
+    struct failure why;
+    (void)state;
+    assert_int_equal(arena_open(&arena, layout, true, &why), STATUS_OK);
+    struct buffer *const both[] = {arena.weights, arena.gradients};
+    for (int i = 0; i < 2; i++) {
+        const float *floats = buffer_data(both[i]);
+        uint64_t end = 0, total = buffer_bytes(both[i]) / sizeof *floats;
+        for (uint32_t p = 5; p-- > 0;) {
+            assert_int_equal((uintptr_t)(floats + arena.offsets[p]) % 64, 0);
+            for (; end < arena.offsets[p]; end++)
+                assert_true(floats[end] == 0);
+            end += elements[p];
+        }
+        assert_true(arena.offsets[4] >= REDUCER_WORD);
+        assert_true(end <= total && total - end < 16);
+        for (; end < total; end++)
+            assert_true(floats[end] == 0);
     }
     arena_close(&arena);
     layout_free(&layout);
@@ -131,6 +158,8 @@ static void another_beside_it_has_its_weights_and_own_gradients(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_of_the_plan_are_neighbours_in_memory),
+        cmocka_unit_test(
+            parameters_apart_begin_on_a_boundary_with_zeros_between),
         cmocka_unit_test(whole_64_bytes_begin_on_a_boundary),
         cmocka_unit_test(both_buffers_hold_every_parameter),
         cmocka_unit_test(a_word_of_zeros_stands_before_the_first_in_memory),

@@ -21,8 +21,8 @@ struct cut {
     uint32_t count;
 };
 
-static void open_cut(struct cut *cut, const uint32_t *elements, uint32_t count,
-                     uint64_t most) {
+static void open_some(struct cut *cut, const uint32_t *elements, uint32_t count,
+                      uint64_t most, bool apart) {
     struct parameter parameters[16] = {0};
     struct failure why;
     for (uint32_t p = 0; p < count; p++) {
@@ -31,10 +31,15 @@ static void open_cut(struct cut *cut, const uint32_t *elements, uint32_t count,
         parameters[p].dims[0] = elements[p];
     }
     if (layout_build(&cut->layout, parameters, count, &why) ||
-        arena_open(&cut->arena, cut->layout, &why) ||
+        arena_open(&cut->arena, cut->layout, apart, &why) ||
         bucket_cut(&cut->buckets, &cut->count, cut->layout, cut->arena.offsets,
                    most, &why))
         fail_msg("%s", why.text);
+}
+
+static void open_cut(struct cut *cut, const uint32_t *elements, uint32_t count,
+                     uint64_t most) {
+    open_some(cut, elements, count, most, false);
 }
 
 static void close_cut(struct cut *cut) {
@@ -163,8 +168,11 @@ static void buckets_tile_any_model(void **state) {
         for (uint32_t p = 0; p < count; p++)
             elements[p] = 1 + philox_next(&random) %
                                   (philox_next(&random) % 2 ? 40 : 1000);
-        open_cut(&cut, elements, count, most);
+        bool apart = philox_next(&random) % 2;
+        open_some(&cut, elements, count, most, apart);
         check(&cut, most);
+        for (uint32_t i = 0; apart && i < cut.count; i++)
+            assert_int_equal(cut.buckets[i].first % 16, 0);
         close_cut(&cut);
     }
 }

@@ -67,6 +67,26 @@ static void on_the_device_updates_have_the_bits_of_the_hosts(void **state) {
     }
 }
 
+/* Gradients are brought to the host first, and NCCL takes them to the device
+ * and back. */
+static void with_state_on_the_host_they_have_too(void **state) {
+    static const char offload[] =
+        "zero_optimization.offload_optimizer.device=cpu";
+    struct cluster_run *run = *state;
+    skip_without_headers();
+    for (int stage = 0; stage < 3; stage++) {
+        char gloo[32], nccl[32];
+        snprintf(gloo, sizeof gloo, "checkpoint.dir=gloo%d", stage);
+        snprintf(nccl, sizeof nccl, "checkpoint.dir=nccl%d", stage);
+        write_job(run, stage, "Adam");
+        CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, "strategy.backend=gloo", offload,
+                         gloo);
+        CLUSTER_PLAY_RUN(run, 0, 2, 0, GPU, "strategy.backend=nccl", offload,
+                         nccl);
+        cluster_play_same(run, strchr(gloo, '=') + 1, strchr(nccl, '=') + 1);
+    }
+}
+
 static void in_fp16_overflows_are_found_on_the_device(void **state) {
     static const char scale[] =
         "fp16={\"enabled\": true, \"hysteresis\": 1,"
@@ -122,6 +142,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
         TEST(on_the_device_updates_have_the_bits_of_the_hosts),
+        TEST(with_state_on_the_host_they_have_too),
         TEST(in_fp16_overflows_are_found_on_the_device),
         TEST(a_run_goes_on_from_what_devices_have_saved),
         TEST(a_killed_rank_ends_all_with_138_and_is_named),

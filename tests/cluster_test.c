@@ -1,3 +1,5 @@
+/* Whom a process takes itself for: settings found in public, with their
+ * sources, and settings spoilt at random. */
 #include "tests/cluster_form.h"
 
 #include "proto/conf/cluster.h"

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -63,16 +64,19 @@ static struct machine {
     unsigned streams;
     steps waiting;
     int failed;
-    std::shared_ptr<capture> ours; /* of the thread that is at it */
     struct cuda_streams_counts counts;
+    std::recursive_mutex mutex; /* work may call for more */
 } machines[MOST];
 
 static thread_local int current;
+static thread_local std::shared_ptr<capture> ours; /* this thread's, if any */
 
 /* The one that this thread is at. */
 static struct machine *here(void) {
     return &machines[current];
 }
+
+using turn = std::lock_guard<std::recursive_mutex>;
 
 static uint64_t number_of(const char *text, const char *name) {
     const char *found = strstr(text, name);
@@ -149,6 +153,7 @@ static int invalidate(const std::shared_ptr<capture> &capture, int error) {
 }
 
 int cuda_streams_give(struct CUstream_st *stream, std::function<int()> work) {
+    turn own(here()->mutex);
     here()->counts.works++;
     if (stream->index != current)
         return CUDA_STREAMS_INVALID_HANDLE;
@@ -174,6 +179,7 @@ int cuda_streams_call(struct CUstream_st *stream, void (*run)(void *context),
 }
 
 struct CUstream_st *cuda_streams_open(void) {
+    turn own(here()->mutex);
     if (here()->streams++ == 0)
         arrange();
     return new CUstream_st{current, nullptr, nullptr, {}};
@@ -191,6 +197,7 @@ static void tell(void) {
 }
 
 void cuda_streams_close(struct CUstream_st *stream) {
+    turn own(here()->mutex);
     cuda_streams_finish();
     delete stream;
     if (--here()->streams == 0 && here()->tells)
@@ -208,6 +215,7 @@ static int ask(const std::shared_ptr<step> &last) {
 }
 
 int cuda_streams_query(struct CUstream_st *stream) {
+    turn own(here()->mutex);
     if (stream->capturing)
         return invalidate(stream->capturing, CUDA_STREAMS_UNSUPPORTED);
     int error = cuda_streams_unsafe();
@@ -223,6 +231,7 @@ void cuda_streams_event_close(struct CUevent_st *event) {
 }
 
 int cuda_streams_event_query(struct CUevent_st *event) {
+    turn own(here()->mutex);
     int error = cuda_streams_unsafe();
     if (error)
         return error;
@@ -232,6 +241,7 @@ int cuda_streams_event_query(struct CUevent_st *event) {
 
 int cuda_streams_record(struct CUevent_st *event, struct CUstream_st *stream,
                         bool external) {
+    turn own(here()->mutex);
     const std::shared_ptr<capture> &capturing = stream->capturing;
     here()->counts.events++;
     if (event->index != stream->index)
@@ -273,6 +283,7 @@ static int wait_captured(struct CUstream_st *stream, struct CUevent_st *event) {
 }
 
 int cuda_streams_wait(struct CUstream_st *stream, struct CUevent_st *event) {
+    turn own(here()->mutex);
     const std::shared_ptr<capture> &capturing = stream->capturing;
     here()->counts.waits++;
     if ((capturing && capturing->invalid) ||
@@ -290,6 +301,7 @@ int cuda_streams_wait(struct CUstream_st *stream, struct CUevent_st *event) {
 }
 
 int cuda_streams_begin(struct CUstream_st *stream) {
+    turn own(here()->mutex);
     if (stream->capturing)
         return CUDA_STREAMS_ILLEGAL_STATE;
     if (here()->refuses_capture)
@@ -297,7 +309,7 @@ int cuda_streams_begin(struct CUstream_st *stream) {
     stream->capturing = std::make_shared<capture>();
     stream->capturing->streams = {stream};
     stream->front.clear();
-    here()->ours = stream->capturing;
+    ours = stream->capturing;
     return 0;
 }
 
@@ -320,6 +332,7 @@ static bool joined(const struct capture *capture, std::vector<size_t> front) {
 }
 
 int cuda_streams_end(struct CUstream_st *stream, struct CUgraph_st **graph) {
+    turn own(here()->mutex);
     std::shared_ptr<capture> ended = stream->capturing;
     *graph = nullptr;
     if (!ended)
@@ -330,7 +343,7 @@ int cuda_streams_end(struct CUstream_st *stream, struct CUgraph_st **graph) {
     ended->ended = true;
     for (struct CUstream_st *each : ended->streams)
         each->capturing = nullptr;
-    here()->ours = nullptr;
+    ours = nullptr;
     if (ended->invalid)
         return CUDA_STREAMS_INVALIDATED;
     if (!whole)
@@ -341,6 +354,7 @@ int cuda_streams_end(struct CUstream_st *stream, struct CUgraph_st **graph) {
 
 int cuda_streams_instantiate(struct CUgraphExec_st **exec,
                              struct CUgraph_st *graph) {
+    turn own(here()->mutex);
     if (here()->refuses_instantiate)
         return CUDA_STREAMS_OUT_OF_MEMORY;
     here()->counts.captures++;
@@ -352,6 +366,7 @@ int cuda_streams_instantiate(struct CUgraphExec_st **exec,
  * launch, what comes behind in the stream follows all of it. */
 int cuda_streams_launch(struct CUgraphExec_st *exec,
                         struct CUstream_st *stream) {
+    turn own(here()->mutex);
     steps made;
     if (stream->capturing)
         return invalidate(stream->capturing, CUDA_STREAMS_UNSUPPORTED);
@@ -382,11 +397,11 @@ void cuda_streams_exec_close(struct CUgraphExec_st *exec) {
 }
 
 int cuda_streams_unsafe(void) {
-    return here()->ours ? invalidate(here()->ours, CUDA_STREAMS_UNSUPPORTED)
-                        : 0;
+    return ours ? invalidate(ours, CUDA_STREAMS_UNSUPPORTED) : 0;
 }
 
 int cuda_streams_finish(void) {
+    turn own(here()->mutex);
     steps all = here()->waiting;
     for (const std::shared_ptr<step> &each : all)
         run(each);
@@ -409,5 +424,6 @@ unsigned cuda_streams_devices(void) {
 }
 
 void cuda_streams_count(struct cuda_streams_counts *counts) {
+    turn own(here()->mutex);
     *counts = here()->counts;
 }

@@ -3,9 +3,9 @@
  * somebody asks for it, at once, or at a random moment, and never before what
  * it has to follow: a dependence that is missing shows as other numbers. While
  * a stream is captured nothing of it is done, and what CUDA forbids then fails
- * the capture. There may be several devices, each used by one thread at a time,
- * which is at it: a stream takes work from nobody else. (CUDA's takes copies
- * from other threads too.)
+ * the capture. There may be several devices; a stream takes work from threads
+ * alone that are at its own. (CUDA's takes copies from others too.) Threads
+ * that are at one device take turns, and each captures for itself.
  *
  * CAPSTAN_EMULATED says how it goes: "devices=2,order=2,seed=7",
  * "refuse=capture" (or what is given to a captured stream: "refuse=work", or

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -300,6 +301,46 @@ static void only_who_began_a_capture_ends_it(void **state) {
     close_fixture(&f);
 }
 
+/* A thread of the device that F is at, which captures nothing. */
+struct other {
+    struct fixture *f;
+    int given[2 * PLACES], unsafe;
+};
+
+static void *work_beside(void *context) {
+    struct other *other = context;
+    for (int i = 0; i < 2 * PLACES; i++) {
+        other->given[i] = give(other->f, other->f->two, i % PLACES);
+        other->unsafe |= cuda_streams_unsafe();
+    }
+    return NULL;
+}
+
+static void another_thread_works_while_one_captures(void **state) {
+    (void)state;
+    for (unsigned order = 0; order < CUDA_STREAMS_ORDERS; order++)
+        for (unsigned seed = 0; seed < SEEDS; seed++) {
+            struct fixture f;
+            struct CUgraph_st *graph;
+            pthread_t thread;
+            open_fixture(&f, (enum cuda_streams_order)order, seed);
+            struct other other = {.f = &f};
+            assert_int_equal(cuda_streams_begin(f.one), 0);
+            pthread_create(&thread, NULL, work_beside, &other);
+            for (int i = 0; i < PLACES; i++)
+                assert_int_equal(give(&f, f.one, i), 0);
+            assert_int_equal(cuda_streams_end(f.one, &graph), 0);
+            pthread_join(thread, NULL);
+            assert_int_equal(other.unsafe, 0);
+            for (int i = 0; i < 2 * PLACES; i++)
+                assert_int_equal(other.given[i], 0);
+            assert_int_equal(cuda_streams_finish(), 0);
+            assert_int_equal(f.diary.written, 2 * PLACES);
+            cuda_streams_graph_close(graph);
+            close_fixture(&f);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_keeps_its_order_and_two_keep_none),
@@ -313,6 +354,7 @@ int main(void) {
         cmocka_unit_test(a_fork_that_is_not_joined_fails_the_capture),
         cmocka_unit_test(two_captures_do_not_meet),
         cmocka_unit_test(only_who_began_a_capture_ends_it),
+        cmocka_unit_test(another_thread_works_while_one_captures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,16 +120,13 @@ static void an_auto_of_no_known_meaning_is_refused_by_its_key(void **state) {
         strstr(fixture->why.text, "steps_per_print: found \"auto\""));
 }
 
-#define AUTO_TEST(f)                                                           \
-    cmocka_unit_test_setup_teardown(f, job_fixture_setup, job_fixture_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        AUTO_TEST(auto_is_the_trainers_default_and_it_is_said),
-        AUTO_TEST(auto_takes_what_the_job_says),
-        AUTO_TEST(auto_takes_what_set_says),
-        AUTO_TEST(the_length_of_a_schedule_is_the_jobs_steps),
-        AUTO_TEST(an_auto_of_no_known_meaning_is_refused_by_its_key),
+        JOB_FIXTURE_TEST(auto_is_the_trainers_default_and_it_is_said),
+        JOB_FIXTURE_TEST(auto_takes_what_the_job_says),
+        JOB_FIXTURE_TEST(auto_takes_what_set_says),
+        JOB_FIXTURE_TEST(the_length_of_a_schedule_is_the_jobs_steps),
+        JOB_FIXTURE_TEST(an_auto_of_no_known_meaning_is_refused_by_its_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static enum status open_engine(struct fixture *fixture, enum job_device kind,
     uint32_t count = mlp_parameters(&fixture->job.model, parameters);
     assert_int_equal(layout_build(&fixture->layout, parameters, count, why),
                      STATUS_OK);
-    assert_int_equal(arena_open(&fixture->arena, fixture->layout, why),
+    assert_int_equal(arena_open(&fixture->arena, fixture->layout, false, why),
                      STATUS_OK);
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++) {
         const struct block *block = &fixture->layout->blocks[b];

@@ -35,7 +35,7 @@ static void open_parts(struct fixture *fixture, enum job_device kind,
     fake_device_arrange(plan);
     *fixture = (struct fixture){0};
     if (layout_build(&fixture->layout, parameters, PARAMETERS, &why) ||
-        arena_open(&fixture->arena, fixture->layout, &why) ||
+        arena_open(&fixture->arena, fixture->layout, false, &why) ||
         device_open(&fixture->device, &wish, NULL, &why))
         fail_msg("%s", why.text);
 }

@@ -32,4 +32,19 @@ enum status job_fixture_load(struct job_fixture *fixture, const char *text,
 /* Loads the least job with "KEY=VALUE" set. */
 enum status job_fixture_set(struct job_fixture *fixture, const char *setting);
 
+/* LOADED, of the last load, is STATUS_OK, or fails with its words. */
+void job_fixture_taken(const struct job_fixture *fixture, enum status loaded);
+
+/* LOADED is STATUS_CONFIG, there is no job, and its words have PART. */
+void job_fixture_refused(const struct job_fixture *fixture, enum status loaded,
+                         const char *part);
+
+/* The least job with "KEY=VALUE" set is refused so. */
+void job_fixture_set_refused(struct job_fixture *fixture, const char *setting,
+                             const char *part);
+
+/* The test F with a fixture of its own, for cmocka's table. */
+#define JOB_FIXTURE_TEST(f)                                                    \
+    cmocka_unit_test_setup_teardown(f, job_fixture_setup, job_fixture_teardown)
+
 #endif

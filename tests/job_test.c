@@ -1,3 +1,5 @@
+/* Each key of a job file, by one table of what it takes and what it refuses,
+ * which has to have every key of the schema; and texts spoilt at random. */
 #include "proto/conf/job.h"
 
 #include "proto/conf/job_schema.h"
@@ -13,29 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Asserts that LOADED failed with a text that holds PART. */
-static void expect_config(const struct job_fixture *fixture, enum status loaded,
-                          const char *part) {
-    assert_int_equal(loaded, STATUS_CONFIG);
-    assert_null(fixture->job);
-    if (!strstr(fixture->why.text, part))
-        fail_msg("no \"%s\" in: %s", part, fixture->why.text);
-}
-
-static void expect_set(struct job_fixture *fixture, const char *setting,
-                       const char *part) {
-    expect_config(fixture, job_fixture_set(fixture, setting), part);
-}
-
-static void expect_ok(const struct job_fixture *fixture, enum status loaded) {
-    if (loaded)
-        fail_msg("%s", fixture->why.text);
-}
-
 static void the_documented_example_loads_unchanged(void **state) {
     struct job_fixture *fixture = *state;
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_example, NULL, NULL));
+    job_fixture_taken(
+        fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
     const struct job *job = fixture->job;
     assert_int_equal(job->model.num_layers, 4);
     assert_int_equal(job->model.layers[3], 10);
@@ -64,8 +47,8 @@ static void the_documented_example_loads_unchanged(void **state) {
 
 static void the_least_job_has_the_documented_defaults(void **state) {
     struct job_fixture *fixture = *state;
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, NULL));
+    job_fixture_taken(fixture,
+                      job_fixture_load(fixture, job_fixture_least, NULL, NULL));
     const struct job *job = fixture->job;
     assert_int_equal(job->model.loss, JOB_SOFTMAX_CROSS_ENTROPY);
     assert_null(job->data.test_images);
@@ -205,14 +188,14 @@ static void expect_refusal(struct job_fixture *fixture, const char *setting) {
     char key[128];
     snprintf(key, sizeof key, " %.*s: found ", (int)strcspn(setting, "=["),
              setting);
-    expect_set(fixture, setting, key);
+    job_fixture_set_refused(fixture, setting, key);
     assert_non_null(strstr(fixture->why.text, "allowed: "));
 }
 
 static void each_key_takes_what_is_right_and_refuses_the_rest(void **state) {
     struct job_fixture *fixture = *state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        expect_ok(fixture, job_fixture_set(fixture, settings[i].right));
+        job_fixture_taken(fixture, job_fixture_set(fixture, settings[i].right));
         expect_refusal(fixture, settings[i].wrong_type);
         expect_refusal(fixture, settings[i].out_of_range);
     }
@@ -268,145 +251,15 @@ static void the_documentation_has_each_key_with_its_default(void **state) {
     }
 }
 
-static void one_precision_at_a_time(void **state) {
-    struct job_fixture *fixture = *state;
-    const char *const both[] = {"fp16.enabled=true", "bf16.enabled=true", NULL};
-    expect_config(fixture,
-                  job_fixture_load(fixture, job_fixture_least, NULL, both),
-                  "fp16.enabled: found true beside bf16.enabled");
-    expect_ok(fixture, job_fixture_set(fixture, "fp16.enabled=true"));
-    assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
-    assert_non_null(strstr(fixture->log, "products are rounded to fp16;"));
-    expect_ok(fixture, job_fixture_set(fixture, "bf16.enabled=true"));
-    assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
-    expect_ok(fixture, job_fixture_set(fixture, "fp16.loss_scale=8"));
-    assert_int_equal(fixture->job->model.precision, JOB_PRECISE);
-}
-
-static void each_optimizer_has_its_own_keys_and_defaults(void **state) {
-    struct job_fixture *fixture = *state;
-    static const struct {
-        const char *type, *params;
-    } cases[] = {
-        {"SGD", "\"params\":{\"lr\":0.001,\"momentum\":0.0,\"dampening\":0.0,"
-                "\"nesterov\":false,\"weight_decay\":0.0,\"maximize\":false}"},
-        {"Adagrad", "\"params\":{\"lr\":0.01,\"weight_decay\":0.0,"
-                    "\"maximize\":false,\"lr_decay\":0.0,"
-                    "\"initial_accumulator_value\":0.0,\"eps\":1e-10}"},
-        {"RMSprop", "\"params\":{\"lr\":0.01,\"momentum\":0.0,"
-                    "\"weight_decay\":0.0,\"maximize\":false,\"alpha\":0.98"},
-        {"Adam", "\"params\":{\"lr\":0.001,\"weight_decay\":0.0,"
-                 "\"maximize\":false,\"betas\":[0.90000000000000002,0.999],"
-                 "\"eps\":1e-8,\"amsgrad\":false}"},
-        {"AdamW", "\"params\":{\"lr\":0.001,\"weight_decay\":0.01,"
-                  "\"maximize\":false,\"betas\":[0.90000000000000002,0.999],"
-                  "\"eps\":1e-8,\"amsgrad\":false}"},
-        {"Ftrl", "\"params\":{\"lr\":0.001,\"initial_accumulator_value\":0.1"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char setting[64];
-        snprintf(setting, sizeof setting, "optimizer.type=%s", cases[i].type);
-        expect_ok(fixture, job_fixture_set(fixture, setting));
-        if (!strstr(fixture->job->text, cases[i].params))
-            fail_msg("no %s in %s", cases[i].params, fixture->job->text);
-    }
-    assert_true(fixture->job->optimizer.learning_rate_power == -0.5);
-    expect_set(fixture, "optimizer={\"type\":\"Ftrl\",\"params\":{\"eps\":1}}",
-               "optimizer.params.eps: not a key of Ftrl; allowed: lr, "
-               "initial_accumulator_value, learning_rate_power, "
-               "l1_regularization_strength, l2_regularization_strength");
-    expect_set(fixture,
-               "optimizer={\"type\":\"Adam\",\"params\":{\"betas\":[0.9,1]}}",
-               "optimizer.params.betas: found [0.9,1] (an array)");
-    expect_set(fixture,
-               "optimizer={\"type\":\"Ftrl\",\"params\":"
-               "{\"learning_rate_power\":0.5}}",
-               "a number, at most 0");
-}
-
-static void each_schedule_has_its_own_keys(void **state) {
-    struct job_fixture *fixture = *state;
-    expect_ok(fixture,
-              job_fixture_set(
-                  fixture,
-                  "scheduler={\"type\":\"WarmupCosineLR\",\"params\":"
-                  "{\"total_num_steps\":9e3,\"warmup_type\":\"linear\"}}"));
-    const struct schedule *schedule = &fixture->job->schedule;
-    assert_int_equal(schedule->type, SCHEDULE_WARMUP_COSINE);
-    assert_int_equal(schedule->total_num_steps, 9000);
-    assert_int_equal(schedule->warmup_num_steps, 1000);
-    assert_true(schedule->cos_min_ratio == 0.0001 && schedule->warmup_linear);
-    expect_set(fixture, "scheduler.type=WarmupDecayLR",
-               "scheduler.params.total_num_steps: missing");
-    expect_set(fixture,
-               "scheduler={\"type\":\"WarmupLR\",\"params\":"
-               "{\"cos_min_ratio\":1}}",
-               "scheduler.params.cos_min_ratio: not a key of WarmupLR");
-    expect_set(fixture, "scheduler.params.warmup_min_lr=1",
-               "scheduler.params.warmup_min_lr: not a key of none");
-    expect_set(fixture,
-               "scheduler={\"type\":\"WarmupLR\",\"params\":"
-               "{\"warmup_type\":\"auto\"}}",
-               "write the value itself");
-}
-
-static void mpi_as_backend_is_answered_with_those_there_are(void **state) {
-    struct job_fixture *fixture = *state;
-    expect_set(fixture, "strategy.backend=mpi",
-               "strategy.backend: found \"mpi\" (a string); allowed: "
-               "\"auto\", \"gloo\", \"nccl\"");
-}
-
-static void an_unknown_key_is_answered_with_the_nearest(void **state) {
-    struct job_fixture *fixture = *state;
-    static const char *const cases[][2] = {
-        {"optimizer.params.mometum=1", "nearest: optimizer.params.momentum"},
-        {"optimizer.parms.lr=1", "optimizer.parms: unknown key; nearest: "
-                                 "optimizer.params"},
-        {"lr=1", "lr: unknown key; nearest: optimizer.params.lr"},
-        {"epoch=1", "epoch: unknown key; nearest: epochs"},
-        {"train_micro_batch_size=1", "nearest: train_micro_batch_size_per_gpu"},
-        {"batch_size=32", "batch_size: unknown key; nearest: train_batch_size"},
-        {"data.suffle=true", "nearest: data.shuffle"},
-        {"zero_optimisation.stage=1", "nearest: zero_optimization"},
-        {"data.blurb=null", "known in data: format, dir, train, test"},
-        {"blurb=1", "blurb: unknown key; known: model, data, seed"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        expect_set(fixture, cases[i][0], cases[i][1]);
-    expect_config(
-        fixture, job_fixture_load(fixture, "{\"data.dir\": \"x\"}", NULL, NULL),
-        "data.dir: unknown key; a name has no dot");
-}
-
-static void all_that_is_wrong_is_told_at_once(void **state) {
-    struct job_fixture *fixture = *state;
-    expect_config(fixture,
-                  job_fixture_load(fixture,
-                                   "{\"model\": 3, \"seed\": -1, \"a\": 1}",
-                                   NULL, NULL),
-                  "job.json: 7 errors\n  data.train: missing");
-    assert_non_null(strstr(fixture->why.text, "\n  seed: found -1"));
-    assert_non_null(strstr(fixture->why.text, "\n  optimizer.type: missing"));
-    assert_non_null(strstr(fixture->why.text, "\n  model: found 3"));
-    assert_non_null(strstr(fixture->why.text, "\n  a: unknown key"));
-    char many[1024] = "{";
-    for (int i = 0; i < 30; i++)
-        sprintf(many + strlen(many), "\"unknown%d\": 1, ", i);
-    strcat(many, "\"seed\": 1}");
-    expect_config(fixture, job_fixture_load(fixture, many, NULL, NULL),
-                  " more");
-}
-
 static void a_syntax_error_has_line_and_column(void **state) {
     struct job_fixture *fixture = *state;
-    expect_config(
+    job_fixture_refused(
         fixture,
         job_fixture_load(fixture, "{\n  \"seed\": 1,\n  seed\n}", NULL, NULL),
         "job.json: not JSON at line 3, column ");
-    expect_config(fixture, job_fixture_load(fixture, "[1]", NULL, NULL),
-                  "no object");
-    expect_config(
+    job_fixture_refused(fixture, job_fixture_load(fixture, "[1]", NULL, NULL),
+                        "no object");
+    job_fixture_refused(
         fixture,
         job_fixture_load(fixture, "{\"seed\":1,\"seed\":2}", NULL, NULL),
         "duplicate");
@@ -417,162 +270,6 @@ static void a_syntax_error_has_line_and_column(void **state) {
                                            "such file or directory");
 }
 
-static void keys_that_contradict_each_other_are_refused(void **state) {
-    struct job_fixture *fixture = *state;
-    expect_set(fixture, "steps=null", "epochs: missing");
-    expect_set(fixture, "train_micro_batch_size_per_gpu=null",
-               "it or train_batch_size");
-    const char *const bf16[] = {"strategy.type=allreduce", "wire=bf16", NULL};
-    expect_config(fixture,
-                  job_fixture_load(fixture, job_fixture_least, NULL, bf16),
-                  "wire: found \"bf16\" with strategy.type \"allreduce\"");
-    expect_set(fixture, "strategy={\"type\":\"allreduce\",\"staleness\":1}",
-               "strategy.staleness: found with type \"allreduce\"");
-    expect_set(fixture, "checkpoint.resume=500", "without checkpoint.dir");
-    expect_set(fixture, "optimizer.params.nesterov=true", "momentum over 0");
-    const char *const scaled[] = {"scale_lr=linear", "strategy.staleness=2",
-                                  NULL};
-    expect_config(fixture,
-                  job_fixture_load(fixture, job_fixture_least, NULL, scaled),
-                  "scale_lr: found \"linear\" with strategy.staleness");
-    char both[512];
-    snprintf(both, sizeof both, "{\"epochs\": 1, %s", job_fixture_least + 1);
-    expect_config(fixture, job_fixture_load(fixture, both, NULL, NULL),
-                  "epochs: found beside steps; allowed: one of the two");
-}
-
-static void the_key_of_a_batch_is_the_one_that_is_given(void **state) {
-    static const struct {
-        const char *sets[3], *key;
-    } cases[] = {
-        {{"train_micro_batch_size_per_gpu=8"},
-         "train_micro_batch_size_per_gpu"},
-        {{"train_micro_batch_size_per_gpu=null", "train_batch_size=8"},
-         "train_batch_size"},
-        {{"train_micro_batch_size_per_gpu=8", "train_batch_size=8"},
-         "train_batch_size and train_micro_batch_size_per_gpu"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct job_fixture *fixture = *state;
-        expect_ok(fixture, job_fixture_load(fixture, job_fixture_least, NULL,
-                                            cases[i].sets));
-        assert_string_equal(fixture->job->batch_key, cases[i].key);
-    }
-}
-
-/* DeepSpeed's schedules of this kind take no notice of the optimizer's rate. */
-static void a_rate_that_a_scheduler_replaces_warns(void **state) {
-    struct job_fixture *fixture = *state;
-    const char *sets[] = {"optimizer.params.lr=1e-9", "scheduler.type=WarmupLR",
-                          "scheduler.params.warmup_max_lr=0.1", NULL};
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, sets));
-    assert_non_null(strstr(fixture->log,
-                           "warning: optimizer.params.lr: 1e-09 is not used"));
-    assert_non_null(
-        strstr(fixture->log, "scheduler.params.warmup_max_lr, 0.1"));
-    sets[0] = "optimizer.params.lr=0.1";
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, sets));
-    assert_null(strstr(fixture->log, "optimizer.params.lr"));
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, sets + 1));
-    assert_null(strstr(fixture->log, "optimizer.params.lr"));
-    const char *const cosine[] = {"optimizer.params.lr=0.1",
-                                  "scheduler.type=WarmupCosineLR",
-                                  "scheduler.params.total_num_steps=9", NULL};
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, cosine));
-    assert_null(strstr(fixture->log, "optimizer.params.lr"));
-}
-
-static void scale_lr_without_a_warm_up_warns(void **state) {
-    struct job_fixture *fixture = *state;
-    expect_ok(fixture, job_fixture_set(fixture, "scale_lr=linear"));
-    assert_non_null(strstr(fixture->log, "warning: scale_lr: "));
-    const char *const warm[] = {"scale_lr=linear", "scheduler.type=WarmupLR",
-                                NULL};
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, warm));
-    assert_null(strstr(fixture->log, "scale_lr"));
-}
-
-static void checkpoints_go_by_time_only_when_nothing_else_is_said(
-    void **state) {
-    struct job_fixture *fixture = *state;
-    expect_ok(fixture, job_fixture_set(fixture, "checkpoint.every_epochs=1"));
-    assert_true(fixture->job->checkpoint.every_seconds == 0);
-    expect_ok(fixture, job_fixture_set(fixture, "checkpoint.every_seconds=0"));
-    assert_true(fixture->job->checkpoint.every_seconds == 0);
-    const char *const both[] = {"checkpoint.every_steps=9",
-                                "checkpoint.every_seconds=60", NULL};
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, both));
-    assert_true(fixture->job->checkpoint.every_steps == 9 &&
-                fixture->job->checkpoint.every_seconds == 60);
-}
-
-static void overrides_reach_into_objects_and_arrays(void **state) {
-    struct job_fixture *fixture = *state;
-    const char *const overrides[] = {"model.layers.0=8",
-                                     "model.layers.2=3",
-                                     "checkpoint.dir=some/where",
-                                     "data.train.1=/labels",
-                                     "optimizer.params.lr=0.5",
-                                     "seed=1",
-                                     "seed=2",
-                                     "init=a=b.safetensors",
-                                     "tensorboard.job_name=7up",
-                                     NULL};
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_least, NULL, overrides));
-    const struct job *job = fixture->job;
-    assert_int_equal(job->model.num_layers, 3);
-    assert_int_equal(job->model.layers[0], 8);
-    assert_int_equal(job->model.layers[2], 3);
-    assert_string_equal(job->data.train_labels, "/labels");
-    assert_true(job->schedule.lr == 0.5);
-    assert_int_equal(job->seed, 2);
-    assert_string_equal(job->init + strlen(job->init) - 15, "a=b.safetensors");
-    assert_string_equal(job->tensorboard_name, "7up");
-    char dir[128];
-    snprintf(dir, sizeof dir, "%s/some/where", fixture->folder);
-    assert_string_equal(job->checkpoint.dir, dir);
-}
-
-static void an_override_of_steps_replaces_epochs(void **state) {
-    struct job_fixture *fixture = *state;
-    const char *const overrides[] = {"steps=7", NULL};
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_example, NULL, overrides));
-    assert_true(fixture->job->has_steps && fixture->job->steps == 7);
-    expect_ok(fixture, job_fixture_set(fixture, "epochs=2"));
-    assert_true(!fixture->job->has_steps && fixture->job->epochs == 2);
-}
-
-static void an_override_that_leads_nowhere_is_refused(void **state) {
-    struct job_fixture *fixture = *state;
-    static const char *const wrong[] = {"seed",
-                                        "=1",
-                                        "steps.x=1",
-                                        "model.layers.9=1",
-                                        ".seed=1",
-                                        "model..type=1",
-                                        "seed.=1",
-                                        "model.layers.x=1",
-                                        "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        expect_set(fixture, wrong[i], "--set: found ");
-}
-
-static void a_tilde_is_a_name_like_others(void **state) {
-    struct job_fixture *fixture = *state;
-    expect_ok(fixture, job_fixture_set(fixture, "checkpoint.dir=~/x"));
-    char dir[128];
-    snprintf(dir, sizeof dir, "%s/~/x", fixture->folder);
-    assert_string_equal(fixture->job->checkpoint.dir, dir);
-}
-
 static void the_text_gives_the_same_job_and_text_again(void **state) {
     struct job_fixture *fixture = *state;
     size_t count = sizeof settings / sizeof *settings;
@@ -581,7 +278,7 @@ static void the_text_gives_the_same_job_and_text_again(void **state) {
             i < count
                 ? job_fixture_set(fixture, settings[i].right)
                 : job_fixture_load(fixture, job_fixture_example, NULL, NULL);
-        expect_ok(fixture, loaded);
+        job_fixture_taken(fixture, loaded);
         struct job *again;
         struct failure why;
         assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
@@ -602,25 +299,25 @@ static void an_empty_block_compares_as_well(void **state) {
     struct job_fixture *fixture = *state;
     struct failure why;
     struct job *again;
-    expect_ok(fixture, job_fixture_set(fixture, "seed=1"));
+    job_fixture_taken(fixture, job_fixture_set(fixture, "seed=1"));
     assert_false(fixture->job->compare.on);
-    expect_ok(fixture, job_fixture_set(fixture, "compare={}"));
+    job_fixture_taken(fixture, job_fixture_set(fixture, "compare={}"));
     assert_true(fixture->job->compare.on);
     assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
     assert_true(again->compare.on);
     job_free(&again);
-    expect_ok(fixture, job_fixture_set(fixture, "compare.ps=[1,2]"));
+    job_fixture_taken(fixture, job_fixture_set(fixture, "compare.ps=[1,2]"));
     assert_true(fixture->job->compare.on);
     assert_int_equal(fixture->job->compare.ps.values[1], 2);
-    expect_ok(fixture, job_fixture_set(fixture, "compare=null"));
+    job_fixture_taken(fixture, job_fixture_set(fixture, "compare=null"));
     assert_false(fixture->job->compare.on);
 }
 
 static void a_text_with_relative_paths_is_refused(void **state) {
     struct job_fixture *fixture = *state;
-    expect_config(fixture,
-                  job_parse(&fixture->job, job_fixture_least, &fixture->why),
-                  "job: data.train: found [\"i\",\"l\"]");
+    job_fixture_refused(
+        fixture, job_parse(&fixture->job, job_fixture_least, &fixture->why),
+        "job: data.train: found [\"i\",\"l\"]");
 }
 
 /* xorshift64* (Vigna 2016). */
@@ -658,8 +355,8 @@ static void no_mutation_of_a_job_crashes_or_fails_without_a_word(void **state) {
     struct job_fixture *fixture = *state;
     uint64_t random = 20240611, right = 0;
     print_message("seed %llu\n", (unsigned long long)random);
-    expect_ok(fixture,
-              job_fixture_load(fixture, job_fixture_example, NULL, NULL));
+    job_fixture_taken(
+        fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
     for (int i = 0; i < 20000; i++) {
         char text[4096];
         snprintf(text, sizeof text, "%s", fixture->job->text);
@@ -690,37 +387,19 @@ static void no_override_crashes_or_fails_without_a_word(void **state) {
     }
 }
 
-#define JOB_TEST(f)                                                            \
-    cmocka_unit_test_setup_teardown(f, job_fixture_setup, job_fixture_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        JOB_TEST(the_documented_example_loads_unchanged),
-        JOB_TEST(the_least_job_has_the_documented_defaults),
-        JOB_TEST(each_key_takes_what_is_right_and_refuses_the_rest),
-        JOB_TEST(no_key_of_the_schema_is_untested),
-        JOB_TEST(the_documentation_has_each_key_with_its_default),
-        JOB_TEST(one_precision_at_a_time),
-        JOB_TEST(each_optimizer_has_its_own_keys_and_defaults),
-        JOB_TEST(each_schedule_has_its_own_keys),
-        JOB_TEST(mpi_as_backend_is_answered_with_those_there_are),
-        JOB_TEST(an_unknown_key_is_answered_with_the_nearest),
-        JOB_TEST(all_that_is_wrong_is_told_at_once),
-        JOB_TEST(a_syntax_error_has_line_and_column),
-        JOB_TEST(keys_that_contradict_each_other_are_refused),
-        JOB_TEST(the_key_of_a_batch_is_the_one_that_is_given),
-        JOB_TEST(a_rate_that_a_scheduler_replaces_warns),
-        JOB_TEST(scale_lr_without_a_warm_up_warns),
-        JOB_TEST(checkpoints_go_by_time_only_when_nothing_else_is_said),
-        JOB_TEST(overrides_reach_into_objects_and_arrays),
-        JOB_TEST(an_override_of_steps_replaces_epochs),
-        JOB_TEST(an_override_that_leads_nowhere_is_refused),
-        JOB_TEST(a_tilde_is_a_name_like_others),
-        JOB_TEST(the_text_gives_the_same_job_and_text_again),
-        JOB_TEST(an_empty_block_compares_as_well),
-        JOB_TEST(a_text_with_relative_paths_is_refused),
-        JOB_TEST(no_mutation_of_a_job_crashes_or_fails_without_a_word),
-        JOB_TEST(no_override_crashes_or_fails_without_a_word),
+        JOB_FIXTURE_TEST(the_documented_example_loads_unchanged),
+        JOB_FIXTURE_TEST(the_least_job_has_the_documented_defaults),
+        JOB_FIXTURE_TEST(each_key_takes_what_is_right_and_refuses_the_rest),
+        JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
+        JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
+        JOB_FIXTURE_TEST(a_syntax_error_has_line_and_column),
+        JOB_FIXTURE_TEST(the_text_gives_the_same_job_and_text_again),
+        JOB_FIXTURE_TEST(an_empty_block_compares_as_well),
+        JOB_FIXTURE_TEST(a_text_with_relative_paths_is_refused),
+        JOB_FIXTURE_TEST(no_mutation_of_a_job_crashes_or_fails_without_a_word),
+        JOB_FIXTURE_TEST(no_override_crashes_or_fails_without_a_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,5 @@
+/* A member of a run with the test for its chief: messages and time are the
+ * test's. */
 #include "proto/wire/member.h"
 
 #include "proto/base/time.h"

@@ -1,3 +1,4 @@
+/* A plan goes over the wire and back; each test spoils one thing of it. */
 #include "proto/math/plan.h"
 
 #include <setjmp.h>

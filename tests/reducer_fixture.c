@@ -98,6 +98,7 @@ void reducer_play_open(struct reducer_play *play, uint32_t ranks,
     *play = (struct reducer_play){
         .ranks = ranks,
         .rounds = 3,
+        .apart = true,
         .timeout = 60,
         .job = {.seed = 5,
                 .optimizer = *rule,
@@ -141,13 +142,13 @@ static void close_device(struct reducer_rank *rank) {
     ops->release(rank->device, rank->place.weights);
     ops->close(&rank->device);
     free(rank->complete);
-    free(rank->rounds);
 }
 
 void reducer_play_close(struct reducer_play *play) {
     for (uint32_t r = 0; r < play->ranks; r++) {
         close_device(&play->rank[r]);
         reducer_close(&play->rank[r].reducer);
+        free(play->rank[r].rounds);
         arena_close(&play->rank[r].arena);
     }
     collective_fixture_close(&play->meeting);
@@ -193,22 +194,36 @@ static bool wait_all(struct reducer_rank *rank) {
     return true;
 }
 
+/* Where parameter P begins in a model, in floats. */
+static uint64_t model_offset(const struct layout *layout, uint32_t p) {
+    uint64_t offset = 0;
+    for (uint32_t before = p + 1; before < layout->num_parameters; before++)
+        offset += layout->parameters[before].elements;
+    return offset;
+}
+
+/* A rank's gradients of ROUND, as a model's. */
+static float *gradients_of(const struct reducer_rank *rank, uint64_t round) {
+    const struct reducer_play *play = rank->play;
+    return rank->rounds +
+           (round - play->course.start - 1) * play->layout->elements;
+}
+
 /* Parameter P's gradient of ROUND is computed on the device: it comes there,
  * and when, is recorded if it is SAID. */
 static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round,
                     bool said) {
     const struct layout *layout = rank->play->layout;
     const struct reducer_place *place = &rank->place;
-    if (!rank->play->resident)
+    const float *floats = gradients_of(rank, round) + model_offset(layout, p);
+    size_t bytes = layout->parameters[p].elements * sizeof *floats;
+    if (!rank->play->resident) {
+        memcpy(rank->arena.gradient_of[p], floats, bytes);
         return;
-    uint64_t first = rank->arena.offsets[layout->num_parameters - 1];
-    uint64_t at = rank->arena.offsets[p] - first;
-    const float *floats =
-        rank->rounds +
-        (round - rank->play->course.start - 1) * layout->elements + at;
+    }
     place->ops->upload(place->device, OPS_COMPUTE,
-                       place->gradients + first + at, floats,
-                       layout->parameters[p].elements * sizeof *floats);
+                       place->gradients + rank->arena.offsets[p], floats,
+                       bytes);
     if (said)
         place->ops->record(place->device, OPS_COMPUTE, rank->complete[p]);
 }
@@ -234,11 +249,7 @@ static bool announce_all(struct reducer_rank *rank, uint64_t round) {
 
 static bool train_round(struct reducer_rank *rank, uint64_t round) {
     const struct layout *layout = rank->play->layout;
-    float *gradients =
-        rank->arena.gradient_of[layout->num_parameters - 1]; /* the first */
-    if (rank->play->resident)
-        gradients = rank->rounds +
-                    (round - rank->play->course.start - 1) * layout->elements;
+    float *gradients = gradients_of(rank, round);
     enum contribution what = contribution(rank->play, rank->rank, round);
     if (what != CONTRIBUTION_WHOLE) {
         for (uint64_t i = 0; i < layout->elements; i++)
@@ -254,13 +265,13 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
 
 /* What OPS_COMPUTE has of the weights is the arena's. */
 static void bring_weights(struct reducer_rank *rank) {
+    const struct layout *layout = rank->play->layout;
     const struct reducer_place *place = &rank->place;
-    uint64_t first =
-        rank->arena.offsets[rank->play->layout->num_parameters - 1];
-    place->ops->download(place->device, OPS_COMPUTE,
-                         (float *)buffer_data(rank->arena.weights) + first,
-                         place->weights + first,
-                         rank->play->layout->elements * sizeof(float));
+    for (uint32_t p = 0; p < layout->num_parameters; p++)
+        place->ops->download(place->device, OPS_COMPUTE,
+                             rank->arena.weight_of[p],
+                             place->weights + rank->arena.offsets[p],
+                             layout->parameters[p].elements * sizeof(float));
     place->ops->synchronize(place->device, NULL);
 }
 
@@ -300,8 +311,8 @@ static void open_device(struct reducer_rank *rank) {
     rank->complete = calloc(layout->num_parameters, sizeof *rank->complete);
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         rank->complete[p] = ops->event_open(rank->device);
-    rank->rounds = calloc(play->rounds - play->course.start,
-                          layout->elements * sizeof *rank->rounds);
+    ops->fill(rank->device, OPS_EXCHANGE, memory, 2 * floats, 0);
+    ops->synchronize(rank->device, NULL);
     rank->place = (struct reducer_place){ops, rank->device, memory,
                                          memory + floats, rank->complete};
 }
@@ -310,8 +321,10 @@ static void open_rank(struct reducer_play *play, uint32_t r) {
     struct reducer_rank *rank = &play->rank[r];
     struct failure why;
     *rank = (struct reducer_rank){.play = play, .rank = r};
-    if (arena_open(&rank->arena, play->layout, &why))
+    if (arena_open(&rank->arena, play->layout, play->apart, &why))
         fail_msg("%s", why.text);
+    rank->rounds = calloc(play->rounds - play->course.start,
+                          play->layout->elements * sizeof *rank->rounds);
     struct reducer_settings settings = {
         .job = &play->job,
         .layout = play->layout,
@@ -455,10 +468,12 @@ void reducer_play_alone(struct reducer_play *play,
 
 void reducer_play_expect_weights(const struct reducer_play *play,
                                  const struct reducer_model *model) {
-    size_t bytes = play->layout->elements * sizeof(float);
+    const struct layout *layout = play->layout;
     for (uint32_t r = 0; r < play->ranks; r++)
-        assert_memory_equal(reducer_play_weights(play, r), model->tensors[0],
-                            bytes);
+        for (uint32_t p = 0; p < layout->num_parameters; p++)
+            assert_memory_equal(play->rank[r].arena.weight_of[p],
+                                model->tensors[0] + model_offset(layout, p),
+                                layout->parameters[p].elements * sizeof(float));
 }
 
 void reducer_play_expect_model(const struct reducer_play *play,

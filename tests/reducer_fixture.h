@@ -36,7 +36,7 @@ struct reducer_rank {
     struct ops_device *device; /* resident: a fake one */
     struct reducer_place place;
     struct ops_event **complete;
-    float *rounds; /* gradients of all rounds, from which they are uploaded */
+    float *rounds; /* gradients of all rounds, each as a model's */
     struct reducer *reducer;
     pthread_t thread;
     bool ended; /* a wait said that there is no more training, or it did not
@@ -56,6 +56,7 @@ struct reducer_play {
     enum fake_device_order order;
     uint64_t refuse; /* its devices' allocation without memory, 0: none */
     bool wide;
+    bool apart;    /* parameters are, in the arena; at first true */
     bool in_steps; /* half-way the last parameter is waited for */
     double timeout;
     /* Is RANK's contribution to ROUND empty? NULL: none is. */
@@ -126,7 +127,7 @@ void reducer_model_close(struct reducer_model *model);
  * not load: one process, the rule on all gradients of a round at once. */
 void reducer_play_alone(struct reducer_play *play, struct reducer_model *model);
 
-/* The weights of RANK; view. */
+/* The weights of RANK, from the first in memory on; view. */
 const float *reducer_play_weights(const struct reducer_play *play,
                                   uint32_t rank);
 

@@ -1,3 +1,6 @@
+/* Ranks of all-reduce, a thread each: they end in the bits that one process
+ * makes of all gradients (tests/reducer_fixture.h), or all of them with one
+ * reason. */
 #include "worker/reduce/reducer.h"
 
 #include "tests/allocations.h"
@@ -234,7 +237,7 @@ static void without_a_descriptor_it_is_not_opened(void **state) {
     struct failure why;
     (void)state;
     reducer_play_open_usual(&play, 1);
-    assert_int_equal(arena_open(&arena, play.layout, &why), STATUS_OK);
+    assert_int_equal(arena_open(&arena, play.layout, false, &why), STATUS_OK);
     struct reducer_settings settings = {.job = &play.job,
                                         .layout = play.layout,
                                         .rounds = &play.course,

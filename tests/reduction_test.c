@@ -178,6 +178,7 @@ static void the_mean_gradient_is_clipped_by_its_norm(void **state) {
         struct reducer_model alone;
         reducer_play_open_usual(&play, 3);
         play.job.optimizer = reducer_fixture_sgd;
+        play.apart = false;
         play.job.gradient_clipping = limits[i];
         reducer_model_open(&alone, &play);
         reducer_play_alone(&play, &alone);

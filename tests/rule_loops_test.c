@@ -1,3 +1,5 @@
+/* Every variant of the rules' loops, on every split of a block, has the bits of
+ * the plain one. */
 #include "proto/math/rule_loops.h"
 
 #include "proto/math/encoding.h"

@@ -1,3 +1,5 @@
+/* The rules beside an oracle in double precision (tests/rule_oracle.h) over
+ * many rounds. */
 #include "proto/math/rule.h"
 
 #include "proto/math/philox.h"

@@ -197,3 +197,64 @@ float service_fixture_weight(const struct service_fixture *fixture, uint32_t id,
                 shard_tensor(service_shard(fixture->service), b, 0)))[i];
     return 0;
 }
+
+void service_fixture_handle(struct service_fixture *fixture) {
+    struct link_frame frame;
+    Capstan__DataHeader *header;
+    struct failure why;
+    wire_fixture_view(fixture->wire->server, &frame);
+    assert_int_equal(message_read_data(&header, &fixture->arena,
+                                       frame.header.data, frame.header.size,
+                                       &why),
+                     STATUS_OK);
+    assert_int_equal(service_handle(fixture->service, &frame, header, &why),
+                     STATUS_OK);
+}
+
+void service_fixture_expect(struct service_fixture *fixture, struct link *link,
+                            Capstan__DataHeader__Kind kind, const char *text) {
+    struct link_frame frame;
+    Capstan__DataHeader *header = service_fixture_answer(fixture, link, &frame);
+    assert_int_equal(header->kind, kind);
+    if (text && !strstr(header->text, text))
+        fail_msg("'%s' is not in: %s", text, header->text);
+    link_release(&frame);
+}
+
+size_t service_fixture_place(const Capstan__DataHeader *header, size_t i) {
+    size_t place = 0;
+    for (size_t k = 0; k < header->n_blocks; k++)
+        place += header->blocks[k] < header->blocks[i];
+    return place;
+}
+
+/* ELEMENTS weights at *BYTES, behind which it is left, are all VALUE. */
+static void expect_all(const char **bytes, enum job_wire wire,
+                       uint32_t elements, float value) {
+    for (uint32_t e = 0; e < elements; e++) {
+        float weight;
+        encoding_read(NULL, wire, *bytes, 1, &weight);
+        *bytes += encoding_bytes(wire, 1);
+        assert_true(weight == value);
+    }
+}
+
+void service_fixture_expect_weights(struct service_fixture *fixture,
+                                    uint32_t rank, uint64_t clock,
+                                    const float *values, size_t count) {
+    struct link_frame frame;
+    Capstan__DataHeader *header =
+        service_fixture_answer(fixture, fixture->trainers[rank], &frame);
+    assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__WEIGHTS);
+    assert_int_equal(header->clock, clock);
+    assert_int_equal(header->rank, rank);
+    assert_int_equal(header->n_blocks, count);
+    enum job_wire wire = fixture->job.wire;
+    assert_int_equal(header->encoding, encoding_name(wire));
+    const char *bytes = frame.payload.data;
+    for (size_t i = 0; i < count; i++)
+        expect_all(&bytes, wire, fixture->elements[header->blocks[i]],
+                   values[service_fixture_place(header, i)]);
+    assert_int_equal(bytes - (char *)frame.payload.data, frame.payload.size);
+    link_release(&frame);
+}

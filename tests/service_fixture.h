@@ -78,13 +78,51 @@ void service_fixture_push(struct service_fixture *fixture, uint32_t rank,
  * threads. */
 void service_fixture_serve(struct service_fixture *fixture, int count);
 
+/* Lets the service handle one message and no more, as in a ps that has more to
+ * do: its threads and its answers are not waited for. */
+void service_fixture_handle(struct service_fixture *fixture);
+
 /* The next answer on LINK; the caller releases FRAME. */
 Capstan__DataHeader *service_fixture_answer(struct service_fixture *fixture,
                                             struct link *link,
                                             struct link_frame *frame);
 
+/* LINK's next answer is of KIND, with TEXT in its text unless that is NULL. */
+void service_fixture_expect(struct service_fixture *fixture, struct link *link,
+                            Capstan__DataHeader__Kind kind, const char *text);
+
+/* Which of the answer's blocks its block I is in the plan's order: threads
+ * finish in any. */
+size_t service_fixture_place(const Capstan__DataHeader *header, size_t i);
+
+/* RANK's next answer is of CLOCK and brings the weights of COUNT blocks, all of
+ * block k being VALUES[k], in the plan's order of the blocks. */
+void service_fixture_expect_weights(struct service_fixture *fixture,
+                                    uint32_t rank, uint64_t clock,
+                                    const float *values, size_t count);
+
 /* Weight I of plan block ID as the ps has it. */
 float service_fixture_weight(const struct service_fixture *fixture, uint32_t id,
                              uint32_t i);
+
+/* An entry of cmocka's table: the test F as it is, with the job's wire bf16,
+ * and with a service of three threads. */
+#define SERVICE_TEST(f)                                                        \
+    cmocka_unit_test_setup_teardown(f, service_fixture_setup,                  \
+                                    service_fixture_teardown)
+
+#define SERVICE_BF16_TEST(f)                                                   \
+    {                                                                          \
+        .name = #f ", bf16", .test_func = f,                                   \
+        .setup_func = service_fixture_setup_bf16,                              \
+        .teardown_func = service_fixture_teardown                              \
+    }
+
+#define SERVICE_THREADS_TEST(f)                                                \
+    {                                                                          \
+        .name = #f ", 3 threads", .test_func = f,                              \
+        .setup_func = service_fixture_setup_threads,                           \
+        .teardown_func = service_fixture_teardown                              \
+    }
 
 #endif

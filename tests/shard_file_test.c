@@ -1,3 +1,5 @@
+/* A ps's file of a checkpoint: what was put comes back, and a file that is cut,
+ * of other bits or not to be written at all is refused by name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

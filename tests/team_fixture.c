@@ -47,7 +47,7 @@ void team_fixture_open(struct team_fixture *fixture, const uint32_t *widths) {
     fill_data(fixture);
     uint32_t count = mlp_parameters(model, parameters);
     if (layout_build(&fixture->layout, parameters, count, &why) ||
-        arena_open(&fixture->arena, fixture->layout, &why))
+        arena_open(&fixture->arena, fixture->layout, false, &why))
         fail_msg("%s", why.text);
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++) {
         const struct block *block = &fixture->layout->blocks[b];

@@ -1,3 +1,5 @@
+/* Replicas of one trainer on fake devices: their sum, and what one of them that
+ * fails does to the step. */
 #include "worker/team.h"
 
 #include "tests/fake_nccl.h"

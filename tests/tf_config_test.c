@@ -1,3 +1,5 @@
+/* What may stand in TF_CONFIG, in tables: a text, and the cluster that comes of
+ * it or the class of its refusal. */
 #include "tests/cluster_form.h"
 
 #include <setjmp.h>

@@ -9,15 +9,36 @@
 enum { ALIGN_FLOATS = 16 };
 _Static_assert(REDUCER_WORD % ALIGN_FLOATS == 0, "parameters stay aligned");
 
-static uint64_t place(struct arena *arena, const struct layout *layout) {
-    uint64_t total = REDUCER_WORD + (layout->elements + ALIGN_FLOATS - 1) /
-                                        ALIGN_FLOATS * ALIGN_FLOATS;
-    uint64_t end = total;
+static uint64_t align(uint64_t floats) {
+    return (floats + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+/* Returns the floats that are needed. */
+static uint64_t place(struct arena *arena, const struct layout *layout,
+                      bool apart) {
+    uint64_t floats = 0;
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
-        end -= layout->parameters[p].elements;
+        uint64_t elements = layout->parameters[p].elements;
+        floats += apart ? align(elements) : elements;
+    }
+    uint64_t total = REDUCER_WORD + align(floats), end = total;
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        uint64_t elements = layout->parameters[p].elements;
+        end -= apart ? align(elements) : elements;
         arena->offsets[p] = end;
     }
     return total;
+}
+
+/* What is before the parameters of FLOATS [total], and between them. */
+static void clear_rest(const struct arena *arena, const struct layout *layout,
+                       float *floats, uint64_t total) {
+    uint64_t end = 0;
+    for (uint32_t p = layout->num_parameters; p-- > 0;) {
+        memset(floats + end, 0, (arena->offsets[p] - end) * sizeof *floats);
+        end = arena->offsets[p] + layout->parameters[p].elements;
+    }
+    memset(floats + end, 0, (total - end) * sizeof *floats);
 }
 
 static enum status fail(struct arena *arena, struct failure *why,
@@ -33,7 +54,7 @@ static enum status fail(struct arena *arena, struct failure *why,
 }
 
 enum status arena_open(struct arena *arena, const struct layout *layout,
-                       struct failure *why) {
+                       bool apart, struct failure *why) {
     uint32_t count = layout->num_parameters;
     *arena = (struct arena){0};
     arena->offsets = calloc(count, sizeof *arena->offsets);
@@ -41,14 +62,13 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     arena->gradient_of = calloc(count, sizeof *arena->gradient_of);
     if (!arena->offsets || !arena->weight_of || !arena->gradient_of)
         return fail(arena, why, layout->elements);
-    uint64_t total = place(arena, layout);
+    uint64_t total = place(arena, layout, apart);
     arena->weights = buffer_open(total * sizeof(float), NULL, NULL);
     arena->gradients = buffer_open_shared(total * sizeof(float));
     if (!arena->weights || !arena->gradients)
         return fail(arena, why, total);
-    size_t room = (total - layout->elements) * sizeof(float);
-    memset(buffer_data(arena->weights), 0, room);
-    memset(buffer_data(arena->gradients), 0, room);
+    clear_rest(arena, layout, buffer_data(arena->weights), total);
+    clear_rest(arena, layout, buffer_data(arena->gradients), total);
     for (uint32_t p = 0; p < count; p++) {
         arena->weight_of[p] =
             (float *)buffer_data(arena->weights) + arena->offsets[p];

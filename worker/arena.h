@@ -10,11 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parameter p lies at float offsets[p] of both, with nothing between it and
- * its neighbours: p + 1 before it, p - 1 behind. Both end on a 64-byte
- * boundary, so parameters of whole 64 bytes begin on one. Before the last
- * parameter, the first in memory, stand at least REDUCER_WORD floats of zero:
- * room for what travels with gradients (reducer.h). */
+/* Parameter p lies at float offsets[p] of both: p + 1 before it, p - 1 behind.
+ * There is nothing between neighbours, as a message carries several; or they
+ * are apart, each begins on a 64-byte boundary, and zeros are between. Both end
+ * on such a boundary, so parameters of whole 64 bytes begin on one either way.
+ * Before the last parameter, the first in memory, stand at least REDUCER_WORD
+ * floats of zero: room for what travels with gradients (reducer.h). */
 struct arena {
     struct buffer *weights, *gradients;
     uint64_t *offsets;
@@ -23,7 +24,7 @@ struct arena {
 
 /* STATUS_RETRY names the bytes when there is no memory. */
 enum status arena_open(struct arena *arena, const struct layout *layout,
-                       struct failure *why) MUST_CHECK;
+                       bool apart, struct failure *why) MUST_CHECK;
 
 /* The same weights as OF, which outlives it, and with GRADIENTS a place of its
  * own for gradients; without, gradient_of has no pointers. */

@@ -89,7 +89,7 @@ static enum status open_model(struct evaluator *evaluator,
     enum status status =
         layout_build(&evaluator->layout, parameters, count, why);
     if (!status)
-        status = arena_open(&evaluator->arena, evaluator->layout, why);
+        status = arena_open(&evaluator->arena, evaluator->layout, false, why);
     if (!status)
         status = engine_find(&evaluator->engine, &wish,
                              evaluator->settings->log, why);

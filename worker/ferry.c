@@ -115,6 +115,14 @@ enum status ferry_open(struct ferry *ferry, const struct device *device,
 
 /* Arena and device have the same offsets then, padding included, so that a
  * collective works on both in one piece. */
+/* What is between parameters is summed with them. */
+static enum status clear(const struct ferry *ferry, uint64_t floats,
+                         struct failure *why) {
+    const struct device *device = ferry->device;
+    device->ops->fill(device->handle, OPS_EXCHANGE, ferry->memory, floats, 0);
+    return device->ops->synchronize(device->handle, why);
+}
+
 enum status ferry_open_resident(struct ferry *ferry,
                                 const struct device *device,
                                 const struct layout *layout,
@@ -123,6 +131,8 @@ enum status ferry_open_resident(struct ferry *ferry,
         .device = device, .layout = layout, .arena = arena, .resident = true};
     uint64_t floats = arena_floats(ferry);
     enum status status = allocate(ferry, 2 * floats, true, why);
+    if (!status)
+        status = clear(ferry, 2 * floats, why);
     if (status) {
         ferry_close(ferry);
         return status;

@@ -13,17 +13,19 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { PAGE = 4096 };
 
-/* Of one pass. */
+/* Of one pass. What is behind `correct` is nobody's, and stays where it is. */
 struct tally {
     double loss;
     uint32_t correct;
 };
+enum { TALLY = offsetof(struct tally, correct) + sizeof(uint32_t) };
 
 /* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
  * 2l + 1, the bias. */
@@ -252,8 +254,7 @@ static void loss(struct mlp *mlp, const struct loader_batch *batch, float *dz,
               scale, &mlp->tally->loss, &mlp->tally->correct);
     ops->record(mlp->device, OPS_COMPUTE, mlp->telling);
     ops->follow(mlp->device, OPS_GRADIENTS, mlp->telling);
-    ops->download(mlp->device, OPS_GRADIENTS, mlp->told, mlp->tally,
-                  sizeof *mlp->told);
+    ops->download(mlp->device, OPS_GRADIENTS, mlp->told, mlp->tally, TALLY);
     ops->record(mlp->device, OPS_GRADIENTS, mlp->telling);
 }
 

@@ -102,7 +102,7 @@ static enum status open_runner(struct runner *runner, const struct job *job,
         status = mlp_open(&runner->mlp, &job->model, ops_cpu(), runner->device,
                           job->micro_batch, why);
     if (!status)
-        status = arena_open(&runner->arena, runner->layout, why);
+        status = arena_open(&runner->arena, runner->layout, false, why);
     runner->laps = calloc((size_t)2 * runner->parameters * MOST_PASSES,
                           sizeof *runner->laps);
     if (!status && (!runner->laps || !fill_batch(runner)))

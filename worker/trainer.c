@@ -264,10 +264,11 @@ const struct layout *trainer_layout(const struct trainer *trainer) {
     return trainer->layout;
 }
 
-enum status trainer_allocate(struct trainer *trainer, struct failure *why) {
+enum status trainer_allocate(struct trainer *trainer, bool apart,
+                             struct failure *why) {
     return trainer->arena.weights
                ? STATUS_OK
-               : arena_open(&trainer->arena, trainer->layout, why);
+               : arena_open(&trainer->arena, trainer->layout, apart, why);
 }
 
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,

@@ -96,9 +96,9 @@ void trainer_progress(struct trainer *trainer,
 /* After DECLARES; views. */
 const struct layout *trainer_layout(const struct trainer *trainer);
 
-/* After DECLARES, once the chief has planned: memory for weights and gradients.
- * Does nothing when it is there. */
-enum status trainer_allocate(struct trainer *trainer,
+/* After DECLARES, once the chief has planned: memory for weights and gradients,
+ * parameters APART as in arena.h. Does nothing when it is there. */
+enum status trainer_allocate(struct trainer *trainer, bool apart,
                              struct failure *why) MUST_CHECK;
 
 /* The arenas of trainer_layout's parameters, parameter p at float offsets[p];

@@ -70,7 +70,7 @@ static enum status open_client(struct worker *worker, const Capstan__View *view,
         .step_timeout = job->timeouts.step,
         .scaler = loss_scaler_resumed(&job->fp16, &worker->plan->scaler),
     };
-    enum status status = trainer_allocate(worker->trainer, why);
+    enum status status = trainer_allocate(worker->trainer, false, why);
     if (status)
         return status;
     trainer_arenas(worker->trainer, &client.weights, &client.gradients,
@@ -138,7 +138,7 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .wake = wake_trainer,
         .context = worker->trainer,
     };
-    enum status status = trainer_allocate(worker->trainer, why);
+    enum status status = trainer_allocate(worker->trainer, true, why);
     if (status)
         return status;
     trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,

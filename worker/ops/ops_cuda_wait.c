@@ -5,9 +5,10 @@
 
 #include <time.h>
 
-static const int64_t SPIN = 100 * TIME_US;
+/* At first it is asked without a pause: steps are shorter than this, and the
+ * shortest sleep is as long as a small one. */
+static const int64_t SPIN = 1 * TIME_MS;
 
-/* At first it is asked without a pause: what is awaited is near. */
 static void pause_after(int64_t start, int64_t now) {
     static const struct timespec interval = {.tv_nsec = 20000};
     if (now - start > SPIN)

@@ -25,9 +25,11 @@ static uint64_t first_of(const struct cutter *cutter, uint32_t which) {
     return cutter->offsets[parameter(cutter, which)];
 }
 
+/* With what is between it and the next. */
 static uint64_t end_of(const struct cutter *cutter, uint32_t which) {
     uint32_t p = parameter(cutter, which);
-    return cutter->offsets[p] + cutter->layout->parameters[p].elements;
+    return p > 0 ? cutter->offsets[p - 1]
+                 : cutter->offsets[0] + cutter->layout->parameters[0].elements;
 }
 
 /* The bucket that follows BEFORE and goes to END. */

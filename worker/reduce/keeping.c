@@ -14,6 +14,10 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
 static uint64_t largest_bucket(const struct reduction *reduction) {
     uint64_t most = 0;
     for (uint32_t i = 0; i < reduction->num_buckets; i++) {
@@ -220,20 +224,22 @@ static enum status take_bucket(struct keeping *keeping, uint32_t i, uint32_t *b,
     const float *state[RULE_MAX_SLOTS];
     enum status status = STATUS_OK;
     memcpy(state, keeping->block, sizeof state);
-    uint64_t at = i == 0 ? reduction->begin : bucket->first;
-    while (!status && at < bucket->end) {
+    while (!status && *b < layout->num_blocks) {
         uint64_t first = offset_of(reduction, *b);
         uint64_t end = first + layout->blocks[*b].elements;
+        uint64_t from = larger(first, bucket->first);
         uint64_t until = smaller(end, bucket->end);
+        if (from >= until)
+            break;
         for (unsigned slot = 0; slot < reduction->partition.slots; slot++)
             reduction->ops->download(reduction->device, OPS_EXCHANGE,
-                                     keeping->block[slot] + (at - first),
+                                     keeping->block[slot] + (from - first),
                                      keeping->bucket[slot] +
-                                         (at - bucket->first),
-                                     (until - at) * sizeof(float));
-        at = until;
-        if (until == end)
-            status = hand_over(keeping, (*b)++, state, why);
+                                         (from - bucket->first),
+                                     (until - from) * sizeof(float));
+        if (until < end)
+            break;
+        status = hand_over(keeping, (*b)++, state, why);
     }
     return status;
 }

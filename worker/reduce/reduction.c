@@ -328,6 +328,23 @@ static void apply(struct reduction *reduction, uint32_t i) {
                          reduction->clips ? reduction->clip : NULL);
 }
 
+/* Between parameters of bucket I are zeros again, where sums have left anything
+ * in what is other ranks'. */
+static void clear_between(const struct reduction *reduction, uint32_t i) {
+    const struct layout *layout = reduction->settings->layout;
+    const uint64_t *offsets = reduction->settings->offsets;
+    uint32_t last = layout->num_parameters - 1;
+    for (uint32_t n = reduction->buckets[i - 1].whole;
+         n < reduction->buckets[i].whole; n++) {
+        uint32_t p = last - n;
+        uint64_t end = offsets[p] + layout->parameters[p].elements;
+        if (p > 0 && offsets[p - 1] > end)
+            reduction->ops->fill(reduction->device, OPS_EXCHANGE,
+                                 reduction->gradients + end,
+                                 offsets[p - 1] - end, 0);
+    }
+}
+
 enum status reduction_update(struct reduction *reduction, uint32_t i,
                              struct failure *why) {
     const struct bucket *bucket = &reduction->buckets[i];
@@ -336,6 +353,8 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     if (!reduction->shared)
         return STATUS_OK;
+    if (i > 0)
+        clear_between(reduction, i);
     return group_all_gather(reduction->ranks,
                             reduction->weights + bucket->first,
                             bucket->end - bucket->first, why);
