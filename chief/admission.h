@@ -1,4 +1,4 @@
-/* Who comes in and who goes: joins, claims, deaths, goodbyes, views. */
+/* Who comes in and who goes: joins, claims, deaths, goodbyes. */
 #ifndef CAPSTAN_ADMISSION_H
 #define CAPSTAN_ADMISSION_H
 
@@ -22,13 +22,5 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye);
  * is no plan yet. */
 void admission_memory(struct run *run, const struct roster_slot *slot,
                       const Capstan__Beat *beat);
-
-/* A new view to all ps; trainers that it newly lists get it once every ps has
- * it (admission_view_seen). */
-void admission_new_view(struct run *run);
-
-/* A ps has acknowledged a view: once all have the newest, trainers that it
- * newly lists get it. */
-void admission_view_seen(struct run *run);
 
 #endif

@@ -6,6 +6,7 @@
 #include "chief/cuts.h"
 #include "chief/declaration.h"
 #include "chief/ending.h"
+#include "chief/enlisting.h"
 #include "chief/evaluations.h"
 #include "chief/link_rate.h"
 #include "chief/measures.h"
@@ -153,7 +154,7 @@ static void take_ps_beat(struct run *run, const struct roster_slot *slot,
         return;
     ps->view = beat->view;
     if (run->phase == RUN_TRAINING && !run->view_sent)
-        admission_view_seen(run);
+        enlisting_seen(run);
 }
 
 /* Clipping: the squares of all blocks of a round are added in plan order. */

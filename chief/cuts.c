@@ -7,7 +7,7 @@
  * first word of them is that a part is written. */
 #include "chief/cuts.h"
 
-#include "chief/admission.h"
+#include "chief/enlisting.h"
 #include "chief/saves.h"
 #include "proto/base/time.h"
 #include "proto/math/plan.h"
@@ -163,7 +163,7 @@ static void let_join(struct run *run, uint64_t round) {
             run->trainers[r].from = round + 1;
             run->trainers[r].beat.clock = round;
         }
-    admission_new_view(run);
+    enlisting_begin(run);
 }
 
 /* A planned cut is known from its first answer on, or from here. */

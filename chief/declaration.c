@@ -50,6 +50,7 @@ void declaration_take(struct run *run, struct roster_slot *slot,
                       const Capstan__Declaration *declaration) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
     trainer->declared = replicas_declare(run, slot, declaration);
+    sharing_declared(run, slot);
     trainer->digest = declaration->digest;
     trainer->train_samples = declaration->train_samples;
     trainer->test_samples = declaration->test_samples;

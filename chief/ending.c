@@ -2,6 +2,7 @@
 
 #include "chief/admission.h"
 #include "chief/cuts.h"
+#include "chief/enlisting.h"
 #include "chief/evaluations.h"
 #include "chief/saves.h"
 #include "chief/series.h"
@@ -66,7 +67,7 @@ void ending_left(struct run *run, struct roster_slot *slot,
     if (left->clock > run->trainers[slot->rank].beat.clock)
         run->trainers[slot->rank].beat.clock = left->clock;
     if (run->phase == RUN_TRAINING)
-        admission_new_view(run);
+        enlisting_begin(run);
 }
 
 void ending_bye(struct run *run, struct roster_slot *slot) {

@@ -30,7 +30,7 @@ void fitting_add_device(struct fitting_limits *told, const char *key,
         return;
     struct free_memory_limit *limit = &told->limits[told->count++];
     told->devices++;
-    limit->free = free;
+    *limit = (struct free_memory_limit){.free = free};
     snprintf(limit->key, sizeof limit->key, "%s", key);
     snprintf(limit->name, sizeof limit->name, "%s", name);
 }

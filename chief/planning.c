@@ -1,8 +1,8 @@
 #include "chief/planning.h"
 
-#include "chief/admission.h"
 #include "chief/backend.h"
 #include "chief/declaration.h"
+#include "chief/enlisting.h"
 #include "chief/fitting.h"
 #include "chief/link_rate.h"
 #include "chief/placement.h"
@@ -336,7 +336,7 @@ static void begin(struct run *run) {
     }
     run->shown_at = time_now();
     run_enter(run, RUN_TRAINING);
-    admission_new_view(run);
+    enlisting_begin(run);
 }
 
 void planning_try(struct run *run) {

@@ -65,7 +65,8 @@ static bool are_alike(const struct run *run, uint32_t *other) {
     return true;
 }
 
-/* With staleness a push is an update, and all updates have one batch. */
+/* With staleness a push is an update, and all updates have one batch. Other
+ * runs of a series, without staleness, may be. */
 static bool may_differ(struct run *run) {
     uint32_t other;
     char names[2][64];
@@ -76,7 +77,7 @@ static bool may_differ(struct run *run) {
                           run->trainers[other].replicas};
     roster_name(&slots[0], names[0], sizeof names[0]);
     roster_name(&slots[other], names[1], sizeof names[1]);
-    run_stop(run, STATUS_CONFIG,
+    run_stop(run, run->series ? STATUS_FAILED : STATUS_CONFIG,
              "replicas: %s on host %s computes on %u devices, %s on host %s on "
              "%u; with strategy.staleness each push is an update of the same "
              "batch, so all trainers need as many: show each as many "

@@ -79,12 +79,25 @@ static bool foresee(struct run *run) {
     return replicas_foresee(run);
 }
 
-void sharing_take(struct run *run, struct roster_slot *slot,
-                  const Capstan__Sight *sight) {
-    keep(&run->trainers[slot->rank].sight, sight);
+/* Who has not been answered yet, once it is known what all see. */
+static void answer_all(struct run *run) {
     if (!all_known(run) || !foresee(run))
         return;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->trainers[r].sight.told && !run->trainers[r].sight.answered)
             answer(run, r);
+}
+
+void sharing_take(struct run *run, struct roster_slot *slot,
+                  const Capstan__Sight *sight) {
+    keep(&run->trainers[slot->rank].sight, sight);
+    answer_all(run);
+}
+
+void sharing_declared(struct run *run, const struct roster_slot *slot) {
+    struct sharing_sight *sight = &run->trainers[slot->rank].sight;
+    if (sight->known)
+        return;
+    *sight = (struct sharing_sight){.known = true, .alone = 1};
+    answer_all(run);
 }

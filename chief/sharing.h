@@ -31,6 +31,10 @@ struct sharing_sight {
 void sharing_take(struct run *run, struct roster_slot *slot,
                   const Capstan__Sight *sight);
 
+/* The trainer in SLOT declares: nobody waits any more for what it sees, should
+ * it not have told. */
+void sharing_declared(struct run *run, const struct roster_slot *slot);
+
 /* Of RANK: its place among the trainers, by rank, who see one of its devices,
  * and how many those are, 1 at least. */
 struct sharing_place {

@@ -2,6 +2,7 @@
 
 #include "chief/admission.h"
 #include "chief/cuts.h"
+#include "chief/enlisting.h"
 #include "chief/evaluations.h"
 #include "chief/planning.h"
 #include "proto/base/time.h"
@@ -226,5 +227,5 @@ void watch_joiner(struct run *run, struct roster_slot *slot) {
         lowest = run->rounds.start_batch / run->roster.num_ranks;
     trainer->from = lowest + 1;
     trainer->beat.clock = lowest;
-    admission_new_view(run);
+    enlisting_begin(run);
 }

@@ -93,13 +93,15 @@ static void a_synchronous_accuracy_that_lacks_a_part_is_computed_anew(
     double said[MOST], wanted[MOST];
     struct cluster_process *chief = run_to_its_end(state, synchronous, &play);
     unsigned count = read_accuracies(chief, said);
-    assert_int_equal(count, 3); /* each epoch once */
+    /* of epochs that pass before there is a snapshot of one only the last is
+     * told: a chief may be slow, or the one worker that is left fast */
+    assert_in_range(count, 1, 3);
     unsigned last = read_accuracies(evaluate_checkpoints(play.run), wanted);
     assert_true(last > 0 && said[count - 1] == wanted[last - 1]);
 }
 
 #define ACCURACY_TEST(name)                                                    \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
                                     cluster_run_teardown)
 
 int main(void) {

@@ -20,7 +20,7 @@ enum { PS = 2, PATIENCE = 120 /* seconds */ };
 
 /* ps 0 and 1 on the first two hosts, worker 0, which leads, and worker 1 on the
  * others; what worker 0 says at the end. */
-static json_t *compare(struct net_hosts *net, const char *changes) {
+static json_t *play(struct net_hosts *net, const char *changes) {
     static const char *const leads[] = {"job.json", "--json", NULL};
     struct cluster_process *tasks[NET_HOSTS];
     cluster_run_job(net->run, changes);
@@ -34,6 +34,23 @@ static json_t *compare(struct net_hosts *net, const char *changes) {
     for (int i = 0; i < NET_HOSTS; i++)
         cluster_run_expect(tasks[i], 0, PATIENCE);
     return cluster_run_json(tasks[PS]);
+}
+
+static double number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+/* 0.1 Gbit/s, measured at the start. */
+static void a_run_knows_the_rate_of_its_links(void **state) {
+    struct net_hosts *net = *state;
+    net_hosts_need(net);
+    json_t *object = play(net, "{" MODEL ", \"steps\": 20}");
+    double gbits = number(object, "link_gbits");
+    double share = number(object, "share_of_bound");
+    if (!(gbits > 0.05 && gbits < 0.11))
+        fail_msg("%g Gbit/s", gbits);
+    assert_true(share > 0 && share < 1.1);
+    json_decref(object);
 }
 
 /* Of the case with so many ps, 0: all-reduce. */
@@ -78,8 +95,8 @@ static void small_batches_are_limited_by_links(void **state) {
     struct net_hosts *net = *state;
     need_soak();
     net_hosts_need(net);
-    json_t *object = compare(net, "{" MODEL ", \"compare\": {\"steps\": 20,"
-                                  " \"repeats\": 1}}");
+    json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 20,"
+                               " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "worker link");
     expect_limit(object, "ps", 1, "ps link");
     expect_limit(object, "ps", 2, "worker link");
@@ -90,8 +107,8 @@ static void slower_links_of_ps_are_named(void **state) {
     struct net_hosts *net = *state;
     net_hosts_need(net);
     limit_all(net, 0, PS, "20mbit");
-    json_t *object = compare(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
-                                  " \"repeats\": 1}}");
+    json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
+                               " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "worker link");
     expect_limit(object, "ps", 1, "ps link");
     expect_limit(object, "ps", 2, "ps link");
@@ -103,8 +120,8 @@ static void slower_links_of_workers_are_named(void **state) {
     need_soak();
     net_hosts_need(net);
     limit_all(net, PS, NET_HOSTS, "20mbit");
-    json_t *object = compare(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
-                                  " \"repeats\": 1}}");
+    json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
+                               " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "worker link");
     expect_limit(object, "ps", 1, "worker link");
     expect_limit(object, "ps", 2, "worker link");
@@ -118,11 +135,11 @@ static void large_batches_are_limited_by_computing(void **state) {
     net_hosts_need(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
     json_t *object =
-        compare(net, "{" MODEL ", \"train_micro_batch_size_per_gpu\": 300,"
-                     " \"gradient_accumulation_steps\": 16,"
-                     " \"data\": {\"prefetch_factor\": 32},"
-                     " \"compare\": {\"ps\": 2, \"steps\": 20,"
-                     " \"repeats\": 1}}");
+        play(net, "{" MODEL ", \"train_micro_batch_size_per_gpu\": 300,"
+                  " \"gradient_accumulation_steps\": 16,"
+                  " \"data\": {\"prefetch_factor\": 32},"
+                  " \"compare\": {\"ps\": 2, \"steps\": 20,"
+                  " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "compute");
     expect_limit(object, "ps", 2, "compute");
     json_decref(object);
@@ -161,12 +178,12 @@ static void slow_input_is_named(void **state) {
     limit_all(net, 0, NET_HOSTS, "1gbit");
     write_many(net);
     json_t *object =
-        compare(net, "{\"model\": {\"layers\": [1, 2], \"loss\": \"mse\"},"
-                     " \"data\": {\"train\": [\"many\", \"labels\"],"
-                     " \"test\": null, \"drop_last\": true},"
-                     " \"train_micro_batch_size_per_gpu\": 1000001,"
-                     " \"compare\": {\"ps\": 2, \"steps\": 5,"
-                     " \"repeats\": 1}}");
+        play(net, "{\"model\": {\"layers\": [1, 2], \"loss\": \"mse\"},"
+                  " \"data\": {\"train\": [\"many\", \"labels\"],"
+                  " \"test\": null, \"drop_last\": true},"
+                  " \"train_micro_batch_size_per_gpu\": 1000001,"
+                  " \"compare\": {\"ps\": 2, \"steps\": 5,"
+                  " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "input");
     expect_limit(object, "ps", 2, "input");
     json_decref(object);
@@ -177,6 +194,7 @@ static void slow_input_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(a_run_knows_the_rate_of_its_links),
         TEST(small_batches_are_limited_by_links),
         TEST(slower_links_of_ps_are_named),
         TEST(slower_links_of_workers_are_named),

@@ -72,21 +72,6 @@ static void expect_same_bytes(const struct net_hosts *net, const char *a,
     free(bytes_b);
 }
 
-static double number(json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
-/* 0.1 Gbit/s, measured at the start; a run that was cut off for a while. */
-static void expect_known_rate(struct cluster_process *chief) {
-    json_t *summary = cluster_run_json(chief);
-    double gbits = number(summary, "link_gbits");
-    double share = number(summary, "share_of_bound");
-    if (!(gbits > 0.05 && gbits < 0.11))
-        fail_msg("%g Gbit/s", gbits);
-    assert_true(share > 0 && share < 1.1);
-    json_decref(summary);
-}
-
 static void expect_no_rate(struct cluster_process *chief) {
     json_t *summary = cluster_run_json(chief);
     assert_true(json_is_null(json_object_get(summary, "link_gbits")));
@@ -120,14 +105,13 @@ static void a_run_across_hosts_heals_and_ends_as_on_loopback(void **state) {
     net_hosts_need(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100,"
                               " \"export\": {\"path\": \"net.npz\"}}");
-    const char *const arguments[] = {"job.json", "--json", NULL};
+    const char *const arguments[] = {"job.json", NULL};
     start_all(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
     net_hosts_cut(net, 1, true);
     cluster_play_pass(0.5); /* how long the link is away */
     net_hosts_cut(net, 1, false);
     expect_all(tasks, 0);
-    expect_known_rate(tasks[NUM_PS]);
     run_on_loopback(net);
     expect_same_bytes(net, "net.npz", "loopback.npz");
 }

@@ -49,8 +49,12 @@ void cluster_play_pass(double seconds) {
 }
 
 struct cluster_run *cluster_play_renew(void **state) {
+    const struct cluster_run *before = *state;
+    bool in_memory = before->in_memory;
     cluster_run_teardown(state);
-    assert_int_equal(cluster_run_setup(state), 0);
+    assert_int_equal(in_memory ? cluster_run_setup_in_memory(state)
+                               : cluster_run_setup(state),
+                     0);
     return *state;
 }
 

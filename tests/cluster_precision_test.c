@@ -302,7 +302,9 @@ int main(void) {
         TEST(accumulated_and_clipped_steps_are_skipped_as_a_whole),
         TEST(an_overflow_at_the_least_scale_ends_the_run),
         TEST(stage_2_with_offload_and_fp16_loads_unchanged),
-        TEST(who_is_started_again_has_the_scale_of_the_run),
+        cmocka_unit_test_setup_teardown(
+            who_is_started_again_has_the_scale_of_the_run,
+            cluster_run_setup_in_memory, cluster_run_teardown),
         TEST(both_halves_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -248,12 +248,12 @@ static void open_mpi_starts_a_run(void **state) {
     uint16_t port;
     int holder;
     assert_int_equal(port_hold(&port, &holder, NULL), 0);
-    close(holder);
     snprintf(master, sizeof master, "MASTER_PORT=%u", port);
     cluster_run_job(*state, NULL);
     struct cluster_process *process =
         cluster_run_program(*state, "mpirun", mpirun, arguments, environment);
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
+    close(holder);
     json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     assert_non_null(strstr(cluster_run_errors(process), "cluster from mpi"));

@@ -21,12 +21,14 @@
 #include <sys/eventfd.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { OUT, ERR, STREAMS };
 enum { SIDE = 8, CLASSES = 10, TRAIN = 600, TEST = 200 };
 enum { LONGEST_LINE = 4096, SHOWN = 8192, CMOCKA_TAKES = 1000 };
+static const double ROOM = 1 << 29; /* bytes */
 
 /* What came on a stream, NUL-ended; a copy goes to the file. */
 struct stream {
@@ -101,15 +103,35 @@ static void write_set(const struct cluster_run *run, const char *set,
     fclose(labels);
 }
 
-int cluster_run_setup(void **state) {
+static bool make_in_memory(char path[PATH_MAX]) {
+    static const char memory[] = "/dev/shm";
+    struct statvfs room;
+    if (statvfs(memory, &room) ||
+        (double)room.f_bavail * (double)room.f_frsize < ROOM)
+        return false;
+    snprintf(path, PATH_MAX, "%s/capstan-test-XXXXXX", memory);
+    return mkdtemp(path);
+}
+
+static int setup(void **state, bool in_memory) {
     struct cluster_run *run = calloc(1, sizeof *run);
     if (!run)
         return -1;
-    checkpoint_fixture_folder(run->folder);
+    run->in_memory = in_memory;
+    if (!in_memory || !make_in_memory(run->folder))
+        checkpoint_fixture_folder(run->folder);
     write_set(run, "train", TRAIN, 1);
     write_set(run, "test", TEST, 2);
     *state = run;
     return 0;
+}
+
+int cluster_run_setup(void **state) {
+    return setup(state, false);
+}
+
+int cluster_run_setup_in_memory(void **state) {
+    return setup(state, true);
 }
 
 void cluster_run_path(const struct cluster_run *run, const char *name,

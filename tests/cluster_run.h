@@ -21,12 +21,18 @@ struct cluster_run {
     int *holders;                      /* of its ports */
     int network; /* namespace of what is started next; 0: the test's own */
     unsigned num_holders;
+    bool in_memory;
 };
 
 /* For cmocka: *STATE is a struct cluster_run whose folder holds 600 training
  * and 200 test samples of 8 x 8 pixels in 10 classes, which a small model
  * learns well. */
 int cluster_run_setup(void **state);
+
+/* The same in memory where there is room for it: for what ends by deadlines of
+ * its own, which a slow disk, or one that others are writing to, would
+ * break. */
+int cluster_run_setup_in_memory(void **state);
 int cluster_run_teardown(void **state);
 
 /* Writes the path of FOLDER/NAME. */

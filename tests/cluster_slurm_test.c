@@ -21,16 +21,16 @@ static struct cluster_process *under_slurm(struct cluster_run *run,
                                            const char *command) {
     char script[PATH_MAX], folder[PATH_MAX], ports[PORTS][8];
     char master[32]; /* other runs here have the usual one */
-    int holders[PORTS];
+    static int holders[PORTS];
     assert_non_null(realpath("tests/slurm/one_node.sh", script));
     cluster_run_path(run, "slurm", folder);
     for (int i = 0; i < PORTS; i++) {
         uint16_t port;
+        if (holders[i]) /* of the test before */
+            close(holders[i]);
         assert_int_equal(port_hold(&port, &holders[i], NULL), 0);
         snprintf(ports[i], sizeof *ports, "%u", port);
     }
-    for (int i = 0; i < PORTS; i++)
-        close(holders[i]);
     snprintf(master, sizeof master, "MASTER_PORT=%s", ports[2]);
     const char *const arguments[] = {folder, ports[0], ports[1], "sh",
                                      "-c",   command,  NULL};

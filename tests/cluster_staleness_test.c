@@ -196,7 +196,7 @@ static void checkpoints_follow_the_steps_closely(void **state) {
 }
 
 #define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
                                     cluster_run_teardown)
 
 int main(void) {

@@ -222,33 +222,6 @@ static void the_first_run_tells_the_batch_that_devices_leave_open(
     json_decref(result);
 }
 
-static enum status find(struct job job, uint32_t trainers, bool here,
-                        struct comparison_batch *batch) {
-    struct failure why;
-    return comparison_batch_find(batch, &job, trainers, here, &why);
-}
-
-static void a_batch_is_solved_before_if_no_device_changes_it(void **state) {
-    struct job whole = {.train_batch_size = 96, .accumulation = 2},
-               micro = {.micro_batch = 16, .accumulation = 2},
-               uneven = {.train_batch_size = 97, .micro_batch = 16};
-    struct comparison_batch batch;
-    (void)state;
-    assert_int_equal(find(micro, 3, false, &batch), STATUS_OK);
-    assert_int_equal(batch.micro, 16);
-    assert_int_equal(find(whole, 3, false, &batch), STATUS_OK);
-    assert_int_equal(batch.micro, 0);
-    assert_int_equal(find(whole, 3, true, &batch), STATUS_OK);
-    assert_int_equal(batch.micro, 16); /* a device each */
-    assert_int_equal(batch.accumulation, 2);
-    assert_int_equal(find(whole, 1, true, &batch), STATUS_OK);
-    assert_int_equal(batch.micro, 0);
-    whole.devices = 1;
-    assert_int_equal(find(whole, 1, true, &batch), STATUS_OK);
-    assert_int_equal(batch.micro, 48);
-    assert_int_equal(find(uneven, 3, false, &batch), STATUS_CONFIG);
-}
-
 /* The runs by ps have seen a tenth of what workers pass among themselves. */
 static void what_runs_have_measured_tells_the_slower_link(void **state) {
     struct fake *fake = *state;
@@ -280,7 +253,6 @@ int main(void) {
         TEST(who_is_gone_ends_it_all),
         TEST(a_signal_tells_how_far_it_came),
         TEST(the_first_run_tells_the_batch_that_devices_leave_open),
-        TEST(a_batch_is_solved_before_if_no_device_changes_it),
         TEST(what_runs_have_measured_tells_the_slower_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

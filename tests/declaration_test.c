@@ -27,6 +27,7 @@ static int setup(void **state) {
     void *wire;
     wire_fixture_setup(&wire);
     fixture->wire = wire;
+    fixture->job.micro_batch = 1;
     *run = (struct run){.log = &fixture->wire->log, .job = &fixture->job};
     assert_true(roster_open(&run->roster, false, WORKERS, 0, TIME_S));
     run->trainers = calloc(WORKERS, sizeof *run->trainers);

@@ -2,6 +2,7 @@
 
 #include "proto/base/time.h"
 #include "proto/wire/link_parts.h"
+#include "tests/strangers.h"
 #include "tests/wire_fixture.h"
 
 #include <setjmp.h>
@@ -215,6 +216,40 @@ static void a_frame_beyond_the_limit_is_never_delivered(void **state) {
     free(huge);
 }
 
+/* The server takes few messages before TCP holds their senders back. */
+static uint16_t take_few(struct wire_fixture *fixture) {
+    static const struct link_settings few = {.max_frame = 100,
+                                             .receive_frames = 2};
+    struct failure why;
+    link_close(&fixture->server);
+    if (link_open(&fixture->server, fixture->zmq, LINK_SERVER, &few, &why) ||
+        link_bind(fixture->server, 0, &why))
+        fail_msg("%s", why.text);
+    return link_port(fixture->server);
+}
+
+/* Their queues are full when one goes and the other is silent for long. */
+static void who_goes_while_nobody_reads_does_no_harm(void **state) {
+    enum { SENT = 50, WHILE_MS = 500, LONG_MS = 4000 };
+    struct wire_fixture *fixture = *state;
+    uint16_t port = take_few(fixture);
+    struct link_frame frame;
+    int stays = strangers_chat(port, SENT), goes = strangers_chat(port, SENT);
+    zmq_poll(NULL, 0, WHILE_MS); /* what is taken has come */
+    strangers_reset(goes);
+    zmq_poll(NULL, 0, LONG_MS);
+    unsigned read_of_each[2] = {0}, most = 0;
+    uint32_t first = UINT32_MAX;
+    while (most < SENT) {
+        wire_fixture_view(fixture->server, &frame);
+        first = first == UINT32_MAX ? frame.peer : first;
+        unsigned count = ++read_of_each[frame.peer != first];
+        most = count > most ? count : most;
+        link_release(&frame);
+    }
+    close(stays);
+}
+
 /* Time that this thread has had a core: what waiting awake costs others. */
 static int64_t awake(void) {
     struct timespec spent;
@@ -261,6 +296,7 @@ int main(void) {
         WIRE_FIXTURE_TEST(a_banned_peer_is_not_read_others_are),
         WIRE_FIXTURE_TEST(who_names_itself_after_another_is_not_read),
         WIRE_FIXTURE_TEST(a_frame_beyond_the_limit_is_never_delivered),
+        WIRE_FIXTURE_TEST(who_goes_while_nobody_reads_does_no_harm),
         WIRE_FIXTURE_TEST(a_name_inside_is_free_once_its_link_is_closed),
         WIRE_FIXTURE_LANE_TEST(header_and_payload_arrive_both_ways),
         WIRE_FIXTURE_LANE_TEST(a_server_tells_its_peers_apart),

@@ -122,6 +122,24 @@ static void nobody_is_answered_before_all_have_told(void **state) {
     assert_false(sharing_waits(&fixture->run, 0));
 }
 
+/* One of an older kind, or in another language. */
+static void who_declares_and_has_told_nothing_is_not_waited_for(void **state) {
+    struct fixture *fixture = *state;
+    struct run_trainer *trainers = fixture->run.trainers;
+    tell(fixture, 0, "a", 1);
+    tell(fixture, 1, "a", 1);
+    trainers[2].declared = true;
+    trainers[2].devices = 1;
+    sharing_declared(&fixture->run, &fixture->run.roster.slots[2]);
+    assert_true(trainers[0].sight.answered && trainers[1].sight.answered);
+    assert_false(trainers[2].sight.answered);
+    expect(fixture, 2, 0, 1);
+    trainers[2].declared = false; /* another holder of its slot */
+    trainers[2].devices = 0;
+    tell(fixture, 0, "a", 1);
+    assert_int_equal(trainers[2].devices, 1);
+}
+
 /* Others' places do not move meanwhile. */
 static void who_comes_back_is_answered_at_once(void **state) {
     struct fixture *fixture = *state;
@@ -184,6 +202,7 @@ int main(void) {
         TEST(one_device_of_several_is_enough),
         TEST(who_computes_on_the_processor_shares_nothing),
         TEST(nobody_is_answered_before_all_have_told),
+        TEST(who_declares_and_has_told_nothing_is_not_waited_for),
         TEST(who_comes_back_is_answered_at_once),
         TEST(a_batch_that_cannot_be_ends_the_run_before_devices_are_taken),
         TEST(what_is_foreseen_leaves_nothing_of_a_plan),

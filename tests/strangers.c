@@ -63,8 +63,13 @@ int strangers_browse(uint16_t port) {
     return strangers_say(port, request, sizeof request - 1);
 }
 
+static void read_all(int descriptor, void *bytes, size_t size) {
+    assert_int_equal(recv(descriptor, bytes, size, MSG_WAITALL), size);
+}
+
 /* The greeting and READY of ZMTP 3.0, NULL mechanism (rfc.zeromq.org/spec/23),
- * as a DEALER says them. */
+ * as a DEALER says them, and what it is answered: messages before that are an
+ * error. */
 static void shake_hands(int descriptor) {
     unsigned char greeting[GREETING] = {0xff, [9] = 0x7f, 3,   0,
                                         'N',  'U',        'L', 'L'};
@@ -75,6 +80,10 @@ static void shake_hands(int descriptor) {
     write_all(descriptor, greeting, sizeof greeting);
     write_all(descriptor, command, sizeof command);
     write_all(descriptor, ready, sizeof ready - 1);
+    unsigned char answer[UINT8_MAX];
+    read_all(descriptor, answer, GREETING);
+    read_all(descriptor, command, sizeof command);
+    read_all(descriptor, answer, command[1]);
 }
 
 int strangers_begin_frame(uint16_t port, uint64_t size) {
@@ -93,18 +102,33 @@ int strangers_begin_frame(uint16_t port, uint64_t size) {
     return descriptor;
 }
 
-void strangers_knock(uint16_t port, unsigned count) {
+int strangers_chat(uint16_t port, unsigned count) {
+    static const unsigned char message[] = {0, 1, 'x'};
+    int descriptor = strangers_connect(port);
+    assert_true(descriptor >= 0);
+    shake_hands(descriptor);
+    for (unsigned i = 0; i < count; i++)
+        write_all(descriptor, message, sizeof message);
+    return descriptor;
+}
+
+void strangers_reset(int connection) {
     struct linger at_once = {1, 0};
+    setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(connection);
+}
+
+void strangers_knock(uint16_t port, unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         int descriptor = strangers_connect(port);
         char greeting;
         if (descriptor < 0)
             return;
         recv(descriptor, &greeting, 1, 0); /* no faster than it is taken */
-        if (i % 2)                         /* half of them by a reset */
-            setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once,
-                       sizeof at_once);
-        close(descriptor);
+        if (i % 2)
+            strangers_reset(descriptor);
+        else
+            close(descriptor);
     }
 }
 

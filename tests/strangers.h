@@ -20,6 +20,14 @@ int strangers_browse(uint16_t port);
  * sends one MiB of it. */
 int strangers_begin_frame(uint16_t port, uint64_t size);
 
+/* Shakes hands, sends COUNT messages of a byte, leaves the connection open for
+ * the caller to close. */
+int strangers_chat(uint16_t port, unsigned count);
+
+/* Closes CONNECTION by a reset, as the system does for who is killed with
+ * something unread. */
+void strangers_reset(int connection);
+
 /* Opens COUNT connections and closes each as the other side first speaks. */
 void strangers_knock(uint16_t port, unsigned count);
 

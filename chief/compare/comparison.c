@@ -102,15 +102,6 @@ static bool others_go_on(const struct comparison *comparison,
     return false;
 }
 
-/* As the first run has solved it, by the devices that there are. */
-static void learn_batch(struct comparison *comparison, const json_t *run) {
-    double micro = number(run, "micro_batch");
-    double accumulation = number(run, "accumulation");
-    if (!comparison->batch.micro && micro > 0 && accumulation > 0)
-        comparison->batch =
-            (struct comparison_batch){(uint32_t)micro, (uint32_t)accumulation};
-}
-
 /* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
  * can be made any more, which STATUS tells. */
 static json_t *run_once(struct comparison *comparison, struct compared *one,
@@ -126,7 +117,7 @@ static json_t *run_once(struct comparison *comparison, struct compared *one,
     asked.more[true] = !last || asked.more[false];
     *status = way->run(way->context, &asked, &outcome, why);
     if (!*status && outcome.object)
-        learn_batch(comparison, outcome.object);
+        comparison_batch_learn(&comparison->batch, outcome.object);
     if (*status || outcome.object)
         return outcome.object;
     one->code = outcome.code ? outcome.code : STATUS_FAILED;
@@ -274,11 +265,6 @@ static void set_rates(const struct comparison *comparison,
     of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
 }
 
-/* Of a replica's step. */
-static double samples_of(const struct comparison *comparison) {
-    return (double)comparison->batch.micro * comparison->batch.accumulation;
-}
-
 static json_t *whole(struct comparison *comparison, double seconds) {
     const struct options *flags = comparison->options->flags;
     unsigned members = comparison->options->members;
@@ -287,7 +273,7 @@ static json_t *whole(struct comparison *comparison, double seconds) {
     for (unsigned c = 0; verdicts && c < comparison->count; c++) {
         struct compared *one = &comparison->cases[c];
         set_rates(comparison, &one->of);
-        one->of.samples = samples_of(comparison);
+        one->of.samples = comparison_batch_samples(&comparison->batch);
         verdicts[c] = verdict_of(&one->of, one->runs);
         json_t *described = verdicts[c].object;
         json_object_set_new(described, "error",
@@ -304,8 +290,9 @@ static json_t *whole(struct comparison *comparison, double seconds) {
                                : json_null());
     json_object_set_new(object, "repeats",
                         json_integer((json_int_t)flags->compare.repeats));
-    json_object_set_new(object, "samples_per_step",
-                        json_integer((json_int_t)samples_of(comparison)));
+    json_object_set_new(
+        object, "samples_per_step",
+        json_integer((json_int_t)comparison_batch_samples(&comparison->batch)));
     json_object_set_new(object, "cores",
                         members ? json_null()
                                 : json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
@@ -349,24 +336,6 @@ static void forget(struct comparison *comparison) {
         json_decref(comparison->cases[c].equal);
     }
     free(comparison);
-}
-
-/* Trainers of one machine have a device each: one alone may have more, and so
- * may each of a cluster. */
-enum status comparison_batch_find(struct comparison_batch *out,
-                                  const struct job *job, uint32_t trainers,
-                                  bool here, struct failure *why) {
-    bool single = job->device == JOB_DEVICE_CPU || job->devices == 1 ||
-                  (here && trainers > 1);
-    struct job solved = *job;
-    *out = (struct comparison_batch){0};
-    if (job->train_batch_size && !single)
-        return job_check_batch(job, trainers, why);
-    enum status status = job_solve_batch(&solved, trainers, why);
-    if (!status)
-        *out =
-            (struct comparison_batch){solved.micro_batch, solved.accumulation};
-    return status;
 }
 
 enum status comparison_run(json_t **result,

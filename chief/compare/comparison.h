@@ -41,14 +41,6 @@ struct comparison_options {
     const struct log *log;
 };
 
-/* What each replica of JOB computes on in a step, by the most TRAINERS that are
- * compared, all on one machine where HERE; *OUT is 0 where that depends on how
- * many devices they have: the first run that ends tells. STATUS_CONFIG: no
- * number of devices would do. */
-enum status comparison_batch_find(struct comparison_batch *out,
-                                  const struct job *job, uint32_t trainers,
-                                  bool here, struct failure *why) MUST_CHECK;
-
 /* Runs all cases and returns in *RESULT the JSON object of docs/compare.md, the
  * caller's. A case that fails has its reason in there and is no failure of the
  * whole, unless all have failed (STATUS_FAILED, or STATUS_CONFIG where each

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_COMPARISON_COMMAND_H
 #define CAPSTAN_COMPARISON_COMMAND_H
 
+#include "chief/compare/comparison_batch.h"
 #include "chief/compare/verdict.h"
 #include "proto/conf/job.h"
 #include "proto/conf/options.h"
@@ -12,11 +13,6 @@
 #include <stdint.h>
 
 enum { COMPARISON_COMMAND_MOST = 2 * OPTIONS_MAX_SETS + 64 };
-
-/* Of a replica's step, the same in each case; 0: as a run solves the job's. */
-struct comparison_batch {
-    uint32_t micro, accumulation;
-};
 
 struct comparison_asked {
     struct verdict_case of;
