@@ -195,7 +195,8 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
         .wire = fixture->job.wire,
         .step_timeout = 60,
         .scaler = loss_scaler_first(&fixture->job.fp16)};
-    assert_int_equal(trainer_allocate(fixture->trainer, false, &why), STATUS_OK);
+    assert_int_equal(trainer_allocate(fixture->trainer, false, &why),
+                     STATUS_OK);
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
                    &settings.offsets);
     if (client_open(&fixture->client, &settings, &why))
