@@ -120,11 +120,16 @@ static bool share_out(struct run *run) {
     return false;
 }
 
+/* One that took all devices, and then another came to its machine, keeps the
+ * first. */
 static void count(struct run *run) {
     run->num_replicas = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        run->num_replicas += run->trainers[r].replicas =
-            run->trainers[r].devices;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_trainer *trainer = &run->trainers[r];
+        bool shares = sharing_place(run, r).trainers > 1;
+        trainer->replicas = shares ? 1 : trainer->devices;
+        run->num_replicas += trainer->replicas;
+    }
 }
 
 /* The plan is not made by it: nothing of it stays. */

@@ -72,9 +72,8 @@ static bool foresee(struct run *run) {
         return run->phase < RUN_STOPPING;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
-        bool shares = sharing_place(run, r).trainers > 1;
         if (!trainer->declared)
-            trainer->devices = shares ? 1 : trainer->sight.alone;
+            trainer->devices = trainer->sight.alone;
     }
     return replicas_foresee(run);
 }

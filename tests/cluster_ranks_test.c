@@ -18,7 +18,7 @@
 enum { RANKS = 3, VARIABLES = 10 };
 static const char mpirun[] = "/usr/bin/mpirun";
 
-/* Somebody who listens on PORT (0: any) and says nothing; -1: it is taken. */
+/* Somebody who listens on PORT and says nothing; -1: it is taken. */
 static int listen_on(int port) {
     int one = 1, holder = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in6 any = {.sin6_family = AF_INET6,
@@ -31,23 +31,20 @@ static int listen_on(int port) {
     return -1;
 }
 
-static int port_of(int holder) {
-    struct sockaddr_in6 own;
-    socklen_t size = sizeof own;
-    assert_int_equal(getsockname(holder, (struct sockaddr *)&own, &size), 0);
-    return ntohs(own.sin6_port);
-}
-
-/* Two listeners on neighbouring ports; returns the lower port. */
+/* Two listeners on neighbouring ports; returns the lower port. They are below
+ * those that the system gives to whoever asks for any: ranks try the next ones,
+ * which there may be held for another test. */
 static int listen_on_two(int holders[2]) {
-    for (int tries = 0; tries < 100; tries++) {
-        holders[0] = listen_on(0);
-        assert_true(holders[0] >= 0);
-        int port = port_of(holders[0]);
-        holders[1] = port < 65000 ? listen_on(port + 1) : -1;
+    enum { FIRST = 20000, PORTS = 10000, APART = 20, TRIES = 100 };
+    static int used; /* each test has other ports */
+    for (int tries = 0; tries < TRIES; tries++) {
+        int port = FIRST + (getpid() + used++) * APART % PORTS;
+        holders[0] = listen_on(port);
+        holders[1] = holders[0] < 0 ? -1 : listen_on(port + 1);
         if (holders[1] >= 0)
             return port;
-        close(holders[0]);
+        if (holders[0] >= 0)
+            close(holders[0]);
     }
     fail_msg("no two ports beside each other are free");
     return 0;

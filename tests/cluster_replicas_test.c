@@ -1,9 +1,8 @@
 /* Real processes that run a replica of the model on each of several devices:
- * fake ones (tests/fake_device.h), which each process sees as many of as its
- * environment says. Trainers that see the same device are on one machine. */
+ * the weights of as many workers of one. */
 #include "tests/built.h"
+#include "tests/cluster_gpus.h"
 #include "tests/cluster_play.h"
-#include "tests/cluster_run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,98 +16,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { EXIT_CONFIG = 2, EXIT_RETRY = 138, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
-
-/* Fourteen blocks, momentum, an evaluation each epoch; no two rounds of it have
- * the same samples. */
-#define JOB                                                                    \
-    "\"model\": {\"layers\": [64, 512, 256, 10], \"activation\": \"tanh\"},"   \
-    " \"steps\": 30, \"optimizer\": {\"type\": \"SGD\","                       \
-    " \"params\": {\"lr\": 0.05, \"momentum\": 0.9}}"
-static const char job[] = "{" JOB "}";
+enum { EXIT_CONFIG = 2, EXIT_RETRY = 138 };
 
 static const double tolerance = 1e-5;
-
-/* Two workers, each on a host of its own. */
-static void describe_apart(struct cluster_run *run, unsigned num_ps,
-                           unsigned num_workers) {
-    cluster_run_describe(run, 0, num_ps, num_workers);
-    json_t *workers = json_object_get(run->cluster, "worker");
-    for (size_t i = 0; i < num_workers; i++) {
-        const char *address = json_string_value(json_array_get(workers, i));
-        char apart[64];
-        snprintf(apart, sizeof apart, "127.0.0.%zu%s", i + 2,
-                 strrchr(address, ':'));
-        json_array_set_new(workers, i, json_string(apart));
-    }
-}
-
-/* Adds --set for each of CHANGES (NULL-ended, or NULL) to the COUNT ARGUMENTS;
- * returns how many there are now. */
-static size_t add_changes(const char **arguments, size_t count,
-                          const char *const *changes) {
-    for (; changes && *changes; changes++) {
-        arguments[count++] = "--set";
-        arguments[count++] = *changes;
-    }
-    return count;
-}
-
-/* Starts worker INDEX with devices as GPUS says ("devices=2") on a machine of
- * its own; the first leads, its checkpoints go to FOLDER/DIR, and CHANGES
- * (NULL-ended, or NULL) are set. */
-static struct cluster_process *start_worker(struct cluster_run *run,
-                                            unsigned index, const char *gpus,
-                                            const char *dir,
-                                            const char *const *changes) {
-    char folder[128], apart[128];
-    const char *arguments[24] = {"--set", folder, "--set", "device=cuda"};
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    snprintf(apart, sizeof apart, "%s,machine=%u", gpus, index);
-    size_t count = add_changes(arguments, 4, changes);
-    arguments[count++] = "--json";
-    arguments[count] = "job.json";
-    setenv("CAPSTAN_FAKE_DEVICE", apart, 1);
-    struct cluster_process *process =
-        cluster_run_task(run, "worker", index, index ? NULL : arguments);
-    unsetenv("CAPSTAN_FAKE_DEVICE");
-    return process;
-}
-
-/* A whole run of NUM_WORKERS with devices as GPUS says of each, on NUM_PS (0:
- * all-reduce); returns the leader. */
-static struct cluster_process *train_apart(void **state, unsigned num_ps,
-                                           unsigned num_workers,
-                                           const char *const *gpus,
-                                           const char *dir,
-                                           const char *const *changes) {
-    struct cluster_run *run = *state;
-    struct cluster_process *workers[4], *ps[4];
-    if (!run->cluster)
-        describe_apart(run, num_ps, num_workers);
-    for (unsigned i = 0; i < num_ps; i++)
-        ps[i] = cluster_run_task(run, "ps", i, NULL);
-    for (unsigned i = 0; i < num_workers; i++)
-        workers[i] = start_worker(run, i, gpus[i], dir, changes);
-    for (unsigned i = 0; i < num_workers; i++)
-        cluster_run_expect(workers[i], 0, DEADLINE);
-    for (unsigned i = 0; i < num_ps; i++)
-        cluster_run_expect(ps[i], 0, DEADLINE);
-    return workers[0];
-}
-
-/* One worker with devices as GPUS says, by itself, which ends with CODE. */
-static struct cluster_process *train_alone(struct cluster_run *run,
-                                           const char *gpus,
-                                           const char *const *changes,
-                                           int code) {
-    cluster_run_job(run, job);
-    describe_apart(run, 0, 1);
-    struct cluster_process *leader =
-        start_worker(run, 0, gpus, "alone", changes);
-    cluster_run_expect(leader, code, DEADLINE);
-    return leader;
-}
 
 /* A ps and two workers: the leader with devices as GPUS says, and another with
  * as many as OTHER says. */
@@ -119,11 +29,11 @@ struct pair {
 static struct pair start_pair(struct cluster_run *run, const char *gpus,
                               const char *other, const char *const *changes) {
     struct pair pair;
-    cluster_run_job(run, job);
-    describe_apart(run, 1, 2);
+    cluster_run_job(run, cluster_gpus_job);
+    cluster_gpus_apart(run, 1, 2);
     pair.ps = cluster_run_task(run, "ps", 0, NULL);
-    pair.leader = start_worker(run, 0, gpus, "pair", changes);
-    pair.other = start_worker(run, 1, other, "pair", changes);
+    pair.leader = cluster_gpus_worker(run, 0, gpus, "pair", changes);
+    pair.other = cluster_gpus_worker(run, 1, other, "pair", changes);
     return pair;
 }
 
@@ -138,10 +48,10 @@ static struct cluster_process *train_cpu(struct cluster_run *run,
                                  "--workers", num_workers, "--set", folder,
                                  "--set",     "device=cpu"};
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    arguments[add_changes(arguments, 10, changes)] = "job.json";
+    arguments[cluster_gpus_changes(arguments, 10, changes)] = "job.json";
     struct cluster_process *local =
         cluster_run_start(run, dir, arguments, NULL);
-    cluster_run_expect(local, 0, DEADLINE);
+    cluster_run_expect(local, 0, CLUSTER_GPUS_DEADLINE);
     return local;
 }
 
@@ -197,13 +107,13 @@ static const char *const two_and_two[] = {"devices=2", "devices=2"};
 
 static void two_workers_of_two_devices_are_four_of_one(void **state) {
     struct cluster_run *run = *state;
-    cluster_run_job(run, job);
+    cluster_run_job(run, cluster_gpus_job);
     struct cluster_process *whole =
         train_cpu(run, "1", "1", "whole",
                   (const char *[]){"train_micro_batch_size_per_gpu=40", NULL});
     struct cluster_process *four = train_cpu(run, "2", "4", "four", NULL);
     struct cluster_process *two =
-        train_apart(state, 2, 2, two_and_two, "two", NULL);
+        cluster_gpus_train(state, 2, 2, two_and_two, "two", NULL);
     cluster_play_expect_said(two, "replicas: 4 (2 workers x 2 devices)");
     cluster_play_expect_said(two, "capstan-nccl.so: cannot work here: there is "
                                   "no fake NCCL (docs/collectives.md");
@@ -228,12 +138,12 @@ static void the_bits_do_not_depend_on_when_devices_work(void **state) {
     };
     const char *const changes[] = {"gradient_accumulation_steps=2", NULL};
     struct cluster_run *run = *state;
-    cluster_run_job(run, job);
+    cluster_run_job(run, cluster_gpus_job);
     for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
         char dir[16];
         snprintf(dir, sizeof dir, "order%zu", i);
         struct cluster_process *leader =
-            train_apart(state, 2, 2, gpus[i], dir, changes);
+            cluster_gpus_train(state, 2, 2, gpus[i], dir, changes);
         cluster_play_expect_said(leader, "(2 workers x 3 devices)");
         assert_int_equal(
             cluster_play_said(leader, "are added up in the host's memory"),
@@ -246,10 +156,10 @@ static void the_bits_do_not_depend_on_when_devices_work(void **state) {
 static void workers_may_have_different_numbers_of_devices(void **state) {
     static const char *const gpus[] = {"devices=4,order=3", "devices=2"};
     struct cluster_run *run = *state;
-    cluster_run_job(run, job);
+    cluster_run_job(run, cluster_gpus_job);
     train_cpu(run, "1", "6", "six", NULL);
     struct cluster_process *leader =
-        train_apart(state, 1, 2, gpus, "uneven", NULL);
+        cluster_gpus_train(state, 1, 2, gpus, "uneven", NULL);
     cluster_play_expect_said(leader,
                              "replicas: 6 (2 workers with 4 + 2 devices)");
     expect_near(run, "six", "uneven");
@@ -262,11 +172,12 @@ static void what_counts_trainers_counts_replicas(void **state) {
         "scale_lr=linear", "gradient_clipping=0.05", "train_batch_size=80",
         "train_micro_batch_size_per_gpu=10", NULL};
     struct cluster_run *run = *state;
-    cluster_run_job(run, "{" JOB ", \"scheduler\": {\"type\": \"WarmupLR\","
+    cluster_run_job(run, "{" CLUSTER_GPUS_JOB
+                         ", \"scheduler\": {\"type\": \"WarmupLR\","
                          " \"params\": {\"warmup_max_lr\": 0.02,"
                          " \"warmup_num_steps\": 5}}}");
     train_cpu(run, "2", "4", "four", changes);
-    train_apart(state, 2, 2, two_and_two, "two", changes);
+    cluster_gpus_train(state, 2, 2, two_and_two, "two", changes);
     expect_near(run, "four", "two");
 }
 
@@ -274,7 +185,8 @@ static void in_all_reduce_a_rank_may_have_several(void **state) {
     static const char *const gpus[] = {"devices=3", "devices=1,nccl"};
     struct cluster_run *run = *state;
     static const char *const clipped[] = {"gradient_clipping=0.1", NULL};
-    cluster_run_job(run, "{" JOB ", \"strategy\": {\"type\": \"allreduce\"}}");
+    cluster_run_job(run, "{" CLUSTER_GPUS_JOB
+                         ", \"strategy\": {\"type\": \"allreduce\"}}");
     for (int i = 0; i < 2; i++) {
         const char *const *changes = i ? clipped : NULL;
         char four[16], uneven[16];
@@ -282,7 +194,7 @@ static void in_all_reduce_a_rank_may_have_several(void **state) {
         snprintf(uneven, sizeof uneven, "uneven%d", i);
         train_cpu(run, "0", "4", four, changes);
         struct cluster_process *leader =
-            train_apart(state, 0, 2, gpus, uneven, changes);
+            cluster_gpus_train(state, 0, 2, gpus, uneven, changes);
         cluster_play_expect_said(leader,
                                  "replicas: 4 (2 workers with 3 + 1 devices)");
         expect_near(run, four, uneven);
@@ -297,7 +209,8 @@ static void an_overflow_of_one_replica_voids_the_round(void **state) {
         char scaled[512];
         run = cluster_play_renew(state);
         snprintf(scaled, sizeof scaled,
-                 "{" JOB ", \"strategy\": {\"type\": \"%s\"}, \"fp16\":"
+                 "{" CLUSTER_GPUS_JOB
+                 ", \"strategy\": {\"type\": \"%s\"}, \"fp16\":"
                  " {\"enabled\": true, \"hysteresis\": 1,"
                  " \"initial_scale_power\": 28, \"loss_scale_window\": 4}}",
                  strategies[i]);
@@ -305,7 +218,7 @@ static void an_overflow_of_one_replica_voids_the_round(void **state) {
         struct cluster_process *four =
             train_cpu(run, i ? "0" : "1", "4", "four", NULL);
         struct cluster_process *two =
-            train_apart(state, i ? 0 : 1, 2, two_and_two, "two", NULL);
+            cluster_gpus_train(state, i ? 0 : 1, 2, two_and_two, "two", NULL);
         double skipped = number_of(four, "skipped_steps");
         assert_true(skipped >= 2);
         assert_true(number_of(two, "skipped_steps") == skipped);
@@ -326,10 +239,10 @@ static void with_staleness_a_push_is_the_mean_of_its_replicas(void **state) {
         "strategy.staleness=inf", "gradient_clipping=0.05",
         "train_micro_batch_size_per_gpu=40", NULL};
     struct cluster_run *run = *state;
-    cluster_run_job(run, job);
+    cluster_run_job(run, cluster_gpus_job);
     train_cpu(run, "2", "1", "whole", whole);
     struct cluster_process *leader =
-        train_apart(state, 2, 1, gpus, "four", changes);
+        cluster_gpus_train(state, 2, 1, gpus, "four", changes);
     cluster_play_expect_said(leader, "replicas: 4 (1 worker x 4 devices)");
     expect_near(run, "whole", "four");
 }
@@ -337,9 +250,9 @@ static void with_staleness_a_push_is_the_mean_of_its_replicas(void **state) {
 static void with_staleness_all_need_as_many_devices(void **state) {
     static const char *const changes[] = {"strategy.staleness=2", NULL};
     struct pair pair = start_pair(*state, "devices=4", "devices=2", changes);
-    cluster_run_expect(pair.leader, EXIT_CONFIG, DEADLINE);
-    cluster_run_expect(pair.other, EXIT_CONFIG, DEADLINE);
-    cluster_run_expect(pair.ps, EXIT_CONFIG, DEADLINE);
+    cluster_run_expect(pair.leader, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
+    cluster_run_expect(pair.other, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
+    cluster_run_expect(pair.ps, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
     cluster_play_expect_said(pair.leader,
                              "computes on 4 devices, worker 1 on host");
     cluster_play_expect_said(pair.leader, "or set \"devices\": 2");
@@ -349,7 +262,7 @@ static void a_batch_that_does_not_fit_the_replicas_is_exit_2(void **state) {
     static const char *const changes[] = {
         "train_batch_size=20", "gradient_accumulation_steps=1", NULL};
     struct cluster_process *leader =
-        train_alone(*state, "devices=4", changes, EXIT_CONFIG);
+        cluster_gpus_alone(*state, "devices=4", changes, EXIT_CONFIG);
     cluster_play_expect_said(leader,
                              "x 4 replicas (1 trainer x 4 devices); give "
                              "two of the three, or make them fit: "
@@ -366,41 +279,13 @@ static void another_number_of_devices_resumes_the_run(void **state) {
         {"devices=2", "steps=20", "train_batch_size=40", NULL},
         {"devices=1", "steps=30", "train_batch_size=40", NULL}};
     struct cluster_run *run = *state;
-    cluster_run_job(run, "{" JOB ", \"train_micro_batch_size_per_gpu\": null}");
+    cluster_run_job(run, "{" CLUSTER_GPUS_JOB
+                         ", \"train_micro_batch_size_per_gpu\": null}");
     train_cpu(run, "1", "1", "whole",
               (const char *[]){"train_batch_size=40", NULL});
     for (int i = 0; i < 3; i++)
-        train_apart(state, 1, 1, parts[i], "parts", parts[i] + 1);
+        cluster_gpus_train(state, 1, 1, parts[i], "parts", parts[i] + 1);
     expect_near(run, "whole", "parts");
-}
-
-static void devices_of_the_job_is_the_most_that_are_taken(void **state) {
-    static const char *const gpus[] = {"devices=4"};
-    struct cluster_run *run = *state;
-    cluster_run_job(run, job);
-    struct cluster_process *leader = train_apart(
-        state, 1, 1, gpus, "three", (const char *[]){"devices=3", NULL});
-    cluster_play_expect_said(leader, "replicas: 3 (1 worker x 3 devices)");
-    assert_false(cluster_play_said(leader, "device cuda 3 of"));
-}
-
-static void a_device_that_is_lost_ends_the_run_by_its_name(void **state) {
-    static const char *const gpus[] = {"devices=3,lose=900,loser=2",
-                                       "devices=3,lose=900,loser=2,nccl"};
-    static const char *const changes[] = {"steps=100000", NULL};
-    for (int i = 0; i < 2; i++) {
-        struct cluster_run *run = cluster_play_renew(state);
-        struct cluster_process *leader =
-            train_alone(run, gpus[i], changes, EXIT_RETRY);
-        cluster_play_expect_said(leader, "device cuda 2 (Fake GPU) is lost");
-    }
-}
-
-static void a_device_that_cannot_hold_the_model_is_exit_2(void **state) {
-    struct cluster_process *leader =
-        train_alone(*state, "devices=2,memory=1048576", NULL, EXIT_CONFIG);
-    cluster_play_expect_said(leader, "where there is 1 MB (free on device "
-                                     "cuda ");
 }
 
 /* The round counts on two of it; the other goes on. */
@@ -409,22 +294,22 @@ static void who_comes_back_with_fewer_devices_is_sent_away(void **state) {
     struct cluster_run *run = *state;
     struct pair pair = start_pair(run, "devices=2", "devices=2", changes);
     struct cluster_process *leader = pair.leader, *other = pair.other;
-    cluster_run_await(leader, "step ", DEADLINE);
+    cluster_run_await(leader, "step ", CLUSTER_GPUS_DEADLINE);
     cluster_run_signal(other, 15);
-    cluster_run_expect(other, 143, DEADLINE);
-    cluster_run_await(leader, "worker 1 said goodbye", DEADLINE);
-    other = start_worker(run, 1, "devices=1", "pair", changes);
-    cluster_run_expect(other, EXIT_CONFIG, DEADLINE);
+    cluster_run_expect(other, 143, CLUSTER_GPUS_DEADLINE);
+    cluster_run_await(leader, "worker 1 said goodbye", CLUSTER_GPUS_DEADLINE);
+    other = cluster_gpus_worker(run, 1, "devices=1", "pair", changes);
+    cluster_run_expect(other, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
     cluster_play_expect_said(other, "has 1 device to compute on, and this run "
                                     "counts on 2 of it");
-    cluster_run_await(leader, "worker 1 said goodbye", DEADLINE);
-    other = start_worker(run, 1, "devices=3", "pair", changes);
-    cluster_run_await(other, "device cuda 2 of 3", DEADLINE);
-    cluster_run_await(leader, "step ", DEADLINE);
+    cluster_run_await(leader, "worker 1 said goodbye", CLUSTER_GPUS_DEADLINE);
+    other = cluster_gpus_worker(run, 1, "devices=3", "pair", changes);
+    cluster_run_await(other, "device cuda 2 of 3", CLUSTER_GPUS_DEADLINE);
+    cluster_run_await(leader, "step ", CLUSTER_GPUS_DEADLINE);
     cluster_run_signal(leader, 15);
-    cluster_run_expect(leader, 143, DEADLINE);
-    cluster_run_expect(other, EXIT_RETRY, DEADLINE);
-    cluster_run_expect(pair.ps, EXIT_RETRY, DEADLINE);
+    cluster_run_expect(leader, 143, CLUSTER_GPUS_DEADLINE);
+    cluster_run_expect(other, EXIT_RETRY, CLUSTER_GPUS_DEADLINE);
+    cluster_run_expect(pair.ps, EXIT_RETRY, CLUSTER_GPUS_DEADLINE);
 }
 
 #define TEST(f)                                                                \
@@ -442,9 +327,6 @@ int main(void) {
         TEST(with_staleness_all_need_as_many_devices),
         TEST(a_batch_that_does_not_fit_the_replicas_is_exit_2),
         TEST(another_number_of_devices_resumes_the_run),
-        TEST(devices_of_the_job_is_the_most_that_are_taken),
-        TEST(a_device_that_is_lost_ends_the_run_by_its_name),
-        TEST(a_device_that_cannot_hold_the_model_is_exit_2),
         TEST(who_comes_back_with_fewer_devices_is_sent_away),
     };
     (void)built_take("fake");

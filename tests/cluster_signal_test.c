@@ -334,7 +334,7 @@ static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
 }
 
 #define SIGNAL_TEST(name)                                                      \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
                                     cluster_run_teardown)
 
 int main(void) {

@@ -118,6 +118,19 @@ static void others_are_told_one_by_one(void **state) {
     assert_int_equal(fixture->job.train_batch_size, 60);
 }
 
+/* Worker 1 has come back to the machine of worker 0, who had it for itself. */
+static void who_shares_a_machine_by_now_has_one(void **state) {
+    struct fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    for (uint32_t r = 0; r < 2; r++) {
+        run->trainers[r].sight.count = 1;
+        strcpy(run->trainers[r].sight.ids[0], "a");
+    }
+    declare_all(fixture, 4, 1, 2);
+    assert_true(replicas_settle(run));
+    expect_text(run, "replicas: 4 (3 workers with 1 + 1 + 2 devices)");
+}
+
 static void of_processors_nothing_is_said(void **state) {
     struct fixture *fixture = *state;
     Capstan__Declaration none = CAPSTAN__DECLARATION__INIT;
@@ -209,6 +222,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(equal_ones_are_told_as_a_product),
         TEST(others_are_told_one_by_one),
+        TEST(who_shares_a_machine_by_now_has_one),
         TEST(of_processors_nothing_is_said),
         TEST(with_staleness_they_are_equal_or_the_run_ends),
         TEST(a_batch_that_they_do_not_solve_ends_the_run),

@@ -4,8 +4,9 @@
 #
 # A line for each program, all output of those that fail, and last, alone on
 # its line, "N passed, N failed", counting cmocka's tests. A program that ends
-# badly and names no test counts as one failed. The exit code is 1 when
-# anything failed. TEST_LIMIT: seconds a program may take (300).
+# badly and names no test counts as one failed; one that does not end names the
+# test under way (tests/under_way.c). The exit code is 1 when anything failed.
+# TEST_LIMIT: seconds a program may take (300).
 set -u
 export TEST_LIMIT=${TEST_LIMIT:-300}
 export CMOCKA_MESSAGE_OUTPUT=TAP

@@ -34,12 +34,11 @@ struct gloo_lines {
     };
     std::vector<ends> peers;               /* by rank; each side by gloo_goal */
     std::vector<struct gloo_lane *> lanes; /* by rank; NULL: none */
-    std::vector<std::string> troubles; /* by rank: why there is none that both
-                                          have tried; "" */
-    bool shares;                       /* this rank is to try */
-    std::vector<bool> partners;        /* by rank: data go between us */
-    std::vector<char> inbox;           /* what came last to be added */
-    char *data;                        /* of the call under way */
+    std::vector<std::string> troubles;     /* by rank: why it failed; "" */
+    bool shares;                           /* this rank is to try */
+    std::vector<bool> partners;            /* by rank: data go between us */
+    std::vector<char> inbox;               /* what came last to be added */
+    char *data;                            /* of the call under way */
     size_t bytes;
     /* Messages that may be sent before as many have been received: so many are
      * held by any line, and a circle of ranks is never blocked in sending. */

@@ -35,12 +35,13 @@ CUDA_ELEMENT float slope(float y, float dy) {
 
 /* y[count] = activation(y + bias[out]), count a multiple of out. A thread's
  * column moves on by the same number each time, which saves all divisions but
- * the first two. */
+ * the first two; those are of 32 bits, as threads are few, and so short. */
 template <enum job_activation ACTIVATION>
 static __global__ void add_bias(const float *__restrict__ bias,
                                 float *__restrict__ y, size_t count,
-                                size_t out) {
-    size_t column = cuda_first() % out, step = cuda_stride() % out;
+                                uint32_t out) {
+    size_t column = (uint32_t)cuda_first() % out;
+    size_t step = (uint32_t)cuda_stride() % out;
     for (size_t i = cuda_first(); i < count; i += cuda_stride()) {
         y[i] = activate<ACTIVATION>(y[i] + bias[column]);
         column += step;
@@ -60,7 +61,7 @@ static int launch_bias(struct CUstream_st *stream, const float *bias, float *y,
                        size_t n, uint32_t out) {
     size_t count = n * out;
     return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
-                       add_bias<ACTIVATION>, bias, y, count, (size_t)out);
+                       add_bias<ACTIVATION>, bias, y, count, out);
 }
 
 int cuda_kernels_bias_activation(struct CUstream_st *stream, const float *bias,
