@@ -67,8 +67,8 @@ static void open_fixture(struct fixture *f, const char *arranged) {
     f->z = allocate(f);
 }
 
-static void close_fixture(struct fixture *f) {
-    assert_int_equal(f->ops->synchronize(f->device, NULL), STATUS_OK);
+/* Of a device that may have failed. */
+static void let_go(struct fixture *f) {
     float *const all[] = {f->x, f->w, f->y, f->z};
     for (int i = 0; i < 4; i++)
         f->ops->release(f->device, all[i]);
@@ -79,6 +79,11 @@ static void close_fixture(struct fixture *f) {
     free(f->host);
     f->ops->close(&f->device);
     unsetenv("CAPSTAN_EMULATED");
+}
+
+static void close_fixture(struct fixture *f) {
+    assert_int_equal(f->ops->synchronize(f->device, NULL), STATUS_OK);
+    let_go(f);
     if (f->warnings != f->expected)
         fail_msg("%u warnings: %s", f->warnings, f->warning);
 }
@@ -575,10 +580,7 @@ static void a_product_that_fails_is_told_as_cublas_tells_it(void **state) {
     assert_non_null(strstr(why.text, "device cuda 0 ("));
     assert_non_null(strstr(why.text, "at an error of cuBLAS"));
     assert_null(strstr(why.text, "not ready"));
-    f.ops->unpin(f.device, f.host);
-    f.ops->close(&f.device);
-    free(f.host);
-    unsetenv("CAPSTAN_EMULATED");
+    let_go(&f);
 }
 
 static void a_long_span_goes_in_pieces(void **state) {
