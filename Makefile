@@ -59,7 +59,10 @@ UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
 # namespaces; all else side by side.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
     compare_members compare_net memory simulate)
-CROWD_TESTS := $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) $(UNIT_TESTS)
+# The one that waits longest begins first.
+LONGEST := $(BUILD)/tests/collective_gloo_test
+CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
+    $(filter-out $(LONGEST),$(UNIT_TESTS))
 
 .PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
 .SECONDARY:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs test programs: tests/run.sh SIDE_BY_SIDE... [-- ONE_BY_ONE...]
-# One more at a time than there are cores, as most of them wait most of the time.
+# Two more at a time than there are cores, as most of them wait most of the time.
 #
 # A line for each program, all output of those that fail, and last, alone on
 # its line, "N passed, N failed", counting cmocka's tests. A program that ends
@@ -49,7 +49,7 @@ done
 (($#)) && alone=("${@:2}")
 
 ((${#together[@]})) && printf '%s\0' "${together[@]}" |
-    xargs -0 -n 1 -P "$(($(nproc) + 1))" bash -c 'run_program "$0"'
+    xargs -0 -n 1 -P "$(($(nproc) + 2))" bash -c 'run_program "$0"'
 for program in "${alone[@]}"; do
     run_program "$program"
 done
