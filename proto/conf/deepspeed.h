@@ -26,6 +26,7 @@ struct deepspeed_key {
     const char *allowed; /* JSON array of values, or NULL */
 };
 
+/* All keys of DeepSpeed that are known, *COUNT of them; static. */
 const struct deepspeed_key *deepspeed_keys(size_t *count);
 
 /* PATH has got its value by --set: the other name of the same key goes. */

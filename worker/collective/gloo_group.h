@@ -78,6 +78,7 @@ enum status gloo_group_open(struct gloo_group *group,
  * it is still in use and must not be freed. */
 bool gloo_group_close(struct gloo_group *group) noexcept;
 
+/* From any thread, while open: calls under way and later ones throw. */
 void gloo_group_abort(struct gloo_group *group) noexcept;
 
 /* The next messages are of DATA, BYTES long on all ranks, and may together take

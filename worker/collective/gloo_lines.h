@@ -53,6 +53,8 @@ void gloo_lines_listen(struct gloo_lines *lines, const char *host,
 std::vector<char> gloo_lines_address(const struct gloo_lines *lines,
                                      uint32_t peer);
 
+/* Connects to PEER at ADDRESS, which it has told. Waits as long as it was told
+ * to listen. */
 void gloo_lines_connect(struct gloo_lines *lines, uint32_t peer,
                         const std::vector<char> &address);
 
@@ -81,6 +83,8 @@ void gloo_lines_add(struct gloo_lines *lines, uint32_t from, float *sum,
 /* From any thread, while open: calls under way and later ones fail. */
 void gloo_lines_cut(struct gloo_lines *lines) noexcept;
 
+/* Ends all lines, and what is still under way on them; nobody may be in a call.
+ */
 void gloo_lines_close(struct gloo_lines *lines) noexcept;
 
 #endif

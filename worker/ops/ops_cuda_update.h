@@ -6,6 +6,7 @@
 
 #include "worker/ops/ops.h"
 
+/* Contracts: the functions of the same names in struct ops. */
 void ops_cuda_update_copy(struct ops_device *device, enum ops_stream stream,
                           void *to, const void *from, size_t bytes);
 void ops_cuda_update_fill(struct ops_device *device, enum ops_stream stream,

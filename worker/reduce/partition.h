@@ -48,6 +48,8 @@ enum status partition_open(struct partition *partition,
                            const struct partition_settings *settings,
                            struct failure *why) MUST_CHECK;
 
+/* Frees the state; *PARTITION is empty then. One that is empty may be closed.
+ */
 void partition_close(struct partition *partition);
 
 /* The part of RANK among SIZE in BUCKET, without what lies before BEGIN. */

@@ -23,6 +23,8 @@ struct saver_settings {
 
 struct saver;
 
+/* Starts the thread that writes. STATUS_RETRY when there is no memory or no
+ * thread. */
 enum status saver_open(struct saver **out,
                        const struct saver_settings *settings,
                        struct failure *why) MUST_CHECK;
