@@ -1,7 +1,7 @@
 #include "chief/declaration.h"
 
 #include "proto/base/time.h"
-#include "tests/wire_fixture.h"
+#include "tests/run_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,45 +14,13 @@
 
 enum { WORKERS = 2 };
 
-/* A chief whose two workers are here. */
-struct fixture {
-    struct wire_fixture *wire;
-    struct job job;
-    struct run run;
-};
-
+/* Two workers that are here. */
 static int setup(void **state) {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    struct run *run = &fixture->run;
-    void *wire;
-    wire_fixture_setup(&wire);
-    fixture->wire = wire;
+    run_fixture_setup(state, WORKERS);
+    struct run_fixture *fixture = *state;
     fixture->job.micro_batch = 1;
-    *run = (struct run){.log = &fixture->wire->log, .job = &fixture->job};
-    assert_true(roster_open(&run->roster, false, WORKERS, 0, TIME_S));
-    run->trainers = calloc(WORKERS, sizeof *run->trainers);
-    run->limits = calloc(WORKERS, sizeof *run->limits);
-    run->post = post_open(fixture->wire->server, &run->roster,
-                          &fixture->wire->log, 1, 2);
-    assert_true(run->trainers && run->limits && run->post);
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        run->roster.slots[i].state = ROSTER_HELD;
-        strcpy(run->roster.slots[i].host, i ? "h1" : "h0");
-    }
-    *state = fixture;
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
-    void *wire = fixture->wire;
-    post_close(&fixture->run.post);
-    layout_free(&fixture->run.layout);
-    roster_close(&fixture->run.roster);
-    free(fixture->run.trainers);
-    free(fixture->run.limits);
-    wire_fixture_teardown(&wire);
-    free(fixture);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        fixture->run.roster.slots[i].state = ROSTER_HELD;
     return 0;
 }
 
@@ -91,7 +59,7 @@ static void expect_end(const struct run *run, const char *text) {
 }
 
 static void it_is_whole_once_all_have_declared_and_are_here(void **state) {
-    struct run *run = &((struct fixture *)*state)->run;
+    struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     assert_false(declaration_whole(run));
     declare(run, 1, 0, 600);
@@ -103,7 +71,7 @@ static void it_is_whole_once_all_have_declared_and_are_here(void **state) {
 }
 
 static void other_parameters_than_rank_0s_end_the_run(void **state) {
-    struct run *run = &((struct fixture *)*state)->run;
+    struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     declare(run, 1, run->digest + 1, 600);
     expect_end(run, "worker 1 on host h1 has other parameters than rank 0");
@@ -111,7 +79,7 @@ static void other_parameters_than_rank_0s_end_the_run(void **state) {
 
 /* Who came first is compared once rank 0 has spoken. */
 static void so_do_other_data_whoever_comes_first(void **state) {
-    struct run *run = &((struct fixture *)*state)->run;
+    struct run *run = &((struct run_fixture *)*state)->run;
     declare(run, 1, 1, 599);
     assert_int_equal(run->phase, RUN_JOINING);
     declare_first(run);
@@ -119,7 +87,7 @@ static void so_do_other_data_whoever_comes_first(void **state) {
 }
 
 static void data_that_differ_are_counted(void **state) {
-    struct run *run = &((struct fixture *)*state)->run;
+    struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     declare(run, 1, 0, 599);
     expect_end(run, "worker 1 on host h1 reads 599 training and 0 test "
@@ -127,13 +95,13 @@ static void data_that_differ_are_counted(void **state) {
 }
 
 static void what_is_no_model_ends_the_run(void **state) {
-    struct run *run = &((struct fixture *)*state)->run;
+    struct run *run = &((struct run_fixture *)*state)->run;
     Capstan__Declaration nothing = CAPSTAN__DECLARATION__INIT;
     declaration_take(run, &run->roster.slots[0], &nothing);
     expect_end(run, "the parameters of rank 0: ");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,7 +1,7 @@
 #include "chief/replicas.h"
 
 #include "proto/base/time.h"
-#include "tests/wire_fixture.h"
+#include "tests/run_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,49 +15,17 @@
 
 enum { WORKERS = 3 };
 
-/* A chief that has three workers' declarations before it. */
-struct fixture {
-    struct wire_fixture *wire;
-    struct job job;
-    struct run run;
-};
-
+/* Three workers, whose declarations come. */
 static int setup(void **state) {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    struct run *run = &fixture->run;
-    void *wire;
-    wire_fixture_setup(&wire);
-    fixture->wire = wire;
-    fixture->job.micro_batch = 10;
-    *run = (struct run){
-        .log = &fixture->wire->log, .job = &fixture->job, .train_samples = 600};
-    assert_true(roster_open(&run->roster, false, WORKERS, 0, TIME_S));
-    run->trainers = calloc(WORKERS, sizeof *run->trainers);
-    run->limits = calloc(WORKERS, sizeof *run->limits);
-    run->post = post_open(fixture->wire->server, &run->roster,
-                          &fixture->wire->log, 1, 2);
-    assert_true(run->trainers && run->limits && run->post);
-    for (uint32_t i = 0; i < WORKERS; i++)
-        snprintf(run->roster.slots[i].host, sizeof run->roster.slots[i].host,
-                 "h%u", i);
-    *state = fixture;
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
-    void *wire = fixture->wire;
-    post_close(&fixture->run.post);
-    roster_close(&fixture->run.roster);
-    free(fixture->run.trainers);
-    free(fixture->run.limits);
-    wire_fixture_teardown(&wire);
-    free(fixture);
+    run_fixture_setup(state, WORKERS);
+    struct run_fixture *fixture = *state;
+    fixture->run.train_samples = 600;
     return 0;
 }
 
 /* Worker INDEX has COUNT devices, each with so many bytes free. */
-static bool declare(struct fixture *fixture, uint32_t index, uint32_t count) {
+static bool declare(struct run_fixture *fixture, uint32_t index,
+                    uint32_t count) {
     Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
     Capstan__MemoryLimit devices[8], *list[8];
     for (uint32_t i = 0; i < count; i++) {
@@ -75,7 +43,7 @@ static bool declare(struct fixture *fixture, uint32_t index, uint32_t count) {
                             &declaration);
 }
 
-static void declare_all(struct fixture *fixture, uint32_t a, uint32_t b,
+static void declare_all(struct run_fixture *fixture, uint32_t a, uint32_t b,
                         uint32_t c) {
     assert_true(declare(fixture, 0, a));
     assert_true(declare(fixture, 1, b));
@@ -89,7 +57,7 @@ static void expect_text(const struct run *run, const char *expected) {
 }
 
 static void equal_ones_are_told_as_a_product(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     uint32_t list[WORKERS];
     declare_all(fixture, 4, 4, 4);
@@ -108,7 +76,7 @@ static void equal_ones_are_told_as_a_product(void **state) {
 }
 
 static void others_are_told_one_by_one(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     declare_all(fixture, 2, 1, 3);
     assert_true(replicas_settle(run));
@@ -120,7 +88,7 @@ static void others_are_told_one_by_one(void **state) {
 
 /* Worker 1 has come back to the machine of worker 0, who had it for itself. */
 static void who_shares_a_machine_by_now_has_one(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     for (uint32_t r = 0; r < 2; r++) {
         run->trainers[r].sight.count = 1;
@@ -132,7 +100,7 @@ static void who_shares_a_machine_by_now_has_one(void **state) {
 }
 
 static void of_processors_nothing_is_said(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     Capstan__Declaration none = CAPSTAN__DECLARATION__INIT;
     for (uint32_t i = 0; i < WORKERS; i++)
         assert_true(replicas_declare(&fixture->run,
@@ -144,7 +112,7 @@ static void of_processors_nothing_is_said(void **state) {
 }
 
 static void with_staleness_they_are_equal_or_the_run_ends(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.staleness = 1;
     declare_all(fixture, 4, 4, 2);
@@ -161,7 +129,7 @@ static void with_staleness_they_are_equal_or_the_run_ends(void **state) {
 }
 
 static void a_batch_that_they_do_not_solve_ends_the_run(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 100;
     declare_all(fixture, 2, 2, 2);
@@ -171,7 +139,7 @@ static void a_batch_that_they_do_not_solve_ends_the_run(void **state) {
 }
 
 static void an_epoch_without_a_batch_ends_the_run(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.data.drop_last = true;
     run->train_samples = 59;
@@ -187,7 +155,7 @@ static void an_epoch_without_a_batch_ends_the_run(void **state) {
 
 /* Memory is reckoned for what the run counts on, whatever a peer says. */
 static void no_peer_has_more_than_a_trainer_may(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     Capstan__Declaration hostile = CAPSTAN__DECLARATION__INIT;
     declare_all(fixture, 1, 1, 1);
     hostile.replicas = UINT32_MAX;
@@ -201,7 +169,7 @@ static void no_peer_has_more_than_a_trainer_may(void **state) {
 
 /* It may bring more, which it does not use. */
 static void who_comes_back_with_fewer_is_not_taken(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     declare_all(fixture, 2, 2, 2);
     assert_true(replicas_settle(run));
@@ -216,7 +184,7 @@ static void who_comes_back_with_fewer_is_not_taken(void **state) {
     assert_int_equal(run->trainers[1].replicas, 2);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

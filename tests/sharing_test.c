@@ -2,7 +2,7 @@
 
 #include "chief/run.h"
 #include "proto/base/time.h"
-#include "tests/wire_fixture.h"
+#include "tests/run_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,44 +15,15 @@
 
 enum { WORKERS = 3 };
 
-/* A chief of three workers that are here. */
-struct fixture {
-    struct wire_fixture *wire;
-    struct job job;
-    struct run run;
-};
-
+/* Three workers, who tell what they see. */
 static int setup(void **state) {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    struct run *run = &fixture->run;
-    void *wire;
-    wire_fixture_setup(&wire);
-    fixture->wire = wire;
-    fixture->job.micro_batch = 10;
-    *run = (struct run){.log = &fixture->wire->log, .job = &fixture->job};
-    assert_true(roster_open(&run->roster, false, WORKERS, 0, TIME_S));
-    run->trainers = calloc(WORKERS, sizeof *run->trainers);
-    run->post = post_open(fixture->wire->server, &run->roster,
-                          &fixture->wire->log, 1, 2);
-    assert_true(run->trainers && run->post);
-    *state = fixture;
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
-    void *wire = fixture->wire;
-    post_close(&fixture->run.post);
-    roster_close(&fixture->run.roster);
-    free(fixture->run.trainers);
-    wire_fixture_teardown(&wire);
-    free(fixture);
+    run_fixture_setup(state, WORKERS);
     return 0;
 }
 
 /* Worker RANK tells that it sees IDS, "a b c" of a letter each, and would take
  * ALONE of them. */
-static void tell(struct fixture *fixture, uint32_t rank, const char *ids,
+static void tell(struct run_fixture *fixture, uint32_t rank, const char *ids,
                  uint32_t alone) {
     Capstan__Sight sight = CAPSTAN__SIGHT__INIT;
     char texts[16][2], *list[16];
@@ -69,7 +40,7 @@ static void tell(struct fixture *fixture, uint32_t rank, const char *ids,
     sharing_take(&fixture->run, &fixture->run.roster.slots[rank], &sight);
 }
 
-static void expect(struct fixture *fixture, uint32_t rank, uint32_t place,
+static void expect(struct run_fixture *fixture, uint32_t rank, uint32_t place,
                    uint32_t trainers) {
     struct sharing_place found = sharing_place(&fixture->run, rank);
     assert_int_equal(found.place, place);
@@ -77,7 +48,7 @@ static void expect(struct fixture *fixture, uint32_t rank, uint32_t place,
 }
 
 static void who_sees_the_same_device_shares_it(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     tell(fixture, 0, "a b", 2);
     tell(fixture, 1, "c d", 2);
     tell(fixture, 2, "b a", 2);
@@ -88,7 +59,7 @@ static void who_sees_the_same_device_shares_it(void **state) {
 
 /* One that sees all shares with two who have nothing of each other's. */
 static void one_device_of_several_is_enough(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     tell(fixture, 0, "a", 1);
     tell(fixture, 1, "a b c", 3);
     tell(fixture, 2, "c", 1);
@@ -98,7 +69,7 @@ static void one_device_of_several_is_enough(void **state) {
 }
 
 static void who_computes_on_the_processor_shares_nothing(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     for (uint32_t r = 0; r < WORKERS; r++)
         tell(fixture, r, "", 0);
     for (uint32_t r = 0; r < WORKERS; r++) {
@@ -109,7 +80,7 @@ static void who_computes_on_the_processor_shares_nothing(void **state) {
 }
 
 static void nobody_is_answered_before_all_have_told(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run_trainer *trainers = fixture->run.trainers;
     tell(fixture, 0, "a", 1);
     tell(fixture, 1, "a", 1);
@@ -124,7 +95,7 @@ static void nobody_is_answered_before_all_have_told(void **state) {
 
 /* One of an older kind, or in another language. */
 static void who_declares_and_has_told_nothing_is_not_waited_for(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run_trainer *trainers = fixture->run.trainers;
     tell(fixture, 0, "a", 1);
     tell(fixture, 1, "a", 1);
@@ -142,7 +113,7 @@ static void who_declares_and_has_told_nothing_is_not_waited_for(void **state) {
 
 /* Others' places do not move meanwhile. */
 static void who_comes_back_is_answered_at_once(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct sharing_sight *sight = &fixture->run.trainers[0].sight;
     for (uint32_t r = 0; r < WORKERS; r++)
         tell(fixture, r, "a b c", 3);
@@ -157,7 +128,7 @@ static void who_comes_back_is_answered_at_once(void **state) {
 
 static void a_batch_that_cannot_be_ends_the_run_before_devices_are_taken(
     void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 50;
     tell(fixture, 0, "a b", 2);
@@ -171,7 +142,7 @@ static void a_batch_that_cannot_be_ends_the_run_before_devices_are_taken(
 
 /* Who has a device alone takes all; who shares them takes one. */
 static void what_is_foreseen_leaves_nothing_of_a_plan(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 40;
     tell(fixture, 0, "a b", 2);
@@ -185,7 +156,7 @@ static void what_is_foreseen_leaves_nothing_of_a_plan(void **state) {
 }
 
 static void no_peer_tells_of_more_than_a_trainer_may_have(void **state) {
-    struct fixture *fixture = *state;
+    struct run_fixture *fixture = *state;
     tell(fixture, 0, "abcdefghijklmnop", UINT32_MAX);
     tell(fixture, 1, "", 0);
     tell(fixture, 2, "", 0);
@@ -193,7 +164,7 @@ static void no_peer_tells_of_more_than_a_trainer_may_have(void **state) {
     assert_int_equal(fixture->run.trainers[1].devices, 1);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

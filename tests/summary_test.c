@@ -2,6 +2,7 @@
 
 #include "chief/measures.h"
 #include "proto/base/time.h"
+#include "tests/measures_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,50 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A run of one trainer that nobody looks at. */
-struct measured {
-    struct run run;
-    struct run_trainer trainers[2];
-    struct job job;
-};
-
-static int setup(void **state) {
-    struct measured *measured = calloc(1, sizeof *measured);
-    struct run *run = &measured->run;
-    run->job = &measured->job;
-    run->trainers = measured->trainers;
-    run->phase = RUN_TRAINING;
-    run->rounds.total = 1000;
-    run->rounds.epoch_batches = 1000;
-    run->roster.num_ranks = 1;
-    run->roster.slots = calloc(2, sizeof *run->roster.slots);
-    run->roster.slots[0].state = ROSTER_HELD;
-    run->began = true;
-    run->shown_loss = run->shown_rate = run->epoch_loss = NAN;
-    measured->trainers[0].viewed = true;
-    *state = measured;
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct measured *measured = *state;
-    free(measured->run.roster.slots);
-    free(measured);
-    return 0;
-}
-
-/* The trainer has taken STEPS of one sample in half as many seconds, with
- * losses of LOSS_SUM. */
-static void beat(struct measured *measured, uint64_t steps, double loss_sum) {
-    Capstan__Beat beat = CAPSTAN__BEAT__INIT;
-    beat.clock = beat.samples = steps;
-    beat.training_s = (double)steps / 2;
-    beat.loss_sum = loss_sum;
-    measures_beat(&measured->run, &measured->run.roster.slots[0], &beat, 0);
-}
-
 /* What the summary prints on standard output and says on standard error. */
-static char *summary_of(struct measured *measured) {
+static char *summary_of(struct measures_fixture *measured) {
     static char text[4096];
     FILE *kept = tmpfile();
     struct log log;
@@ -84,9 +43,9 @@ static char *summary_of(struct measured *measured) {
 /* An epoch had ended before it: that one's loss is not its own. */
 static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
     void **state) {
-    struct measured *measured = *state;
+    struct measures_fixture *measured = *state;
     measured->run.epochs_ended = 1;
-    beat(measured, 100, 150);
+    measures_fixture_beat(measured, 100, 150);
     char *said = summary_of(measured);
     if (!strstr(said, "\"train_loss\":1.5,"))
         fail_msg("%s", said);
@@ -96,7 +55,7 @@ static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
         fail_msg("%s", said);
 }
 
-static void expect_summary(struct measured *measured, const char *part,
+static void expect_summary(struct measures_fixture *measured, const char *part,
                            bool there) {
     char *said = summary_of(measured);
     if (!strstr(said, part) == there)
@@ -104,14 +63,14 @@ static void expect_summary(struct measured *measured, const char *part,
 }
 
 /* 10 steps in 5 seconds, of which TRAINERS have waited 2 for weights. */
-static void waits(struct measured *measured, uint32_t trainers) {
+static void waits(struct measures_fixture *measured, uint32_t trainers) {
     measured->run.roster.num_ranks = trainers;
-    beat(measured, 10, 10);
+    measures_fixture_beat(measured, 10, 10);
     measured->trainers[0].beat.wire_s = 2;
 }
 
 static void the_key_to_change_is_that_of_the_job(void **state) {
-    struct measured *measured = *state;
+    struct measures_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
     expect_summary(measured,
@@ -125,7 +84,7 @@ static void the_key_to_change_is_that_of_the_job(void **state) {
 
 /* Nothing is on a wire, and there is nobody else to wait for. */
 static void a_process_alone_is_told_of_its_own_ps(void **state) {
-    struct measured *measured = *state;
+    struct measures_fixture *measured = *state;
     measured->run.ps_inside = "ps";
     measured->job.batch_key = "train_micro_batch_size_per_gpu";
     waits(measured, 1);
@@ -136,7 +95,7 @@ static void a_process_alone_is_told_of_its_own_ps(void **state) {
 }
 
 static void what_failed_is_no_cause_of_lost_time(void **state) {
-    struct measured *measured = *state;
+    struct measures_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
     measured->run.status = STATUS_RETRY;
@@ -146,7 +105,9 @@ static void what_failed_is_no_cause_of_lost_time(void **state) {
     expect_summary(measured, "key: train_batch_size (larger)", true);
 }
 
-#define MEASURED(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define MEASURED(f)                                                            \
+    cmocka_unit_test_setup_teardown(f, measures_fixture_setup,                 \
+                                    measures_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -53,7 +53,7 @@ static inline bool trainer_is_synchronous(const struct trainer *trainer) {
     return trainer->settings.job->staleness == 0;
 }
 
-/* From any thread: has trainer_cancel been called? */
+/* From any thread: is the trainer being closed? */
 bool trainer_is_cancelled(struct trainer *trainer);
 
 /* Reports which devices it sees, if they are to be shared by that. */

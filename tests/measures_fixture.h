@@ -1,0 +1,25 @@
+/* A run of one trainer that nobody looks at: for tests of what is measured of
+ * a run and said of it. */
+#ifndef CAPSTAN_MEASURES_FIXTURE_H
+#define CAPSTAN_MEASURES_FIXTURE_H
+
+#include "chief/run.h"
+
+#include <stdint.h>
+
+struct measures_fixture {
+    struct run run;
+    struct run_trainer trainers[2];
+    struct job job;
+};
+
+/* For cmocka: *STATE is a struct measures_fixture. */
+int measures_fixture_setup(void **state);
+int measures_fixture_teardown(void **state);
+
+/* The trainer has taken STEPS of one sample in half as many seconds, with
+ * losses of LOSS_SUM. */
+void measures_fixture_beat(struct measures_fixture *measured, uint64_t steps,
+                           double loss_sum);
+
+#endif
