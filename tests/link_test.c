@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,6 +251,23 @@ static void who_goes_while_nobody_reads_does_no_harm(void **state) {
     close(stays);
 }
 
+/* A ping could come when the server's queue is full, and end it. */
+static void who_has_nothing_to_say_sends_nothing(void **state) {
+    enum { LONG_MS = 1500 };
+    struct wire_fixture *fixture = *state;
+    struct failure why;
+    uint16_t port;
+    char address[32];
+    int listener = strangers_listen(&port);
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    assert_int_equal(link_connect(fixture->client, address, &why), STATUS_OK);
+    int connection = strangers_welcome(listener);
+    struct pollfd word = {connection, POLLIN, 0};
+    assert_int_equal(poll(&word, 1, LONG_MS), 0);
+    close(connection);
+    close(listener);
+}
+
 /* Time that this thread has had a core: what waiting awake costs others. */
 static int64_t awake(void) {
     struct timespec spent;
@@ -297,6 +315,7 @@ int main(void) {
         WIRE_FIXTURE_TEST(who_names_itself_after_another_is_not_read),
         WIRE_FIXTURE_TEST(a_frame_beyond_the_limit_is_never_delivered),
         WIRE_FIXTURE_TEST(who_goes_while_nobody_reads_does_no_harm),
+        WIRE_FIXTURE_TEST(who_has_nothing_to_say_sends_nothing),
         WIRE_FIXTURE_TEST(a_name_inside_is_free_once_its_link_is_closed),
         WIRE_FIXTURE_LANE_TEST(header_and_payload_arrive_both_ways),
         WIRE_FIXTURE_LANE_TEST(a_server_tells_its_peers_apart),

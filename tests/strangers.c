@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,13 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { GREETING = 64, LONG_FRAME = 2, COMMAND = 4, LINGER_MS = 10000 };
+enum {
+    GREETING = 64,
+    KIND = 6,
+    LONG_FRAME = 2,
+    COMMAND = 4,
+    LINGER_MS = 10000
+};
 enum { ANSWER_MS = 30000 };
 
 int strangers_connect(uint16_t port) {
@@ -68,18 +75,18 @@ static void read_all(int descriptor, void *bytes, size_t size) {
 }
 
 /* The greeting and READY of ZMTP 3.0, NULL mechanism (rfc.zeromq.org/spec/23),
- * as a DEALER says them, and what it is answered: messages before that are an
- * error. */
-static void shake_hands(int descriptor) {
+ * as the kind of socket says them, and what it is answered: messages before
+ * that are an error. */
+static void shake_hands(int descriptor, const char kind[KIND]) {
     unsigned char greeting[GREETING] = {0xff, [9] = 0x7f, 3,   0,
                                         'N',  'U',        'L', 'L'};
     static const unsigned char ready[] =
-        "\x05READY\x0bSocket-Type\x00\x00\x00\x06"
-        "DEALER";
-    unsigned char command[2] = {COMMAND, sizeof ready - 1};
+        "\x05READY\x0bSocket-Type\x00\x00\x00\x06";
+    unsigned char command[2] = {COMMAND, sizeof ready - 1 + KIND};
     write_all(descriptor, greeting, sizeof greeting);
     write_all(descriptor, command, sizeof command);
     write_all(descriptor, ready, sizeof ready - 1);
+    write_all(descriptor, kind, KIND);
     unsigned char answer[UINT8_MAX];
     read_all(descriptor, answer, GREETING);
     read_all(descriptor, command, sizeof command);
@@ -95,7 +102,7 @@ int strangers_begin_frame(uint16_t port, uint64_t size) {
     assert_non_null(part);
     for (int i = 0; i < 8; i++)
         head[i + 1] = (unsigned char)(size >> (56 - 8 * i));
-    shake_hands(descriptor);
+    shake_hands(descriptor, "DEALER");
     write_all(descriptor, head, sizeof head);
     write_all(descriptor, part, PART);
     free(part);
@@ -106,9 +113,31 @@ int strangers_chat(uint16_t port, unsigned count) {
     static const unsigned char message[] = {0, 1, 'x'};
     int descriptor = strangers_connect(port);
     assert_true(descriptor >= 0);
-    shake_hands(descriptor);
+    shake_hands(descriptor, "DEALER");
     for (unsigned i = 0; i < count; i++)
         write_all(descriptor, message, sizeof message);
+    return descriptor;
+}
+
+int strangers_listen(uint16_t *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listener, (struct sockaddr *)&address, size) ||
+        listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&address, &size))
+        fail_msg("no port to listen on");
+    *port = ntohs(address.sin_port);
+    return listener;
+}
+
+int strangers_welcome(int listener) {
+    struct pollfd who = {listener, POLLIN, 0};
+    assert_int_equal(poll(&who, 1, ANSWER_MS), 1);
+    int descriptor = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(descriptor >= 0);
+    shake_hands(descriptor, "ROUTER");
     return descriptor;
 }
 

@@ -24,6 +24,11 @@ int strangers_begin_frame(uint16_t port, uint64_t size);
  * the caller to close. */
 int strangers_chat(uint16_t port, unsigned count);
 
+/* A port that listens, and the next who connects there, shaken hands with as
+ * ZeroMQ's ROUTER does. Both are for the caller to close. */
+int strangers_listen(uint16_t *port);
+int strangers_welcome(int listener);
+
 /* Closes CONNECTION by a reset, as the system does for who is killed with
  * something unread. */
 void strangers_reset(int connection);

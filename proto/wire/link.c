@@ -31,15 +31,10 @@ static void set_int(void *socket, int option, int value) {
     zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-/* A ping that leaves, or is not answered, while a full queue keeps a connection
- * from being read ends the process (libzmq's issues 4364 and 4767). A client
- * has room for all that it asks for; a server leaves it to TCP. */
-static void notice_silence(void *socket, enum link_kind kind) {
-    if (kind == LINK_CLIENT) {
-        set_int(socket, ZMQ_HEARTBEAT_IVL, 500);
-        set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
-        return;
-    }
+/* Who is gone without a word is noticed by TCP: a ping that comes, leaves or is
+ * not answered while a full queue keeps a connection from being read ends the
+ * process (libzmq's issues 4364 and 4767). */
+static void notice_silence(void *socket) {
     set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
     set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 1);
     set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, 1);
@@ -48,15 +43,14 @@ static void notice_silence(void *socket, enum link_kind kind) {
 }
 
 /* Values and their reasons: docs/wire.md. */
-static void configure(void *socket, enum link_kind kind,
-                      const struct link_settings *settings) {
+static void configure(void *socket, const struct link_settings *settings) {
     set_int(socket, ZMQ_LINGER, settings->linger_ms);
     set_int(socket, ZMQ_SNDHWM, 0);
     set_int(socket, ZMQ_RCVHWM, settings->receive_frames);
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
                    sizeof settings->max_frame);
     set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
-    notice_silence(socket, kind);
+    notice_silence(socket);
     set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
     set_int(socket, ZMQ_RECONNECT_IVL, 100);
     set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
@@ -91,7 +85,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         return status_errno(why, STATUS_RETRY, zmq_errno(),
                             "cannot open a socket");
     }
-    configure(link->socket, kind, settings);
+    configure(link->socket, settings);
     if (kind == LINK_SERVER) {
         set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
         link->spoke = calloc(LINK_DESCRIPTORS, sizeof *link->spoke);
