@@ -352,7 +352,7 @@ check: deps-test ## install what tests need, build and run every test
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
 
 unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
-	@SOAK_COUNT=1 tests/run.sh $(UNIT_TESTS)
+	@SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_TESTS)
 
 COUNT ?= 10
 soak: build-tests ## every test, long repetitions COUNT (10) times check's

@@ -258,6 +258,11 @@ static void a_lost_request_is_sent_again(void **state) {
     assign_all_and_read_back(fixture);
 }
 
+/* The parameter of one block, on ps 0: nothing more is under way once its only
+ * request is answered. libzmq forgets half a message that comes as its socket
+ * closes, which a sanitizer calls a leak. */
+enum { SMALL = 0 };
+
 static void expect_refusal(struct fixture *fixture, enum status status,
                            const char *text) {
     assert_int_equal(status, STATUS_FAILED);
@@ -272,10 +277,10 @@ static void nothing_is_assigned_after_the_first_view(void **state) {
         exchange_view(service_exchange(fixture->servers[p].service), 1, &slot);
     start_all(fixture);
     open_transfer(fixture);
-    expect_refusal(
-        fixture,
-        transfer_assign(fixture->transfer, 1, fixture->floats, &fixture->why),
-        "before the first view only");
+    expect_refusal(fixture,
+                   transfer_assign(fixture->transfer, SMALL, fixture->floats,
+                                   &fixture->why),
+                   "before the first view only");
 }
 
 static void nobody_but_the_chief_assigns(void **state) {
@@ -283,10 +288,10 @@ static void nobody_but_the_chief_assigns(void **state) {
     fixture->settings.incarnation = CHIEF + 1;
     start_all(fixture);
     open_transfer(fixture);
-    expect_refusal(
-        fixture,
-        transfer_assign(fixture->transfer, 1, fixture->floats, &fixture->why),
-        "not in this ps's view");
+    expect_refusal(fixture,
+                   transfer_assign(fixture->transfer, SMALL, fixture->floats,
+                                   &fixture->why),
+                   "not in this ps's view");
 }
 
 static void a_snapshot_that_is_not_held_is_refused(void **state) {
@@ -294,7 +299,7 @@ static void a_snapshot_that_is_not_held_is_refused(void **state) {
     start_all(fixture);
     open_transfer(fixture);
     expect_refusal(fixture,
-                   transfer_read(fixture->transfer, 0, SNAPSHOT,
+                   transfer_read(fixture->transfer, SMALL, SNAPSHOT,
                                  fixture->floats, &fixture->why),
                    "a snapshot that is not held");
 }
@@ -303,13 +308,13 @@ static void a_silent_ps_is_named_at_the_deadline(void **state) {
     struct fixture *fixture = *state;
     char name[400];
     fixture->settings.step_timeout = 0.2;
-    start(&fixture->servers[0]);
+    start(&fixture->servers[1]);
     open_transfer(fixture);
-    assert_int_equal(
-        transfer_assign(fixture->transfer, 1, fixture->floats, &fixture->why),
-        STATUS_RETRY);
-    snprintf(name, sizeof name, "ps 1 at %s has not answered",
-             fixture->places[1].address);
+    assert_int_equal(transfer_assign(fixture->transfer, SMALL, fixture->floats,
+                                     &fixture->why),
+                     STATUS_RETRY);
+    snprintf(name, sizeof name, "ps 0 at %s has not answered",
+             fixture->places[0].address);
     assert_non_null(strstr(fixture->why.text, name));
     assert_non_null(strstr(fixture->why.text, "timeouts.step"));
 }
@@ -319,7 +324,7 @@ static void a_cancelled_transfer_ends_at_once(void **state) {
     int64_t began = time_now();
     eventfd_write(fixture->settings.cancel, 1);
     open_transfer(fixture);
-    assert_int_equal(transfer_read(fixture->transfer, 1, SNAPSHOT,
+    assert_int_equal(transfer_read(fixture->transfer, SMALL, SNAPSHOT,
                                    fixture->floats, &fixture->why),
                      STATUS_RETRY);
     assert_true(time_now() - began < 30 * TIME_S);
