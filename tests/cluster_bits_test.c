@@ -1,6 +1,7 @@
 /* Synchronous runs of real processes end in the same bits, weights and state,
  * however the work was spread, slowed or interrupted. */
 #include "proto/math/rule.h"
+#include "proto/store/checkpoint.h"
 
 #include "tests/cluster_run.h"
 #include "tests/seed.h"
@@ -11,6 +12,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,18 +32,6 @@ enum { VALUES = 64 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10 };
     " \"momentum\": 0.9, \"nesterov\": true}}"
 
 static const char short_job[] = "{" MODEL ", " SGD ", \"steps\": 40}";
-
-/* After its first checkpoint most of the run is still to come. */
-#define LONG                                                                   \
-    MODEL ", " SGD ", \"steps\": 400, \"checkpoint\": {\"every_steps\": 40},"  \
-          " \"timeouts\": {\"peer\": 10}"
-static const char long_job[] = "{" LONG "}";
-static const char long_bf16_job[] = "{" LONG ", \"wire\": \"bf16\"}";
-
-/* The loss scale rises and falls all the time. */
-static const char long_fp16_job[] =
-    "{" LONG ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 24,"
-    " \"loss_scale_window\": 11}}";
 
 static unsigned soak_count(void) {
     const char *text = getenv("SOAK_COUNT");
@@ -298,17 +288,50 @@ static void a_variant_that_is_not_there_is_refused(void **state) {
     }
 }
 
-/* Ends a run of 2 ps soon after its first checkpoint, by NUMBER to WHO or,
- * when that is NULL, to `capstan local`. */
-static void interrupt(struct cluster_run *run, const char *dir, const char *who,
-                      int number, int code) {
+/* A job with MORE keys and a checkpoint every now and then. */
+static void write_long_job(const struct cluster_run *run, const char *more,
+                           uint64_t steps) {
+    char job[512];
+    snprintf(job, sizeof job,
+             "{" MODEL ", " SGD ", \"steps\": %" PRIu64
+             ", \"checkpoint\": {\"every_steps\": 40},"
+             " \"timeouts\": {\"peer\": 10}%s}",
+             steps, more);
+    cluster_run_job(run, job);
+}
+
+static uint64_t last_step(const struct cluster_run *run, const char *dir) {
+    char path[PATH_MAX];
+    uint64_t *steps;
+    size_t count;
+    struct failure why;
+    cluster_run_path(run, dir, path);
+    assert_int_equal(checkpoint_list(path, &steps, &count, &why), STATUS_OK);
+    assert_true(count > 0);
+    uint64_t last = steps[count - 1];
+    free(steps);
+    return last;
+}
+
+/* NUMBER goes to WHO or, when that is NULL, to `capstan local`, which ends with
+ * CODE. */
+struct interruption {
+    const char *who;
+    int number, code;
+};
+static const struct interruption kill_of_a_ps = {"ps 1", SIGKILL, EXIT_RETRY};
+static const struct interruption termination = {NULL, SIGTERM, EXIT_TERMINATED};
+
+/* Soon after the first checkpoint of a run of 2 ps. */
+static void interrupt(struct cluster_run *run, const char *dir,
+                      struct interruption by) {
     struct cluster_process *local = start(run, dir, "2");
-    int process =
-        who ? find_process(local, who) : pidfd_open(cluster_run_pid(local), 0);
+    int process = by.who ? find_process(local, by.who)
+                         : pidfd_open(cluster_run_pid(local), 0);
     cluster_run_await(local, "chief: checkpoint ", CLUSTER_RUN_DEADLINE);
-    assert_int_equal(pidfd_send_signal(process, number, NULL, 0), 0);
+    assert_int_equal(pidfd_send_signal(process, by.number, NULL, 0), 0);
     close(process);
-    cluster_run_expect(local, code, 2 * CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(local, by.code, 2 * CLUSTER_RUN_DEADLINE);
 }
 
 static void resume(struct cluster_run *run, const char *dir,
@@ -318,22 +341,29 @@ static void resume(struct cluster_run *run, const char *dir,
     finish(run, local, dir);
 }
 
-static void a_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
-    struct cluster_run *run = *state;
-    cluster_run_job(run, long_job);
+/* A run of the job with MORE keys that would not end by itself, and is gone on
+ * with by NUM_PS, does as many steps as one that nobody interrupts. Returns
+ * these. */
+static uint64_t expect_same_bits_after(struct cluster_run *run,
+                                       const char *more, struct interruption by,
+                                       const char *num_ps) {
+    enum { ENDLESS = 1000000, FURTHER = 100 };
+    write_long_job(run, more, ENDLESS);
+    interrupt(run, "interrupted", by);
+    uint64_t steps = last_step(run, "interrupted") + FURTHER;
+    write_long_job(run, more, steps);
     complete(run, "whole", "2");
-    interrupt(run, "killed", "ps 1", SIGKILL, EXIT_RETRY);
-    resume(run, "killed", "3");
-    expect_same_bits(run, "whole", "killed");
+    resume(run, "interrupted", num_ps);
+    expect_same_bits(run, "whole", "interrupted");
+    return steps;
+}
+
+static void a_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
+    expect_same_bits_after(*state, "", kill_of_a_ps, "3");
 }
 
 static void a_run_terminated_and_resumed_ends_in_the_same_bits(void **state) {
-    struct cluster_run *run = *state;
-    cluster_run_job(run, long_job);
-    complete(run, "whole", "2");
-    interrupt(run, "ended", NULL, SIGTERM, EXIT_TERMINATED);
-    resume(run, "ended", "1");
-    expect_same_bits(run, "whole", "ended");
+    expect_same_bits_after(*state, "", termination, "1");
 }
 
 /* From step 0 too, whose weights one run computes and the other reads. */
@@ -361,28 +391,26 @@ static void bf16_on_the_wire_ends_in_the_same_bits(void **state) {
 }
 
 static void a_bf16_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
-    struct cluster_run *run = *state;
-    cluster_run_job(run, long_bf16_job);
-    complete(run, "whole", "2");
-    interrupt(run, "killed", "ps 1", SIGKILL, EXIT_RETRY);
-    resume(run, "killed", "3");
-    expect_same_bits(run, "whole", "killed");
+    expect_same_bits_after(*state, ", \"wire\": \"bf16\"", kill_of_a_ps, "3");
 }
 
-/* What is interrupted is cut at any round, within a window of the scale. */
-static void an_fp16_run_ended_and_resumed_ends_in_the_same_bits(void **state) {
+/* The loss scale rises and falls all the time, so that any round at which the
+ * run is cut is within a window of it. */
+static const char fp16[] =
+    ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 24,"
+    " \"loss_scale_window\": 11}";
+
+static void an_fp16_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
     struct cluster_run *run = *state;
-    cluster_run_job(run, long_fp16_job);
-    complete(run, "whole", "2");
-    interrupt(run, "killed", "ps 1", SIGKILL, EXIT_RETRY);
-    resume(run, "killed", "3");
-    expect_same_bits(run, "whole", "killed");
-    interrupt(run, "ended", NULL, SIGTERM, EXIT_TERMINATED);
-    resume(run, "ended", "1");
-    expect_same_bits(run, "whole", "ended");
-    cluster_run_job(run, long_job);
+    uint64_t steps = expect_same_bits_after(run, fp16, kill_of_a_ps, "3");
+    write_long_job(run, "", steps);
     complete(run, "float32", "2");
     expect_other_bits(run, "whole", "float32");
+}
+
+static void an_fp16_run_terminated_and_resumed_ends_in_the_same_bits(
+    void **state) {
+    expect_same_bits_after(*state, fp16, termination, "1");
 }
 
 #define TEST(name)                                                             \
@@ -404,7 +432,8 @@ int main(void) {
         TEST(bf16_on_the_wire_ends_in_the_same_bits),
         TEST(a_bf16_run_killed_and_resumed_ends_in_the_same_bits),
         TEST(a_run_terminated_and_resumed_ends_in_the_same_bits),
-        TEST(an_fp16_run_ended_and_resumed_ends_in_the_same_bits),
+        TEST(an_fp16_run_killed_and_resumed_ends_in_the_same_bits),
+        TEST(an_fp16_run_terminated_and_resumed_ends_in_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
