@@ -355,9 +355,12 @@ unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
 	@SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_TESTS)
 
 COUNT ?= 10
-soak: build-tests ## every test, long repetitions COUNT (10) times check's
+SOAK_TESTS = $(patsubst %.c,$(BUILD)/%,\
+    $(shell grep -lE 'SOAK_COUNT|cluster_play_repeats' tests/*_test.c))
+soak: build-tests ## the tests that repeat, COUNT (10) times as often as check
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
-	    tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
+	    tests/run.sh $(filter-out $(LONE_TESTS),$(SOAK_TESTS)) -- \
+	    $(filter $(LONE_TESTS),$(SOAK_TESTS))
 
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done
