@@ -200,6 +200,36 @@ static void what_was_sent_before_the_end_still_arrives(void **state) {
     assert_null(gloo_lane_view(fixture->here, 1));
 }
 
+/* Of a buffer that is changed when it has been sent. */
+static void lend_and_change(struct fixture *fixture, struct buffer *buffer) {
+    unsigned char *bytes = buffer_data(buffer);
+    fill(bytes, MOST, 1);
+    assert_true(gloo_lane_lend(fixture->here, bytes, MOST, buffer));
+    fill(bytes, MOST, 2);
+}
+
+static void what_is_lent_is_read_where_it_lies(void **state) {
+    struct fixture *fixture = *state;
+    struct buffer *buffer = buffer_open_shared(MOST);
+    meet(fixture);
+    for (int i = 0; i < 100; i++) {
+        lend_and_change(fixture, buffer);
+        expect_bytes(fixture->there, MOST, 2);
+        send_bytes(fixture->here, MOST, 3);
+        expect_bytes(fixture->there, MOST, 3);
+    }
+    buffer_release(&buffer);
+}
+
+static void what_cannot_be_shown_is_copied(void **state) {
+    struct fixture *fixture = *state;
+    struct buffer *buffer = buffer_open(MOST, NULL, NULL);
+    meet(fixture);
+    lend_and_change(fixture, buffer);
+    expect_bytes(fixture->there, MOST, 1);
+    buffer_release(&buffer);
+}
+
 static void what_nobody_listens_to_or_answers_is_no_line(void **state) {
     struct fixture *fixture = *state;
     char text[128] = "";
@@ -248,7 +278,7 @@ static void send_far_away(struct lane *lane) {
 static void send_what_it_shows(struct lane *lane) {
     struct memory *memory = memory_open(4096, MEMORY_MAKER_WRITES);
     assert_true(lane_show(lane, memory, 0));
-    struct ring_payload shown = {.bytes = 8};
+    struct ring_payload shown = {.bytes = 9};
     ring_reserve(&lane->writer, 0);
     ring_commit(&lane->writer, "", 0, &shown);
     memory_release(&memory);
@@ -295,6 +325,8 @@ int main(void) {
         TEST(what_is_sent_arrives_in_pieces),
         TEST(so_much_can_be_sent_before_any_is_read),
         TEST(who_sends_faster_than_is_read_waits),
+        TEST(what_is_lent_is_read_where_it_lies),
+        TEST(what_cannot_be_shown_is_copied),
         TEST(a_cut_ends_waits_on_both_sides),
         TEST(a_cut_ends_what_could_go_on),
         TEST(what_was_sent_before_the_end_still_arrives),

@@ -1,6 +1,7 @@
 /* Lines of both kinds beside each other, and what becomes of shared memory when
  * a rank cannot have it, breaks its rules or is killed. */
 #include "proto/base/time.h"
+#include "proto/wire/buffer.h"
 #include "tests/gloo_play.h"
 
 #include <setjmp.h>
@@ -155,6 +156,72 @@ static bool has_mapped(const char *text) {
     return found;
 }
 
+enum { FLOATS = 150001, ROUNDS = 40 };
+
+/* Of each round of a trainer: gradients are added up, each rank makes weights
+ * of its piece, and all gather them. */
+static void train(struct rank_board *board, uint32_t rank,
+                  const struct gloo_play *play, struct collective *group,
+                  float *gradients, float *weights) {
+    struct failure why;
+    size_t first, own = collective_piece(FLOATS, rank, play->size, &first);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < FLOATS; i++)
+            gradients[i] = gloo_play_value(rank, i + round);
+        gloo_play_expect_call(
+            board, rank,
+            play->ops->reduce_scatter(group, gradients, FLOATS, &why), &why);
+        for (size_t i = first; i < first + own; i++)
+            weights[i] = weights[i] * 0.5f + gradients[i];
+        gloo_play_expect_call(
+            board, rank, play->ops->all_gather(group, weights, FLOATS, &why),
+            &why);
+        gloo_play_note_bits(&board->ends[rank], weights,
+                            FLOATS * sizeof(float));
+        gloo_play_expect_call(
+            board, rank,
+            play->ops->all_reduce(group, gradients, FLOATS / 2, &why), &why);
+    }
+}
+
+static void train_in_buffers(struct rank_board *board, uint32_t rank,
+                             const void *context) {
+    const struct gloo_play *play = context;
+    struct collective *group = gloo_play_meet(board, rank, play);
+    struct buffer *gradients = buffer_open_shared(FLOATS * sizeof(float));
+    struct buffer *weights = buffer_open_shared(FLOATS * sizeof(float));
+    if (play->shows) {
+        play->ops->show(group, gradients);
+        play->ops->show(group, weights);
+    }
+    train(board, rank, play, group, buffer_data(gradients),
+          buffer_data(weights));
+    bool reads = has_mapped(" r--s ");
+    play->ops->close(&group);
+    buffer_release(&gradients);
+    buffer_release(&weights);
+    if (reads != (play->shows && play->lanes))
+        gloo_play_end(board, rank, STATUS_FAILED,
+                      reads ? "it maps what is not shown" : "it maps nothing");
+    gloo_play_end(board, rank, STATUS_OK, "");
+}
+
+static void what_is_shown_is_read_where_it_lies_and_gives_the_same_bits(
+    void **state) {
+    (void)state;
+    struct gloo_play play = {.ops = gloo_play_load(), .timeout = 20};
+    for (play.size = 2; play.size <= 4; play.size++) {
+        play.lanes = play.shows = false;
+        uint64_t bits = gloo_play_run(&play, train_in_buffers);
+        play.shows = true; /* nobody reads it over TCP */
+        assert_true(gloo_play_run(&play, train_in_buffers) == bits);
+        play.lanes = true;
+        assert_true(gloo_play_run(&play, train_in_buffers) == bits);
+        play.shows = false;
+        assert_true(gloo_play_run(&play, train_in_buffers) == bits);
+    }
+}
+
 /* Nothing that it shares has a name in a file system, where it could stay. */
 static void play_and_wait(struct rank_board *board, uint32_t rank,
                           const void *context) {
@@ -191,6 +258,8 @@ int main(void) {
         cmocka_unit_test(
             a_rank_that_cannot_share_memory_goes_over_tcp_and_says_why),
         cmocka_unit_test(who_does_not_want_to_share_memory_does_not),
+        cmocka_unit_test(
+            what_is_shown_is_read_where_it_lies_and_gives_the_same_bits),
         cmocka_unit_test(who_breaks_the_rules_of_shared_memory_is_named),
         cmocka_unit_test(who_is_killed_leaves_nothing),
     };

@@ -75,8 +75,7 @@ struct collective *gloo_play_meet(struct rank_board *board, uint32_t rank,
     return gloo_play_meet_by(&board->store, board, rank, play);
 }
 
-/* What RANK brings at element I: both signs, many magnitudes. */
-static float value(uint32_t rank, size_t i) {
+float gloo_play_value(uint32_t rank, size_t i) {
     uint32_t x = (uint32_t)i * 2654435761u ^ (rank + 1) * 40503u;
     x ^= x >> 15, x *= 2246822519u, x ^= x >> 13;
     return (float)(int32_t)x * 0x1p-31f * (x & 64 ? 1.0f : 1000.0f);
@@ -87,8 +86,8 @@ static void expect_sums(struct rank_board *board, uint32_t rank, uint32_t size,
     for (size_t i = from; i < from + count; i++) {
         double sum = 0, most = 0;
         for (uint32_t r = 0; r < size; r++) {
-            sum += (double)value(r, i);
-            most += fabs((double)value(r, i));
+            sum += (double)gloo_play_value(r, i);
+            most += fabs((double)gloo_play_value(r, i));
         }
         if (!(fabs((double)data[i] - sum) <= size * FLT_EPSILON * most)) {
             char text[256];
@@ -100,14 +99,14 @@ static void expect_sums(struct rank_board *board, uint32_t rank, uint32_t size,
     }
 }
 
-static void note_bits(struct rank_end *end, const void *data, size_t bytes) {
+void gloo_play_note_bits(struct rank_end *end, const void *data, size_t bytes) {
     const unsigned char *byte = data;
     for (size_t i = 0; i < bytes; i++)
         end->bits = (end->bits ^ byte[i]) * 1099511628211u;
 }
 
-static void expect_call(struct rank_board *board, uint32_t rank,
-                        enum status status, const struct failure *why) {
+void gloo_play_expect_call(struct rank_board *board, uint32_t rank,
+                           enum status status, const struct failure *why) {
     if (status)
         gloo_play_end(board, rank, status, why->text);
 }
@@ -119,22 +118,22 @@ static void try_reductions(struct rank_board *board, uint32_t rank,
     struct failure why = {0};
     size_t first, length = collective_piece(count, rank, play->size, &first);
     for (size_t i = 0; i < count; i++)
-        data[i] = value(rank, i);
-    expect_call(board, rank, play->ops->all_reduce(group, data, count, &why),
-                &why);
+        data[i] = gloo_play_value(rank, i);
+    gloo_play_expect_call(
+        board, rank, play->ops->all_reduce(group, data, count, &why), &why);
     expect_sums(board, rank, play->size, data, 0, count);
-    note_bits(&board->ends[rank], data, count * sizeof *data);
+    gloo_play_note_bits(&board->ends[rank], data, count * sizeof *data);
     for (size_t i = 0; i < count; i++)
-        data[i] = value(rank, i);
-    expect_call(board, rank,
-                play->ops->reduce_scatter(group, data, count, &why), &why);
+        data[i] = gloo_play_value(rank, i);
+    gloo_play_expect_call(
+        board, rank, play->ops->reduce_scatter(group, data, count, &why), &why);
     expect_sums(board, rank, play->size, data, first, length);
     for (size_t i = 0; i < count; i++)
         data[i] = i - first < length ? data[i] : NAN;
-    expect_call(board, rank, play->ops->all_gather(group, data, count, &why),
-                &why);
+    gloo_play_expect_call(
+        board, rank, play->ops->all_gather(group, data, count, &why), &why);
     expect_sums(board, rank, play->size, data, 0, count);
-    note_bits(&board->ends[rank], data, count * sizeof *data);
+    gloo_play_note_bits(&board->ends[rank], data, count * sizeof *data);
 }
 
 static void try_broadcast(struct rank_board *board, uint32_t rank,
@@ -145,11 +144,12 @@ static void try_broadcast(struct rank_board *board, uint32_t rank,
     bytes -= bytes > 0; /* not whole floats */
     for (uint32_t root = 0; root < play->size; root++) {
         for (size_t i = 0; i < count; i++)
-            data[i] = rank == root ? value(root + 10, i) : NAN;
-        expect_call(board, rank,
-                    play->ops->broadcast(group, data, bytes, root, &why), &why);
+            data[i] = rank == root ? gloo_play_value(root + 10, i) : NAN;
+        gloo_play_expect_call(
+            board, rank, play->ops->broadcast(group, data, bytes, root, &why),
+            &why);
         for (size_t i = 0; i + 1 < count; i++)
-            if (data[i] != value(root + 10, i))
+            if (data[i] != gloo_play_value(root + 10, i))
                 gloo_play_end(board, rank, STATUS_FAILED, "not what root has");
     }
 }
@@ -177,18 +177,22 @@ void gloo_play_expect_well(struct rank_board *board, uint32_t size) {
     }
 }
 
-uint64_t gloo_play_run_all(struct gloo_play play) {
+uint64_t gloo_play_run(const struct gloo_play *play, gloo_play_part *part) {
     struct rank_board *board = rank_board_open();
-    for (uint32_t i = 0; i < play.size; i++)
-        rank_board_start(board, i, play_all, &play);
-    gloo_play_expect_well(board, play.size);
-    for (uint32_t i = 1; i < play.size; i++)
+    for (uint32_t i = 0; i < play->size; i++)
+        rank_board_start(board, i, part, play);
+    gloo_play_expect_well(board, play->size);
+    for (uint32_t i = 1; i < play->size; i++)
         if (board->ends[i].bits != board->ends[0].bits)
-            fail_msg("%u ranks: rank %u has other bits than rank 0", play.size,
+            fail_msg("%u ranks: rank %u has other bits than rank 0", play->size,
                      i);
     uint64_t bits = board->ends[0].bits;
     rank_board_close(&board);
     return bits;
+}
+
+uint64_t gloo_play_run_all(struct gloo_play play) {
+    return gloo_play_run(&play, play_all);
 }
 
 void gloo_play_expect_named(struct rank_board *board, uint32_t size,

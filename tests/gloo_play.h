@@ -9,6 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct gloo_play;
+typedef void gloo_play_part(struct rank_board *board, uint32_t rank,
+                            const void *play);
+
 struct gloo_play {
     const struct collective_ops *ops;
     uint32_t size;
@@ -18,6 +22,7 @@ struct gloo_play {
     bool lanes;
     void (*prepare)(uint32_t rank, struct collective_settings *settings);
     const char *ways[RANK_BOARD_RANKS]; /* that ranks tell; NULL: any */
+    bool shows; /* what it plays with; for the part's use */
 };
 
 /* The plugin of this build. */
@@ -41,8 +46,20 @@ void gloo_play_expect_well(struct rank_board *board, uint32_t size);
 void gloo_play_expect_named(struct rank_board *board, uint32_t size,
                             uint32_t rank, const char *how);
 
-/* The bits of all results of a run of all calls at all sizes, the same on all
- * ranks. */
+/* In a rank's process: what a call has given, or the rank ends. */
+void gloo_play_expect_call(struct rank_board *board, uint32_t rank,
+                           enum status status, const struct failure *why);
+
+/* In a rank's process: BYTES of DATA are results. */
+void gloo_play_note_bits(struct rank_end *end, const void *data, size_t bytes);
+
+/* What RANK brings at element I: both signs, many magnitudes. */
+float gloo_play_value(uint32_t rank, size_t i);
+
+/* The bits of all results of ranks that each play PART, the same on all. */
+uint64_t gloo_play_run(const struct gloo_play *play, gloo_play_part *part);
+
+/* The same of all calls at all sizes. */
 uint64_t gloo_play_run_all(struct gloo_play play);
 
 #endif

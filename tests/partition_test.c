@@ -16,16 +16,23 @@ enum { BUCKETS = sizeof buckets / sizeof *buckets };
 static const struct optimizer adagrad = {.type = OPTIMIZER_ADAGRAD,
                                          .initial_accumulator_value = 0.5};
 
+static const struct optimizer sgd = {.type = OPTIMIZER_SGD};
+
 static struct ops_device *processor;
 
-static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
-                     bool shared) {
+static void open_by(const struct optimizer *rule, struct partition *partition,
+                    uint32_t rank, uint32_t size, bool shared) {
     struct failure why;
     struct partition_settings settings = {ops_cpu(), processor, buckets,
-                                          BUCKETS,   BEGIN,     &adagrad,
+                                          BUCKETS,   BEGIN,     rule,
                                           rank,      size,      shared};
     if (partition_open(partition, &settings, &why))
         fail_msg("%s", why.text);
+}
+
+static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
+                     bool shared) {
+    open_by(&adagrad, partition, rank, size, shared);
 }
 
 static void each_element_is_one_ranks(void **state) {
@@ -79,6 +86,25 @@ static void what_is_put_is_kept_where_it_belongs(void **state) {
     }
 }
 
+/* All have its sum, and nothing else is to be kept together with it. */
+static void without_state_all_ranks_have_the_first_bucket(void **state) {
+    (void)state;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        struct partition one;
+        open_by(&sgd, &one, rank, 3, true);
+        assert_false(partition_shares(&one, 0));
+        assert_int_equal(one.own[0].first, BEGIN);
+        assert_int_equal(one.own[0].end, buckets[0].end);
+        for (uint32_t i = 1; i < BUCKETS; i++) {
+            struct part part = partition_part(&buckets[i], BEGIN, rank, 3);
+            assert_true(partition_shares(&one, i));
+            assert_int_equal(one.own[i].first, part.first);
+            assert_int_equal(one.own[i].end, part.end);
+        }
+        partition_close(&one);
+    }
+}
+
 static int open_processor(void **state) {
     (void)state;
     return ops_cpu_open(&processor, 1, NULL);
@@ -95,6 +121,7 @@ int main(void) {
         cmocka_unit_test(each_element_is_one_ranks),
         cmocka_unit_test(unshared_state_is_in_arena_order),
         cmocka_unit_test(what_is_put_is_kept_where_it_belongs),
+        cmocka_unit_test(without_state_all_ranks_have_the_first_bucket),
     };
     return cmocka_run_group_tests(tests, open_processor, close_processor);
 }

@@ -63,7 +63,8 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     if (!arena->offsets || !arena->weight_of || !arena->gradient_of)
         return fail(arena, why, layout->elements);
     uint64_t total = place(arena, layout, apart);
-    arena->weights = buffer_open(total * sizeof(float), NULL, NULL);
+    arena->weights = apart ? buffer_open_shared(total * sizeof(float))
+                           : buffer_open(total * sizeof(float), NULL, NULL);
     arena->gradients = buffer_open_shared(total * sizeof(float));
     if (!arena->weights || !arena->gradients)
         return fail(arena, why, total);

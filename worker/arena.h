@@ -12,7 +12,8 @@
 
 /* Parameter p lies at float offsets[p] of both: p + 1 before it, p - 1 behind.
  * There is nothing between neighbours, as a message carries several; or they
- * are apart, each begins on a 64-byte boundary, and zeros are between. Both end
+ * are apart, each begins on a 64-byte boundary, zeros are between, and ranks on
+ * one host can be shown both buffers, not the gradients alone. Both kinds end
  * on such a boundary, so parameters of whole 64 bytes begin on one either way.
  * Before the last parameter, the first in memory, stand at least REDUCER_WORD
  * floats of zero: room for what travels with gradients (reducer.h). */

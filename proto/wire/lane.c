@@ -209,6 +209,12 @@ static unsigned number_of(struct lane *lane, struct memory *memory) {
     return number;
 }
 
+bool lane_shows(struct lane *lane, const struct buffer *buffer) {
+    struct memory *memory = buffer_memory(buffer);
+    return memory && lane->state == LANE_OPEN &&
+           number_of(lane, memory) != NOT_SHOWN;
+}
+
 static bool make_room_for_hold(struct lane *lane) {
     if (lane->num_holds < lane->room_for_holds)
         return true;

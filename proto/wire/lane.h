@@ -86,6 +86,10 @@ void *lane_room(struct lane *lane, size_t bytes);
  * of them, of which the other side has read none. */
 void lane_keep_ahead(struct lane *lane, uint64_t bytes);
 
+/* Can the other side be shown the memory of BUFFER? Then what is sent from
+ * there is never copied. */
+bool lane_shows(struct lane *lane, const struct buffer *buffer);
+
 /* Rings for what was sent, now rather than at the next lane_sleep. */
 void lane_ring(struct lane *lane);
 

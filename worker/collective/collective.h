@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { COLLECTIVE_ABI = 4 };
+enum { COLLECTIVE_ABI = 5 };
 #define COLLECTIVE_SYMBOL "capstan_collective"
 
 /* How ranks find each other: through the chief. UNTIL is on time_now's clock;
@@ -56,6 +56,7 @@ struct collective_settings {
                         worker/ops/ops.h); NULL: none. Where `joins` alone */
 };
 
+struct buffer; /* proto/wire/buffer.h */
 struct collective;
 
 /* Begins as every plugin's does (proto/base/plugin.h). */
@@ -83,11 +84,14 @@ struct collective_ops {
                               size_t count, struct failure *why);
 
     /* This rank's piece of DATA (collective_piece) becomes the sum over ranks;
-     * the other pieces are left undefined. */
+     * the other pieces are left undefined. Of a buffer that was shown they may
+     * be read until a later call has told this rank something of each. */
     enum status (*reduce_scatter)(struct collective *group, float *data,
                                   size_t count, struct failure *why);
 
-    /* Each rank brings its piece of DATA; all then have all pieces. */
+    /* Each rank brings its piece of DATA; all then have all pieces. Of a buffer
+     * that was shown they may be read until a later call has told this rank
+     * something of each. */
     enum status (*all_gather)(struct collective *group, float *data,
                               size_t count, struct failure *why);
 
@@ -104,6 +108,10 @@ struct collective_ops {
     /* How vectors go between the ranks, for people: "over shared memory"; ""
      * where there is nothing to tell. NULL: there never is. */
     void (*way)(const struct collective *group, char *text, size_t size);
+
+    /* From now on vectors may lie in BUFFER, which stays until the group is
+     * closed: ranks of this host can read them there. NULL: nobody does. */
+    void (*show)(struct collective *group, struct buffer *buffer);
 };
 
 /* The piece of RANK of a vector of COUNT floats: [*first, *first + returned).

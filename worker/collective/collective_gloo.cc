@@ -196,18 +196,20 @@ static void pass_on(struct gloo_group *group, char *data, size_t bytes,
     }
 }
 
-/* Runs WORK on DATA, which throws when it fails, as one call of the
- * contract. */
+/* Runs WORK on DATA, which throws when it fails, as one call of the contract.
+ * What is sent with the goal LENDS is not written again before it has come: by
+ * the call, as what replaces it has been made of it, or by its contract. */
 template <typename work>
 static enum status call(struct collective *all, void *data, size_t bytes,
-                        struct failure *why, work work_of) noexcept {
+                        enum gloo_goal lends, struct failure *why,
+                        work work_of) noexcept {
     struct gloo_group *group = &all->group;
     if (group->size == 1)
         return STATUS_OK;
     no_sigpipe guard;
     gloo_thread_ours ours;
     try {
-        gloo_group_begin(group, data, bytes);
+        gloo_group_begin(group, data, bytes, lends);
         work_of(group);
         gloo_group_end(group);
         return STATUS_OK;
@@ -234,18 +236,19 @@ static std::vector<bool> partners_of(const struct collective_settings *s) {
 static enum status all_reduce(struct collective *all, float *data, size_t count,
                               struct failure *why) {
     bool halves = halves_of(all->algorithm, all->group.size);
-    return call(
-        all, data, count * sizeof *data, why, [=](struct gloo_group *group) {
-            if (halves)
-                halve_and_double(group, data, count);
-            else
-                ring(group, data, count, 0, 2 * (int64_t)group->size - 2);
-        });
+    return call(all, data, count * sizeof *data, GLOO_SUM, why,
+                [=](struct gloo_group *group) {
+                    if (halves)
+                        halve_and_double(group, data, count);
+                    else
+                        ring(group, data, count, 0,
+                             2 * (int64_t)group->size - 2);
+                });
 }
 
 static enum status reduce_scatter(struct collective *all, float *data,
                                   size_t count, struct failure *why) {
-    return call(all, data, count * sizeof *data, why,
+    return call(all, data, count * sizeof *data, GLOO_SUM, why,
                 [=](struct gloo_group *group) {
                     ring(group, data, count, 0, (int64_t)group->size - 1);
                 });
@@ -253,7 +256,7 @@ static enum status reduce_scatter(struct collective *all, float *data,
 
 static enum status all_gather(struct collective *all, float *data, size_t count,
                               struct failure *why) {
-    return call(all, data, count * sizeof *data, why,
+    return call(all, data, count * sizeof *data, GLOO_PLACE, why,
                 [=](struct gloo_group *group) {
                     ring(group, data, count, (int64_t)group->size - 1,
                          2 * (int64_t)group->size - 2);
@@ -262,9 +265,10 @@ static enum status all_gather(struct collective *all, float *data, size_t count,
 
 static enum status broadcast(struct collective *all, void *data, size_t bytes,
                              uint32_t root, struct failure *why) {
-    return call(all, data, bytes, why, [=](struct gloo_group *group) {
-        pass_on(group, static_cast<char *>(data), bytes, root);
-    });
+    return call(all, data, bytes, GLOO_GOALS, why,
+                [=](struct gloo_group *group) {
+                    pass_on(group, static_cast<char *>(data), bytes, root);
+                });
 }
 
 static enum status check(struct failure *) {
@@ -316,6 +320,10 @@ static void way(const struct collective *all, char *text, size_t size) {
     gloo_lines_way(&all->group.lines, text, size);
 }
 
+static void show(struct collective *all, struct buffer *buffer) {
+    gloo_lines_show(&all->group.lines, buffer);
+}
+
 #define TEXT_OF(number) #number
 #define VERSION_OF(major, minor, patch)                                        \
     TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
@@ -336,4 +344,5 @@ const struct collective_ops capstan_collective = {
     false,
     nullptr,
     way,
+    show,
 };

@@ -48,11 +48,12 @@ static void watch(struct gloo_group *group) {
     }
 }
 
-void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes) {
+void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes,
+                      enum gloo_goal lends) {
     if (group->aborted.load() || group->failed)
         throw wait_ended();
     group->waiting_for = GLOO_NOBODY;
-    gloo_lines_begin(&group->lines, data, bytes);
+    gloo_lines_begin(&group->lines, data, bytes, lends);
     group->deadline.store(time_now() + time_from_seconds(group->timeout));
 }
 

@@ -81,9 +81,9 @@ bool gloo_group_close(struct gloo_group *group) noexcept;
 /* From any thread, while open: calls under way and later ones throw. */
 void gloo_group_abort(struct gloo_group *group) noexcept;
 
-/* The next messages are of DATA, BYTES long on all ranks, and may together take
- * `timeout` seconds. */
-void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes);
+/* As gloo_lines_begin; the messages may together take `timeout` seconds. */
+void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes,
+                      enum gloo_goal lends);
 
 /* No message is under way. */
 void gloo_group_end(struct gloo_group *group);

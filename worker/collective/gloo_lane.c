@@ -167,7 +167,7 @@ const void *gloo_lane_view(struct gloo_lane *line, size_t size) {
     struct lane_view view;
     if (!await_message(line, &view))
         return NULL;
-    if (!view.memory && view.payload_bytes == size)
+    if (view.payload_bytes == size)
         return view.payload;
     lane_break(line->lane, "it sends what is not due");
     is_whole(line);
@@ -178,20 +178,40 @@ void gloo_lane_done(struct gloo_lane *line) {
     lane_done(line->lane);
 }
 
-bool gloo_lane_send(struct gloo_lane *line, const void *bytes, size_t size) {
+/* BUFFER is NULL where the piece is copied. */
+static bool send_piece(struct gloo_lane *line, const void *bytes, size_t size,
+                       struct buffer *buffer) {
+    void *room = NULL;
+    while (is_whole(line) &&
+           !(room = lane_room(line->lane, buffer ? 0 : size))) {
+        await_bell(line, false);
+        lane_settle(line->lane);
+    }
+    if (!room)
+        return false;
+    if (!buffer)
+        memcpy(room, bytes, size);
+    struct lane_payload payload = {buffer ? bytes : room, size, buffer};
+    lane_send(line->lane, "", 0, &payload);
+    lane_ring(line->lane);
+    return true;
+}
+
+bool gloo_lane_lend(struct gloo_lane *line, const void *bytes, size_t size,
+                    struct buffer *buffer) {
+    if (buffer && !lane_shows(line->lane, buffer))
+        buffer = NULL;
     for (size_t at = 0; at < size; at += GLOO_LANE_PIECE) {
         size_t left = size - at;
         size_t most = left < GLOO_LANE_PIECE ? left : GLOO_LANE_PIECE;
-        void *room = NULL;
-        while (is_whole(line) && !(room = lane_room(line->lane, most)))
-            await_bell(line, false);
-        if (!room)
+        if (!send_piece(line, (const char *)bytes + at, most, buffer))
             return false;
-        memcpy(room, (const char *)bytes + at, most);
-        lane_send(line->lane, "", 0, &(struct lane_payload){room, most, NULL});
-        lane_ring(line->lane);
     }
     return true;
+}
+
+bool gloo_lane_send(struct gloo_lane *line, const void *bytes, size_t size) {
+    return gloo_lane_lend(line, bytes, size, NULL);
 }
 
 void gloo_lane_cut(struct gloo_lane *line) {

@@ -15,6 +15,7 @@ extern "C" {
 enum { GLOO_LANE_AHEAD = 256 << 10, GLOO_LANE_PIECE = 64 << 10 };
 enum { GLOO_LANE_NAME = 64 };
 
+struct buffer;
 struct gloo_lane;
 
 /* How two sides meet: one listens, the other calls, the first answers when it
@@ -39,6 +40,12 @@ void gloo_lane_close(struct gloo_lane **line);
 /* Waits until SIZE bytes are where the other side reads them. False: the line
  * has failed. */
 bool gloo_lane_send(struct gloo_lane *line, const void *bytes, size_t size);
+
+/* The same of what lies in BUFFER: the other side reads it there, where that
+ * can be, so it has to stay as it is until that side has said something which
+ * it could not say before. */
+bool gloo_lane_lend(struct gloo_lane *line, const void *bytes, size_t size,
+                    struct buffer *buffer);
 
 /* What is sent comes in pieces of GLOO_LANE_PIECE bytes, the last of one send
  * may be shorter. Waits for the next, which is of SIZE; view until

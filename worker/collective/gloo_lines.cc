@@ -244,11 +244,26 @@ void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size) {
                  partners);
 }
 
-void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes) {
+void gloo_lines_show(struct gloo_lines *lines, struct buffer *buffer) {
+    lines->shown.push_back(buffer);
+}
+
+static bool lies_in(struct buffer *buffer, const char *data, size_t bytes) {
+    auto first = static_cast<const char *>(buffer_data(buffer));
+    return data >= first && data + bytes <= first + buffer_bytes(buffer);
+}
+
+void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes,
+                      enum gloo_goal lends) {
     for (auto &ends : lines->peers)
         ends.from[GLOO_PLACE].reset();
     lines->data = static_cast<char *>(data);
     lines->bytes = bytes;
+    lines->lends = lends;
+    lines->lender = nullptr;
+    for (struct buffer *buffer : lines->shown)
+        if (lies_in(buffer, lines->data, bytes))
+            lines->lender = buffer;
 }
 
 static void send_by_tcp(struct gloo_lines *lines, uint32_t to,
@@ -267,9 +282,10 @@ static void send_by_tcp(struct gloo_lines *lines, uint32_t to,
 void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,
                      size_t size, enum gloo_goal goal) {
     auto lane = lines->lanes[to];
+    auto lender = goal == lines->lends ? lines->lender : nullptr;
     if (!lane)
         send_by_tcp(lines, to, bytes, size, goal);
-    else if (!gloo_lane_send(lane, bytes, size))
+    else if (!gloo_lane_lend(lane, bytes, size, lender))
         throw std::runtime_error(gloo_lane_trouble(lane));
 }
 

@@ -6,6 +6,9 @@
 #ifndef CAPSTAN_GLOO_LINES_H
 #define CAPSTAN_GLOO_LINES_H
 
+extern "C" {
+#include "proto/wire/buffer.h"
+}
 #include "worker/collective/gloo_lane.h"
 
 #include <gloo/transport/buffer.h>
@@ -20,7 +23,7 @@
 /* Bytes of a message, at most. */
 static constexpr size_t GLOO_CHUNK = 131072;
 
-enum gloo_goal { GLOO_SUM, GLOO_PLACE };
+enum gloo_goal { GLOO_SUM, GLOO_PLACE, GLOO_GOALS };
 
 struct gloo_lines {
     /* By rank. A connection is known by its listening addresses, so each has
@@ -40,6 +43,9 @@ struct gloo_lines {
     std::vector<char> inbox;               /* what came last to be added */
     char *data;                            /* of the call under way */
     size_t bytes;
+    std::vector<struct buffer *> shown; /* borrowed */
+    struct buffer *lender; /* that holds the call's data, and lends what is */
+    enum gloo_goal lends;  /* sent with this goal; NULL: all is copied */
     /* Messages that may be sent before as many have been received: so many are
      * held by any line, and a circle of ranks is never blocked in sending. */
     size_t window;
@@ -65,8 +71,13 @@ void gloo_lines_share(struct gloo_lines *lines, uint32_t peer, bool offers);
 /* With whom memory is shared, and why not with others on this host. */
 void gloo_lines_way(const struct gloo_lines *lines, char *text, size_t size);
 
-/* The next messages are of DATA, BYTES long on all ranks. */
-void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes);
+/* Data will lie in BUFFER, which stays until the lines are closed. */
+void gloo_lines_show(struct gloo_lines *lines, struct buffer *buffer);
+
+/* The next messages are of DATA, BYTES long on all ranks. What is sent stays as
+ * it is until all have had it, where its goal is LENDS. */
+void gloo_lines_begin(struct gloo_lines *lines, void *data, size_t bytes,
+                      enum gloo_goal lends);
 
 /* Waits until the system has taken them. */
 void gloo_lines_send(struct gloo_lines *lines, uint32_t to, const void *bytes,

@@ -96,6 +96,11 @@ enum status group_look(struct group *ranks, struct failure *why) {
     return ranks->ops->look(ranks->group, why);
 }
 
+void group_show(struct group *ranks, struct buffer *buffer) {
+    if (ranks->group && ranks->ops->show)
+        ranks->ops->show(ranks->group, buffer);
+}
+
 void group_way(const struct group *ranks, char *text, size_t size) {
     text[0] = 0;
     if (ranks->group && ranks->ops->way)

@@ -57,6 +57,7 @@ enum status group_broadcast(struct group *ranks, float *data, size_t count,
 enum status group_look(struct group *ranks, struct failure *why) MUST_CHECK;
 
 /* As collective.h has it; once they have met, from the thread that calls. */
+void group_show(struct group *ranks, struct buffer *buffer);
 void group_way(const struct group *ranks, char *text, size_t size);
 
 #endif

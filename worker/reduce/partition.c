@@ -1,6 +1,7 @@
 /* Which floats of each bucket this rank's rule updates, and the state for those
  * alone, one after the other in the order of buckets. Without sharing that is
- * everything, by the same arithmetic with one rank. */
+ * everything, by the same arithmetic with one rank; so it is in the first
+ * bucket, whose sum all have, where there is no state to share. */
 #include "worker/reduce/partition.h"
 
 #include "proto/conf/byte_size.h"
@@ -58,25 +59,30 @@ static bool allocate(struct partition *partition,
     return true;
 }
 
+bool partition_shares(const struct partition *partition, uint32_t i) {
+    return partition->shared && (i > 0 || partition->slots > 0);
+}
+
 enum status partition_open(struct partition *partition,
                            const struct partition_settings *settings,
                            struct failure *why) {
     const struct optimizer *rule = settings->rule;
     uint32_t count = settings->count;
-    uint32_t rank = settings->shared ? settings->rank : 0;
-    uint32_t size = settings->shared ? settings->size : 1;
     *partition = (struct partition){.ops = settings->ops,
                                     .device = settings->device,
                                     .buckets = settings->buckets,
                                     .count = count,
+                                    .shared = settings->shared,
                                     .slots = rule_slots(rule)};
     partition->own = calloc(count, sizeof *partition->own);
     if (!partition->own)
         return no_memory(partition, why);
     for (uint32_t i = 0; i < count; i++) {
         struct part *own = &partition->own[i];
-        *own =
-            partition_part(&settings->buckets[i], settings->begin, rank, size);
+        bool shared = partition_shares(partition, i);
+        *own = partition_part(&settings->buckets[i], settings->begin,
+                              shared ? settings->rank : 0,
+                              shared ? settings->size : 1);
         own->place = partition->elements;
         partition->elements += own->end - own->first;
     }

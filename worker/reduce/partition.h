@@ -23,6 +23,7 @@ struct partition {
     struct ops_device *device;
     const struct bucket *buckets;
     uint32_t count;
+    bool shared;
     struct part *own; /* of each bucket, ascending */
     unsigned slots;
     float *state[RULE_MAX_SLOTS]; /* of the device */
@@ -51,6 +52,9 @@ enum status partition_open(struct partition *partition,
 /* Frees the state; *PARTITION is empty then. One that is empty may be closed.
  */
 void partition_close(struct partition *partition);
+
+/* Has each rank a part of its own of bucket I? Else all have all of it. */
+bool partition_shares(const struct partition *partition, uint32_t i);
 
 /* The part of RANK among SIZE in BUCKET, without what lies before BEGIN. */
 struct part partition_part(const struct bucket *bucket, uint64_t begin,

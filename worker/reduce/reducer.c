@@ -111,8 +111,11 @@ static void say_way(const struct reducer *reducer) {
 static enum status begin(struct reducer *reducer, struct failure *why) {
     enum status status =
         group_meet(&reducer->ranks, &reducer->settings.group, why);
-    if (!status)
+    if (!status) {
+        group_show(&reducer->ranks, reducer->settings.gradients);
+        group_show(&reducer->ranks, reducer->settings.weights);
         say_way(reducer);
+    }
     if (!status)
         status = keeping_load(&reducer->keeping, why);
     if (!status)

@@ -168,6 +168,15 @@ static enum status take_place(struct reduction *reduction,
     return status;
 }
 
+/* A rule without state is shared out on the host whatever the stage: each rank
+ * updates a part, and what all gather is as much either way. */
+static bool shares(const struct reducer_settings *settings,
+                   const struct reducer_place *place) {
+    return settings->group.size > 1 &&
+           (settings->job->zero.stage > 0 ||
+            (!place && !rule_slots(&settings->job->optimizer)));
+}
+
 enum status reduction_open(struct reduction *reduction,
                            const struct reducer_settings *settings,
                            const struct reducer_place *place,
@@ -177,7 +186,7 @@ enum status reduction_open(struct reduction *reduction,
         .ranks = ranks,
         .schedule = settings->job->schedule,
         .begin = settings->offsets[settings->layout->num_parameters - 1],
-        .shared = settings->job->zero.stage > 0 && settings->group.size > 1,
+        .shared = shares(settings, place),
         .round = settings->rounds->start,
         .scaler = loss_scaler_resumed(&settings->job->fp16, &settings->scaler),
     };
@@ -351,7 +360,7 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     int64_t start = time_now();
     apply(reduction, i);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
-    if (!reduction->shared)
+    if (!partition_shares(&reduction->partition, i))
         return STATUS_OK;
     if (i > 0)
         clear_between(reduction, i);
