@@ -335,6 +335,50 @@ static void a_stranger_that_resets_its_connection_ends_no_process(
     }
 }
 
+static enum status tell(void *context, const char *key, const void *value,
+                        size_t size, struct failure *why) {
+    struct collective_store *board = context;
+    return board->set(board->context, key, value, size, why);
+}
+
+static enum status reset_and_fail(void *context, const char *key, int64_t until,
+                                  void **value, size_t *size,
+                                  struct failure *why) {
+    struct collective_store *board = context;
+    if (strncmp(key, "gloo.at.", 8))
+        return board->get(board->context, key, until, value, size, why);
+    for_each_listener(reset);
+    return status_fail(why, STATUS_RETRY, "nobody else comes");
+}
+
+static void fail_beside_strangers(struct rank_board *board, uint32_t rank,
+                                  const void *context) {
+    struct collective_store beset = {
+        .context = &board->store, .set = tell, .get = reset_and_fail};
+    gloo_play_meet_by(&beset, board, rank, context);
+    gloo_play_end(board, rank, STATUS_OK, "it met nobody");
+}
+
+/* Gloo's thread throws while what it holds is freed, or before. */
+static void a_stranger_that_resets_as_ranks_part_holds_nobody_up(void **state) {
+    struct gloo_play play = {.ops = gloo_play_load(),
+                             .lanes = lanes_of(state),
+                             .size = 2,
+                             .timeout = 2};
+    for (int round = 0; round < 10; round++) {
+        struct rank_board *board = rank_board_open();
+        int64_t begun = time_now();
+        for (uint32_t i = 0; i < 2; i++)
+            rank_board_start(board, i, fail_beside_strangers, &play);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(rank_board_end(board, i), 1);
+            assert_non_null(strstr(board->ends[i].text, "nobody else comes"));
+        }
+        assert_true(time_now() - begun < 10 * TIME_S);
+        rank_board_close(&board);
+    }
+}
+
 struct aborter {
     const struct gloo_play *play;
     struct rank_board *board;
@@ -461,6 +505,7 @@ int main(void) {
         MEET(a_rank_that_goes_while_ranks_meet_is_named),
         MEET(a_meeting_that_is_given_up_ends_soon),
         MEET(a_stranger_that_resets_its_connection_ends_no_process),
+        MEET(a_stranger_that_resets_as_ranks_part_holds_nobody_up),
         BOTH(abort_ends_a_call_under_way_and_later_ones),
         MEET(an_address_that_others_do_not_reach_is_not_taken),
     };

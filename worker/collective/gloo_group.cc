@@ -22,7 +22,9 @@ using std::chrono::seconds;
 
 /* Seconds in which who has told where it is has to answer there. */
 static constexpr double CONNECT_SECONDS = 10;
-static constexpr milliseconds LOOK{50}; /* whether the meeting is given up */
+static constexpr seconds CLOSE_SECONDS{2};
+/* Whether the meeting is given up, or Gloo's thread has stopped. */
+static constexpr milliseconds LOOK{50};
 /* A wait ended without what was awaited. */
 struct wait_ended : std::exception {
     const char *what() const noexcept override {
@@ -170,13 +172,21 @@ static enum status hear_addresses(struct gloo_group *group, uint32_t peer,
     return STATUS_OK;
 }
 
-/* What a connection in the making has come to. */
+/* What has come of work on a thread of its own. */
 struct gloo_attempt {
     std::mutex mutex;
     std::condition_variable ended;
     bool over;
     std::exception_ptr error;
 };
+
+static void end_attempt(struct gloo_attempt *attempt,
+                        const std::exception_ptr &error) noexcept {
+    std::lock_guard<std::mutex> lock(attempt->mutex);
+    attempt->error = error;
+    attempt->over = true;
+    attempt->ended.notify_all();
+}
 
 static void attempt_connection(struct gloo_group *group, uint32_t peer,
                                const struct gloo_ends &ends,
@@ -191,10 +201,7 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
     } catch (...) {
         error = std::current_exception();
     }
-    std::lock_guard<std::mutex> lock(attempt->mutex);
-    attempt->error = error;
-    attempt->over = true;
-    attempt->ended.notify_all();
+    end_attempt(attempt, error);
 }
 
 /* On a thread of its own: Gloo waits for its own threads without a limit, one
@@ -294,8 +301,34 @@ static void say_goodbye(struct gloo_group *group) {
             break;
 }
 
+static void release(struct gloo_group *group) noexcept {
+    gloo_thread_ours ours;
+    gloo_lines_close(&group->lines);
+    group->probe.reset();
+    group->last.clear();
+    group->context.reset();
+    group->device.reset();
+}
+
+/* On a thread of its own, which is left where it is when it does not end: Gloo
+ * waits for its own threads without a limit, and any may stop meanwhile. */
+static bool release_in_time(struct gloo_group *group) noexcept try {
+    auto attempt = std::make_shared<struct gloo_attempt>();
+    std::thread([=] {
+        release(group);
+        end_attempt(attempt.get(), nullptr);
+    }).detach();
+    std::unique_lock<std::mutex> lock(attempt->mutex);
+    auto until = gloo_group::clock::now() + CLOSE_SECONDS;
+    while (!attempt->over && !gloo_thread_stopped() &&
+           gloo_group::clock::now() < until)
+        attempt->ended.wait_for(lock, LOOK);
+    return attempt->over;
+} catch (const std::exception &) {
+    return false; /* no thread, or no memory */
+}
+
 bool gloo_group_close(struct gloo_group *group) noexcept {
-    bool whole = !group->stuck && !gloo_thread_stopped();
     if (group->watchdog.joinable()) {
         {
             std::lock_guard<std::mutex> lock(group->mutex);
@@ -303,19 +336,12 @@ bool gloo_group_close(struct gloo_group *group) noexcept {
         }
         group->closing.notify_all();
         group->watchdog.join();
-        if (whole && !group->failed && !group->aborted.load())
+        if (!group->stuck && !gloo_thread_stopped() && !group->failed &&
+            !group->aborted.load())
             say_goodbye(group);
     }
-    if (!whole) {
-        gloo_lines_cut(&group->lines);
-        return false;
-    }
-    gloo_lines_close(&group->lines);
-    group->probe.reset();
-    group->last.clear();
-    group->context.reset();
-    group->device.reset();
-    return true;
+    gloo_lines_cut(&group->lines);
+    return !group->stuck && !gloo_thread_stopped() && release_in_time(group);
 }
 
 void gloo_group_abort(struct gloo_group *group) noexcept {
