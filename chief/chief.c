@@ -2,6 +2,7 @@
 
 #include "chief/admission.h"
 #include "chief/collect.h"
+#include "chief/commit.h"
 #include "chief/crier.h"
 #include "chief/cuts.h"
 #include "chief/declaration.h"
@@ -308,15 +309,17 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
         {link_socket(run->link), 0, ZMQ_POLLIN, 0},
         {NULL, interrupts, ZMQ_POLLIN, 0},
         {NULL, collect_descriptor(run), ZMQ_POLLIN, 0},
+        {NULL, commit_descriptor(run), ZMQ_POLLIN, 0},
     };
     int64_t wait =
         beat_every / 2 < LONGEST_WAIT ? beat_every / 2 : LONGEST_WAIT;
-    zmq_poll(items, 3, (long)(wait / TIME_MS));
+    zmq_poll(items, 4, (long)(wait / TIME_MS));
     read_letters(run);
     read_interrupt(run, interrupts);
     int64_t now = time_now();
     admission_check_deaths(run, now);
     collect_step(run);
+    commit_step(run);
     planning_try(run);
     evaluations_settle(run);
     watch_step(run, now);
@@ -363,6 +366,7 @@ enum status chief_run(const struct chief_settings *settings,
     while (crier && run->phase != RUN_OVER)
         turn(run, crier, settings->interrupts);
     crier_close(&crier);
+    commit_finish(run);
     summary_tell(run, settings->json);
     if (run->series && !run->status)
         run->series->measured = summary_object(run);

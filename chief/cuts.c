@@ -3,7 +3,7 @@
  * than one round more (cuts_marked), so the round after the highest is still
  * ahead of all of them, and all are told it. Otherwise it is the moment each
  * hears of it. Held by all, it is read and written; written by all, it gets its
- * manifest (saves.c). Rounds that stand in the plan are never asked for: the
+ * manifest (commit.c). Rounds that stand in the plan are never asked for: the
  * first word of them is that a part is written. */
 #include "chief/cuts.h"
 
@@ -276,10 +276,25 @@ static void held(struct run *run, struct run_cut *cut) {
 }
 
 static void write_over(struct run *run, struct run_cut *cut) {
-    if (cut->failed)
-        saves_discard(run, cut);
-    else
-        saves_commit(run, cut);
+    cut->whole = !cut->failed;
+    if (!cut->failed)
+        return;
+    saves_discard(run, cut);
+    cuts_saved(run, cut);
+}
+
+struct run_cut *cuts_whole(struct run *run) {
+    struct run_cut *oldest = NULL;
+    for (uint32_t i = 0; i < run->num_cuts; i++) {
+        struct run_cut *cut = &run->cuts[i];
+        if (cut->course.stage && cut->whole && !cut->written &&
+            (!oldest || cut->step < oldest->step))
+            oldest = cut;
+    }
+    return oldest;
+}
+
+void cuts_saved(struct run *run, struct run_cut *cut) {
     cut->written = true;
     end_if_over(run, cut);
 }

@@ -77,6 +77,7 @@ struct run_cut {
     bool ordered;               /* to be written */
     bool evaluating, exporting; /* the reader has begun */
     uint32_t readers;           /* evaluation and export, until each is over */
+    bool whole;                 /* written by all ps */
     bool written, failed;
     char problem[512];
     struct shard_info *files; /* [num_holders] */
@@ -182,6 +183,7 @@ struct run {
     char lost[512];          /* its words */
     uint32_t deaths;         /* of trainers: rounds may stand half closed */
     struct collect *collect; /* weights on their way, or NULL */
+    struct commit *commit;   /* a manifest being written, or NULL */
     bool init_wanted;        /* all ps are ready for the weights of job.init */
     bool init_done;
     char export_problem[512]; /* why there is no export, "" */

@@ -1,8 +1,8 @@
 /* Order makes a checkpoint: the shards' files, then the manifest, then older
- * ones go; and in the other direction the manifest goes first. So whatever
- * moment the chief dies at, what has a manifest is whole, and what has none is
- * remains. Nothing is deleted that is not this run's: checkpoints of an earlier
- * run that this one will not go on from are set aside. */
+ * ones go (commit.c); and in the other direction the manifest goes first. So
+ * whatever moment the chief dies at, what has a manifest is whole, and what has
+ * none is remains. Nothing is deleted that is not this run's: checkpoints of an
+ * earlier run that this one will not go on from are set aside. */
 #include "chief/saves.h"
 
 #include "chief/folder.h"
@@ -41,7 +41,7 @@ void saves_close(struct run *run) {
     claim_release(&run->claim);
 }
 
-static const char *rule_name(const struct run *run) {
+const char *saves_rule(const struct run *run) {
     static const char *const names[] = {
         [OPTIMIZER_SGD] = "SGD",         [OPTIMIZER_ADAGRAD] = "Adagrad",
         [OPTIMIZER_RMSPROP] = "RMSprop", [OPTIMIZER_ADAM] = "Adam",
@@ -64,14 +64,14 @@ static enum status check_same(const struct run *run,
                            "the checkpoint of step %llu in %s holds another "
                            "model than model.layers describes: %s",
                            step, dir, way_out);
-    if (strcmp(manifest->rule, rule_name(run)) ||
+    if (strcmp(manifest->rule, saves_rule(run)) ||
         manifest->num_slots != rule_slots(&run->job->optimizer))
         return status_fail(why, STATUS_CONFIG,
                            "the checkpoint of step %llu in %s was written by "
                            "optimizer %s with %u state tensors, the job says "
                            "%s with %u: %s",
                            step, dir, manifest->rule, manifest->num_slots,
-                           rule_name(run), rule_slots(&run->job->optimizer),
+                           saves_rule(run), rule_slots(&run->job->optimizer),
                            way_out);
     if (manifest->seed != run->job->seed)
         return status_fail(why, STATUS_CONFIG,
@@ -203,59 +203,6 @@ void saves_way_on(const struct run *run, char *text, size_t size) {
         snprintf(text, size, "resumes from %s", run->checkpoint);
 }
 
-static bool name_slots(const struct run *run, struct manifest *manifest) {
-    manifest->num_slots = rule_slots(&run->job->optimizer);
-    manifest->slot_names =
-        calloc(manifest->num_slots + 1, sizeof *manifest->slot_names);
-    for (unsigned s = 0; manifest->slot_names && s < manifest->num_slots; s++)
-        snprintf(manifest->slot_names[s], sizeof *manifest->slot_names, "%s",
-                 rule_slot_name(&run->job->optimizer, s));
-    return manifest->slot_names;
-}
-
-/* Its appearance makes the checkpoint, so it comes when every ps has its file
- * on disk. */
-static enum status write_manifest(struct run *run, struct run_cut *cut,
-                                  const char *folder, struct failure *why) {
-    struct manifest manifest = {
-        .run = run->id,
-        .step = cut->step,
-        .epoch = rounds_epochs(&run->rounds, cut->step),
-        .samples = run_samples(run, cut->step),
-        .seed = run->job->seed,
-        .final = cut->step >= run->rounds.total,
-        .job = run->job->text,
-        .rule = (char *)rule_name(run),
-        .layout = run->layout,
-        .num_files = run->num_holders,
-        .files = cut->files,
-        .block_file = run->ps_of_block,
-        .scaler = cut->scaler,
-    };
-    if (!name_slots(run, &manifest))
-        return status_fail(why, STATUS_RETRY, "no memory for a manifest");
-    enum status status =
-        checkpoint_make_folder(run->job->checkpoint.dir, cut->step, why);
-    if (!status)
-        status = manifest_write(&manifest, folder, why);
-    free(manifest.slot_names);
-    return status;
-}
-
-static void note_written(struct run *run, const struct run_cut *cut,
-                         const char *folder) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < run->num_holders; i++)
-        bytes += cut->files[i].size;
-    log_info(run->log, "checkpoint %s: %.1f MB in %.2f s", folder,
-             (double)bytes / 1e6, cut->seconds);
-    snprintf(run->checkpoint, sizeof run->checkpoint, "%s", folder);
-    run->has_saved = true;
-    run->saved = cut->step;
-    run->saved_at = time_now();
-    run->last_problem[0] = 0;
-}
-
 /* A ps whose directory is its own cannot see which manifests stand. */
 void saves_tell(struct run *run) {
     struct failure why;
@@ -270,32 +217,6 @@ void saves_tell(struct run *run) {
     control.keep = &keep;
     run_tell_holders(run, &control);
     free(keep.steps);
-}
-
-/* Cuts can end in another order than they began: of two the older one is not
- * written over the newer, whose pruning has taken its files. */
-void saves_commit(struct run *run, struct run_cut *cut) {
-    struct failure why;
-    char folder[sizeof run->checkpoint];
-    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
-    checkpoint_folder(checkpoint->dir, cut->step, folder, sizeof folder);
-    if (run->has_saved && cut->step < run->saved) {
-        snprintf(cut->problem, sizeof cut->problem,
-                 "that of step %llu was complete before it, and older remains "
-                 "went",
-                 (unsigned long long)run->saved);
-        saves_discard(run, cut);
-        return;
-    }
-    if (write_manifest(run, cut, folder, &why)) {
-        snprintf(cut->problem, sizeof cut->problem, "%.500s", why.text);
-        saves_discard(run, cut);
-        return;
-    }
-    note_written(run, cut, folder);
-    if (checkpoint_prune(checkpoint->dir, checkpoint->keep, &why))
-        log_warning(run->log, "old checkpoints were not removed: %s", why.text);
-    saves_tell(run);
 }
 
 /* The remains of a step stay when that very step stands complete: it was taken

@@ -1,5 +1,5 @@
-/* The chief's part of checkpoints: where a run starts, the manifest that makes
- * one exist, and what is kept. */
+/* The chief's part of checkpoints: where a run starts, and what becomes of
+ * those that stand. */
 #ifndef CAPSTAN_SAVES_H
 #define CAPSTAN_SAVES_H
 
@@ -19,8 +19,8 @@ void saves_close(struct run *run);
  * used; one of another shape, optimiser or seed is STATUS_CONFIG. */
 enum status saves_find_start(struct run *run, struct failure *why) MUST_CHECK;
 
-/* All ps have written their files of CUT: the manifest, then old ones go. */
-void saves_commit(struct run *run, struct run_cut *cut);
+/* The optimiser as a manifest names it; static. */
+const char *saves_rule(const struct run *run);
 
 /* What the command that began RUN does when it is given again, as the rest of a
  * sentence: "resumes from /x/step-000000500", where the job lets it. */
