@@ -76,6 +76,14 @@ static void refuse(uint32_t rank, struct collective_settings *settings) {
     settings->lanes = rank != 1;
 }
 
+/* There is room enough, but not for whatever others show. */
+static void limit_space(uint32_t rank, struct collective_settings *settings) {
+    struct rlimit space = {(rlim_t)1 << 47, (rlim_t)1 << 47};
+    (void)settings;
+    if (rank == 1)
+        setrlimit(RLIMIT_AS, &space);
+}
+
 static void who_does_not_want_to_share_memory_does_not(void **state) {
     (void)state;
     struct gloo_play play = {.ops = gloo_play_load(),
@@ -85,6 +93,9 @@ static void who_does_not_want_to_share_memory_does_not(void **state) {
                              .ways = {"over shared memory with 1 of 2 ranks",
                                       "",
                                       "over shared memory with 1 of 2 ranks"}};
+    assert_true(gloo_play_run_all(play) == bits_over_tcp(play));
+    play.prepare = limit_space;
+    play.lanes = true;
     assert_true(gloo_play_run_all(play) == bits_over_tcp(play));
 }
 

@@ -111,11 +111,11 @@ static void let_one_overflow(struct team_fixture *fixture, uint32_t sample) {
     }
 }
 
-/* Of the first batch of replica 2. */
-static uint32_t first_sample(void) {
+/* Of BATCH of replica RANK. */
+static uint32_t first_sample(uint32_t rank, uint32_t ranks, uint64_t batch) {
     struct sampler_options options = {.num_samples = TEAM_FIXTURE_SAMPLES,
-                                      .rank = 2,
-                                      .num_ranks = REPLICAS,
+                                      .rank = rank,
+                                      .num_ranks = ranks,
                                       .micro_batch = 3,
                                       .seed = 2,
                                       .shuffle = true};
@@ -124,7 +124,7 @@ static uint32_t first_sample(void) {
     uint32_t indices[3];
     if (sampler_open(&sampler, &options, &why))
         fail_msg("%s", why.text);
-    (void)sampler_batch(sampler, 0, indices);
+    (void)sampler_batch(sampler, batch, indices);
     sampler_close(&sampler);
     return indices[0];
 }
@@ -137,7 +137,7 @@ static void one_replica_poisons_the_step_of_all(void **state) {
     (void)state;
     begin(&fixture, &gpus, NULL, REPLICAS);
     team_close(&fixture.team); /* its readers have begun */
-    let_one_overflow(&fixture, first_sample());
+    let_one_overflow(&fixture, first_sample(2, REPLICAS, 0));
     if (team_fixture_begin(&fixture, &gpus, NULL, REPLICAS, &why))
         fail_msg("%s", why.text);
     team_fixture_load(&fixture, 0, REPLICAS);
@@ -148,6 +148,29 @@ static void one_replica_poisons_the_step_of_all(void **state) {
     assert_int_equal(team_fixture_compute(&fixture, &result, &why), STATUS_OK);
     assert_false(result.poisoned);
     assert_int_equal(team_fixture_gather(&fixture, true, &why), STATUS_OK);
+    team_fixture_close(&fixture);
+}
+
+/* They were on their way when the last batch turned out to have no loss. */
+static void gradients_that_nobody_wants_do_not_land_later(void **state) {
+    struct fake_device_plan gpus = {.devices = 1, .order = FAKE_DEVICE_LATE};
+    struct team_fixture fixture;
+    struct replica_result result;
+    struct failure why;
+    (void)state;
+    begin(&fixture, &gpus, NULL, 1);
+    team_close(&fixture.team); /* its readers have begun */
+    let_one_overflow(&fixture, first_sample(0, 1, 1));
+    if (team_fixture_begin(&fixture, &gpus, NULL, 1, &why))
+        fail_msg("%s", why.text);
+    team_fixture_load(&fixture, 0, 1);
+    assert_int_equal(team_fixture_compute(&fixture, &result, &why), STATUS_OK);
+    assert_true(result.poisoned);
+    assert_int_equal(team_fixture_gather(&fixture, false, &why), STATUS_OK);
+    float *bias = fixture.arena.gradient_of[fixture.layout->num_parameters - 1];
+    bias[0] = 7;
+    engine_rest(&fixture.team.members[0].replica.engine);
+    assert_true(bias[0] == 7);
     team_fixture_close(&fixture);
 }
 
@@ -302,6 +325,7 @@ int main(void) {
         cmocka_unit_test(gradients_are_the_sum_in_the_order_of_replicas),
         cmocka_unit_test(what_is_not_wanted_is_left),
         cmocka_unit_test(one_replica_poisons_the_step_of_all),
+        cmocka_unit_test(gradients_that_nobody_wants_do_not_land_later),
         cmocka_unit_test(weights_that_do_not_come_hold_nobody_up),
         cmocka_unit_test(a_lost_device_ends_the_step_with_its_name),
         cmocka_unit_test(a_piece_of_memory_that_is_refused_closes_all),

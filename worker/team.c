@@ -325,6 +325,9 @@ enum status team_gather(struct team *team, bool wanted,
         mark_raise(&team->decided, team->turn);
     if (team->gathers)
         status = team_sum_lead(team, begin_of(team), said, context, why);
+    else if (remote && !team->broken) /* what is on its way lands before others
+                                         write there */
+        engine_rest(&team->members[0].replica.engine);
     uint64_t end =
         team->count > 1 ? begin_of(team) + team->layout->num_parameters : 0;
     for (uint32_t i = 1; i < team->joined; i++)

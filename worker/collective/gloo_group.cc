@@ -277,7 +277,7 @@ enum status gloo_group_open(struct gloo_group *group,
             group->context->createUnboundBuffer(nullptr, SIZE_MAX));
     gloo_lines_listen(&group->lines, host.c_str(), group->rank, group->size,
                       group->patience);
-    group->lines.shares = settings->lanes;
+    group->lines.shares = settings->lanes && gloo_lane_has_room();
     group->lines.partners = partners;
     status = tell_addresses(group, settings->store, why);
     if (!status)

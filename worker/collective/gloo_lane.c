@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,6 +28,11 @@ struct gloo_lane {
     const char *trouble;
     atomic_bool is_cut;
 };
+
+bool gloo_lane_has_room(void) {
+    struct rlimit space;
+    return getrlimit(RLIMIT_AS, &space) || space.rlim_cur == RLIM_INFINITY;
+}
 
 int gloo_lane_listen(char name[GLOO_LANE_NAME], char *text, size_t size) {
     unsigned long long number = 0;

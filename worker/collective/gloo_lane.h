@@ -18,6 +18,10 @@ enum { GLOO_LANE_NAME = 64 };
 struct buffer;
 struct gloo_lane;
 
+/* May this process map what others show it, beside all that is its own? Not
+ * where its address space is limited (ulimit -v). */
+bool gloo_lane_has_room(void);
+
 /* How two sides meet: one listens, the other calls, the first answers when it
  * has heard that it was called, the other opens when it has heard of that. What
  * does not go is told in TEXT of SIZE. */

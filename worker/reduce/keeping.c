@@ -2,9 +2,9 @@
  * the arena's order. Each rank has all weights, and all state or (ZeRO) its
  * piece of every bucket. Loading: rank 0 reads a block, broadcasts it, each
  * rank keeps what is its own of the state. Saving: with all state here rank 0
- * hands blocks over by itself; with pieces every bucket is gathered by all
- * ranks, and rank 0 cuts blocks out of it as they come to their end. So no rank
- * ever has memory for the state of more than a bucket beside its own. */
+ * hands blocks over by itself; with pieces every bucket's state is gathered by
+ * all ranks, and rank 0 cuts blocks out of it as they come to their end. So no
+ * rank ever has memory for the state of more than a bucket beside its own. */
 #include "worker/reduce/keeping.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* What of the optimiser's state this rank keeps, and so which weights it
  * updates: all of them, or of each bucket the piece that a reduce-scatter gives
- * it (ZeRO, Rajbhandari et al. 2020). */
+ * it (ZeRO, Rajbhandari et al. 2020); of the first, whose sum all have, the
+ * same piece where there is state, else all. */
 #ifndef CAPSTAN_PARTITION_H
 #define CAPSTAN_PARTITION_H
 

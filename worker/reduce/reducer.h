@@ -10,7 +10,7 @@
  * the other.
  *
  * Stage 0: all-reduce; every rank holds all state and does every update, or,
- * where there is no state and the host updates, goes on as in stage 1. Stages
+ * where there is no state and the host updates, its piece as in stage 1. Stages
  * 1 and 2 (ZeRO, Rajbhandari et al. 2020): of each bucket a rank gets its piece
  * of the sum (reduce-scatter), holds that piece's state, updates that piece's
  * weights, and all gather the weights. The same weights in all stages. */

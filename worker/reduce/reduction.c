@@ -169,12 +169,14 @@ static enum status take_place(struct reduction *reduction,
 }
 
 /* A rule without state is shared out on the host whatever the stage: each rank
- * updates a part, and what all gather is as much either way. */
+ * updates a part, and what all gather is as much either way. Not so where a
+ * call takes the whole bucket to a device and back. */
 static bool shares(const struct reducer_settings *settings,
                    const struct reducer_place *place) {
     return settings->group.size > 1 &&
            (settings->job->zero.stage > 0 ||
-            (!place && !rule_slots(&settings->job->optimizer)));
+            (!place && !settings->ops->joins &&
+             !rule_slots(&settings->job->optimizer)));
 }
 
 enum status reduction_open(struct reduction *reduction,
@@ -362,11 +364,12 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     if (!partition_shares(&reduction->partition, i))
         return STATUS_OK;
-    if (i > 0)
+    enum status status =
+        group_all_gather(reduction->ranks, reduction->weights + bucket->first,
+                         bucket->end - bucket->first, why);
+    if (!status && i > 0)
         clear_between(reduction, i);
-    return group_all_gather(reduction->ranks,
-                            reduction->weights + bucket->first,
-                            bucket->end - bucket->first, why);
+    return status;
 }
 
 bool reduction_saves(const struct reduction *reduction) {
