@@ -36,25 +36,6 @@ static void every_call_is_right_on_all_ranks_and_has_the_same_bits_again(
         }
 }
 
-/* Calls without end; what ends them is left on the board. */
-static void play_without_end(struct rank_board *board, uint32_t rank,
-                             const void *context) {
-    static float data[300000];
-    const struct gloo_play *play = context;
-    struct collective *group = gloo_play_meet(board, rank, play);
-    struct failure why = {0};
-    enum status status = STATUS_OK;
-    for (int i = 0; !status; i++) {
-        int64_t begun = time_now();
-        status = play->ops->all_reduce(group, data, 300000, &why);
-        board->ends[rank].waited = time_now() - begun;
-        if (i == 3)
-            rank_board_arrive(board);
-    }
-    play->ops->close(&group);
-    gloo_play_end(board, rank, status, why.text);
-}
-
 static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
     for (uint32_t size = 2; size <= 5; size++) {
         struct gloo_play play = {.ops = gloo_play_load(),
@@ -63,7 +44,7 @@ static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
                                  .timeout = 30};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
-            rank_board_start(board, i, play_without_end, &play);
+            rank_board_start(board, i, gloo_play_without_end, &play);
         assert_true(rank_board_await(board, size));
         int64_t killed = time_now();
         kill(board->pids[1], SIGKILL);
@@ -91,7 +72,7 @@ static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
                                  .timeout = 2};
         struct rank_board *board = rank_board_open();
         for (uint32_t i = 0; i < size; i++)
-            rank_board_start(board, i, play_without_end, &play);
+            rank_board_start(board, i, gloo_play_without_end, &play);
         assert_true(rank_board_await(board, size));
         int64_t stopped = time_now();
         kill(board->pids[1], SIGSTOP);
@@ -132,249 +113,6 @@ static void a_line_that_ends_is_no_time_that_is_over(void **state) {
         for (uint32_t i = 0; i < size; i++)
             rank_board_start(board, i, play_until_cut, &play);
         gloo_play_expect_named(board, size, 1, "was lost");
-        rank_board_close(&board);
-    }
-}
-
-static void a_rank_that_never_comes_is_named(void **state) {
-    struct gloo_play play = {.ops = gloo_play_load(),
-                             .lanes = lanes_of(state),
-                             .size = 3,
-                             .timeout = 1};
-    struct rank_board *board = rank_board_open();
-    int64_t begun = time_now();
-    rank_board_start(board, 0, play_without_end, &play);
-    rank_board_start(board, 1, play_without_end, &play);
-    for (uint32_t i = 0; i < 2; i++) {
-        rank_board_end(board, i);
-        assert_int_equal(board->ends[i].status, STATUS_RETRY);
-        assert_non_null(strstr(board->ends[i].text, "rank 2 did not come"));
-    }
-    assert_true(time_now() - begun < 4 * TIME_S);
-    rank_board_close(&board);
-}
-
-/* Shows DO what this process listens to, with the address. */
-static void for_each_listener(
-    void (*do_with)(int fd, const struct sockaddr_storage *address)) {
-    for (int fd = 3; fd < 64; fd++) {
-        struct sockaddr_storage address;
-        socklen_t size = sizeof address, word = sizeof(int);
-        int listens = 0;
-        if (!getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &word) &&
-            listens && !getsockname(fd, (struct sockaddr *)&address, &size))
-            do_with(fd, &address);
-    }
-}
-
-/* The store of a rank that goes when it has told where it is. */
-static struct collective_store last_word;
-
-static enum status tell_and_go(void *context, const char *key,
-                               const void *value, size_t size,
-                               struct failure *why) {
-    struct collective_store *board = context;
-    if (!board->set(board->context, key, value, size, why) &&
-        !strncmp(key, "gloo.at.", 8))
-        _exit(0);
-    return STATUS_OK;
-}
-
-static enum status hear(void *context, const char *key, int64_t until,
-                        void **value, size_t *size, struct failure *why) {
-    struct collective_store *board = context;
-    return board->get(board->context, key, until, value, size, why);
-}
-
-static void go_while_meeting(struct rank_board *board, uint32_t rank,
-                             const void *context) {
-    last_word = (struct collective_store){
-        .context = &board->store, .set = tell_and_go, .get = hear};
-    struct rank_board *mine = malloc(sizeof *mine);
-    *mine = *board; /* its store alone is another */
-    mine->store = last_word;
-    play_without_end(mine, rank, context);
-}
-
-/* However long a step may take. It may have answered by its last breath. */
-static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
-    for (uint32_t gone = 0; gone < 2; gone++) {
-        struct gloo_play play = {.ops = gloo_play_load(),
-                                 .lanes = lanes_of(state),
-                                 .size = 2,
-                                 .timeout = 1000};
-        struct rank_board *board = rank_board_open();
-        int64_t begun = time_now();
-        rank_board_start(board, gone, go_while_meeting, &play);
-        rank_board_start(board, 1 - gone, play_without_end, &play);
-        rank_board_end(board, 1 - gone);
-        assert_int_equal(board->ends[1 - gone].status, STATUS_RETRY);
-        char name[32];
-        snprintf(name, sizeof name, "rank %u ", gone);
-        if (strncmp(board->ends[1 - gone].text, name, strlen(name)))
-            fail_msg("%s", board->ends[1 - gone].text);
-        assert_true(time_now() - begun < 20 * TIME_S);
-        rank_board_close(&board);
-    }
-}
-
-static void close_listener(int fd, const struct sockaddr_storage *address) {
-    (void)address;
-    close(fd);
-}
-
-/* Nobody meets it: the system answers for a process that still listens. */
-static enum status tell_unheard(void *context, const char *key,
-                                const void *value, size_t size,
-                                struct failure *why) {
-    if (!strncmp(key, "gloo.at.", 8))
-        for_each_listener(close_listener);
-    return tell_and_go(context, key, value, size, why);
-}
-
-static void go_unheard(struct rank_board *board, uint32_t rank,
-                       const void *context) {
-    struct collective_store store = {
-        .context = &board->store, .set = tell_unheard, .get = hear};
-    gloo_play_meet_by(&store, board, rank, context);
-}
-
-static enum status set_there(void *context, const char *key, const void *value,
-                             size_t size, struct failure *why) {
-    (void)context;
-    return last_word.set(last_word.context, key, value, size, why);
-}
-
-static enum status get_there(void *context, const char *key, int64_t until,
-                             void **value, size_t *size, struct failure *why) {
-    (void)context;
-    return last_word.get(last_word.context, key, until, value, size, why);
-}
-
-static bool is_late(void *context) {
-    const int64_t *until = context;
-    return time_now() > *until;
-}
-
-/* Its meeting is given up a little later. */
-static void give_up_soon(struct rank_board *board, uint32_t rank,
-                         const void *context) {
-    int64_t until = time_now() + TIME_S / 2;
-    struct collective_store store = {&until, set_there, get_there, is_late};
-    last_word = board->store;
-    gloo_play_meet_by(&store, board, rank, context);
-    gloo_play_end(board, rank, STATUS_OK, "it met one that is gone");
-}
-
-static void a_meeting_that_is_given_up_ends_soon(void **state) {
-    for (uint32_t gone = 0; gone < 2; gone++) {
-        struct gloo_play play = {.ops = gloo_play_load(),
-                                 .lanes = lanes_of(state),
-                                 .size = 2,
-                                 .timeout = 1000};
-        struct rank_board *board = rank_board_open();
-        int64_t begun = time_now();
-        rank_board_start(board, gone, go_unheard, &play);
-        rank_board_start(board, 1 - gone, give_up_soon, &play);
-        rank_board_end(board, 1 - gone);
-        assert_int_equal(board->ends[1 - gone].status, STATUS_RETRY);
-        assert_true(time_now() - begun < 5 * TIME_S);
-        rank_board_close(&board);
-    }
-}
-
-static void reset(int fd, const struct sockaddr_storage *address) {
-    static const struct linger at_once = {1, 0};
-    (void)fd;
-    int stranger = socket(address->ss_family, SOCK_STREAM, 0);
-    connect(stranger, (const struct sockaddr *)address, sizeof *address);
-    setsockopt(stranger, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close(stranger);
-}
-
-static enum status reset_and_tell(void *context, const char *key,
-                                  const void *value, size_t size,
-                                  struct failure *why) {
-    struct collective_store *board = context;
-    if (!strncmp(key, "gloo.at.", 8))
-        for_each_listener(reset);
-    return board->set(board->context, key, value, size, why);
-}
-
-static void meet_beside_strangers(struct rank_board *board, uint32_t rank,
-                                  const void *context) {
-    static struct collective_store beset;
-    beset = (struct collective_store){
-        .context = &board->store, .set = reset_and_tell, .get = hear};
-    struct rank_board *mine = malloc(sizeof *mine);
-    *mine = *board;
-    mine->store = beset;
-    struct collective *group = gloo_play_meet(mine, rank, context);
-    const struct gloo_play *play = context;
-    struct failure why = {0};
-    float one = 1;
-    enum status status = play->ops->all_reduce(group, &one, 1, &why);
-    play->ops->close(&group);
-    gloo_play_end(mine, rank, status, why.text);
-}
-
-/* Gloo's thread throws at some of them, which must not end the process. */
-static void a_stranger_that_resets_its_connection_ends_no_process(
-    void **state) {
-    for (int round = 0; round < 3; round++) {
-        struct gloo_play play = {.ops = gloo_play_load(),
-                                 .lanes = lanes_of(state),
-                                 .size = 2,
-                                 .timeout = 2};
-        struct rank_board *board = rank_board_open();
-        for (uint32_t i = 0; i < 2; i++)
-            rank_board_start(board, i, meet_beside_strangers, &play);
-        for (uint32_t i = 0; i < 2; i++)
-            assert_in_range(rank_board_end(board, i), 0, 1);
-        rank_board_close(&board);
-    }
-}
-
-static enum status tell(void *context, const char *key, const void *value,
-                        size_t size, struct failure *why) {
-    struct collective_store *board = context;
-    return board->set(board->context, key, value, size, why);
-}
-
-static enum status reset_and_fail(void *context, const char *key, int64_t until,
-                                  void **value, size_t *size,
-                                  struct failure *why) {
-    struct collective_store *board = context;
-    if (strncmp(key, "gloo.at.", 8))
-        return board->get(board->context, key, until, value, size, why);
-    for_each_listener(reset);
-    return status_fail(why, STATUS_RETRY, "nobody else comes");
-}
-
-static void fail_beside_strangers(struct rank_board *board, uint32_t rank,
-                                  const void *context) {
-    struct collective_store beset = {
-        .context = &board->store, .set = tell, .get = reset_and_fail};
-    gloo_play_meet_by(&beset, board, rank, context);
-    gloo_play_end(board, rank, STATUS_OK, "it met nobody");
-}
-
-/* Gloo's thread throws while what it holds is freed, or before. */
-static void a_stranger_that_resets_as_ranks_part_holds_nobody_up(void **state) {
-    struct gloo_play play = {.ops = gloo_play_load(),
-                             .lanes = lanes_of(state),
-                             .size = 2,
-                             .timeout = 2};
-    for (int round = 0; round < 10; round++) {
-        struct rank_board *board = rank_board_open();
-        int64_t begun = time_now();
-        for (uint32_t i = 0; i < 2; i++)
-            rank_board_start(board, i, fail_beside_strangers, &play);
-        for (uint32_t i = 0; i < 2; i++) {
-            assert_int_equal(rank_board_end(board, i), 1);
-            assert_non_null(strstr(board->ends[i].text, "nobody else comes"));
-        }
-        assert_true(time_now() - begun < 10 * TIME_S);
         rank_board_close(&board);
     }
 }
@@ -434,50 +172,6 @@ static void abort_ends_a_call_under_way_and_later_ones(void **state) {
     }
 }
 
-/* The store as a rank sees it whose others are on another host. */
-static enum status get_elsewhere(void *context, const char *key, int64_t until,
-                                 void **data, size_t *size,
-                                 struct failure *why) {
-    struct rank_board *board = context;
-    enum status status = board->store.get(context, key, until, data, size, why);
-    if (!status && !strcmp(key, "gloo.host.1"))
-        memset(*data, 'x', 8);
-    return status;
-}
-
-static void play_elsewhere(struct rank_board *board, uint32_t rank,
-                           const void *context) {
-    const struct gloo_play *play = context;
-    struct collective *group;
-    struct failure why = {0};
-    struct collective_store store = {
-        .context = board, .set = board->store.set, .get = get_elsewhere};
-    struct collective_settings settings = {.rank = rank,
-                                           .size = 2,
-                                           .host = play->host,
-                                           .store = &store,
-                                           .timeout = 1};
-    gloo_play_end(board, rank, play->ops->open(&group, &settings, &why),
-                  why.text);
-}
-
-static void an_address_that_others_do_not_reach_is_not_taken(void **state) {
-    struct gloo_play play = {.ops = gloo_play_load(),
-                             .lanes = lanes_of(state),
-                             .size = 2,
-                             .timeout = 5,
-                             .host = "localhost"};
-    struct rank_board *board = rank_board_open();
-    rank_board_start(board, 0, play_elsewhere, &play);
-    rank_board_start(board, 1, play_elsewhere, &play);
-    rank_board_end(board, 0);
-    assert_int_equal(board->ends[0].status, STATUS_RETRY);
-    assert_non_null(strstr(board->ends[0].text,
-                           "rank 0: \"localhost\" is no address of this host "
-                           "that other hosts reach"));
-    rank_board_close(&board);
-}
-
 static void the_plugin_says_what_it_is(void **state) {
     (void)state;
     const struct collective_ops *ops = gloo_play_load();
@@ -492,22 +186,13 @@ int main(void) {
     {"over TCP: " #f, f, NULL, NULL, &kinds[0]}, {                             \
         "over shared memory: " #f, f, NULL, NULL, &kinds[1]                    \
     }
-/* Ranks meet by TCP, before there is a line of either kind. */
-#define MEET(f)                                                                \
-    { #f, f, NULL, NULL, &kinds[1] }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plugin_says_what_it_is),
         BOTH(every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
         BOTH(a_killed_rank_is_named_by_all_within_seconds),
         BOTH(a_stopped_rank_is_named_by_all_when_time_is_over),
         BOTH(a_line_that_ends_is_no_time_that_is_over),
-        MEET(a_rank_that_never_comes_is_named),
-        MEET(a_rank_that_goes_while_ranks_meet_is_named),
-        MEET(a_meeting_that_is_given_up_ends_soon),
-        MEET(a_stranger_that_resets_its_connection_ends_no_process),
-        MEET(a_stranger_that_resets_as_ranks_part_holds_nobody_up),
         BOTH(abort_ends_a_call_under_way_and_later_ones),
-        MEET(an_address_that_others_do_not_reach_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,9 @@ struct collective *gloo_play_meet_by(const struct collective_store *store,
 struct collective *gloo_play_meet(struct rank_board *board, uint32_t rank,
                                   const struct gloo_play *play);
 
+/* A part: calls without end; what ends them is left on the board. */
+gloo_play_part gloo_play_without_end;
+
 /* All SIZE ranks end without a word. */
 void gloo_play_expect_well(struct rank_board *board, uint32_t size);
 
