@@ -9,6 +9,7 @@
 #include "proto/math/rule.h"
 #include "proto/store/checkpoint.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,8 @@ static void note_written(struct run *run, const struct run_cut *cut) {
     snprintf(run->checkpoint, sizeof run->checkpoint, "%s", commit->folder);
     run->has_saved = true;
     run->saved = cut->step;
+    if (run->phase >= RUN_STOPPING && run->end_step < run->saved)
+        run->end_step = run->saved;
     run->saved_at = time_now();
     run->last_problem[0] = 0;
     if (commit->pruned)
@@ -154,7 +157,7 @@ int commit_descriptor(const struct run *run) {
 }
 
 void commit_finish(struct run *run) {
-    int limit = (int)(1000 * run->job->timeouts.stop);
+    int limit = (int)(1000 * fmin(run->job->timeouts.stop, 1e6));
     for (commit_step(run); run->commit; commit_step(run)) {
         struct pollfd over = {commit_descriptor(run), POLLIN, 0};
         if (poll(&over, 1, limit))

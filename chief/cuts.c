@@ -210,7 +210,7 @@ void cuts_marked(struct run *run, const struct roster_slot *slot,
 /* Planned cuts end by themselves at the ps; what was asked for is held there
  * until the chief lets it go. */
 static void end_if_over(struct run *run, struct run_cut *cut) {
-    bool saved = !cut->save || cut->written || cut->failed;
+    bool saved = !cut->save || cut->written;
     if (!saved || cut->readers || !cut->course.stage)
         return;
     if (cut->id >= ASKED_FIRST)

@@ -114,8 +114,14 @@ static void stop_saved(struct run *run) {
              way_on);
 }
 
+/* Is there nothing that the last checkpoint has not? */
+static bool stands_saved(const struct run *run) {
+    return !run_live(run) && run->has_saved && run->saved >= run_step(run);
+}
+
 /* Until the cut is written, or the grace is over. A cut that waits for rounds
- * which nobody will close any more is taken anew, of the moment. */
+ * which nobody will close any more is taken anew, of the moment; one that is
+ * being written then may be of the same step, and is awaited. */
 static void end_interrupted(struct run *run, int64_t now) {
     bool gone = run_synchronous(run) && !run_live(run);
     bool torn = gone && !count_left(run) && run->deaths;
@@ -127,8 +133,10 @@ static void end_interrupted(struct run *run, int64_t now) {
     }
     if (gone && cuts_abandon(run)) /* all said goodbye: rounds stand whole */
         run->finishing_cut = false;
-    if (!run->finishing_cut && !cuts_asking(run))
+    if (!run->finishing_cut && !cuts_asking(run) &&
+        (run_live(run) || !cuts_writing(run)))
         run->finishing_cut =
+            stands_saved(run) ||
             cuts_ask(run, (struct cuts_reason){.save = true}, !run_live(run));
     if (!cuts_writing(run) && run->finishing_cut)
         stop_saved(run);

@@ -223,7 +223,8 @@ void saves_tell(struct run *run) {
  * twice, and only the second has failed. */
 void saves_discard(struct run *run, const struct run_cut *cut) {
     struct failure why;
-    run->unsaved = cut->step;
+    if (cut->step > run->unsaved)
+        run->unsaved = cut->step;
     log_warning(run->log, "there is no checkpoint of step %llu: %s",
                 (unsigned long long)cut->step, cut->problem);
     if (!run->has_saved || run->saved < cut->step)

@@ -325,7 +325,8 @@ enum status team_gather(struct team *team, bool wanted,
         mark_raise(&team->decided, team->turn);
     if (team->gathers)
         status = team_sum_lead(team, begin_of(team), said, context, why);
-    else if (remote && !team->broken) /* what is on its way lands before others
+    else if (remote && !team->members[0].replica.engine.ferry.resident &&
+             !team->broken) /* what is on its way lands before others
                                          write there */
         engine_rest(&team->members[0].replica.engine);
     uint64_t end =
