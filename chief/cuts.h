@@ -37,9 +37,7 @@ void cuts_release(struct run *run, uint64_t id);
 /* The planned cut of ROUND is on its way, heard of or not: it is awaited. */
 void cuts_expect(struct run *run, uint64_t round);
 
-/* The oldest cut that all ps have written and that is not yet saved; NULL:
- * none.
- */
+/* The oldest cut that all ps have written and is not saved yet; NULL: none. */
 struct run_cut *cuts_whole(struct run *run);
 
 /* CUT, a whole one, has its manifest, or will have none. */

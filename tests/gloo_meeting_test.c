@@ -74,24 +74,36 @@ static void go_while_meeting(struct rank_board *board, uint32_t rank,
     gloo_play_without_end(mine, rank, context);
 }
 
-/* However long a step may take. It may have answered by its last breath. */
+/* Rank GONE plays GOES; the other, which plays STAYS, fails within SECONDS,
+ * however long a step may take. Returns what it says, for free(3). */
+static char *play_beside(uint32_t gone, gloo_play_part *goes,
+                         gloo_play_part *stays, int seconds) {
+    struct gloo_play play = {
+        .ops = gloo_play_load(), .lanes = true, .size = 2, .timeout = 1000};
+    struct rank_board *board = rank_board_open();
+    struct rank_end *end = &board->ends[1 - gone];
+    int64_t begun = time_now();
+    rank_board_start(board, gone, goes, &play);
+    rank_board_start(board, 1 - gone, stays, &play);
+    rank_board_end(board, 1 - gone);
+    assert_int_equal(end->status, STATUS_RETRY);
+    assert_true(time_now() - begun < seconds * TIME_S);
+    char *text = strdup(end->text);
+    rank_board_close(&board);
+    return text;
+}
+
+/* It may have answered by its last breath. */
 static void a_rank_that_goes_while_ranks_meet_is_named(void **state) {
     (void)state;
     for (uint32_t gone = 0; gone < 2; gone++) {
-        struct gloo_play play = {
-            .ops = gloo_play_load(), .lanes = true, .size = 2, .timeout = 1000};
-        struct rank_board *board = rank_board_open();
-        int64_t begun = time_now();
-        rank_board_start(board, gone, go_while_meeting, &play);
-        rank_board_start(board, 1 - gone, gloo_play_without_end, &play);
-        rank_board_end(board, 1 - gone);
-        assert_int_equal(board->ends[1 - gone].status, STATUS_RETRY);
         char name[32];
+        char *text =
+            play_beside(gone, go_while_meeting, gloo_play_without_end, 20);
         snprintf(name, sizeof name, "rank %u ", gone);
-        if (strncmp(board->ends[1 - gone].text, name, strlen(name)))
-            fail_msg("%s", board->ends[1 - gone].text);
-        assert_true(time_now() - begun < 20 * TIME_S);
-        rank_board_close(&board);
+        if (strncmp(text, name, strlen(name)))
+            fail_msg("%s", text);
+        free(text);
     }
 }
 
@@ -145,18 +157,8 @@ static void give_up_soon(struct rank_board *board, uint32_t rank,
 
 static void a_meeting_that_is_given_up_ends_soon(void **state) {
     (void)state;
-    for (uint32_t gone = 0; gone < 2; gone++) {
-        struct gloo_play play = {
-            .ops = gloo_play_load(), .lanes = true, .size = 2, .timeout = 1000};
-        struct rank_board *board = rank_board_open();
-        int64_t begun = time_now();
-        rank_board_start(board, gone, go_unheard, &play);
-        rank_board_start(board, 1 - gone, give_up_soon, &play);
-        rank_board_end(board, 1 - gone);
-        assert_int_equal(board->ends[1 - gone].status, STATUS_RETRY);
-        assert_true(time_now() - begun < 5 * TIME_S);
-        rank_board_close(&board);
-    }
+    for (uint32_t gone = 0; gone < 2; gone++)
+        free(play_beside(gone, go_unheard, give_up_soon, 5));
 }
 
 static void reset(int fd, const struct sockaddr_storage *address) {
