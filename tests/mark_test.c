@@ -58,6 +58,45 @@ static void what_was_written_before_a_raise_is_seen_after_the_wait(
     assert_true(waited > 0);
 }
 
+enum { WAITERS = 3, RAISES = 1000 };
+
+/* One of several that wait for the same mark. */
+struct waiter {
+    struct mark *go, passed;
+    pthread_t thread;
+};
+
+static void *follow(void *argument) {
+    struct waiter *waiter = argument;
+    for (uint64_t value = 1; value <= RAISES; value++)
+        if (mark_await(waiter->go, value, NULL))
+            mark_raise(&waiter->passed, value);
+    return NULL;
+}
+
+static void a_raise_ends_the_wait_of_all_who_wait_for_it(void **state) {
+    struct mark go;
+    struct waiter waiters[WAITERS];
+    (void)state;
+    mark_open(&go);
+    for (int i = 0; i < WAITERS; i++) {
+        waiters[i].go = &go;
+        mark_open(&waiters[i].passed);
+        assert_int_equal(
+            pthread_create(&waiters[i].thread, NULL, follow, &waiters[i]), 0);
+    }
+    for (uint64_t value = 1; value <= RAISES; value++) {
+        mark_raise(&go, value);
+        for (int i = 0; i < WAITERS; i++)
+            assert_true(mark_await(&waiters[i].passed, value, NULL));
+    }
+    for (int i = 0; i < WAITERS; i++) {
+        pthread_join(waiters[i].thread, NULL);
+        mark_close(&waiters[i].passed);
+    }
+    mark_close(&go);
+}
+
 static void a_value_that_is_reached_is_not_waited_for(void **state) {
     struct mark mark;
     int64_t waited = 0;
@@ -100,6 +139,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             what_was_written_before_a_raise_is_seen_after_the_wait),
+        cmocka_unit_test(a_raise_ends_the_wait_of_all_who_wait_for_it),
         cmocka_unit_test(a_value_that_is_reached_is_not_waited_for),
         cmocka_unit_test(cancelling_ends_waits_now_and_later),
         cmocka_unit_test(an_end_leaves_what_is_reached),

@@ -13,11 +13,12 @@ void mark_close(struct mark *mark) {
     pthread_cond_destroy(&mark->raised);
 }
 
+/* Who is called may take the caller's core at once, and finds the mutex free. */
 void mark_raise(struct mark *mark, uint64_t value) {
     pthread_mutex_lock(&mark->mutex);
     mark->value = value;
-    pthread_cond_broadcast(&mark->raised);
     pthread_mutex_unlock(&mark->mutex);
+    pthread_cond_broadcast(&mark->raised);
 }
 
 /* The mutex is held. */

@@ -1,4 +1,4 @@
-/* A number that only rises: one thread raises it, another waits for it. */
+/* A number that only rises: one thread raises it, others wait for it. */
 #ifndef CAPSTAN_MARK_H
 #define CAPSTAN_MARK_H
 
