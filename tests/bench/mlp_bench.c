@@ -142,7 +142,7 @@ int main(void) {
     open_setting(&setting);
     omp_set_num_threads(1);
     printf("%-8s %12s %10s %12s %10s %10s\n", "batch", "step ms", "GFLOP/s",
-           "sgemm ms", "GFLOP/s", "rest");
+           "sgemm ms", "GFLOP/s", "beside it");
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         uint32_t n = batches[i];
         double step = median_ms(whole_step, &setting, n);

@@ -269,6 +269,7 @@ void ops_cpu_close(struct ops_device **device) {
         return;
     free((*device)->a.floats);
     free((*device)->b.floats);
+    ops_cpu_matmul_close(&(*device)->matmul);
     free(*device);
     *device = NULL;
 }

@@ -53,6 +53,11 @@ static const float *operand(const struct ops_device *device,
     return to;
 }
 
+static bool takes_matmul(const struct product *p) {
+    return p->transpose_a == 'N' && p->transpose_b == 'T' && !p->add &&
+           p->m >= OPS_CPU_MATMUL_ROWS;
+}
+
 /* oneDNN's OpenMP takes its number of threads from the calling thread's own
  * setting, so that it is set here, where the caller is known. oneDNN refuses
  * only for want of memory; NaN then says that there is no answer. */
@@ -60,6 +65,9 @@ static void multiply(struct ops_device *device, const struct product *p) {
     const float *a = operand(device, &device->a, p->a, (size_t)p->m * p->k);
     const float *b = operand(device, &device->b, p->b, (size_t)p->k * p->n);
     omp_set_num_threads(device->threads);
+    if (a && b && takes_matmul(p) &&
+        ops_cpu_matmul(&device->matmul, a, b, p->c, p->m, p->k, p->n))
+        return;
     if (a && b &&
         dnnl_sgemm(p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, a,
                    p->transpose_a == 'T' ? p->m : p->k, b,

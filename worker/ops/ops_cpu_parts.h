@@ -3,6 +3,7 @@
 #define CAPSTAN_OPS_CPU_PARTS_H
 
 #include "worker/ops/ops.h"
+#include "worker/ops/ops_cpu_matmul.h"
 
 enum { OPS_CPU_ALIGNMENT = 64 };
 
@@ -15,7 +16,8 @@ struct ops_cpu_rounded {
 struct ops_device {
     int threads;
     enum job_precision precision;
-    struct ops_cpu_rounded a, b; /* operands of a product */
+    struct ops_cpu_rounded a, b;   /* operands of a product */
+    struct ops_cpu_matmul *matmul; /* of the thread that computes layers */
     const struct rule_loops *loops;
 };
 
