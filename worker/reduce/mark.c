@@ -13,7 +13,7 @@ void mark_close(struct mark *mark) {
     pthread_cond_destroy(&mark->raised);
 }
 
-/* Who is called may take the caller's core at once, and finds the mutex free. */
+/* Who is called may take the caller's core at once: the mutex is free then. */
 void mark_raise(struct mark *mark, uint64_t value) {
     pthread_mutex_lock(&mark->mutex);
     mark->value = value;
