@@ -159,7 +159,7 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/fake_device.h).
 FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
-    capstan-gloo.so libnvidia-ml.so.1)
+    capstan-gloo.so libnvidia-ml.so.1 held_disk.so)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
@@ -175,6 +175,11 @@ $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
+
+$(BUILD)/fake/held_disk.so: $(BUILD)/plugin/tests/preload/held_disk.o
+	@mkdir -p $(@D)
+	@echo "cc   $@"
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^
 
 $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
     $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/fake_nccl tests/joined_collective)
