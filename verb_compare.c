@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static enum status load(struct job **job, const struct options *options,
                         const struct log *log, struct failure *why) {
@@ -81,13 +82,17 @@ static enum status show(const struct options *options, const json_t *result,
     return status;
 }
 
+/* What was not there is not there afterwards. */
 static enum status check_file(const char *flag, const char *path,
                               struct failure *why) {
+    bool was_there = path && !access(path, F_OK);
     FILE *file = path ? fopen(path, "a") : NULL;
     if (path && !file)
         return status_errno(why, STATUS_CONFIG, errno, "%s %s", flag, path);
     if (file)
         fclose(file);
+    if (file && !was_there)
+        unlink(path);
     return STATUS_OK;
 }
 
@@ -148,7 +153,7 @@ static enum status measure(const struct options *flags, struct failure *why) {
 }
 
 enum status verb_compare(const struct options *options, struct failure *why) {
-    if (options->compare.predict)
+    if (options->compare.predict || compare_options_lists(&options->compare))
         return prediction_print(stdout, &options->compare, options->json, why);
     return measure(options, why);
 }

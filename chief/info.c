@@ -1,5 +1,6 @@
 #include "chief/info.h"
 
+#include "proto/base/collective_head.h"
 #include "proto/base/device_head.h"
 #include "proto/base/plugin.h"
 #include "proto/base/version.h"
@@ -137,8 +138,8 @@ static json_t *describe_libraries(void) {
 static json_t *describe(const struct rule_loops *loops) {
     return json_pack("{s:s, s:o, s:[o, o], s:o}", "version", VERSION_TEXT,
                      "devices", describe_devices(loops), "collectives",
-                     describe_plugin("gloo", "capstan_collective", 1),
-                     describe_plugin("nccl", "capstan_collective", 1),
+                     describe_plugin("gloo", COLLECTIVE_SYMBOL, COLLECTIVE_ABI),
+                     describe_plugin("nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI),
                      "libraries", describe_libraries());
 }
 

@@ -347,6 +347,16 @@ static void settings_that_need_ps_are_an_error(void **state) {
         CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
 }
 
+static void info_tells_that_gloo_works_here(void **state) {
+    const char *const arguments[] = {"info", "--json", NULL};
+    json_t *info = cluster_run_json(cluster_play_tool(*state, 0, arguments));
+    json_t *gloo = json_array_get(json_object_get(info, "collectives"), 0);
+    assert_string_equal(json_string_value(json_object_get(gloo, "name")),
+                        "gloo");
+    assert_true(json_is_true(json_object_get(gloo, "available")));
+    json_decref(info);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name)                                                             \
@@ -370,6 +380,7 @@ int main(void) {
         TEST(checkpoints_come_by_seconds),
         TEST(one_trainer_needs_no_plugin),
         TEST(settings_that_need_ps_are_an_error),
+        TEST(info_tells_that_gloo_works_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

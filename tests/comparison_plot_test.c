@@ -68,6 +68,23 @@ static void failed_cases_leave_no_bar_and_no_line(void **state) {
     json_decref(result);
 }
 
+/* Cases of one number of workers have none. */
+static void speed_up_is_drawn_beside_the_ideal(void **state) {
+    (void)state;
+    static char text[1 << 20];
+    draw("{\"cases\":["
+         "{\"mode\":\"ps\",\"workers\":1,\"ps\":1,\"speed_up\":1.0,"
+         "\"ideal_speed_up\":1,\"examples_per_second\":{\"median\":100.0}},"
+         "{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"speed_up\":1.5,"
+         "\"ideal_speed_up\":2,\"examples_per_second\":{\"median\":150.0}}]}",
+         "a.svg", text, sizeof text);
+    assert_non_null(strstr(text, "speed-up"));
+    assert_non_null(strstr(text, "ideal"));
+    assert_non_null(strstr(text, "1 ps, sync"));
+    draw(cases, "b.svg", text, sizeof text);
+    assert_null(strstr(text, "ideal"));
+}
+
 static void what_gnuplot_cannot_do_is_told(void **state) {
     (void)state;
     struct failure why;
@@ -96,6 +113,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_picture_is_drawn_as_its_ending_says),
         cmocka_unit_test(failed_cases_leave_no_bar_and_no_line),
+        cmocka_unit_test(speed_up_is_drawn_beside_the_ideal),
         cmocka_unit_test(what_gnuplot_cannot_do_is_told),
         cmocka_unit_test(without_gnuplot_the_line_to_type_is_told),
     };

@@ -25,7 +25,7 @@ static const char result[] =
     "\"bound_examples_per_second\":5600.0,\"reached\":0.89,"
     "\"predicted_examples_per_second\":5500.0,\"limit\":\"ps link\","
     "\"error\":null,\"train_loss\":0.25,\"test_accuracy\":0.875,"
-    "\"speed_up\":1.5,\"efficiency\":0.75}],"
+    "\"speed_up\":1.5,\"ideal_speed_up\":2,\"efficiency\":0.75}],"
     "\"crossover\":[{\"workers\":2,\"measured_ps\":null,\"predicted_ps\":2}]}";
 
 static char *print(void (*how)(FILE *, const json_t *)) {
@@ -54,7 +54,7 @@ static void people_get_a_row_a_case(void **state) {
     expect(text, "\n      2   1 synchronous      5000     4000     6000     "
                  "5600     89%   0.250   0.8750  ps link\n");
     expect(text, "\n      2   1 synchronous     1.00   10.00   12.00      0.00 "
-                 "  2.00    10.72     1.50    75%\n");
+                 "  2.00    10.72     1.50     2    75%\n");
     expect(text, "\nbound with 1 Gbit/s each way a host\n");
     expect(text, "\nloss and accuracy after 1.5 s of training each\n");
     expect(text, "\n2 workers, by the formulas: as fast from 2 ps on (of the "
@@ -82,6 +82,7 @@ static void headings_stand_above_their_columns(void **state) {
     row = strstr(row + 1, "      2   1");
     assert_int_equal(end_of(heads, "compute"), end_of(row, "10.00"));
     assert_int_equal(end_of(heads, "update"), end_of(row, " 2.00"));
+    assert_int_equal(end_of(heads, "ideal"), end_of(row, "1.50     2"));
     assert_int_equal(end_of(heads, "T1/nTn"), end_of(row, "75%"));
     free(text);
 }
@@ -126,7 +127,7 @@ static void spreadsheets_get_a_line_a_case(void **state) {
     expect(text, "\r\n\"allreduce\",2,0,0,,,,");
     expect(text, ",\"\",\"it said \"\"no\"\", twice\"\r\n");
     expect(text, "\r\n\"ps\",2,1,3,5000,4000,6000,39,5600,5500,0.89,0.001,");
-    expect(text, ",1.5,0.75,0.25,0.875,\"ps link\",\"\"\r\n");
+    expect(text, ",1.5,2,0.75,0.25,0.875,\"ps link\",\"\"\r\n");
     bool quoted = false;
     for (const char *at = text; *at && line < 3; at++) {
         quoted ^= *at == '"';

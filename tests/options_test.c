@@ -109,6 +109,13 @@ static void compare_takes_a_job_or_predicts(void **state) {
     wrong("compare --ps 0 a.json", "from 1 to 1024");
     wrong("compare --predict --params 1M --link-gbits 1 --set a=1",
           "--predict has none");
+    wrong("compare --predict --params 1M --link-gbits 1 --lane tcp",
+          "--lane is of runs");
+    wrong("compare --predict --params 1M --link-gbits 1 "
+          "--deepspeed_config a.json",
+          "--predict has none");
+    wrong("compare --vm list a.json", "takes no job");
+    sound("compare --vm list");
 }
 
 static void bench_takes_its_flags_and_keeps_the_words(void **state) {

@@ -40,8 +40,10 @@ static void a_round_by_ps_takes_the_longer_of_both_links(void **state) {
     near(seconds(given, PREDICT_PS), 4);
     near(seconds(given, PREDICT_PS_FREE), 2);
     given.clip = false;
+    double ring = seconds(given, PREDICT_RING);
     given.element_bytes = 2;
     near(seconds(given, PREDICT_PS), 1);
+    near(seconds(given, PREDICT_RING), ring);
 }
 
 static void a_ps_may_have_a_link_of_its_own(void **state) {

@@ -140,12 +140,26 @@ static void an_unknown_machine_or_link_is_refused(void **state) {
     assert_int_equal(prediction_case(&given, &flags, &why), STATUS_OK);
 }
 
+static void the_machines_are_listed(void **state) {
+    (void)state;
+    struct failure why;
+    struct compare_options flags = {.vm = "list"};
+    char *text;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    assert_int_equal(prediction_print(to, &flags, false, &why), STATUS_OK);
+    fclose(to);
+    assert_non_null(strstr(text, "\np3.2xlarge "));
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(people_get_a_row_a_mode_and_the_crossover),
         cmocka_unit_test(no_line_is_wider_than_100_columns),
         cmocka_unit_test(programs_get_one_object),
         cmocka_unit_test(a_machine_of_the_table_brings_its_links),
+        cmocka_unit_test(the_machines_are_listed),
         cmocka_unit_test(an_unknown_machine_or_link_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

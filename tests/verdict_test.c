@@ -274,6 +274,7 @@ static void speed_up_is_against_the_fewest_workers(void **state) {
     add(&lot, PREDICT_PS_FREE, 8, 1, 9999);
     verdict_scale(lot.verdicts, lot.count);
     near(number(lot.verdicts[0].object, NULL, "speed_up"), 3);
+    near(number(lot.verdicts[0].object, NULL, "ideal_speed_up"), 4);
     near(number(lot.verdicts[0].object, NULL, "efficiency"), 0.75);
     near(number(lot.verdicts[1].object, NULL, "speed_up"), 2);
     assert_true(
@@ -285,7 +286,7 @@ static void speed_up_is_against_the_fewest_workers(void **state) {
     forget(&lot);
 }
 
-static void the_crossover_is_the_fewest_ps_that_are_as_fast(void **state) {
+static void the_crossover_is_where_ps_begin_to_be_as_fast(void **state) {
     (void)state;
     struct lot lot = {0};
     add(&lot, PREDICT_RING, 2, 0, 1000);
@@ -297,6 +298,20 @@ static void the_crossover_is_the_fewest_ps_that_are_as_fast(void **state) {
     near(number(json_array_get(list, 0), NULL, "workers"), 2);
     near(number(json_array_get(list, 0), NULL, "measured_ps"), 2);
     near(number(json_array_get(list, 0), NULL, "predicted_ps"), 2);
+    assert_non_null(strstr(
+        json_string_value(json_object_get(json_array_get(list, 0), "formula")),
+        "m >= "));
+    json_decref(list);
+    forget(&lot);
+    add(&lot, PREDICT_RING, 2, 0, 1000);
+    add(&lot, PREDICT_PS, 2, 1, 1100);
+    add(&lot, PREDICT_PS, 2, 2, 700);
+    list = verdict_crossovers(lot.verdicts, lot.count);
+    json_t *one = json_array_get(list, 0);
+    assert_true(json_is_null(json_object_get(one, "measured_ps")));
+    assert_int_equal(
+        json_integer_value(json_array_get(json_object_get(one, "fast_ps"), 0)),
+        1);
     json_decref(list);
     forget(&lot);
     add(&lot, PREDICT_PS, 2, 1, 700);
@@ -323,7 +338,7 @@ int main(void) {
         cmocka_unit_test(a_given_rate_is_of_all_links),
         cmocka_unit_test(nothing_measured_is_no_figure),
         cmocka_unit_test(speed_up_is_against_the_fewest_workers),
-        cmocka_unit_test(the_crossover_is_the_fewest_ps_that_are_as_fast),
+        cmocka_unit_test(the_crossover_is_where_ps_begin_to_be_as_fast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 enum { MANY = 7 /* bars whose names do not fit beside each other */ };
+enum { CHART = 600, HEIGHT = 520 /* pixels */ };
 static const double DRAWING = 60, PATIENCE = 5; /* seconds */
 
 static double number(const json_t *object, const char *inside,
@@ -54,6 +55,7 @@ static void put_path(FILE *out, const char *path) {
 /* A line a case: its name, throughput and spread, bound. */
 static void put_bars(FILE *out, const json_t *cases) {
     static const char speed[] = "examples_per_second";
+    const char *under = json_array_size(cases) > MANY ? ", " : "\\n";
     size_t i;
     const json_t *one;
     fprintf(out, "$bars << EOD\n");
@@ -64,10 +66,10 @@ static void put_bars(FILE *out, const json_t *cases) {
         if (isnan(rate))
             continue;
         if (ps > 0)
-            fprintf(out, "\"%.0f x %.0f ps\\n%s\"", workers, ps,
+            fprintf(out, "\"%.0f x %.0f ps%s%s\"", workers, ps, under,
                     is(one, "ps") ? "sync" : "async");
         else
-            fprintf(out, "\"%.0f\\nall-reduce\"", workers);
+            fprintf(out, "\"%.0f%sall-reduce\"", workers, under);
         fprintf(out, " %.9g %.9g %.9g %.9g\n", rate, number(one, speed, "min"),
                 number(one, speed, "max"),
                 number(one, NULL, "bound_examples_per_second"));
@@ -138,19 +140,86 @@ static void put_lines(FILE *out, const json_t *cases) {
     fprintf(out, "\n");
 }
 
+static bool has_speed_up(const json_t *cases) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(
+        cases, i, one) if (!isnan(number(one, NULL, "speed_up"))) return true;
+    return false;
+}
+
+static bool same_line(const json_t *a, const json_t *b) {
+    return json_equal(json_object_get(a, "mode"), json_object_get(b, "mode")) &&
+           number(a, NULL, "ps") == number(b, NULL, "ps");
+}
+
+/* The points of all cases that are as FIRST, but for the workers. */
+static void put_speed_up_of(FILE *out, const json_t *cases, size_t first) {
+    size_t i;
+    const json_t *one, *like = json_array_get(cases, first);
+    fprintf(out, "$up%zu << EOD\n", first);
+    json_array_foreach(cases, i, one) {
+        double up = number(one, NULL, "speed_up");
+        if (same_line(one, like) && !isnan(up))
+            fprintf(out, "%.9g %.9g\n", number(one, NULL, "ideal_speed_up"),
+                    up);
+    }
+    fprintf(out, "EOD\n");
+}
+
+/* Is case I the first of its line, and has it a speed-up? */
+static bool begins_line(const json_t *cases, size_t i) {
+    const json_t *one = json_array_get(cases, i);
+    size_t k = 0;
+    while (k < i && (!same_line(json_array_get(cases, k), one) ||
+                     isnan(number(json_array_get(cases, k), NULL, "speed_up"))))
+        k++;
+    return k == i && !isnan(number(one, NULL, "speed_up"));
+}
+
+static void put_title(FILE *out, const json_t *one) {
+    double ps = number(one, NULL, "ps");
+    if (ps > 0)
+        fprintf(out, "%.0f ps, %s", ps, is(one, "ps") ? "sync" : "async");
+    else
+        fprintf(out, "all-reduce");
+}
+
+/* Against the number of workers, beside the ideal line. */
+static void put_speed_up(FILE *out, const json_t *cases) {
+    size_t count = json_array_size(cases);
+    for (size_t i = 0; i < count; i++)
+        if (begins_line(cases, i))
+            put_speed_up_of(out, cases, i);
+    fprintf(out, "set title 'speed-up'\nset xlabel 'workers'\nset ylabel "
+                 "'times one worker'\nset offsets 0,0,0,0\n"
+                 "set xrange [*:*]\nplot ");
+    for (size_t i = 0; i < count; i++) {
+        if (!begins_line(cases, i))
+            continue;
+        fprintf(out, "$up%zu using 1:2 with linespoints lw 2 title '", i);
+        put_title(out, json_array_get(cases, i));
+        fprintf(out, "', ");
+    }
+    fprintf(out, "x with lines lw 2 dt 2 lc rgb 'black' title 'ideal'\n");
+}
+
 void comparison_plot_script(FILE *out, const json_t *result, const char *path) {
     const json_t *cases = json_object_get(result, "cases");
     const char *ending = strrchr(path, '.');
     bool png = ending && !strcasecmp(ending, ".png");
+    bool many = json_array_size(cases) > MANY, scales = has_speed_up(cases);
+    int charts = scales ? 3 : 2;
     put_bars(out, cases);
-    fprintf(out, "set terminal %s size 1200,520 noenhanced\nset output ",
-            png ? "pngcairo" : "svg background rgb 'white'");
+    fprintf(out, "set terminal %s size %d,%d noenhanced\nset output ",
+            png ? "pngcairo" : "svg background rgb 'white'", charts * CHART,
+            HEIGHT);
     put_path(out, path);
     fprintf(out,
-            "\nset multiplot layout 1,2\nset yrange [0:*]\nset grid ytics\n"
+            "\nset multiplot layout 1,%d\nset yrange [0:*]\nset grid ytics\n"
             "set ylabel 'examples/s'\nset title 'throughput, and its bound'\n"
             "set style fill solid 0.6\nset boxwidth 0.6\n"
-            "set key outside top center horizontal\nset bmargin 5\n"
+            "set key outside top center horizontal\nset bmargin %d\n"
             "set offsets 0.6,0.6,0,0\nset xlabel 'workers x ps'\n%s"
             "plot $bars using 0:2:xtic(1) with boxes title 'measured', "
             "$bars using 0:2:3:4 with yerrorbars lc rgb 'black' pt 0 title "
@@ -158,9 +227,10 @@ void comparison_plot_script(FILE *out, const json_t *result, const char *path) {
             "$bars using ($0-0.35):5:(0.7):(0) with vectors nohead lw 3 lc rgb "
             "'red' title 'bound'\n"
             "set xtics auto norotate\n",
-            json_array_size(cases) > MANY ? "set xtics rotate by 35 right\n"
-                                          : "");
+            charts, many ? 8 : 5, many ? "set xtics rotate by 55 right\n" : "");
     put_lines(out, cases);
+    if (scales)
+        put_speed_up(out, cases);
     fprintf(out, "unset multiplot\nset output\n");
 }
 

@@ -116,6 +116,7 @@ static void put_times(FILE *out, const json_t *one) {
     put(out, 6, 2, 1e3 * number(one, times, "update"));
     put(out, 8, 2, 1e-6 * number(one, NULL, "bytes_per_step"));
     put(out, 8, 2, number(one, NULL, "speed_up"));
+    put(out, 5, 0, number(one, NULL, "ideal_speed_up"));
     put_share(out, 6, number(one, NULL, "efficiency"));
     fputc('\n', out);
 }
@@ -176,9 +177,9 @@ static void put_tables(FILE *out, const json_t *result) {
             "median", "min", "max", "bound", "reached", "loss", "accuracy");
     put_rows(out, result, put_case);
     fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
-    fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %6s\n", "",
+    fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %5s %6s\n", "",
             "input", "compute", "weights", "gradients", "update", "MB/step",
-            "speed-up", "T1/nTn");
+            "speed-up", "ideal", "T1/nTn");
     put_rows(out, result, put_times);
     fprintf(out, "\n");
 }
@@ -199,10 +200,16 @@ static void put_crossover(FILE *out, const json_t *result, const json_t *one) {
     double workers = number(one, NULL, "workers");
     double measured = number(one, NULL, "measured_ps");
     double formula = number(one, NULL, "predicted_ps");
+    const json_t *fast = json_object_get(one, "fast_ps");
     bool both = reduced(result, workers);
     if (workers < 2 || (!both && isnan(formula)))
         return;
-    if (both && isnan(measured))
+    if (both && isnan(measured) && json_array_size(fast))
+        fprintf(out,
+                "%.0f workers, measured: a round by ps is as fast as "
+                "all-reduce with %.0f ps, but not with all numbers above\n",
+                workers, json_number_value(json_array_get(fast, 0)));
+    else if (both && isnan(measured))
         fprintf(out,
                 "%.0f workers, measured: with none of these numbers of ps a "
                 "round is as fast as all-reduce\n",
@@ -292,6 +299,7 @@ static const struct column columns[] = {
     {"worker_link_gbits", NULL, "worker_link_gbits"},
     {"ps_link_gbits", NULL, "ps_link_gbits"},
     {"speed_up", NULL, "speed_up"},
+    {"ideal_speed_up", NULL, "ideal_speed_up"},
     {"efficiency", NULL, "efficiency"},
     {"train_loss", NULL, "train_loss"},
     {"test_accuracy", NULL, "test_accuracy"},

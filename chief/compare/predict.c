@@ -2,8 +2,15 @@
 
 #include <math.h>
 
+static const double NOTHING = 1e-12; /* seconds */
+
 static bool reduces(enum predict_mode mode) {
     return mode == PREDICT_RING || mode == PREDICT_HALVING;
+}
+
+/* Whatever the wire of a ps's job, gradients are summed as float32. */
+static double summed_bytes(const struct predict_case *given) {
+    return given->parameters * sizeof(float);
 }
 
 static double on_a_host(const struct predict_case *given) {
@@ -33,7 +40,7 @@ static void busy_ps(const struct predict_case *given, double *busy) {
 /* Between hosts, each of which holds the sum of its workers. */
 static void busy_ring(const struct predict_case *given, double *busy) {
     double many = hosts(given);
-    double once = given->parameters * given->element_bytes / given->link;
+    double once = summed_bytes(given) / given->link;
     busy[PREDICT_WORKER_LINK] = 2 * (many - 1) / many * once;
     busy[PREDICT_LATENCY] = 2 * (many - 1) * given->latency;
 }
@@ -43,7 +50,7 @@ static void busy_ring(const struct predict_case *given, double *busy) {
 static void busy_halving(const struct predict_case *given, double *busy) {
     double many = hosts(given), rounds = floor(log2(many));
     double power = exp2(rounds), fold = power < many ? 2 : 0;
-    double once = given->parameters * given->element_bytes / given->link;
+    double once = summed_bytes(given) / given->link;
     busy[PREDICT_WORKER_LINK] = (2 * (power - 1) / power + fold) * once;
     busy[PREDICT_LATENCY] = (2 * rounds + fold) * given->latency;
 }
@@ -63,8 +70,8 @@ static void busy_in(const struct predict_case *given, enum predict_mode mode,
         busy_ring(given, busy);
     else
         busy_halving(given, busy);
-    busy[PREDICT_INNER_LINK] = 2 * (around - 1) / around * given->parameters *
-                               given->element_bytes / given->inner;
+    busy[PREDICT_INNER_LINK] =
+        2 * (around - 1) / around * summed_bytes(given) / given->inner;
     busy[PREDICT_COMPUTE] += given->parameters * given->update;
 }
 
@@ -111,7 +118,9 @@ struct predict_step predict_step(const struct predict_case *given,
     step.rate = given->workers / step.seconds;
     double alone =
         fmax(given->input, given->compute + given->parameters * given->update);
-    step.efficiency = step.seconds > 0 ? alone / step.seconds : 1;
+    step.efficiency = alone > 0          ? alone / step.seconds
+                      : step.seconds > 0 ? NAN
+                                         : 1;
     return step;
 }
 
@@ -138,6 +147,11 @@ double predict_crossover_wire(const struct predict_case *given,
     return fmax(busy[PREDICT_PS_LINK], busy[PREDICT_PS_ARITHMETIC]) / left;
 }
 
+const char *predict_crossover_formula(void) {
+    return "m >= nM/(B T), T of the ring; one worker a host, no latency: "
+           "m >= n^2/(2(n-1))";
+}
+
 double predict_compute_for(const struct predict_case *given,
                            enum predict_mode mode, double efficiency) {
     struct predict_case tried = *given;
@@ -154,7 +168,7 @@ double predict_compute_for(const struct predict_case *given,
         else
             high = tried.compute;
     }
-    return high;
+    return high < NOTHING ? 0 : high;
 }
 
 const char *predict_mode_name(enum predict_mode mode) {

@@ -33,7 +33,8 @@ enum predict_limit {
 };
 
 struct predict_case {
-    double parameters, element_bytes; /* M is their product */
+    double parameters, element_bytes; /* M of ps is their product; ranks
+                                         always sum float32 */
     double link, inner;               /* B, b; INFINITY: no limit */
     double ps_link;                   /* B of a ps's host; 0: as link */
     double latency;                   /* a */
@@ -55,7 +56,8 @@ struct predict_step {
     double seconds;              /* of a step of each worker */
     double rate;                 /* steps of all workers a second */
     double efficiency;           /* T1/(n Tn): of n workers that wait for
-                                    nothing, each with the whole job's rule */
+                                    nothing, each with the whole job's rule;
+                                    NAN: T1 is not known */
 };
 
 /* A step of GIVEN, whose numbers are positive or zero, counts at least 1. */
@@ -72,6 +74,9 @@ uint32_t predict_crossover(const struct predict_case *given,
  * longer than T, and no number of ps helps. */
 double predict_crossover_wire(const struct predict_case *given,
                               enum predict_mode mode);
+
+/* That formula, for people; static. */
+const char *predict_crossover_formula(void);
 
 /* Seconds of compute from which on MODE's efficiency is EFFICIENCY (0..1). */
 double predict_compute_for(const struct predict_case *given,

@@ -92,10 +92,8 @@ static json_t *crossover_object(const struct predict_case *given) {
     json_object_set_new(object, "ps", ps ? json_integer(ps) : json_null());
     set_real(object, "ps_of_exchange",
              predict_crossover_wire(given, PREDICT_RING));
-    json_object_set_new(
-        object, "formula",
-        json_string("m >= nM/(B T), T of the ring; one worker a host, no "
-                    "latency: m >= n^2/(2(n-1))"));
+    json_object_set_new(object, "formula",
+                        json_string(predict_crossover_formula()));
     return object;
 }
 
@@ -137,10 +135,13 @@ static enum status print_json(FILE *out, const struct predict_case *given,
 static void print_case(FILE *out, const struct predict_case *given) {
     double bytes = given->parameters * given->element_bytes;
     fprintf(out,
-            "predicted: %.4gM parameters, %.4g MB on the wire; %u workers, %u "
-            "to a host, %u ps\n",
-            1e-6 * given->parameters, 1e-6 * bytes, given->workers,
-            given->per_host, given->ps);
+            "predicted: %.4gM parameters, %.4g MB on the wire%s; %u workers, "
+            "%u to a host, %u ps\n",
+            1e-6 * given->parameters, 1e-6 * bytes,
+            given->element_bytes < sizeof(float)
+                ? " of ps (all-reduce sums float32)"
+                : "",
+            given->workers, given->per_host, given->ps);
     fprintf(out, "a host's link passes %.4g MB/s each way, %.4g us apart",
             1e-6 * given->link, 1e6 * given->latency);
     if (isfinite(given->inner) && given->per_host > 1)
@@ -151,6 +152,14 @@ static void print_case(FILE *out, const struct predict_case *given) {
             1e3 * given->compute, 100 * given->overlap);
 }
 
+/* A dash for what is not to be known from what was given. */
+static void put(FILE *out, int width, const char *format, double value) {
+    char text[32] = "-";
+    if (isfinite(value))
+        snprintf(text, sizeof text, format, value);
+    fprintf(out, " %*s", width, text);
+}
+
 static void print_mode(FILE *out, const struct predict_case *given,
                        enum predict_mode mode, double target) {
     static const char *const texts[PREDICT_MODES] = {
@@ -159,12 +168,16 @@ static void print_mode(FILE *out, const struct predict_case *given,
         [PREDICT_RING] = "all-reduce, ring",
         [PREDICT_HALVING] = "all-reduce, halving"};
     struct predict_step step = predict_step(given, mode);
-    fprintf(out, "%-19s %8.4g %8.4g %8.4g %8.4g %8.2f %5.1f%% %8.4g  %s\n",
-            texts[mode], 1e3 * step.seconds, 1e3 * step.wire,
-            1e3 * step.exposed, step.rate, step.efficiency * given->workers,
-            100 * step.efficiency,
-            1e3 * predict_compute_for(given, mode, target),
-            predict_limit_name(step.limit));
+    fprintf(out, "%-19s", texts[mode]);
+    put(out, 8, "%.4g", 1e3 * step.seconds);
+    put(out, 8, "%.4g", 1e3 * step.wire);
+    put(out, 8, "%.4g", 1e3 * step.exposed);
+    put(out, 8, "%.4g", step.rate);
+    put(out, 8, "%.2f", step.efficiency * given->workers);
+    put(out, 6, "%.1f%%", 100 * step.efficiency);
+    put(out, 8, "%.4g", 1e3 * predict_compute_for(given, mode, target));
+    fprintf(out, "  %s\n",
+            step.bound > 0 ? predict_limit_name(step.limit) : "-");
 }
 
 static void print_crossover(FILE *out, const struct predict_case *given) {
@@ -178,7 +191,8 @@ static void print_crossover(FILE *out, const struct predict_case *given) {
     if (isfinite(wire))
         fprintf(out, "; the exchange alone from %.2f: m >= nM/(BT)\n", wire);
     else
-        fprintf(out, ": the workers' own links take longer\n");
+        fprintf(out, "%s: the workers' own links take longer\n",
+                ps ? "; the exchange alone with no number of them" : "");
 }
 
 static void print_table(FILE *out, const struct predict_case *given,
@@ -197,6 +211,10 @@ static void print_table(FILE *out, const struct predict_case *given,
 enum status prediction_print(FILE *out, const struct compare_options *flags,
                              bool json, struct failure *why) {
     struct predict_case given;
+    if (compare_options_lists(flags)) {
+        vm_table_print(out);
+        return STATUS_OK;
+    }
     enum status status = prediction_case(&given, flags, why);
     if (status)
         return status;

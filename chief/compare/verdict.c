@@ -296,6 +296,8 @@ void verdict_scale(const struct verdict *verdicts, unsigned count) {
                         ? one->rate / least->rate * count_at(least, "replicas")
                         : NAN;
         set_real(one->object, "speed_up", up);
+        set_real(one->object, "ideal_speed_up",
+                 isnan(up) ? NAN : count_at(one, "replicas"));
         set_real(one->object, "efficiency", up / count_at(one, "replicas"));
     }
 }
@@ -308,21 +310,39 @@ static bool is(const struct verdict *verdict, const char *mode,
            count_at(verdict, "workers") == workers;
 }
 
+/* The number of ps from which on each that was measured is as fast as RING;
+ * NAN: there is none. FAST receives all that are. */
+static double fast_from(const struct verdict *verdicts, unsigned count,
+                        double workers, const struct verdict *ring,
+                        json_t *fast) {
+    double from = NAN, slow = 0;
+    for (unsigned i = 0; ring && i < count; i++) {
+        double ps = count_at(&verdicts[i], "ps");
+        if (is(&verdicts[i], "ps", workers) && verdicts[i].rate < ring->rate)
+            slow = fmax(slow, ps);
+    }
+    for (unsigned i = 0; ring && i < count; i++) {
+        double ps = count_at(&verdicts[i], "ps");
+        if (!is(&verdicts[i], "ps", workers) || verdicts[i].rate < ring->rate)
+            continue;
+        json_array_append_new(fast, json_integer((json_int_t)ps));
+        if (ps > slow)
+            from = fmin(from, ps);
+    }
+    return from;
+}
+
 static json_t *crossover(const struct verdict *verdicts, unsigned count,
                          double workers) {
     const struct verdict *ring = NULL, *any = NULL;
-    double best = NAN;
     for (unsigned i = 0; i < count; i++) {
         if (is(&verdicts[i], "allreduce", workers))
             ring = &verdicts[i];
         if (is(&verdicts[i], "ps", workers))
             any = &verdicts[i];
     }
-    for (unsigned i = 0; ring && i < count; i++)
-        if (is(&verdicts[i], "ps", workers) && verdicts[i].rate >= ring->rate &&
-            !(count_at(&verdicts[i], "ps") >= best))
-            best = count_at(&verdicts[i], "ps");
-    json_t *object = json_object();
+    json_t *object = json_object(), *fast = json_array();
+    double from = fast_from(verdicts, count, workers, ring, fast);
     const struct verdict *by = ring ? ring : any;
     struct predict_case given = by ? by->given : (struct predict_case){0};
     if (any)
@@ -331,10 +351,14 @@ static json_t *crossover(const struct verdict *verdicts, unsigned count,
         by && by->linked ? predict_crossover(&given, PREDICT_RING) : 0;
     json_object_set_new(object, "workers", json_integer((json_int_t)workers));
     json_object_set_new(object, "measured_ps",
-                        isnan(best) ? json_null()
-                                    : json_integer((json_int_t)best));
+                        isnan(from) ? json_null()
+                                    : json_integer((json_int_t)from));
+    json_object_set_new(object, "fast_ps", fast);
     json_object_set_new(object, "predicted_ps",
                         formula ? json_integer(formula) : json_null());
+    json_object_set_new(object, "formula",
+                        formula ? json_string(predict_crossover_formula())
+                                : json_null());
     return object;
 }
 

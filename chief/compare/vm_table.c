@@ -2,6 +2,7 @@
 
 #include "proto/conf/nearest.h"
 
+#include <inttypes.h>
 #include <strings.h>
 
 /* Azure, under learn.microsoft.com/azure/virtual-machines:
@@ -34,6 +35,26 @@ const struct vm *vm_table_find(const char *name) {
         if (!strcasecmp(table[i].name, name))
             return &table[i];
     return NULL;
+}
+
+/* In WIDTH columns; a dash where there is none to tell. */
+static void put_rate(FILE *out, int width, double gbits) {
+    if (gbits > 0)
+        fprintf(out, " %*.0f", width, gbits);
+    else
+        fprintf(out, " %*s", width, "-");
+}
+
+void vm_table_print(FILE *out) {
+    fprintf(out, "%-26s %-16s %7s %12s %12s\n", "machine", "device", "devices",
+            "link Gbit/s", "inner Gbit/s");
+    for (int i = 0; i < COUNT; i++) {
+        fprintf(out, "%-26s %-16s %7" PRIu32, table[i].name, table[i].device,
+                table[i].devices);
+        put_rate(out, 12, table[i].link_gbits);
+        put_rate(out, 12, table[i].inner_gbits);
+        fprintf(out, "\n");
+    }
 }
 
 const char *vm_table_nearest(const char *name) {

@@ -5,6 +5,7 @@
 #define CAPSTAN_VM_TABLE_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 struct vm {
     const char *name, *device;
@@ -15,6 +16,9 @@ struct vm {
 
 /* By its name in any case; NULL: not in the table. */
 const struct vm *vm_table_find(const char *name);
+
+/* A line a machine. */
+void vm_table_print(FILE *out);
 
 /* For a message: the nearest name to NAME, and all of them, with commas. */
 const char *vm_table_nearest(const char *name);

@@ -180,8 +180,14 @@ static const char *wrong_prediction(const struct compare_options *compare,
     return NULL;
 }
 
+bool compare_options_lists(const struct compare_options *compare) {
+    return compare->vm && !strcasecmp(compare->vm, "list");
+}
+
 const char *compare_options_wrong(const struct compare_options *compare,
                                   bool has_job) {
+    if (compare_options_lists(compare))
+        return has_job ? "--vm list runs nothing and takes no job" : NULL;
     if (compare->predict)
         return wrong_prediction(compare, has_job);
     if (!has_job)

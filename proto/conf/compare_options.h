@@ -73,6 +73,9 @@ bool compare_options_set(struct compare_options *compare,
                          enum compare_options_key key, const char *text,
                          char *problem, size_t size);
 
+/* Is it the table of machines that is asked for (--vm list)? */
+bool compare_options_lists(const struct compare_options *compare);
+
 /* Do the flags go together, HAS_JOB telling whether a job was named? NULL, or
  * what is wrong. */
 const char *compare_options_wrong(const struct compare_options *compare,

@@ -24,8 +24,11 @@ static const char *local_wrong(const struct options *options) {
 
 static const char *compare_wrong(const struct options *options) {
     const char *wrong = compare_options_wrong(&options->compare, options->job);
-    if (!wrong && options->compare.predict && options->num_sets)
-        return "--set changes a job; --predict has none";
+    bool predicts = !wrong && options->compare.predict;
+    if (predicts && (options->num_sets || options->deepspeed))
+        return "--set and --deepspeed_config change a job; --predict has none";
+    if (predicts && options->lane)
+        return "--lane is of runs; --predict makes none";
     return wrong;
 }
 

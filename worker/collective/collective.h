@@ -10,6 +10,7 @@
 #ifndef CAPSTAN_COLLECTIVE_H
 #define CAPSTAN_COLLECTIVE_H
 
+#include "proto/base/collective_head.h"
 #include "proto/base/status.h"
 
 #include <stdbool.h>
@@ -19,9 +20,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { COLLECTIVE_ABI = 5 };
-#define COLLECTIVE_SYMBOL "capstan_collective"
 
 /* How ranks find each other: through the chief. UNTIL is on time_now's clock;
  * STATUS_RETRY names the rank that is waited for. */
