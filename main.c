@@ -2,6 +2,7 @@
 #include "chief/ckpt.h"
 #include "chief/info.h"
 #include "chief/launch/launch.h"
+#include "chief/launch/launch_count.h"
 #include "chief/launch/node_launch.h"
 #include "chief/strategy.h"
 #include "process.h"
@@ -185,6 +186,8 @@ static enum status verb_launch(const struct options *options,
     log_open(&log, "launch", -1);
     enum status status = launch_options_settle(&world, &options->launch,
                                                choices_environment, NULL, why);
+    if (!status)
+        status = launch_count_fill(&world, &log, why);
     if (!status)
         status = node_launch_run(&options->launch, &world, &log, &code, why);
     return status ? status : (enum status)code;

@@ -28,6 +28,7 @@ static void check(const struct form *form) {
     if (launch_options_settle(&world, &flags, cluster_form_lookup,
                               (void *)form->environment, &why))
         fail_msg("%s", why.text);
+    assert_int_equal(world.each, form->expect.each);
     assert_int_equal(world.nproc_per_node, form->expect.nproc_per_node);
     assert_int_equal(world.nnodes, form->expect.nnodes);
     assert_int_equal(world.node_rank, form->expect.node_rank);
@@ -39,7 +40,7 @@ static void check(const struct form *form) {
 static void flags_win_over_variables_and_these_over_defaults(void **state) {
     (void)state;
     static const struct form forms[] = {
-        {"nothing", {0}, {{0}}, {1, 1, 0, "127.0.0.1", 29500, 40}},
+        {"nothing", {0}, {{0}}, {0, 1, 1, 0, "127.0.0.1", 29500, 40}},
         {"flags",
          {.nproc_per_node = "2",
           .nnodes = "3",
@@ -48,11 +49,11 @@ static void flags_win_over_variables_and_these_over_defaults(void **state) {
           .master_port = "7",
           .grace = "0.5"},
          {{"MASTER_ADDR", "x"}, {"MASTER_PORT", "8"}, {"NODE_RANK", "2"}},
-         {2, 3, 1, "m", 7, 0.5}},
+         {0, 2, 3, 1, "m", 7, 0.5}},
         {"variables",
          {.nnodes = "3"},
          {{"MASTER_ADDR", "x"}, {"MASTER_PORT", "8"}, {"NODE_RANK", "2"}},
-         {1, 3, 2, "x", 8, 40}},
+         {0, 1, 3, 2, "x", 8, 40}},
         {"Kubeflow's",
          {0},
          {{"PET_NNODES", "2"},
@@ -61,24 +62,45 @@ static void flags_win_over_variables_and_these_over_defaults(void **state) {
           {"PET_MASTER_ADDR", "n0"},
           {"PET_MASTER_PORT", "29500"},
           {"MASTER_ADDR", "x"}},
-         {4, 2, 1, "n0", 29500, 40}},
+         {0, 4, 2, 1, "n0", 29500, 40}},
         {"mpirun with one process a node",
          {.nproc_per_node = "2"},
          {{"OMPI_COMM_WORLD_RANK", "1"},
           {"OMPI_COMM_WORLD_SIZE", "2"},
           {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
           {"AZ_BATCH_MASTER_NODE", "10.0.0.4:6000"}},
-         {2, 2, 1, "10.0.0.4", 6000, 40}},
+         {0, 2, 2, 1, "10.0.0.4", 6000, 40}},
         {"srun with one task a node",
          {0},
          {{"SLURM_STEP_NUM_NODES", "2"},
           {"SLURM_NODEID", "1"},
           {"MASTER_ADDR", "n1"}},
-         {1, 2, 1, "n1", 29500, 40}},
+         {0, 1, 2, 1, "n1", 29500, 40}},
+        {"the first of its nodes leads",
+         {0},
+         {{"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_NODEID", "1"},
+          {"SLURM_STEP_NODELIST", "n[1-2]"}},
+         {0, 1, 2, 1, "n1", 29500, 40}},
+        {"the number of nodes given beside srun's",
+         {.nnodes = "2"},
+         {{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", "n[1-2]"}},
+         {0, 1, 2, 0, "127.0.0.1", 29500, 40}},
+        {"mpiexec of another MPI",
+         {.nproc_per_node = "2"},
+         {{"PMI_RANK", "1"},
+          {"PMI_SIZE", "2"},
+          {"MPI_LOCALNRANKS", "1"},
+          {"MASTER_ADDR", "n0"}},
+         {0, 2, 2, 1, "n0", 29500, 40}},
+        {"one for each that there is",
+         {0},
+         {{"PET_NPROC_PER_NODE", "auto"}},
+         {LAUNCH_EACH_AUTO, 0, 1, 0, "127.0.0.1", 29500, 40}},
         {"under a launcher whose agent holds the port",
          {0},
          {{"MASTER_PORT", "29400"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
-         {1, 1, 0, "127.0.0.1", 29400, 40}},
+         {0, 1, 1, 0, "127.0.0.1", 29400, 40}},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         check(&forms[i]);
@@ -91,8 +113,8 @@ static void what_cannot_be_is_refused(void **state) {
         const char *text;
     } forms[] = {
         {{.nproc_per_node = "0"}, "--nproc_per_node is \"0\""},
-        {{.nproc_per_node = "auto"}, "--nproc_per_node is \"auto\""},
-        {{.nnodes = "1:4"}, "--nnodes is \"1:4\""},
+        {{.nproc_per_node = "all"}, "--nproc_per_node is \"all\""},
+        {{.nnodes = "1:4"}, "--nnodes is \"1:4\", a range"},
         {{.node_rank = "-1"}, "--node_rank is \"-1\""},
         {{.node_rank = "1"}, "--node_rank is 1, and of 1 nodes"},
         {{.master_port = "x"}, "bad_port: MASTER_PORT is \"x\""},
@@ -115,6 +137,21 @@ static void what_cannot_be_is_refused(void **state) {
     }
 }
 
+static void several_nodes_of_mpi_need_the_address_of_the_first(void **state) {
+    (void)state;
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+        {"OMPI_COMM_WORLD_RANK", "1"},
+        {"OMPI_COMM_WORLD_SIZE", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+    struct launch_flags flags = {.command = command};
+    struct launch_world world;
+    struct failure why = {0};
+    assert_int_equal(launch_options_settle(&world, &flags, cluster_form_lookup,
+                                           environment, &why),
+                     STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "master_addr_missing"));
+}
+
 static void a_command_is_needed(void **state) {
     (void)state;
     struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
@@ -129,6 +166,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_win_over_variables_and_these_over_defaults),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(several_nodes_of_mpi_need_the_address_of_the_first),
         cmocka_unit_test(a_command_is_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

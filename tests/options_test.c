@@ -89,6 +89,12 @@ static void run_takes_a_job_and_the_flags_of_legacy_scripts(void **state) {
     assert_null(sound("run")->job);
 }
 
+static void a_local_rank_given_twice_has_to_be_the_same(void **state) {
+    (void)state;
+    sound("run --local_rank 1 --local-rank 1 a.json");
+    wrong("run --local_rank 0 --local-rank 1 a.json", "given twice");
+}
+
 static void compare_takes_a_job_or_predicts(void **state) {
     (void)state;
     const struct options *options = sound(
@@ -346,6 +352,7 @@ static void percent_signs_are_only_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_takes_a_job_and_the_flags_of_legacy_scripts),
+        cmocka_unit_test(a_local_rank_given_twice_has_to_be_the_same),
         cmocka_unit_test(compare_takes_a_job_or_predicts),
         cmocka_unit_test(bench_takes_its_flags_and_keeps_the_words),
         cmocka_unit_test(a_simulation_is_of_a_job_or_of_a_vector),

@@ -95,16 +95,16 @@ enum status cluster_rank_local(const struct cluster *cluster,
     return status;
 }
 
-/* Open MPI's own node rank counts within a node: it is not this. */
-static enum status read_open_mpi(cluster_getenv *lookup, void *context,
-                                 int64_t *rank, struct failure *why) {
+/* By the RANK among all and the SIZE of a node: Open MPI's own node rank counts
+ * within a node. */
+static enum status read_mpi(cluster_getenv *lookup, void *context,
+                            const char *rank_name, const char *size_name,
+                            int64_t *rank, struct failure *why) {
     int64_t size;
-    enum status status =
-        read_number(lookup, context, "OMPI_COMM_WORLD_RANK", rank, why);
+    enum status status = read_number(lookup, context, rank_name, rank, why);
     if (status != STATUS_OK || *rank < 0)
         return status;
-    status =
-        read_number(lookup, context, "OMPI_COMM_WORLD_LOCAL_SIZE", &size, why);
+    status = read_number(lookup, context, size_name, &size, why);
     *rank = size > 0 ? *rank / size : -1;
     return status;
 }
@@ -115,9 +115,13 @@ enum status cluster_rank_node(cluster_getenv *lookup, void *context,
     if (status == STATUS_OK && *rank < 0)
         status = read_number(lookup, context, "GROUP_RANK", rank, why);
     if (status == STATUS_OK && *rank < 0)
-        status = read_open_mpi(lookup, context, rank, why);
+        status = read_mpi(lookup, context, "OMPI_COMM_WORLD_RANK",
+                          "OMPI_COMM_WORLD_LOCAL_SIZE", rank, why);
     if (status == STATUS_OK && *rank < 0)
         status = read_number(lookup, context, "SLURM_NODEID", rank, why);
+    if (status == STATUS_OK && *rank < 0)
+        status =
+            read_mpi(lookup, context, "PMI_RANK", "MPI_LOCALNRANKS", rank, why);
     return status;
 }
 

@@ -3,12 +3,14 @@
 #include "proto/conf/chief_address.h"
 #include "proto/conf/cluster_rank.h"
 #include "proto/conf/decimal.h"
+#include "proto/conf/host_list.h"
 #include "proto/conf/quoted.h"
 #include "proto/conf/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const double GRACE = 40;
 
@@ -45,6 +47,13 @@ void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
     }
 }
 
+/* What mpirun or srun tell of the nodes. */
+struct launch_nodes {
+    uint32_t count; /* 0: nothing */
+    bool by_slurm;
+    bool given; /* their number is given beside it */
+};
+
 /* What was given, by a flag or by a variable. */
 struct given {
     const char *name, *text; /* text NULL: neither */
@@ -55,6 +64,16 @@ static struct given find(const struct cluster_input *input, const char *flag,
     if (text)
         return (struct given){flag, text};
     return (struct given){variable, cluster_input_variable(input, variable)};
+}
+
+static enum launch_each each_of(const char *text) {
+    static const char *const words[] = {[LAUNCH_EACH_AUTO] = "auto",
+                                        [LAUNCH_EACH_GPU] = "gpu",
+                                        [LAUNCH_EACH_CPU] = "cpu"};
+    for (int each = LAUNCH_EACH_AUTO; text && each <= LAUNCH_EACH_CPU; each++)
+        if (!strcasecmp(text, words[each]))
+            return (enum launch_each)each;
+    return LAUNCH_EACH_NONE;
 }
 
 /* A whole number from LEAST to MOST, which *VALUE is when nothing was given. */
@@ -73,26 +92,52 @@ static enum status read_number(struct given given, uint64_t least,
     return STATUS_OK;
 }
 
-/* How many nodes mpirun or srun have started this on. */
+/* Nodes of SIZE processes with LOCAL_SIZE on each; 0: not told. */
+static enum status nodes_by_size(const struct cluster_input *input,
+                                 const char *size, const char *local_size,
+                                 uint32_t *nodes, struct failure *why) {
+    int64_t all, here;
+    enum status status = ranks_number(input, size, &all, why);
+    if (!status)
+        status = ranks_number(input, local_size, &here, why);
+    *nodes = 0;
+    if (!status && all > 0 && here > 0)
+        *nodes = (uint32_t)((all + here - 1) / here);
+    return status;
+}
+
+/* How many nodes mpirun or srun have started this on; 0: not told. */
 static enum status nodes_told(const struct cluster_input *input,
-                              uint32_t *nodes, struct failure *why) {
-    int64_t size, local, steps;
+                              struct launch_nodes *nodes, struct failure *why) {
+    int64_t steps;
     enum status status =
-        ranks_number(input, "OMPI_COMM_WORLD_SIZE", &size, why);
-    if (!status)
-        status = ranks_number(input, "OMPI_COMM_WORLD_LOCAL_SIZE", &local, why);
-    if (!status)
-        status = ranks_number(input, "SLURM_STEP_NUM_NODES", &steps, why);
+        nodes_by_size(input, "OMPI_COMM_WORLD_SIZE",
+                      "OMPI_COMM_WORLD_LOCAL_SIZE", &nodes->count, why);
+    if (status || nodes->count)
+        return status;
+    status = ranks_number(input, "SLURM_STEP_NUM_NODES", &steps, why);
     if (status)
         return status;
-    if (size > 0 && local > 0)
-        *nodes = (uint32_t)((size + local - 1) / local);
-    else if (size < 0 && steps > 0)
-        *nodes = (uint32_t)steps;
-    return STATUS_OK;
+    nodes->by_slurm = steps > 0;
+    if (nodes->by_slurm)
+        nodes->count = (uint32_t)steps;
+    return nodes->by_slurm ? STATUS_OK
+                           : nodes_by_size(input, "PMI_SIZE", "MPI_LOCALNRANKS",
+                                           &nodes->count, why);
+}
+
+/* torchrun takes a range of nodes, between which a job grows and shrinks. */
+static enum status check_range(struct given nodes, struct failure *why) {
+    if (!nodes.text || !strchr(nodes.text, ':'))
+        return STATUS_OK;
+    return status_fail(why, STATUS_CONFIG,
+                       "%s is %s, a range; the nodes of a job here are as many "
+                       "from beginning to end: give --nnodes with their number",
+                       nodes.name, quoted_text(nodes.text).text);
 }
 
 static enum status read_nodes(struct launch_world *world,
+                              struct launch_nodes *told,
                               const struct launch_flags *flags,
                               const struct cluster_input *input,
                               struct failure *why) {
@@ -100,8 +145,11 @@ static enum status read_nodes(struct launch_world *world,
     struct given nodes = find(input, "--nnodes", flags->nnodes, "PET_NNODES");
     struct given node =
         find(input, "--node_rank", flags->node_rank, "PET_NODE_RANK");
-    world->nnodes = 1;
-    enum status status = nodes_told(input, &world->nnodes, why);
+    enum status status = check_range(nodes, why);
+    if (!status)
+        status = nodes_told(input, told, why);
+    world->nnodes = told->count ? told->count : 1;
+    told->given = nodes.text;
     if (!status)
         status =
             read_number(nodes, 1, LAUNCH_OPTIONS_MOST, &world->nnodes, why);
@@ -117,6 +165,15 @@ static enum status read_nodes(struct launch_world *world,
                        "%s is %u, and of %u nodes (--nnodes) the last is %u",
                        node.text ? node.name : "the rank of this node",
                        world->node_rank, world->nnodes, world->nnodes - 1);
+}
+
+/* The name of the first node of srun's step is the caller's. */
+static enum status find_first(struct host_list *nodes,
+                              const struct cluster_input *input,
+                              struct failure *why) {
+    static const char name[] = "SLURM_STEP_NODELIST";
+    const char *text = cluster_input_variable(input, name);
+    return text ? host_list_parse(nodes, text, name, why) : STATUS_OK;
 }
 
 struct overlay {
@@ -137,7 +194,10 @@ static const char *overlaid(void *context, const char *name) {
     return overlay->input->lookup(overlay->input->context, name);
 }
 
+/* Where who starts a launcher on each node tells of them, none can take its
+ * own address for the first one's. */
 static enum status read_address(struct launch_world *world,
+                                const struct launch_nodes *told,
                                 const struct launch_flags *flags,
                                 const struct cluster_input *input,
                                 struct failure *why) {
@@ -145,11 +205,20 @@ static enum status read_address(struct launch_world *world,
         input, find(input, NULL, flags->master_addr, "PET_MASTER_ADDR").text,
         find(input, NULL, flags->master_port, "PET_MASTER_PORT").text};
     struct cluster_input over = {.lookup = overlaid, .context = &overlay};
-    struct chief_place place = {.one_node = world->nnodes == 1,
-                                .first_host = "127.0.0.1"};
+    struct host_list nodes = {0};
+    struct chief_place place = {
+        .one_node = world->nnodes == 1,
+        .first_host = told->given || !told->count ? "127.0.0.1" : NULL};
     struct cluster_task task = {0};
     uint16_t ports;
-    enum status status = chief_address_read(&task, &ports, &place, &over, why);
+    enum status status = STATUS_OK;
+    if (told->by_slurm && !told->given)
+        status = find_first(&nodes, input, why);
+    if (nodes.count)
+        place.first_host = nodes.hosts[0];
+    if (!status)
+        status = chief_address_read(&task, &ports, &place, &over, why);
+    host_list_free(&nodes);
     snprintf(world->master_addr, sizeof world->master_addr, "%s", task.host);
     world->master_port = task.port;
     if (!cluster_input_variable(&over, "MASTER_PORT") &&
@@ -179,7 +248,9 @@ enum status launch_options_settle(struct launch_world *world,
     struct cluster_input input = {.lookup = lookup, .context = context};
     struct given nproc = find(&input, "--nproc_per_node", flags->nproc_per_node,
                               "PET_NPROC_PER_NODE");
-    *world = (struct launch_world){.nproc_per_node = 1};
+    struct launch_nodes nodes = {0};
+    *world =
+        (struct launch_world){.nproc_per_node = 1, .each = each_of(nproc.text)};
     if (!flags->command)
         return status_fail(why, STATUS_CONFIG,
                            "capstan launch takes the command to start; "
@@ -188,11 +259,15 @@ enum status launch_options_settle(struct launch_world *world,
         return status_fail(why, STATUS_CONFIG,
                            "--module is a module of Python, which --no_python "
                            "leaves out: give one of them");
-    enum status status =
-        read_number(nproc, 1, LAUNCH_OPTIONS_MOST, &world->nproc_per_node, why);
+    enum status status = STATUS_OK;
+    if (world->each)
+        world->nproc_per_node = 0;
+    else
+        status = read_number(nproc, 1, LAUNCH_OPTIONS_MOST,
+                             &world->nproc_per_node, why);
     if (!status)
-        status = read_nodes(world, flags, &input, why);
+        status = read_nodes(world, &nodes, flags, &input, why);
     if (!status)
-        status = read_address(world, flags, &input, why);
+        status = read_address(world, &nodes, flags, &input, why);
     return status ? status : read_grace(world, flags->grace, why);
 }

@@ -36,17 +36,30 @@ struct launch_flags {
 void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
                         const char *text);
 
+/* Processes for whatever this machine has, in torchrun's words. */
+enum launch_each {
+    LAUNCH_EACH_NONE, /* as many as a number says */
+    LAUNCH_EACH_AUTO, /* GPU, else processor */
+    LAUNCH_EACH_GPU,
+    LAUNCH_EACH_CPU
+};
+
 struct launch_world {
-    uint32_t nproc_per_node, nnodes, node_rank;
+    enum launch_each each;
+    uint32_t nproc_per_node; /* 0: not counted yet (chief/launch/launch_count.h)
+                              */
+    uint32_t nnodes, node_rank;
     char master_addr[256];
     uint16_t master_port;
     double grace; /* seconds between SIGTERM and SIGKILL */
 };
 
 /* Flags, else the variables PET_* (torchrun's and Kubeflow's), else: the host
- * and node rank as for other sources (cluster_rank.h), from Open MPI and Slurm
- * the number of nodes; else 1 process on 1 node, node 0, 127.0.0.1, 29500, 40
- * seconds. Errors are STATUS_CONFIG. */
+ * and node rank as for other sources (cluster_rank.h), from Open MPI, Slurm and
+ * the process managers of other MPIs (PMI) the number of nodes; else 1 process
+ * on 1 node, node 0, 127.0.0.1, 29500, 40 seconds. Where srun tells of several
+ * nodes the address is the first one's, where MPI does it has to be given.
+ * Errors are STATUS_CONFIG. */
 enum status launch_options_settle(struct launch_world *world,
                                   const struct launch_flags *flags,
                                   cluster_getenv *lookup, void *context,

@@ -159,6 +159,18 @@ static error_t add_set(struct reading *reading, const char *text) {
     return 0;
 }
 
+/* A launcher may put it behind a command that has it already. */
+static error_t set_local_rank(struct reading *reading, const char *text) {
+    const char *before = reading->options->flags.local_rank;
+    if (before && strcmp(before, text))
+        return wrong(reading,
+                     "--local_rank is given twice, the second time as '%s' "
+                     "instead of as before",
+                     text);
+    reading->options->flags.local_rank = text;
+    return 0;
+}
+
 static error_t flag(struct options *options, int key, const char *text) {
     switch (key) {
     case VERB_KEY_JOB_NAME:
@@ -178,9 +190,6 @@ static error_t flag(struct options *options, int key, const char *text) {
         return 0;
     case VERB_KEY_NUM_PS:
         options->flags.num_ps = text;
-        return 0;
-    case VERB_KEY_LOCAL_RANK:
-        options->flags.local_rank = text;
         return 0;
     case VERB_KEY_DISTRIBUTION:
         options->distribution = text;
@@ -253,6 +262,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return 0;
     case VERB_KEY_SET:
         return add_set(reading, text);
+    case VERB_KEY_LOCAL_RANK:
+        return set_local_rank(reading, text);
     case VERB_KEY_JOIN_TIMEOUT:
         return seconds(reading, text);
     case VERB_KEY_WAY:

@@ -186,7 +186,12 @@ enum status ranks_check_flags(struct cluster *cluster,
                            "LOCAL_RANK is %jd. They mean the same; leave one "
                            "out.",
                            (intmax_t)given, (intmax_t)told);
-    if (told >= 0 || given >= 0)
-        cluster->local_rank = told >= 0 ? told : given;
+    if (told < 0 && given < 0)
+        return STATUS_OK;
+    cluster->local_rank = told >= 0 ? told : given;
+    if (cluster->local_size > 0 && cluster->local_rank >= cluster->local_size)
+        return out_of_range(
+            told >= 0 ? "LOCAL_RANK" : "--local_rank", cluster->local_rank,
+            "the number of ranks on this host", cluster->local_size, why);
     return STATUS_OK;
 }

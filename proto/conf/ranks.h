@@ -31,7 +31,8 @@ enum status ranks_settle(struct ranks *ranks, struct cluster *cluster,
 
 /* For every source: --num-ps goes with ranks only (num_ps_given), and what
  * --local_rank says is what LOCAL_RANK says (local_rank_conflict, bad_index).
- * LOCAL_RANK, or the flag, becomes the cluster's. */
+ * LOCAL_RANK, or the flag, becomes the cluster's; it is below the number of
+ * ranks on this host where that is told (index_out_of_range). */
 enum status ranks_check_flags(struct cluster *cluster,
                               const struct cluster_input *input,
                               struct failure *why) MUST_CHECK;

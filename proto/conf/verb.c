@@ -89,7 +89,8 @@ static const struct argp_option local_options[] = {
     { name, 0, NULL, OPTION_ALIAS, NULL, 0 }
 static const struct argp_option launch_options[] = {
     HELP,
-    FLAG("nproc_per_node", NPROC, "N", "processes to start here (1)", 0),
+    FLAG("nproc_per_node", NPROC, "N",
+         "processes to start here (1); auto, gpu or cpu: one for each", 0),
     ALSO("nproc-per-node"),
     FLAG("nnodes", NNODES, "N", "nodes of the job (1)", 0),
     FLAG("node_rank", NODE_RANK, "N", "which of them this is (0)", 0),

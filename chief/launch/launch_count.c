@@ -1,0 +1,40 @@
+#include "chief/launch/launch_count.h"
+
+#include "proto/base/device_head.h"
+#include "proto/base/plugin.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+/* 0: none that can be used, and WHY. */
+static uint32_t count_gpus(struct failure *why) {
+    const void *table;
+    if (plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, why))
+        return 0;
+    return ((const struct device_head *)table)->count();
+}
+
+/* Those that this process may run on. */
+static uint32_t count_processors(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set))
+        return (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    return (uint32_t)CPU_COUNT(&set);
+}
+
+enum status launch_count_fill(struct launch_world *world, const struct log *log,
+                              struct failure *why) {
+    struct failure none = {0};
+    if (world->each == LAUNCH_EACH_NONE)
+        return STATUS_OK;
+    uint32_t gpus = world->each == LAUNCH_EACH_CPU ? 0 : count_gpus(&none);
+    if (world->each == LAUNCH_EACH_GPU && !gpus)
+        return status_fail(why, STATUS_CONFIG,
+                           "--nproc_per_node is gpu, and this machine has none "
+                           "to use%s%.400s",
+                           none.text[0] ? ": " : "", none.text);
+    world->nproc_per_node = gpus ? gpus : count_processors();
+    log_info(log, "%u processes: one for each %s", world->nproc_per_node,
+             gpus ? "GPU" : "processor");
+    return STATUS_OK;
+}

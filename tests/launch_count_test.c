@@ -1,0 +1,64 @@
+#include "chief/launch/launch_count.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sched.h>
+#include <string.h>
+
+static enum status fill(enum launch_each each, uint32_t *count,
+                        struct failure *why) {
+    struct launch_world world = {.each = each, .nproc_per_node = *count};
+    struct log log;
+    log_open(&log, "test", -1);
+    enum status status = launch_count_fill(&world, &log, why);
+    *count = world.nproc_per_node;
+    return status;
+}
+
+static void a_number_stays(void **state) {
+    uint32_t count = 3;
+    struct failure why;
+    (void)state;
+    assert_int_equal(fill(LAUNCH_EACH_NONE, &count, &why), STATUS_OK);
+    assert_int_equal(count, 3);
+}
+
+/* There is no plugin beside a test, and so no GPU. */
+static void processors_are_those_that_may_be_used(void **state) {
+    cpu_set_t before, one;
+    uint32_t count = 0;
+    struct failure why;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(fill(LAUNCH_EACH_CPU, &count, &why), STATUS_OK);
+    assert_int_equal(count, CPU_COUNT(&before));
+    CPU_ZERO(&one);
+    for (int c = 0; !CPU_COUNT(&one); c++)
+        if (CPU_ISSET(c, &before))
+            CPU_SET(c, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(fill(LAUNCH_EACH_AUTO, &count, &why), STATUS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+static void without_a_gpu_none_is_counted(void **state) {
+    uint32_t count = 0;
+    struct failure why;
+    (void)state;
+    assert_int_equal(fill(LAUNCH_EACH_GPU, &count, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "--nproc_per_node is gpu"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_number_stays),
+        cmocka_unit_test(processors_are_those_that_may_be_used),
+        cmocka_unit_test(without_a_gpu_none_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
