@@ -28,6 +28,7 @@ struct roster_slot {
     char host[256];    /* the holder's machine */
     char address[300]; /* host:port where others reach it */
     int64_t heard;     /* last sign of life */
+    int64_t silent;    /* the one before a silence that was told; 0: none */
     uint64_t claimant; /* incarnation of another that wants in, 0: none */
     int64_t claimed; /* since when there are claims and no word of the holder */
 };

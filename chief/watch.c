@@ -184,6 +184,36 @@ static void watch_phase(struct run *run, int64_t now) {
                  run->roster.slots[0].host, limit);
 }
 
+static void tell_silence(const struct run *run, struct roster_slot *slot,
+                         int64_t now) {
+    char name[64];
+    roster_name(slot, name, sizeof name);
+    if (slot->silent && slot->heard > slot->silent) {
+        log_info(run->log, "%s on host %s is heard of again", name, slot->host);
+        slot->silent = 0;
+    }
+    if (slot->silent ||
+        now - slot->heard < wait_silence(run->roster.peer_limit))
+        return;
+    slot->silent = slot->heard;
+    log_warning(run->log,
+                "%s on host %s has not been heard of for %.0f s; at %.0f s "
+                "(timeouts.peer) it counts as lost",
+                name, slot->host, time_to_seconds(now - slot->heard),
+                time_to_seconds(run->roster.peer_limit));
+}
+
+/* Before a silence counts, people may want to know what the run waits for. */
+static void watch_silence(struct run *run, int64_t now) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        struct roster_slot *slot = &run->roster.slots[i];
+        if (slot->state == ROSTER_HELD)
+            tell_silence(run, slot, now);
+        else
+            slot->silent = 0;
+    }
+}
+
 /* Who does not beat any more is named; if all do, the network between two of
  * them is to blame. */
 static void watch_lost(struct run *run, int64_t now) {
@@ -197,6 +227,8 @@ static void watch_lost(struct run *run, int64_t now) {
 }
 
 void watch_step(struct run *run, int64_t now) {
+    if (run->phase < RUN_STOPPING)
+        watch_silence(run, now);
     if (run->phase == RUN_JOINING)
         watch_joining(run, now);
     if (run->phase == RUN_READYING || run->phase == RUN_FINISHING)

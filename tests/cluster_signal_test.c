@@ -314,6 +314,27 @@ static void a_chief_that_cannot_begin_is_the_only_cause(void **state) {
     expect_one_cause(local, " local: chief ended the run");
 }
 
+static void who_falls_silent_is_named_before_it_counts_as_lost(void **state) {
+    struct cluster_play play;
+    cluster_run_job(*state, "{\"steps\": 1000000, \"timeouts\": {\"peer\": 18,"
+                            " \"stop\": 1}, \"chief\": \"coordinate\"}");
+    cluster_play_describe(&play, *state, 1, PS, WORKERS);
+    unsigned worker = cluster_play_find(&play, "worker", 1);
+    cluster_play_start_all(&play);
+    cluster_run_await(play.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play.tasks[worker].process, SIGSTOP);
+    assert_non_null(strstr(cluster_run_await(play.tasks[0].process,
+                                             "has not been heard of for",
+                                             CLUSTER_RUN_DEADLINE),
+                           "worker 1 on host"));
+    cluster_run_signal(play.tasks[worker].process, SIGCONT);
+    cluster_run_await(play.tasks[0].process, "is heard of again",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play.tasks[0].process, SIGTERM);
+    cluster_run_expect(play.tasks[0].process, 128 + SIGTERM,
+                       CLUSTER_RUN_DEADLINE);
+}
+
 static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
     void **state) {
     struct cluster_play play;
@@ -343,6 +364,7 @@ int main(void) {
             a_signal_at_chief_or_ps_leaves_one_checkpoint_that_is_gone_on_from),
         SIGNAL_TEST(a_chief_that_pauses_while_it_saves_names_the_right_step),
         SIGNAL_TEST(the_run_goes_on_without_a_worker_that_had_a_signal),
+        SIGNAL_TEST(who_falls_silent_is_named_before_it_counts_as_lost),
         SIGNAL_TEST(a_signal_at_capstan_local_goes_the_chiefs_way),
         SIGNAL_TEST(
             a_worker_killed_under_capstan_local_is_not_to_be_started_again),

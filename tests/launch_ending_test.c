@@ -128,6 +128,18 @@ static void a_bad_configuration_of_one_ends_the_run(void **state) {
     assert_non_null(strstr(set->log, "ps 0 ended the run: its own lines"));
 }
 
+/* Its end with the code of the run is noticed before the chief's. */
+static void who_has_heard_of_a_bad_configuration_is_not_its_cause(
+    void **state) {
+    struct launch_fixture *set = *state;
+    launch_fixture_play(set, "[ $me = chief ] || exit 2\n"
+                             "trap 'exit 2' TERM; exec 3<> second; read x <&3");
+    assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
+    assert_int_equal(set->exit_code, STATUS_CONFIG);
+    assert_null(strstr(set->log, "ps 0 ended the run"));
+    launch_fixture_logged(set, "chief ended the run: its own lines say why\n");
+}
+
 /* Each process holds the pipe open: its end is theirs. */
 static void nobody_outlives_a_killed_launcher(void **state) {
     struct launch_fixture *set = *state;
@@ -188,6 +200,7 @@ int main(void) {
         LAUNCH_TEST(a_chief_that_ignores_the_signal_is_killed),
         LAUNCH_TEST(an_early_death_is_named_and_the_run_goes_on),
         LAUNCH_TEST(a_bad_configuration_of_one_ends_the_run),
+        LAUNCH_TEST(who_has_heard_of_a_bad_configuration_is_not_its_cause),
         LAUNCH_TEST(nobody_outlives_a_killed_launcher),
         LAUNCH_TEST(a_program_that_is_not_there_is_named),
         LAUNCH_TEST(signals_are_as_before_afterwards),

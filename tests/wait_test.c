@@ -34,10 +34,17 @@ static void a_wait_is_over_at_its_end(void **state) {
     assert_true(endless.until < TIME_NEVER);
 }
 
+static void a_silence_is_told_long_before_it_counts(void **state) {
+    (void)state;
+    assert_int_equal(wait_silence(30 * TIME_S), 5 * TIME_S);
+    assert_int_equal(wait_silence(TIME_S), 3 * TIME_S);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_is_told_with_its_end),
         cmocka_unit_test(a_wait_is_over_at_its_end),
+        cmocka_unit_test(a_silence_is_told_long_before_it_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+static const int64_t LATE = 3 * TIME_S;
+
 struct wait wait_for(const char *peer, const char *limit, int64_t since,
                      int64_t longest) {
     int64_t most = TIME_NEVER - 1 - since;
@@ -13,6 +15,11 @@ struct wait wait_for(const char *peer, const char *limit, int64_t since,
 
 bool wait_over(const struct wait *wait, int64_t now) {
     return wait->until != TIME_NEVER && now >= wait->until;
+}
+
+/* Who beats each second is late then. */
+int64_t wait_silence(int64_t limit) {
+    return limit / 6 > LATE ? limit / 6 : LATE;
 }
 
 void wait_text(const struct wait *wait, int64_t now, char *text, size_t size) {

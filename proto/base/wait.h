@@ -23,4 +23,8 @@ bool wait_over(const struct wait *wait, int64_t now);
 /* "waiting for PEER since 12 s, gives up in 18 s (LIMIT)". */
 void wait_text(const struct wait *wait, int64_t now, char *text, size_t size);
 
+/* Nanoseconds of silence that are told, of those that count as death at
+ * LIMIT. */
+int64_t wait_silence(int64_t limit);
+
 #endif

@@ -171,6 +171,22 @@ static enum status fail_silent(const struct member *member,
         wait->peer, time_to_seconds(member->peer_limit), wait->limit);
 }
 
+static void tell_silence(struct member *member, const struct wait *wait,
+                         int64_t now) {
+    char text[512];
+    if (member->silent && member->heard > member->silent) {
+        log_info(member->settings.log, "%s is heard of again",
+                 member->chief_name);
+        member->silent = 0;
+    }
+    if (member->silent ||
+        now - member->heard < wait_silence(member->peer_limit))
+        return;
+    member->silent = member->heard;
+    wait_text(wait, now, text, sizeof text);
+    log_warning(member->settings.log, "%s", text);
+}
+
 static void send_kept(struct member *member, int64_t now) {
     const struct channel_entry *entry;
     while ((entry = channel_next(&member->channel, now, RESEND_AFTER)))
@@ -187,6 +203,7 @@ enum status member_step(struct member *member, int64_t now,
     struct wait wait = member_wait(member);
     if (wait_over(&wait, now))
         return fail_silent(member, &wait, now, why);
+    tell_silence(member, &wait, now);
     member->stepped = now;
     if (now - member->heard > MEMBER_LOOK_UP_EVERY)
         member_look_up(member, now);
