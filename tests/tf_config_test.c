@@ -74,6 +74,12 @@ static void the_jobs_stand_under_cluster(void **state) {
         {"bare", "{'worker': ['a:1'], 'ps': ['b:2']}", "bare_cluster_map"},
         {"bare with a task", "{'chief': ['a:1']" TASK "}", "bare_cluster_map"},
         {"bare and misspelt", "{'ps_hosts': ['a:1']}", "bare_cluster_map"},
+        {"a slip of cluster", "{'clutser': {'worker': ['a:1']}" TASK "}",
+         "misspelt_key"},
+        {"a slip of task",
+         "{'cluster': {'worker': ['a:1', 'b:1']},"
+         " 'tsk': {'type': 'worker', 'index': 0}}",
+         "misspelt_key"},
         {"bare and empty", "{'worker': []}", "bare_cluster_map"},
         {"bare beside an empty cluster", "{'cluster': {}, 'worker': ['a:1']}",
          "bare_cluster_map"},

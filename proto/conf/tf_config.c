@@ -1,5 +1,6 @@
 #include "proto/conf/tf_config.h"
 
+#include "proto/conf/nearest.h"
 #include "proto/conf/own_task.h"
 #include "proto/conf/quoted.h"
 #include "proto/conf/strict_json.h"
@@ -54,6 +55,28 @@ static enum status check_bare(const struct cluster *cluster, const json_t *root,
     return STATUS_OK;
 }
 
+/* Others' keys are read over, but for a slip of one that is not there: with it
+ * each process would train alone, and nobody would know. */
+static enum status check_slips(const json_t *root, const char *name,
+                               struct failure *why) {
+    static const char *const words[] = {"cluster", "task"};
+    const char *key;
+    json_t *value;
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+        if (json_object_get(root, words[w]) ||
+            (w == 0 && json_object_get(root, "sparseCluster")))
+            continue;
+        json_object_foreach((json_t *)root, key, value) {
+            if (nearest_distance(key, words[w]) <= strlen(words[w]) / 3)
+                return status_fail(why, STATUS_CONFIG,
+                                   "misspelt_key: %s has %s and no \"%s\": is "
+                                   "that what is meant?",
+                                   name, quoted_text(key).text, words[w]);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status read_model_dir(struct cluster *cluster, const json_t *root,
                                   const char *name, struct failure *why) {
     const json_t *dir = json_object_get(root, "model_dir");
@@ -92,6 +115,8 @@ enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
     enum status status = read_jobs(cluster, root, name, names, why);
     if (status == STATUS_OK)
         status = check_bare(cluster, root, name, why);
+    if (status == STATUS_OK)
+        status = check_slips(root, name, why);
     if (status == STATUS_OK)
         status = read_model_dir(cluster, root, name, why);
     if (status == STATUS_OK)
