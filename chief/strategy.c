@@ -97,12 +97,28 @@ static enum status check_allreduce(const struct job *job,
                            "%s, but strategy.staleness is set, which needs ps: "
                            "%s, or take it out",
                            means, words[given->members].add_ps);
+    if (job->algorithm == JOB_HALVING_DOUBLING && job->zero.stage)
+        return status_fail(why, STATUS_CONFIG,
+                           "strategy.algorithm is halving_doubling, but "
+                           "zero_optimization.stage %d scatters and gathers "
+                           "around a ring: take one of them out",
+                           (int)job->zero.stage);
     if (job->wire == JOB_BF16)
         return status_fail(why, STATUS_CONFIG,
                            "%s, whose messages are float32, but wire is bf16: "
                            "%s, or take it out",
                            means, words[given->members].add_ps);
     return STATUS_OK;
+}
+
+/* What is worth a word of how Gloo goes about it. */
+static const char *algorithm_of(const struct job *job, uint32_t trainers) {
+    if (job->algorithm == JOB_RING)
+        return "";
+    return trainers & (trainers - 1)
+               ? ", around a ring (halving and doubling takes 2, 4, 8, ... "
+                 "trainers)"
+               : ", halving and doubling";
 }
 
 static enum status take_allreduce(struct strategy *out, const struct job *job,
@@ -123,9 +139,10 @@ static enum status take_allreduce(struct strategy *out, const struct job *job,
         log_info(log, "all-reduce: 1 trainer, which has nobody to meet%s",
                  idle);
     else
-        log_info(log, "all-reduce: %u trainers%s, by %s%s%s", given->trainers,
+        log_info(log, "all-reduce: %u trainers%s, by %s%s%s%s", given->trainers,
                  job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
-                 is_auto ? "gloo or nccl" : out->backend, zero, idle);
+                 is_auto ? "gloo or nccl" : out->backend, zero,
+                 algorithm_of(job, given->trainers), idle);
     return STATUS_OK;
 }
 

@@ -53,8 +53,9 @@ What to try next:
   the same model, no worker waiting for the other:
     $capstan local --ps 2 --workers 2 $job \\
         --set strategy.staleness=inf --set scheduler.params.warmup_max_lr=0.02 \\
-        --set checkpoint.dir=run/async --set tensorboard.job_name=async \\
-        --set export.path=run/async.safetensors
+        --set checkpoint.dir=async/checkpoint \\
+        --set tensorboard.output_path=async/events \\
+        --set export.path=async/model.safetensors
   Ctrl-C while that trains, then the same line again: it goes on from there
   (make demo begins anew, and only where nothing but its own run is in $run)
   four terminals with nothing but TF_CONFIG set: README.md

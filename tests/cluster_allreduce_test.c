@@ -23,6 +23,7 @@ enum { CONFIG = 2, RETRY = 138, MOST = 64 };
 static const double tolerance = 1e-5;
 
 #define ALLREDUCE "strategy={\"type\":\"allreduce\"}"
+#define HALVES "strategy.algorithm=halving_doubling"
 #define STAGE(n)                                                               \
     "zero_optimization={\"stage\":" #n ",\"reduce_bucket_size\":300}"
 #define ADAM "optimizer={\"type\":\"Adam\",\"params\":{\"lr\":0.01}}"
@@ -104,6 +105,23 @@ static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
                      "train_micro_batch_size_per_gpu=30");
     expect_close(*state, "a.safetensors", "b.safetensors");
     expect_close(*state, "a.safetensors", "c.safetensors");
+}
+
+static void halving_and_doubling_ends_in_the_same_weights(void **state) {
+    static const char said[] = "by gloo or nccl, halving and doubling";
+    cluster_run_job(*state, NULL);
+    CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE,
+                                              HALVES, "checkpoint.dir=b",
+                                              "export.path=b.safetensors"),
+                             said);
+    CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=c");
+    cluster_play_same(*state, "b", "c");
+    expect_close(*state, "a.safetensors", "b.safetensors");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE,
+                                              HALVES, "checkpoint.dir=d"),
+                             "around a ring (halving and doubling takes");
 }
 
 static void clipping_is_that_of_ps(void **state) {
@@ -345,6 +363,9 @@ static void settings_that_need_ps_are_an_error(void **state) {
         "staleness");
     cluster_play_expect_said(
         CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, ALLREDUCE, HALVES, STAGE(1)),
+        "halving_doubling");
 }
 
 static void info_tells_that_gloo_works_here(void **state) {
@@ -365,6 +386,7 @@ int main(void) {
         TEST(two_runs_of_a_job_end_in_the_same_bits),
         TEST(ranks_on_one_host_share_memory_unless_tcp_is_asked_for),
         TEST(the_weights_are_those_of_ps_and_of_one_process),
+        TEST(halving_and_doubling_ends_in_the_same_weights),
         TEST(clipping_is_that_of_ps),
         TEST(every_stage_of_zero_ends_in_the_same_bits),
         TEST(a_resumed_run_ends_in_the_same_bits),

@@ -126,6 +126,8 @@ static const struct setting {
     {"strategy.staleness=inf", "strategy.staleness=x", "strategy.staleness=-1"},
     {"strategy.ps_threads=3", "strategy.ps_threads=x", "strategy.ps_threads=0"},
     {"strategy.backend=nccl", "strategy.backend=1", "strategy.backend=mpi"},
+    {"strategy.algorithm=halving_doubling", "strategy.algorithm=1",
+     "strategy.algorithm=tree"},
     {"zero_optimization.stage=2", "zero_optimization.stage=x",
      "zero_optimization.stage=3"},
     {"zero_optimization.reduce_bucket_size=2e8",

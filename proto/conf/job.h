@@ -19,6 +19,7 @@ enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
+enum job_algorithm { JOB_RING, JOB_HALVING_DOUBLING };
 /* How gradients and weights travel; sums, masters and files are float32. */
 enum job_wire { JOB_FLOAT32, JOB_BF16 };
 /* What the operands of matrix products are rounded to. */
@@ -119,9 +120,10 @@ struct job {
     struct schedule schedule; /* scale_lr is not yet applied */
     bool scale_lr;
     enum job_strategy strategy;
-    enum job_backend backend; /* of all-reduce */
-    struct job_zero zero;     /* of all-reduce */
-    uint64_t staleness;       /* JOB_STALENESS_INF: asynchronous */
+    enum job_backend backend;     /* of all-reduce */
+    enum job_algorithm algorithm; /* of Gloo's all-reduce */
+    struct job_zero zero;         /* of all-reduce */
+    uint64_t staleness;           /* JOB_STALENESS_INF: asynchronous */
     enum job_wire wire;
     enum job_chief chief;
     enum job_device device; /* that trainers compute on */

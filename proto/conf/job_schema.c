@@ -161,6 +161,8 @@ static const struct job_key keys[] = {
     {"strategy.ps_threads", U32(ps_threads, 1, 64)},
     {"strategy.backend", CHOICE(backend, "auto", "gloo", "nccl"),
      .usual = "\"auto\""},
+    {"strategy.algorithm", CHOICE(algorithm, "ring", "halving_doubling"),
+     .usual = "\"ring\""},
     {"zero_optimization.stage", U32(zero.stage, 0, 2), .usual = "0"},
     {"zero_optimization.reduce_bucket_size", U64(zero.reduce_bucket, 1, MANY),
      .usual = "500000000"},

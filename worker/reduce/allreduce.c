@@ -100,7 +100,9 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                   .size = settings->num_ranks,
                   .host = settings->host,
                   .store = meeting_store(allreduce->meeting),
-                  .algorithm = COLLECTIVE_RING,
+                  .algorithm = settings->job->algorithm == JOB_RING
+                                   ? COLLECTIVE_RING
+                                   : COLLECTIVE_HALVING_DOUBLING,
                   .timeout = settings->job->timeouts.step,
                   .lanes = settings->lanes,
                   .device = settings->device},

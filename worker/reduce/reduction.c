@@ -170,13 +170,15 @@ static enum status take_place(struct reduction *reduction,
 
 /* A rule without state is shared out on the host whatever the stage: each rank
  * updates a part, and what all gather is as much either way. Not so where a
- * call takes the whole bucket to a device and back. */
+ * call takes the whole bucket to a device and back, nor by halving and
+ * doubling, which sums a whole bucket in the fewest turns. */
 static bool shares(const struct reducer_settings *settings,
                    const struct reducer_place *place) {
+    const struct job *job = settings->job;
     return settings->group.size > 1 &&
-           (settings->job->zero.stage > 0 ||
-            (!place && !settings->ops->joins &&
-             !rule_slots(&settings->job->optimizer)));
+           (job->zero.stage > 0 ||
+            (!place && !settings->ops->joins && job->algorithm == JOB_RING &&
+             !rule_slots(&job->optimizer)));
 }
 
 enum status reduction_open(struct reduction *reduction,
