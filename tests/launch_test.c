@@ -71,7 +71,7 @@ static void every_process_gets_its_own_task_of_one_cluster(void **state) {
 
 /* All that a process is told, in the order of the names. */
 static const char *const told =
-    "env | LC_ALL=C grep -E '_RANK=|^RANK=|^MASTER_|_SIZE=|AZ_|TF_CONFIG|SLURM|OMPI' "
+    "env | LC_ALL=C grep -E '_RANK=|^RANK=|^MASTER_|_SIZE=|AZ_|TF_CONFIG|SLURM|OMPI|PET_' "
     "| LC_ALL=C sort > env-$$\n"
     "echo \"$@\" >> env-$$\n"
     "exit 0";
@@ -84,10 +84,14 @@ static enum status launch_distribution(struct launch_fixture *set,
     const char *num_ps = strstr(text, "tensorflow") ? NULL : "1";
     assert_int_equal(distribution_read(&distribution, text, "2", num_ps, NULL),
                      STATUS_OK);
-    setenv("SLURM_PROCID", "0", 1);
+    static const char *const others[] = {"SLURM_PROCID", "PET_NNODES",
+                                         "GROUP_WORLD_SIZE", "HOROVOD_RANK"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        setenv(others[i], "0", 1);
     launch_fixture_play(set, told);
     enum status status = launch_fixture_run_with(set, &options);
-    unsetenv("SLURM_PROCID");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        unsetenv(others[i]);
     return status;
 }
 

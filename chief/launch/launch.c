@@ -149,12 +149,14 @@ static void list_ps(const struct launch *launch) {
 static void set_environment(const struct launch *launch,
                             const struct process *process) {
     static const char *const others[] = {
-        "TF_CONFIG",  "CLUSTER_SPEC", "JOB_NAME",   "TASK_INDEX", "RANK",
-        "WORLD_SIZE", "NODE_RANK",    "GROUP_RANK", "LOCAL_RANK",
-    };
+        "TF_CONFIG",        "CLUSTER_SPEC", "JOB_NAME",
+        "TASK_INDEX",       "RANK",         "WORLD_SIZE",
+        "NODE_RANK",        "LOCAL_RANK",   "GROUP_RANK",
+        "GROUP_WORLD_SIZE", "ROLE_NAME",    "ROLE_RANK",
+        "ROLE_WORLD_SIZE",  "HOROVOD_RANK", "HOROVOD_SIZE"};
     static const char *const starts[] = {
-        "MASTER_", "LOCAL_WORLD_", "TORCHELASTIC_", "OMPI_",
-        "PMI_",    "PMIX_",        "SLURM_",        "AZ_BATCH"};
+        "MASTER_", "LOCAL_WORLD_", "TORCHELASTIC_", "PET_",   "OMPI_",
+        "PMI_",    "PMIX_",        "MPI_LOCAL",     "SLURM_", "AZ_BATCH"};
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
         unsetenv(others[i]);
     for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++)
