@@ -47,6 +47,7 @@ _Static_assert(VERB_KEY_VERBOSE - VERB_KEY_SIZES == BENCH_OPTIONS_VERBOSE,
         FLAG("chief_hosts", CHIEF_HOSTS, "HOST:PORT", "the chief", 1),         \
         FLAG("num-ps", NUM_PS, "N",                                            \
              "under torch, MPI, Slurm: the last N ranks are ps (0)", 1),       \
+        {"num_ps", 0, NULL, OPTION_ALIAS, NULL, 1},                            \
         FLAG("local_rank", LOCAL_RANK, "N", "the same as LOCAL_RANK", 1), {    \
         "local-rank", 0, NULL, OPTION_ALIAS, NULL, 1                           \
     }
