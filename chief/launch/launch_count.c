@@ -34,7 +34,8 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
                            "to use%s%.400s",
                            none.text[0] ? ": " : "", none.text);
     world->nproc_per_node = gpus ? gpus : count_processors();
-    log_info(log, "%u processes: one for each %s", world->nproc_per_node,
+    log_info(log, "%u process%s: one for each %s", world->nproc_per_node,
+             world->nproc_per_node == 1 ? "" : "es",
              gpus ? "GPU" : "processor");
     return STATUS_OK;
 }
