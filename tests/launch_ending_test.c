@@ -132,8 +132,9 @@ static void a_bad_configuration_of_one_ends_the_run(void **state) {
 static void who_has_heard_of_a_bad_configuration_is_not_its_cause(
     void **state) {
     struct launch_fixture *set = *state;
-    launch_fixture_play(set, "[ $me = chief ] || exit 2\n"
-                             "trap 'exit 2' TERM; exec 3<> second; read x <&3");
+    launch_fixture_play(set, "[ $me = chief ] || { read x < first; exit 2; }\n"
+                             "trap 'exit 2' TERM; exec 3<> second\n"
+                             "echo > first; read x <&3");
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
     assert_int_equal(set->exit_code, STATUS_CONFIG);
     assert_null(strstr(set->log, "ps 0 ended the run"));
