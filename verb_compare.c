@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static enum status load(struct job **job, const struct options *options,
@@ -85,7 +86,8 @@ static enum status show(const struct options *options, const json_t *result,
 /* What was not there is not there afterwards. */
 static enum status check_file(const char *flag, const char *path,
                               struct failure *why) {
-    bool was_there = path && !access(path, F_OK);
+    struct stat about;
+    bool was_there = path && !lstat(path, &about);
     FILE *file = path ? fopen(path, "a") : NULL;
     if (path && !file)
         return status_errno(why, STATUS_CONFIG, errno, "%s %s", flag, path);

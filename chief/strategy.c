@@ -113,12 +113,12 @@ static enum status check_allreduce(const struct job *job,
 
 /* What is worth a word of how Gloo goes about it. */
 static const char *algorithm_of(const struct job *job, uint32_t trainers) {
-    if (job->algorithm == JOB_RING)
+    if (job->algorithm == JOB_RING || job->backend == JOB_NCCL)
         return "";
     return trainers & (trainers - 1)
-               ? ", around a ring (halving and doubling takes 2, 4, 8, ... "
+               ? ", gloo's sums around a ring (halving and doubling takes 2, 4, 8, ... "
                  "trainers)"
-               : ", halving and doubling";
+               : ", gloo's sums by halving and doubling";
 }
 
 static enum status take_allreduce(struct strategy *out, const struct job *job,

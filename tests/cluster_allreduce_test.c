@@ -108,7 +108,7 @@ static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
 }
 
 static void halving_and_doubling_ends_in_the_same_weights(void **state) {
-    static const char said[] = "by gloo or nccl, halving and doubling";
+    static const char said[] = "gloo's sums by halving and doubling";
     cluster_run_job(*state, NULL);
     CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
                      "export.path=a.safetensors");

@@ -148,8 +148,8 @@ double predict_crossover_wire(const struct predict_case *given,
 }
 
 const char *predict_crossover_formula(void) {
-    return "m >= nM/(B T), T of the ring; one worker a host, no latency: "
-           "m >= n^2/(2(n-1))";
+    return "m >= nM/(B T), T of the ring; one worker a host, no latency, "
+           "float32: m >= n^2/(2(n-1))";
 }
 
 double predict_compute_for(const struct predict_case *given,

@@ -318,7 +318,7 @@ static void note_end(struct launch *launch, struct process *process,
         if (killed)
             log_error(log, "the chief %s", end);
         if (launch->cause && code == STATUS_CONFIG)
-            launch->cause = process; /* the other has only heard of it */
+            launch->cause = process; /* it says whose error it was */
         launch->given = launch->options->stop;
         if (code != STATUS_OK && launch->given > AFTER_FAILURE)
             launch->given = AFTER_FAILURE;

@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-/* 0: none that can be used, and WHY. */
+/* Whether this build has code for them or not; 0: there is none, and WHY. */
 static uint32_t count_gpus(struct failure *why) {
     const void *table;
     if (plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, why))
@@ -30,8 +30,8 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
     uint32_t gpus = world->each == LAUNCH_EACH_CPU ? 0 : count_gpus(&none);
     if (world->each == LAUNCH_EACH_GPU && !gpus)
         return status_fail(why, STATUS_CONFIG,
-                           "--nproc_per_node is gpu, and this machine has none "
-                           "to use%s%.400s",
+                           "--nproc_per_node is gpu, and none is found here"
+                           "%s%.400s",
                            none.text[0] ? ": " : "", none.text);
     world->nproc_per_node = gpus ? gpus : count_processors();
     log_info(log, "%u process%s: one for each %s", world->nproc_per_node,

@@ -51,7 +51,6 @@ void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
 struct launch_nodes {
     uint32_t count; /* 0: nothing */
     bool by_slurm;
-    bool given; /* their number is given beside it */
 };
 
 /* What was given, by a flag or by a variable. */
@@ -126,14 +125,21 @@ static enum status nodes_told(const struct cluster_input *input,
                                            &nodes->count, why);
 }
 
-/* torchrun takes a range of nodes, between which a job grows and shrinks. */
-static enum status check_range(struct given nodes, struct failure *why) {
-    if (!nodes.text || !strchr(nodes.text, ':'))
+/* torchrun takes a range of nodes, between which a job grows and shrinks; one
+ * whose ends are the same is a number. */
+static enum status settle_range(struct given *nodes, struct failure *why) {
+    const char *colon = nodes->text ? strchr(nodes->text, ':') : NULL;
+    if (!colon)
         return STATUS_OK;
-    return status_fail(why, STATUS_CONFIG,
-                       "%s is %s, a range; the nodes of a job here are as many "
-                       "from beginning to end: give --nnodes with their number",
-                       nodes.name, quoted_text(nodes.text).text);
+    size_t length = (size_t)(colon - nodes->text);
+    if (strlen(colon + 1) != length || strncmp(nodes->text, colon + 1, length))
+        return status_fail(why, STATUS_CONFIG,
+                           "%s is %s, a range; the nodes of a job here are as "
+                           "many from beginning to end: give --nnodes with "
+                           "their number",
+                           nodes->name, quoted_text(nodes->text).text);
+    nodes->text = colon + 1;
+    return STATUS_OK;
 }
 
 static enum status read_nodes(struct launch_world *world,
@@ -145,11 +151,10 @@ static enum status read_nodes(struct launch_world *world,
     struct given nodes = find(input, "--nnodes", flags->nnodes, "PET_NNODES");
     struct given node =
         find(input, "--node_rank", flags->node_rank, "PET_NODE_RANK");
-    enum status status = check_range(nodes, why);
+    enum status status = settle_range(&nodes, why);
     if (!status)
         status = nodes_told(input, told, why);
     world->nnodes = told->count ? told->count : 1;
-    told->given = nodes.text;
     if (!status)
         status =
             read_number(nodes, 1, LAUNCH_OPTIONS_MOST, &world->nnodes, why);
@@ -206,13 +211,12 @@ static enum status read_address(struct launch_world *world,
         find(input, NULL, flags->master_port, "PET_MASTER_PORT").text};
     struct cluster_input over = {.lookup = overlaid, .context = &overlay};
     struct host_list nodes = {0};
-    struct chief_place place = {
-        .one_node = world->nnodes == 1,
-        .first_host = told->given || !told->count ? "127.0.0.1" : NULL};
+    struct chief_place place = {.one_node = world->nnodes == 1,
+                                .first_host = told->count ? NULL : "127.0.0.1"};
     struct cluster_task task = {0};
     uint16_t ports;
     enum status status = STATUS_OK;
-    if (told->by_slurm && !told->given)
+    if (told->by_slurm && !cluster_input_variable(&over, "MASTER_ADDR"))
         status = find_first(&nodes, input, why);
     if (nodes.count)
         place.first_host = nodes.hosts[0];

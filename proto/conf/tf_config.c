@@ -67,7 +67,8 @@ static enum status check_slips(const json_t *root, const char *name,
             (w == 0 && json_object_get(root, "sparseCluster")))
             continue;
         json_object_foreach((json_t *)root, key, value) {
-            if (nearest_distance(key, words[w]) <= strlen(words[w]) / 3)
+            if (json_is_object(value) &&
+                nearest_distance(key, words[w]) <= strlen(words[w]) / 3)
                 return status_fail(why, STATUS_CONFIG,
                                    "misspelt_key: %s has %s and no \"%s\": is "
                                    "that what is meant?",

@@ -171,9 +171,12 @@ static enum status fail_silent(const struct member *member,
         wait->peer, time_to_seconds(member->peer_limit), wait->limit);
 }
 
+/* Who stood still itself has not yet read what came meanwhile. */
 static void tell_silence(struct member *member, const struct wait *wait,
                          int64_t now) {
     char text[512];
+    if (now - member->stepped > TIME_S)
+        return;
     if (member->silent && member->heard > member->silent) {
         log_info(member->settings.log, "%s is heard of again",
                  member->chief_name);

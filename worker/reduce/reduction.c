@@ -175,10 +175,11 @@ static enum status take_place(struct reduction *reduction,
 static bool shares(const struct reducer_settings *settings,
                    const struct reducer_place *place) {
     const struct job *job = settings->job;
-    return settings->group.size > 1 &&
-           (job->zero.stage > 0 ||
-            (!place && !settings->ops->joins && job->algorithm == JOB_RING &&
-             !rule_slots(&job->optimizer)));
+    uint32_t size = settings->group.size;
+    bool rings = job->algorithm == JOB_RING || size & (size - 1);
+    return size > 1 &&
+           (job->zero.stage > 0 || (!place && !settings->ops->joins && rings &&
+                                    !rule_slots(&job->optimizer)));
 }
 
 enum status reduction_open(struct reduction *reduction,
