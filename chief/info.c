@@ -1,6 +1,7 @@
 #include "chief/info.h"
 
 #include "proto/base/collective_head.h"
+#include "proto/base/cores.h"
 #include "proto/base/device_head.h"
 #include "proto/base/plugin.h"
 #include "proto/base/version.h"
@@ -12,10 +13,8 @@
 #include <jansson.h>
 #include <limits.h>
 #include <lmdb.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 #include <zlib.h>
 #include <zmq.h>
@@ -37,20 +36,12 @@ static void processor_name(char *name, size_t size) {
         fclose(file);
 }
 
-/* Those that this process may run on. */
-static int processors(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return CPU_COUNT(&set);
-}
-
 static json_t *describe_cpu(const struct rule_loops *loops) {
     char name[256];
     processor_name(name, sizeof name);
     return json_pack("{s:s, s:b, s:s, s:i, s:s}", "name", "cpu", "available", 1,
-                     "processor", name, "cores", processors(), "update_rules",
-                     rule_variant_name(loops));
+                     "processor", name, "cores", (int)cores_count(),
+                     "update_rules", rule_variant_name(loops));
 }
 
 static json_t *describe_plugin(const char *name, const char *symbol,

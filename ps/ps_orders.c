@@ -1,21 +1,18 @@
 /* What the chief orders, in the order in which a run goes: the job, the plan
  * with which blocks are allocated and filled, views, cuts, the end. A second
  * job or plan changes nothing. */
+#include "proto/base/cores.h"
 #include "ps/crew.h"
 #include "ps/ps_parts.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Threads that work on blocks beside this one. */
 static uint32_t threads(const struct job *job) {
-    cpu_set_t cores;
     if (job->ps_threads)
         return job->ps_threads > 1 ? job->ps_threads : 0;
-    return sched_getaffinity(0, sizeof cores, &cores)
-               ? 0
-               : crew_usual((unsigned)CPU_COUNT(&cores));
+    return crew_usual(cores_count());
 }
 
 static enum status open_service(struct ps *ps, struct failure *why) {

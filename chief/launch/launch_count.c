@@ -1,10 +1,8 @@
 #include "chief/launch/launch_count.h"
 
+#include "proto/base/cores.h"
 #include "proto/base/device_head.h"
 #include "proto/base/plugin.h"
-
-#include <sched.h>
-#include <unistd.h>
 
 /* Whether this build has code for them or not; 0: there is none, and WHY. */
 static uint32_t count_gpus(struct failure *why) {
@@ -12,14 +10,6 @@ static uint32_t count_gpus(struct failure *why) {
     if (plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, why))
         return 0;
     return ((const struct device_head *)table)->count();
-}
-
-/* Those that this process may run on. */
-static uint32_t count_processors(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    return (uint32_t)CPU_COUNT(&set);
 }
 
 enum status launch_count_fill(struct launch_world *world, const struct log *log,
@@ -33,7 +23,7 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
                            "--nproc_per_node is gpu, and none is found here"
                            "%s%.400s",
                            none.text[0] ? ": " : "", none.text);
-    world->nproc_per_node = gpus ? gpus : count_processors();
+    world->nproc_per_node = gpus ? gpus : cores_count();
     log_info(log, "%u process%s: one for each %s", world->nproc_per_node,
              world->nproc_per_node == 1 ? "" : "es",
              gpus ? "GPU" : "processor");

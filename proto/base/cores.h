@@ -1,0 +1,10 @@
+#ifndef CAPSTAN_CORES_H
+#define CAPSTAN_CORES_H
+
+#include <stdint.h>
+
+/* Cores that this process may run on, at least 1; where the system does not
+ * tell that, those that are online. */
+uint32_t cores_count(void);
+
+#endif
