@@ -34,12 +34,15 @@ double verdict_median(const json_t *runs, const char *key);
 /* RUNS: JSON objects of finished runs, possibly none. */
 struct verdict verdict_of(const struct verdict_case *of, const json_t *runs);
 
-/* Fills `speed_up` and `efficiency` of each of COUNT verdicts against the one
- * of its mode and ps with the fewest replicas; null where that is alone. */
+/* Fills `speed_up`, `ideal_speed_up` (its replicas) and `efficiency` of each of
+ * COUNT verdicts against the one of its mode and ps with the fewest replicas;
+ * null where that is alone. */
 void verdict_scale(const struct verdict *verdicts, unsigned count);
 
 /* For each number of workers among the verdicts from how many ps on a round by
- * ps is as fast as all-reduce, measured and by formula; the caller's. */
+ * ps is as fast as all-reduce: `measured_ps` (null: from none on), `fast_ps`
+ * (all that are), `predicted_ps` and its `formula` (null: no link's rate is
+ * known, or none); the caller's. */
 json_t *verdict_crossovers(const struct verdict *verdicts, unsigned count);
 
 #endif
