@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -81,6 +82,52 @@ static void a_server_tells_its_peers_apart(void **state) {
     wire_fixture_expect(other, "for the other");
     wire_fixture_expect(fixture->client, "for the first");
     link_close(&other);
+}
+
+enum { MANY = 300 };
+
+/* RAW says so, is answered by the number it came with, and hears its own. */
+static void expect_own_answer(struct wire_fixture *fixture, void *raw) {
+    static int said;
+    char text[32], heard[32] = "";
+    int limit = 20000;
+    struct link_frame frame;
+    snprintf(text, sizeof text, "%d", said++);
+    zmq_setsockopt(raw, ZMQ_RCVTIMEO, &limit, sizeof limit);
+    zmq_send(raw, text, strlen(text), 0);
+    wire_fixture_view(fixture->server, &frame);
+    wire_fixture_send(fixture->server, frame.peer, text, NULL);
+    link_release(&frame);
+    assert_int_equal(zmq_recv(raw, heard, sizeof heard, 0), strlen(text));
+    assert_string_equal(heard, text);
+}
+
+static void each_of_many_connections_in_turn_is_answered(void **state) {
+    struct wire_fixture *fixture = *state;
+    for (int i = 0; i < MANY; i++) {
+        void *raw = raw_socket(fixture, NULL, 0);
+        expect_own_answer(fixture, raw);
+        zmq_close(raw);
+    }
+}
+
+/* Who speaks first came last. */
+static void each_of_many_connections_at_once_is_answered(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct rlimit before, most;
+    void *raw[MANY];
+    getrlimit(RLIMIT_NOFILE, &before);
+    most = (struct rlimit){before.rlim_max, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
+    for (int i = 0; i < MANY; i++)
+        raw[i] = raw_socket(fixture, NULL, 0);
+    for (int i = MANY - 1; i >= 0; i--)
+        expect_own_answer(fixture, raw[i]);
+    for (int i = 0; i < MANY; i++)
+        expect_own_answer(fixture, raw[i]);
+    for (int i = 0; i < MANY; i++)
+        zmq_close(raw[i]);
+    setrlimit(RLIMIT_NOFILE, &before);
 }
 
 static void roles_of_one_process_meet_inside(void **state) {
@@ -305,6 +352,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WIRE_FIXTURE_TEST(header_and_payload_arrive_both_ways),
         WIRE_FIXTURE_TEST(a_server_tells_its_peers_apart),
+        WIRE_FIXTURE_TEST(each_of_many_connections_in_turn_is_answered),
+        WIRE_FIXTURE_TEST(each_of_many_connections_at_once_is_answered),
         WIRE_FIXTURE_TEST(roles_of_one_process_meet_inside),
         WIRE_FIXTURE_TEST(a_kept_payload_outlives_its_frame),
         WIRE_FIXTURE_TEST(a_port_in_use_is_named),

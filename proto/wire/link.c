@@ -14,6 +14,7 @@
 #include "proto/base/time.h"
 #include "proto/wire/link_parts.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,10 +255,12 @@ static void note_speaker(struct link *link, uint32_t peer, zmq_msg_t *part) {
 }
 
 /* ROUTER counts connections from a random number on; here they count from the
- * middle of what is not a lane's. */
+ * middle of what is not a lane's, as who speaks first need not have come first:
+ * no two of a billion have the same number. */
 static uint32_t peer_number(struct link *link, const char *name) {
     uint32_t counted;
     memcpy(&counted, name + 1, sizeof counted);
+    counted = ntohl(counted);
     if (!link->has_peers)
         link->first_peer = counted;
     link->has_peers = true;

@@ -12,8 +12,8 @@ enum { LINK_BANNED = 64, LINK_DESCRIPTORS = 65536 };
 enum { LINK_NOTED = 64 };
 enum { LINK_SAYINGS = 8, LINK_SAYING = 128 };
 
-/* ROUTER names a connection by a zero byte and a counter; numbers count from
- * the middle of what is not a lane's. */
+/* ROUTER names a connection by a zero byte and a big-endian counter; numbers
+ * count from the middle of what is not a lane's. */
 enum { LINK_IDENTITY = 5 };
 #define LINK_NUMBERS (UINT32_C(1) << 30)
 

@@ -1,6 +1,7 @@
 /* What leaves by a link: payloads, and the messages that carry them. */
 #include "proto/wire/link_parts.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 void link_no_payload(struct link_payload *payload) {
@@ -60,7 +61,7 @@ static void let_go(void *data, void *hint) {
  * such connection (ZMQ_ROUTER_MANDATORY). */
 static bool send_peer(struct link *link, uint32_t peer) {
     char identity[LINK_IDENTITY] = {0};
-    uint32_t counted = peer - LINK_NUMBERS + link->first_peer;
+    uint32_t counted = htonl(peer - LINK_NUMBERS + link->first_peer);
     memcpy(identity + 1, &counted, sizeof counted);
     return zmq_send(link->socket, identity, sizeof identity,
                     ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
