@@ -94,6 +94,13 @@ static void address_of(const struct run *run, const struct post_letter *letter,
              task && task->port ? task->port : join->port);
 }
 
+/* It may be refused as often as it likes to ask. */
+static void warn_and_refuse(struct run *run, uint32_t peer, const char *text) {
+    if (link_may_say(run->link, text))
+        log_warning(run->log, "%s", text);
+    refuse(run, peer, STATUS_CONFIG, text);
+}
+
 static void refuse_second(struct run *run, uint32_t peer,
                           const struct roster_slot *slot,
                           const Capstan__Join *join) {
@@ -103,8 +110,7 @@ static void refuse_second(struct run *run, uint32_t peer,
              "%s is already here, from host %s (pid %u), and alive; a second "
              "one on host %s (pid %u) is not taken: give it another index",
              name, slot->host, slot->pid, join->host, join->pid);
-    log_warning(run->log, "%s", text);
-    refuse(run, peer, STATUS_CONFIG, text);
+    warn_and_refuse(run, peer, text);
 }
 
 /* A ps that comes back has lost its blocks. */
@@ -209,6 +215,10 @@ void admission_join(struct run *run, const struct post_letter *letter,
             : NULL;
     if (!control->incarnation)
         return; /* nobody of ours */
+    if (control->run && !letter->slot) {
+        admission_stranger(run, peer, control); /* it was in a run already */
+        return;
+    }
     if (is_anothers(run, join)) {
         Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
         refusal.stranger = true;
@@ -217,8 +227,7 @@ void admission_join(struct run *run, const struct post_letter *letter,
         return;
     }
     if (is_of_another_size(run, join, text, sizeof text)) {
-        log_warning(run->log, "%s", text);
-        refuse(run, peer, STATUS_CONFIG, text);
+        warn_and_refuse(run, peer, text);
         return;
     }
     if (!slot) {
@@ -238,8 +247,9 @@ void admission_join(struct run *run, const struct post_letter *letter,
         return;
     }
     address_of(run, letter, address, sizeof address);
-    struct roster_claim claim = {control->incarnation, join->pid,
-                                 (uint16_t)join->port, join->host, address};
+    struct roster_claim claim = {
+        control->incarnation, join->pid, (uint16_t)join->port,
+        join->host,           address,   join->lane};
     enum roster_verdict verdict = roster_claim(slot, &claim, now);
     if (verdict == ROSTER_REFUSED)
         refuse_second(run, peer, slot, join);

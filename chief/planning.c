@@ -200,6 +200,7 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
         capstan__place__init(&places[i]);
         places[i].address = slot->address;
         places[i].incarnation = slot->incarnation;
+        places[i].lane = slot->lane;
         array[i] = &places[i];
     }
     return true;

@@ -1,8 +1,9 @@
 /* Letters of known senders go through a channel, which drops what came before
  * and asks for nothing that is missing: the other side sends again what is not
- * acknowledged. A sender is known by its incarnation, whatever connection it
- * writes from; answers go to the newest. Who is not known gets an answer to one
- * letter (post_answer) and has no channel. */
+ * acknowledged. A sender is known by its incarnation and the connection that it
+ * has joined by; by a new one it joins again before it is heard there. Who is
+ * not known gets an answer to one letter (post_answer), which tells no number
+ * of the run, and has no channel. */
 #include "chief/post.h"
 
 #include "proto/base/time.h"
@@ -10,9 +11,9 @@
 
 #include <stdlib.h>
 
-static const int64_t RESEND_AFTER = 2 * TIME_S;
+static const int64_t RESEND_AFTER = 2 * TIME_S, JOINED_WITHIN = 30 * TIME_S;
 
-/* A slot's, not a connection's: its holder may write from a new connection,
+/* A slot's, not a connection's: its holder may join again by a new connection,
  * and the channel goes on. A new holder gets an empty one (post_meet). */
 struct mailbox {
     struct channel channel;
@@ -41,6 +42,7 @@ struct post *post_open(struct link *link, struct roster *roster,
                           .run = run,
                           .incarnation = incarnation};
     post->boxes = calloc(roster->count + 1, sizeof *post->boxes);
+    link_admit_within(link, JOINED_WITHIN);
     if (!post->boxes)
         post_close(&post);
     return post;
@@ -69,8 +71,15 @@ static void stamp(const struct post *post, Capstan__Control *control) {
     control->incarnation = post->incarnation;
 }
 
-/* Whose letter it is, and whether it is new; a known sender's connection and
- * acknowledgement are noted either way. */
+static void move(struct post *post, struct mailbox *box, uint32_t peer) {
+    box->peer = peer;
+    channel_again(&box->channel);
+    link_admit(post->link, peer);
+}
+
+/* Whose letter it is, and whether it is new; a known sender's acknowledgement
+ * is noted either way. Only a join moves its mailbox to another connection:
+ * numbers that somebody has picked up are not enough. */
 static bool sort(struct post *post, struct link_frame *frame, int64_t now,
                  struct post_letter *letter) {
     const Capstan__Control *control = post->letter;
@@ -84,11 +93,13 @@ static bool sort(struct post *post, struct link_frame *frame, int64_t now,
     if (!letter->slot)
         return true;
     struct mailbox *box = box_of(post, letter->slot);
-    if (!joins && control->run != post->run)
-        return false;
-    box->peer = frame->peer;
-    if (joins) /* again: its welcome is still on the way */
+    if (joins) { /* again: by a new connection, or its welcome is on the way */
+        if (box->peer != frame->peer)
+            move(post, box, frame->peer);
         return true;
+    }
+    if (control->run != post->run || box->peer != frame->peer)
+        return false;
     roster_heard(letter->slot, now);
     channel_acknowledged(&box->channel, control->ack);
     return !control->seq || channel_take(&box->channel, control->seq);
@@ -122,6 +133,7 @@ void post_meet(struct post *post, struct roster_slot *slot, uint32_t peer) {
     struct mailbox *box = box_of(post, slot);
     channel_close(&box->channel);
     *box = (struct mailbox){.peer = peer};
+    link_admit(post->link, peer);
 }
 
 static void send_kept(struct post *post, struct mailbox *box, int64_t now) {
@@ -160,23 +172,26 @@ void post_tell_all(struct post *post, enum cluster_role role,
 }
 
 void post_answer(struct post *post, uint32_t peer, Capstan__Control *control) {
-    stamp(post, control);
+    control->version = MESSAGE_VERSION;
     size_t size = capstan__control__get_packed_size(control);
     uint8_t *bytes = malloc(size ? size : 1);
     if (!bytes)
         return;
     capstan__control__pack(control, bytes);
-    link_commit(post->link, peer, bytes, size, NULL);
+    link_answer(post->link, peer, bytes, size);
     free(bytes);
 }
 
 static void send_beat(struct post *post, struct mailbox *box) {
     Capstan__Beat beat = CAPSTAN__BEAT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint8_t bytes[128]; /* numbers alone */
     control.body_case = CAPSTAN__CONTROL__BODY_BEAT;
     control.beat = &beat;
     control.ack = box->channel.received;
-    post_answer(post, box->peer, &control);
+    stamp(post, &control);
+    size_t size = capstan__control__pack(&control, bytes);
+    link_commit(post->link, box->peer, bytes, size, NULL);
 }
 
 /* A beat also when nothing else goes: it carries what was received, which frees

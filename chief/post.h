@@ -46,7 +46,8 @@ void post_tell(struct post *post, struct roster_slot *slot,
 void post_tell_all(struct post *post, enum cluster_role role,
                    Capstan__Control *control);
 
-/* Once, unnumbered, to a connection. */
+/* Once, unnumbered and in nobody's name, to a connection; not sent while it
+ * does not read what it was answered before. */
 void post_answer(struct post *post, uint32_t peer, Capstan__Control *control);
 
 /* Sends heartbeats and what was not acknowledged. */

@@ -66,6 +66,7 @@ static void take(struct roster_slot *slot, const struct roster_claim *claim,
     slot->incarnation = claim->incarnation;
     slot->pid = claim->pid;
     slot->port = claim->port;
+    slot->lane = claim->lane;
     snprintf(slot->host, sizeof slot->host, "%s", claim->host);
     snprintf(slot->address, sizeof slot->address, "%s", claim->address);
     slot->heard = now;

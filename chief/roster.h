@@ -25,6 +25,7 @@ struct roster_slot {
     uint64_t incarnation; /* of the holder, 0: none */
     uint32_t pid;
     uint16_t port;
+    uint64_t lane;     /* what the holder offers shared memory by, 0: nothing */
     char host[256];    /* the holder's machine */
     char address[300]; /* host:port where others reach it */
     int64_t heard;     /* last sign of life */
@@ -69,6 +70,7 @@ struct roster_claim {
     uint32_t pid;
     uint16_t port;
     const char *host, *address;
+    uint64_t lane;
 };
 
 /* CLAIM wants SLOT. A holder that beats after the claim refuses it; one that

@@ -214,10 +214,10 @@ static void ask_wanted(struct transfer *transfer, int64_t now) {
 static bool is_sound(const struct transfer *transfer, uint32_t p,
                      const Capstan__DataHeader *header, size_t payload) {
     const struct transfer_settings *s = &transfer->settings;
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
+        return true; /* in nobody's name */
     if (header->run != s->run || header->incarnation != s->ps[p].incarnation)
         return false;
-    if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
-        return true;
     if (header->n_blocks != 1 || header->blocks[0] < transfer->first ||
         header->blocks[0] - transfer->first >= transfer->count ||
         s->ps_of_block[header->blocks[0]] != p)

@@ -88,6 +88,8 @@ void answers_close(struct answers **where) {
 }
 
 void answers_meet(struct answers *answers, uint32_t rank, uint32_t peer) {
+    if (answers->outboxes[rank].peer != peer)
+        link_admit(answers->settings.link, peer);
     answers->outboxes[rank].peer = peer;
 }
 
@@ -106,6 +108,12 @@ void answers_send(struct answers *answers, uint32_t peer,
     header->incarnation = answers->settings.incarnation;
     size_t bytes = message_write_data(header, answers->header);
     link_commit(answers->settings.link, peer, answers->header, bytes, payload);
+}
+
+void answers_refuse(struct answers *answers, uint32_t peer,
+                    Capstan__DataHeader *header) {
+    size_t bytes = message_write_data(header, answers->header);
+    link_answer(answers->settings.link, peer, answers->header, bytes);
 }
 
 static size_t bytes_of(const struct answers *answers, uint32_t b) {

@@ -65,4 +65,9 @@ void answers_scaler(struct answers *answers, double scale, uint64_t skipped);
 void answers_send(struct answers *answers, uint32_t peer,
                   Capstan__DataHeader *header, struct link_payload *payload);
 
+/* The same to who may be a stranger: it is told neither run nor sender, and
+ * nothing while it does not read what it was told before. */
+void answers_refuse(struct answers *answers, uint32_t peer,
+                    Capstan__DataHeader *header);
+
 #endif

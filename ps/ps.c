@@ -34,10 +34,12 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         status = link_bind(ps->link, settings->self->port, why);
     if (status)
         return status;
+    ps->lane = settings->lanes ? message_random() : 0;
     struct member_settings member = {
         .zmq = settings->zmq,
         .log = settings->log,
         .role = CLUSTER_PS,
+        .lane = ps->lane,
         .index = settings->index,
         .port = link_port(ps->link),
         .host = settings->self ? settings->self->host : NULL,
@@ -74,9 +76,7 @@ static void tell_ready(struct ps *ps) {
 
 static void offer_lane(struct ps *ps) {
     struct failure why;
-    if (ps->settings->lanes &&
-        link_offer_lane(ps->link, member_run(ps->member),
-                        member_incarnation(ps->member), &why))
+    if (ps->lane && link_offer_lane(ps->link, ps->lane, &why))
         log_info(ps->settings->log, "%s", why.text);
 }
 
@@ -123,7 +123,7 @@ static bool introduce(struct ps *ps, const struct link_frame *frame,
     answer.kind = CAPSTAN__DATA_HEADER__KIND__CALL;
     answer.text = address;
     size_t bytes = message_write_data(&answer, space);
-    link_commit(ps->link, frame->peer, space, bytes, NULL);
+    link_answer(ps->link, frame->peer, space, bytes);
     return true;
 }
 

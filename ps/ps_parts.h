@@ -22,9 +22,10 @@ struct ps {
     struct service *service;
     struct cutter *cutter;
     uint32_t *ids, num_blocks;
-    uint64_t chief;          /* its incarnation */
-    uint64_t told;           /* staleness: global step the chief was told of */
-    bool stopped;            /* told to, or must */
+    uint64_t chief; /* its incarnation */
+    uint64_t lane;  /* what shared memory is offered by, 0: it is not */
+    uint64_t told;  /* staleness: global step the chief was told of */
+    bool stopped;   /* told to, or must */
     enum status interrupted; /* by a signal, or OK */
     int64_t polled;          /* when the control side last had its turn */
     bool busy;               /* frames came when last looked for */

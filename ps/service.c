@@ -328,7 +328,7 @@ void service_refuse(struct service *service, uint32_t peer,
     answer.seq = header->seq;
     answer.clock = header->clock;
     answer.text = (char *)text;
-    answers_send(service->answers, peer, &answer, NULL);
+    answers_refuse(service->answers, peer, &answer);
     if (link_may_say(service->settings.link, text))
         log_warning(service->settings.log,
                     "a message in the name of trainer %u is refused: %s",

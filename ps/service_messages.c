@@ -175,6 +175,7 @@ static const char *serve_chief(struct service *service,
         holding_check(&service->holding, header, frame->payload.size);
     if (problem)
         return problem;
+    link_admit(service->settings.link, frame->peer);
     return header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN
                ? assign(service, frame, header)
                : pull_snapshot(service, frame->peer, header);

@@ -1,5 +1,7 @@
 #include "tests/lane_fixture.h"
 
+#include "proto/wire/message.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +27,7 @@ static unsigned count_entries(const char *path) {
 int lane_fixture_setup(void **state) {
     struct lane_fixture *fixture = calloc(1, sizeof *fixture);
     fixture->descriptors = count_entries("/proc/self/fd");
-    lanes_name(fixture->name, (uint64_t)getpid(), 5);
+    lanes_name(fixture->name, message_random());
     fixture->server = lanes_open(LANE_FIXTURE_FRAME);
     fixture->client = lanes_open(LANE_FIXTURE_FRAME);
     if (!lanes_listen(fixture->server, fixture->name))

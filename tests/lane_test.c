@@ -4,6 +4,7 @@
 
 #include "proto/base/time.h"
 #include "proto/wire/lane_parts.h"
+#include "proto/wire/message.h"
 #include "tests/lane_fixture.h"
 
 #include <setjmp.h>
@@ -262,7 +263,7 @@ static void a_client_that_is_killed_is_left(void **state) {
 static void a_server_that_is_killed_is_noticed(void **state) {
     struct lane_fixture *fixture = *state;
     char text[128], name[LANES_NAME];
-    lanes_name(name, (uint64_t)getpid(), 6);
+    lanes_name(name, message_random());
     int ready = eventfd(0, EFD_CLOEXEC);
     pid_t child = fork();
     if (!child) {

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <malloc.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -106,6 +108,65 @@ static void who_connects_and_is_silent_is_noticed_and_dropped(void **state) {
     assert_false(link_stranger(fixture->server, text, sizeof text));
 }
 
+/* Turns of the server until STRANGER is hung up on. */
+static void tend_until_end(struct wire_fixture *fixture, int stranger) {
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    struct pollfd end = {stranger, POLLRDHUP, 0};
+    char text[128];
+    while (!poll(&end, 1, 10)) {
+        link_stranger(fixture->server, text, sizeof text);
+        assert_true(time_now() < deadline);
+    }
+    await_end(stranger);
+}
+
+static void who_is_not_admitted_in_time_is_let_go(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct link_frame frame;
+    wire_fixture_connect(fixture);
+    assert_true(link_renewed(fixture->client));
+    int talks = speak(fixture->port, "\0\4here", 6);
+    wire_fixture_view(fixture->server, &frame);
+    link_release(&frame);
+    int silent = speak(fixture->port, "", 0);
+    wire_fixture_send(fixture->client, 0, "member", NULL);
+    wire_fixture_view(fixture->server, &frame);
+    link_release(&frame);
+    link_admit(fixture->server, frame.peer);
+    link_admit_within(fixture->server, 50 * TIME_MS);
+    tend_until_end(fixture, talks);
+    tend_until_end(fixture, silent);
+    tend_until_end(fixture, speak(fixture->port, "\0\5later", 7));
+    wire_fixture_send(fixture->client, 0, "unharmed", NULL);
+    wire_fixture_expect(fixture->server, "later");
+    wire_fixture_expect(fixture->server, "unharmed");
+    assert_false(link_renewed(fixture->client));
+}
+
+/* So many could wait for who shakes hands, asks without end and reads nothing;
+ * others are answered all the same. */
+static void answers_do_not_pile_up_for_who_reads_nothing(void **state) {
+    enum { ASKED = 20000, SAID = 1500 };
+    struct wire_fixture *fixture = *state;
+    static char word[SAID];
+    struct link_frame frame;
+    unsigned sent = 0;
+    int stranger = speak(fixture->port, "\0\4here", 6);
+    wire_fixture_view(fixture->server, &frame);
+    uint32_t peer = frame.peer;
+    link_release(&frame);
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < ASKED; i++)
+        sent += link_answer(fixture->server, peer, word, sizeof word);
+    assert_true(mallinfo2().uordblks < before + (1 << 20));
+    assert_true(sent > 0);
+    uint32_t client = wire_fixture_connect(fixture);
+    assert_true(link_answer(fixture->server, client, "heard", 5));
+    wire_fixture_expect(fixture->client, "heard");
+    assert_false(link_answer(fixture->server, client, word, 1 << 20));
+    close(stranger);
+}
+
 static void a_client_watches_for_no_strangers(void **state) {
     struct wire_fixture *fixture = *state;
     char text[16];
@@ -154,6 +215,8 @@ int main(void) {
         WIRE_FIXTURE_TEST(a_web_request_is_one_word_about_a_stranger),
         WIRE_FIXTURE_TEST(a_message_of_the_oldest_protocol_is_not_taken),
         WIRE_FIXTURE_TEST(who_connects_and_is_silent_is_noticed_and_dropped),
+        WIRE_FIXTURE_TEST(who_is_not_admitted_in_time_is_let_go),
+        WIRE_FIXTURE_TEST(answers_do_not_pile_up_for_who_reads_nothing),
         WIRE_FIXTURE_TEST(a_client_watches_for_no_strangers),
         WIRE_FIXTURE_TEST(the_same_is_said_of_peers_once),
         WIRE_FIXTURE_TEST(peers_cannot_fill_a_log_with_different_things),

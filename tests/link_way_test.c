@@ -18,7 +18,7 @@ static void who_is_not_on_this_host_is_reached_over_tcp(void **state) {
     struct wire_fixture *fixture = *state;
     struct failure why;
     char text[128];
-    link_prefer_lane(fixture->client, 1, (uint64_t)getpid());
+    link_prefer_lane(fixture->client, (uint64_t)getpid());
     assert_true(link_way(fixture->client, text, sizeof text));
     assert_non_null(strstr(text, "over TCP: it is not on this host"));
     assert_false(link_way(fixture->client, text, sizeof text));

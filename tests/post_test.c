@@ -35,7 +35,7 @@ static int setup(void **state) {
                               &fixture->wire->log, RUN, CHIEF);
     assert_non_null(fixture->post);
     fixture->slot = roster_find(&fixture->roster, CLUSTER_WORKER, 0);
-    struct roster_claim claim = {WORKER, 1, 2, "h", "h:2"};
+    struct roster_claim claim = {WORKER, 1, 2, "h", "h:2", 0};
     roster_claim(fixture->slot, &claim, time_now());
     post_meet(fixture->post, fixture->slot, fixture->peer);
     *state = fixture;
@@ -53,21 +53,36 @@ static int teardown(void **state) {
     return 0;
 }
 
+static void write_control(struct link *link, Capstan__Control *control,
+                          uint64_t run, uint64_t incarnation) {
+    uint8_t bytes[256];
+    control->version = MESSAGE_VERSION;
+    control->run = run;
+    control->incarnation = incarnation;
+    size_t size = capstan__control__pack(control, bytes);
+    assert_true(link_commit(link, 0, bytes, size, NULL));
+}
+
 /* The worker writes one Ready. */
 static void write_letter(struct link *link, uint64_t run, uint64_t incarnation,
                          uint64_t seq, uint64_t ack) {
     Capstan__Ready ready = CAPSTAN__READY__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    uint8_t bytes[256];
-    control.version = MESSAGE_VERSION;
-    control.run = run;
-    control.incarnation = incarnation;
     control.seq = seq;
     control.ack = ack;
     control.body_case = CAPSTAN__CONTROL__BODY_READY;
     control.ready = &ready;
-    size_t size = capstan__control__pack(&control, bytes);
-    assert_true(link_commit(link, 0, bytes, size, NULL));
+    write_control(link, &control, run, incarnation);
+}
+
+/* The worker joins again, as by a new connection. */
+static void write_join(struct link *link) {
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    join.role = CLUSTER_WORKER;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    write_control(link, &control, RUN, WORKER);
 }
 
 /* The next letter within LIMIT; false when none comes. */
@@ -143,8 +158,34 @@ static void the_unknown_are_handed_on_without_a_slot(void **state) {
     control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
     control.refusal = &refusal;
     post_answer(fixture->post, letter.peer, &control);
-    assert_string_equal(hear(fixture, fixture->wire->client)->refusal->text,
-                        "who?");
+    const Capstan__Control *heard = hear(fixture, fixture->wire->client);
+    assert_string_equal(heard->refusal->text, "who?");
+    assert_int_equal(heard->run, 0);
+    assert_int_equal(heard->incarnation, 0);
+}
+
+/* Who has picked up the numbers of a member is not it: it neither speaks in its
+ * name nor hears what it is told. */
+static void only_a_join_moves_a_mailbox(void **state) {
+    struct fixture *fixture = *state;
+    struct post_letter letter;
+    struct link *other = wire_fixture_client(fixture->wire);
+    zmq_pollitem_t item = {link_socket(other), 0, ZMQ_POLLOUT, 0};
+    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    write_letter(other, RUN, WORKER, 1, 0);
+    assert_false(read_letter(fixture, &letter, 100 * TIME_MS));
+    tell_stop(fixture, "for the member");
+    assert_string_equal(hear(fixture, fixture->wire->client)->stop->text,
+                        "for the member");
+    write_join(other);
+    assert_true(read_letter(fixture, &letter, WIRE_FIXTURE_LIMIT));
+    write_letter(fixture->wire->client, RUN, WORKER, 1, 0);
+    assert_false(read_letter(fixture, &letter, 100 * TIME_MS));
+    write_letter(other, RUN, WORKER, 1, 0);
+    expect_letter(fixture, 1);
+    post_step(fixture->post, time_now(), 100 * TIME_S);
+    assert_string_equal(hear(fixture, other)->stop->text, "for the member");
+    link_close(&other);
 }
 
 static void garbage_costs_the_connection_and_one_line(void **state) {
@@ -194,7 +235,7 @@ static void after_a_reconnect_all_leave_in_order(void **state) {
     struct link *again = wire_fixture_client(fixture->wire);
     zmq_pollitem_t item = {link_socket(again), 0, ZMQ_POLLOUT, 0};
     assert_int_equal(zmq_poll(&item, 1, 20000), 1);
-    write_letter(again, RUN, WORKER, 1, 0);
+    write_join(again);
     assert_true(read_letter(fixture, &letter, WIRE_FIXTURE_LIMIT));
     post_step(fixture->post, time_now(), 100 * TIME_S);
     uint64_t expected = 1;
@@ -232,7 +273,7 @@ static void a_new_holder_begins_at_one(void **state) {
     write_letter(fixture->wire->client, RUN, WORKER, 1, 0);
     expect_letter(fixture, 1);
     roster_remove(fixture->slot);
-    struct roster_claim claim = {WORKER + 1, 1, 2, "h", "h:2"};
+    struct roster_claim claim = {WORKER + 1, 1, 2, "h", "h:2", 0};
     roster_claim(fixture->slot, &claim, time_now());
     post_meet(fixture->post, fixture->slot, fixture->peer);
     assert_true(post_settled(fixture->post, fixture->slot));
@@ -247,7 +288,7 @@ static void a_new_holder_begins_at_one(void **state) {
 
 static void roles_are_told_together(void **state) {
     struct fixture *fixture = *state;
-    struct roster_claim claim = {77, 1, 2, "h", "h:2"};
+    struct roster_claim claim = {77, 1, 2, "h", "h:2", 0};
     struct roster_slot *ps = roster_ps(&fixture->roster, 0);
     roster_claim(ps, &claim, time_now());
     post_meet(fixture->post, ps, fixture->peer);
@@ -272,6 +313,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         POST_TEST(letters_come_in_order_once),
         POST_TEST(the_unknown_are_handed_on_without_a_slot),
+        POST_TEST(only_a_join_moves_a_mailbox),
         POST_TEST(garbage_costs_the_connection_and_one_line),
         POST_TEST(what_is_told_is_stamped_and_kept_until_acknowledged),
         POST_TEST(after_a_reconnect_all_leave_in_order),

@@ -25,7 +25,7 @@ static int teardown(void **state) {
 
 static enum roster_verdict claim(struct roster_slot *slot, uint64_t incarnation,
                                  int64_t now) {
-    struct roster_claim claim = {incarnation, 77, 2222, "host", "host:2222"};
+    struct roster_claim claim = {incarnation, 77, 2222, "host", "host:2222", 0};
     return roster_claim(slot, &claim, now);
 }
 
@@ -134,7 +134,7 @@ static void long_names_are_cut(void **state) {
     char name[1000];
     memset(name, 'h', sizeof name - 1);
     name[sizeof name - 1] = 0;
-    struct roster_claim claim = {5, 1, 2, name, name};
+    struct roster_claim claim = {5, 1, 2, name, name, 0};
     struct roster_slot *slot = roster_ps(&roster, 0);
     assert_int_equal(roster_claim(slot, &claim, 0), ROSTER_TAKEN);
     assert_int_equal(strlen(slot->host), sizeof slot->host - 1);

@@ -173,7 +173,7 @@ static void join(struct simulated *s, const struct simulated_peer *from,
     uint32_t i = slot_of(s, process);
     struct simulated_chief *chief = &s->chief;
     struct roster_slot *slot = &chief->roster.slots[i];
-    struct roster_claim claim = {message->incarnation, 0, 0, "", ""};
+    struct roster_claim claim = {message->incarnation, 0, 0, "", "", 0};
     if (chief->phase >= SIMULATED_FINISHING ||
         (slot->role == CLUSTER_PS && chief->phase > SIMULATED_JOINING &&
          slot->state != ROSTER_HELD)) {

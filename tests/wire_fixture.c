@@ -45,15 +45,13 @@ int wire_fixture_setup(void **state) {
     return 0;
 }
 
-enum { RUN = 7, SERVER = 8 };
-
 int wire_fixture_setup_lane(void **state) {
     struct failure why;
     wire_fixture_setup(state);
     struct wire_fixture *fixture = *state;
     fixture->lane = true;
-    if (link_offer_lane(fixture->server, RUN + (uint64_t)getpid(), SERVER,
-                        &why))
+    fixture->word = message_random();
+    if (link_offer_lane(fixture->server, fixture->word, &why))
         fail_msg("%s", why.text);
     return 0;
 }
@@ -70,7 +68,7 @@ int wire_fixture_teardown(void **state) {
 }
 
 void wire_fixture_prefer_lane(struct wire_fixture *fixture) {
-    link_prefer_lane(fixture->client, RUN + (uint64_t)getpid(), SERVER);
+    link_prefer_lane(fixture->client, fixture->word);
 }
 
 /* Both sides of a lane are of this thread. */
@@ -78,7 +76,7 @@ static void meet(struct wire_fixture *fixture, struct link *client) {
     int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
     zmq_pollitem_t items[2 * LINK_POLL_ITEMS];
     struct link_frame frame;
-    link_prefer_lane(client, RUN + (uint64_t)getpid(), SERVER);
+    link_prefer_lane(client, fixture->word);
     while (!link_renewed(client)) {
         int count = link_poll_items(client, items);
         count += link_poll_items(fixture->server, items + count);

@@ -15,6 +15,7 @@ struct wire_fixture {
     void *zmq;
     struct link *server, *client; /* client not yet connected */
     bool lane;                    /* over shared memory, else TCP */
+    uint64_t word;                /* that it is offered by */
     uint16_t port;
     char address[64]; /* of the server */
     struct log log;

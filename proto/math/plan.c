@@ -86,6 +86,7 @@ static enum status read_places(struct plan *plan, const Capstan__Plan *message,
         snprintf(plan->ps[i].address, sizeof plan->ps[i].address, "%s",
                  message->ps[i]->address);
         plan->ps[i].incarnation = message->ps[i]->incarnation;
+        plan->ps[i].lane = message->ps[i]->lane;
     }
     return STATUS_OK;
 }

@@ -17,6 +17,7 @@
 struct plan_place {
     char address[300]; /* host:port of a ps's data link */
     uint64_t incarnation;
+    uint64_t lane; /* what it offers shared memory by, 0: nothing */
 };
 
 struct plan {

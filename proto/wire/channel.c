@@ -53,6 +53,12 @@ void channel_unsent(const struct channel_entry *entry) {
     ((struct channel_entry *)entry)->sent = NEVER_SENT;
 }
 
+void channel_again(struct channel *channel) {
+    for (struct channel_entry *entry = channel->first; entry;
+         entry = entry->next)
+        channel_unsent(entry);
+}
+
 void channel_acknowledged(struct channel *channel, uint64_t seq) {
     while (channel->first && channel->first->seq <= seq)
         drop_first(channel);

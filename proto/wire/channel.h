@@ -38,6 +38,9 @@ const struct channel_entry *channel_next(struct channel *channel, int64_t now,
 /* It could not leave: it stays due. */
 void channel_unsent(const struct channel_entry *entry);
 
+/* All that is kept is due: what it was sent by may have been lost. */
+void channel_again(struct channel *channel);
+
 /* The other side has all up to SEQ. */
 void channel_acknowledged(struct channel *channel, uint64_t seq);
 

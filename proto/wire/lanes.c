@@ -30,9 +30,8 @@ struct lanes {
     const char *trouble;
 };
 
-void lanes_name(char name[LANES_NAME], uint64_t run, uint64_t incarnation) {
-    snprintf(name, LANES_NAME, "capstan-%016llx-%016llx",
-             (unsigned long long)run, (unsigned long long)incarnation);
+void lanes_name(char name[LANES_NAME], uint64_t word) {
+    snprintf(name, LANES_NAME, "capstan-%016llx", (unsigned long long)word);
 }
 
 struct lanes *lanes_open(uint64_t max_frame) {

@@ -14,8 +14,9 @@ enum { LANES_MAX = 256, LANES_NAME = 64 };
 
 struct lanes;
 
-/* The name of who serves RUN as INCARNATION. */
-void lanes_name(char name[LANES_NAME], uint64_t run, uint64_t incarnation);
+/* The name for WORD, a random number: names can be seen by every process of
+ * this host, so they tell nothing else. */
+void lanes_name(char name[LANES_NAME], uint64_t word);
 
 /* Payloads of up to MAX_FRAME bytes. NULL: no memory or descriptors. */
 struct lanes *lanes_open(uint64_t max_frame);

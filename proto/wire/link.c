@@ -67,6 +67,7 @@ static void watch(struct link *link, int events) {
         return;
     link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
     set_int(link->monitor, ZMQ_LINGER, 0);
+    set_int(link->monitor, ZMQ_RCVHWM, 0); /* libzmq's thread would wait */
     zmq_connect(link->monitor, name);
 }
 
@@ -89,9 +90,8 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     configure(link->socket, settings);
     if (kind == LINK_SERVER) {
         set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
-        link->spoke = calloc(LINK_DESCRIPTORS, sizeof *link->spoke);
-        if (link->spoke) /* else strangers are not told of */
-            watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
+        watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_ACCEPT_FAILED |
+                        ZMQ_EVENT_DISCONNECTED);
     } else {
         watch(link, ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
     }
@@ -112,7 +112,9 @@ void link_close(struct link **where) {
         zmq_unbind(link->socket, link->inside);
     zmq_close(link->socket);
     lanes_close(&link->lanes);
-    free(link->spoke);
+    for (int i = 0; i < LINK_ANSWERS; i++)
+        buffer_release(&link->answers[i].buffer);
+    free(link->connections);
     free(link);
 }
 
@@ -239,19 +241,14 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
 /* The first message of a connection tells its descriptor, which libzmq keeps as
  * text: it is asked for once. */
 static void note_speaker(struct link *link, uint32_t peer, zmq_msg_t *part) {
-    uint32_t *noted = &link->noted[peer % LINK_NOTED];
-    if (link->spoke && *noted == peer)
+    bool server = link->kind == LINK_SERVER;
+    struct link_speaker *speaker = &link->speakers[peer % LINK_NOTED];
+    if (server ? speaker->peer == peer : !link_wants_pace(link))
         return;
-    *noted = peer;
-    int descriptor = link->spoke || link_wants_pace(link)
-                         ? zmq_msg_get(part, ZMQ_SRCFD)
-                         : -1;
-    if (descriptor < 0 || descriptor >= LINK_DESCRIPTORS)
-        return;
-    if (!link->spoke || !link->spoke[descriptor])
+    int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
+    if (descriptor >= 0 && (!server || link_first_message(link, descriptor)))
         link_pace_connection(link, descriptor);
-    if (link->spoke)
-        link->spoke[descriptor] = true;
+    *speaker = (struct link_speaker){peer, descriptor};
 }
 
 /* ROUTER counts connections from a random number on; here they count from the
@@ -326,7 +323,7 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
         skip_rest(link, payload);
         zmq_msg_close(header);
         link_ban(link, frame->peer);
-        link->many_parts = true;
+        link->noticed[LINK_MANY_PARTS] = true;
     }
     frame->lane = NULL;
     frame->memory = NULL;

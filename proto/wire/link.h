@@ -56,20 +56,19 @@ enum status link_connect(struct link *link, const char *address,
 /* The port bound, 0 for none. */
 uint16_t link_port(const struct link *link);
 
-/* Server: clients on this host, of this user, may come over shared memory
- * (lane.h) who serve RUN with me, INCARNATION; they are peers like others.
+/* Server: clients on this host, of this user, who were told WORD, a random
+ * number, may come over shared memory (lane.h); they are peers like others.
  * STATUS_RETRY when that cannot be: they come over TCP then. */
-enum status link_offer_lane(struct link *link, uint64_t run,
-                            uint64_t incarnation,
+enum status link_offer_lane(struct link *link, uint64_t word,
                             struct failure *why) MUST_CHECK;
 
 /* Does somebody come over shared memory? */
 bool link_has_lanes(const struct link *link);
 
-/* Client, before link_connect: shared memory is tried first with the server of
- * RUN that is INCARNATION, for a second at most, and again when a lane that
- * has held for 5 s is lost; otherwise the address is connected to. */
-void link_prefer_lane(struct link *link, uint64_t run, uint64_t incarnation);
+/* Client, before link_connect: shared memory is tried first with the server
+ * that offers it by WORD, for a second at most, and again when a lane that has
+ * held for 5 s is lost; otherwise the address is connected to. */
+void link_prefer_lane(struct link *link, uint64_t word);
 
 /* Client: when the way of messages has changed since the last call, TEXT says
  * how they go now and why. */
@@ -155,9 +154,17 @@ void link_let_go(struct link_held *held);
 /* Server: nothing more of this connection is read. */
 void link_ban(struct link *link, uint32_t peer);
 
-/* A connection that ended without one message we understand (another
- * protocol, a frame too long, silence): fills TEXT with what it was; false when
- * there was none that link_may_say lets be told. */
+/* Server, from now on: a connection that is not admitted within LIMIT ns of its
+ * coming, or of this call, is closed. */
+void link_admit_within(struct link *link, int64_t limit);
+
+/* Server: the connection of PEER, whose frame was viewed last, may stay. */
+void link_admit(struct link *link, uint32_t peer);
+
+/* Server, at each turn: sees who came, went and has to go. What is then to be
+ * said of a stranger (it spoke another protocol, sent a frame too long, could
+ * not be let in) fills TEXT; false when there is nothing that link_may_say lets
+ * be told. */
 bool link_stranger(struct link *link, char *text, size_t size);
 
 /* Whether a line of the log may say TEXT of a peer now: the same once in ten
@@ -204,5 +211,11 @@ void link_drop(struct link_payload *payload);
  * when there is no connection or its queue is full. */
 bool link_commit(struct link *link, uint32_t peer, const void *header,
                  size_t bytes, struct link_payload *payload);
+
+/* Server: sends HEADER (copied) to who is not admitted: at most 2048 bytes, and
+ * only while it reads what it was sent before, so that nobody can have answers
+ * pile up here. False: not sent. */
+bool link_answer(struct link *link, uint32_t peer, const void *header,
+                 size_t bytes);
 
 #endif

@@ -8,8 +8,10 @@
 
 #include <zmq.h>
 
-enum { LINK_BANNED = 64, LINK_DESCRIPTORS = 65536 };
-enum { LINK_NOTED = 64 };
+enum { LINK_BANNED = 64, LINK_NOTED = 64 };
+/* Answers to who is not admitted: so many may wait to be read, of one peer and
+ * of all, and each has so many bytes. */
+enum { LINK_ANSWERS_OF_ONE = 4, LINK_ANSWERS = 256, LINK_ANSWER = 2048 };
 enum { LINK_SAYINGS = 8, LINK_SAYING = 128 };
 
 /* ROUTER names a connection by a zero byte and a big-endian counter; numbers
@@ -23,6 +25,14 @@ static inline zmq_msg_t *link_message(struct link_room *room) {
     return (zmq_msg_t *)room->bytes;
 }
 
+/* What a server has noticed of peers that keep no rules. */
+enum link_noticed {
+    LINK_NO_MESSAGE,
+    LINK_MANY_PARTS,
+    LINK_NO_DESCRIPTOR,
+    LINK_STRANGERS
+};
+
 /* How a client's messages go; a server's always by both. */
 enum link_way { LINK_BY_TCP, LINK_MEETING, LINK_BY_LANE };
 
@@ -30,6 +40,25 @@ enum link_way { LINK_BY_TCP, LINK_MEETING, LINK_BY_LANE };
 struct link_saying {
     char text[LINK_SAYING];
     int64_t at;
+};
+
+/* A connection that a server has accepted. */
+struct link_connection {
+    int64_t since;   /* when; 0: there is none */
+    uint64_t cookie; /* its socket's, as its descriptor may be reused */
+    bool spoke, admitted;
+    bool expired; /* shut down by this side */
+};
+
+/* A peer that a frame came from, and by which descriptor. */
+struct link_speaker {
+    uint32_t peer;
+    int descriptor;
+};
+
+struct link_answer {
+    struct buffer *buffer; /* somebody else's as well until it was sent */
+    uint32_t peer;
 };
 
 struct link {
@@ -53,9 +82,13 @@ struct link {
     bool has_peers;
     uint32_t banned[LINK_BANNED];
     unsigned num_banned;
-    bool *spoke; /* by descriptor: has sent a message; NULL: not watched */
-    uint32_t noted[LINK_NOTED]; /* peers that SPOKE knows of */
-    bool many_parts;
+    struct link_connection *connections; /* [num_connections] by descriptor */
+    unsigned num_connections;
+    struct link_speaker speakers[LINK_NOTED]; /* by number, the last ones */
+    int64_t admit_limit, admit_from;          /* 0: nobody has to be admitted */
+    int64_t admit_looked;                     /* for who is late */
+    bool noticed[LINK_STRANGERS];             /* since it was last told */
+    struct link_answer answers[LINK_ANSWERS];
     double pace; /* bytes a second of each connection; 0: not known */
     bool paced;  /* the client's connection */
     struct link_saying sayings[LINK_SAYINGS];
@@ -73,5 +106,8 @@ void link_pace_connection(struct link *link, int descriptor);
 
 /* The next event of the monitor; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);
+
+/* The connection of DESCRIPTOR has sent a message. Is it the first? */
+bool link_first_message(struct link *link, int descriptor);
 
 #endif

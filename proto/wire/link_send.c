@@ -80,6 +80,45 @@ static bool make_message(struct link_payload *payload) {
     return true;
 }
 
+/* One that nobody holds but this link was sent, or its connection is gone.
+ * NULL: PEER, or all together, have not read enough. */
+static struct link_answer *free_answer(struct link *link, uint32_t peer) {
+    struct link_answer *found = NULL;
+    unsigned unread = 0;
+    for (int i = 0; i < LINK_ANSWERS; i++) {
+        struct link_answer *answer = &link->answers[i];
+        if (!answer->buffer || buffer_alone(answer->buffer))
+            found = answer;
+        else
+            unread += answer->peer == peer;
+    }
+    if (!found || unread >= LINK_ANSWERS_OF_ONE)
+        return NULL;
+    if (!found->buffer)
+        found->buffer = buffer_open(LINK_ANSWER, NULL, NULL);
+    found->peer = peer;
+    return found->buffer ? found : NULL;
+}
+
+bool link_answer(struct link *link, uint32_t peer, const void *header,
+                 size_t bytes) {
+    struct link_payload message;
+    if (link_lane_of(link, peer)) /* a ring has an end */
+        return link_commit(link, peer, header, bytes, NULL);
+    struct link_answer *answer =
+        bytes <= LINK_ANSWER ? free_answer(link, peer) : NULL;
+    if (!answer)
+        return false;
+    memcpy(buffer_data(answer->buffer), header, bytes);
+    link_borrow(&message, answer->buffer, 0, bytes);
+    if (make_message(&message) && send_peer(link, peer) &&
+        zmq_msg_send(link_message(&message.room), link->socket, ZMQ_DONTWAIT) >=
+            0)
+        return true;
+    link_drop(&message);
+    return false;
+}
+
 static bool commit_lane(struct lane *lane, const void *header, size_t bytes,
                         struct link_payload *payload) {
     if (!payload)

@@ -1,24 +1,149 @@
-/* What may be said of peers that keep no rules. */
+/* Connections of a server: who came, who may stay, and what may be said of
+ * those that keep no rules.
+ *
+ * libzmq's monitor tells which descriptor was accepted and which has gone, a
+ * message by which it came. A connection that nobody has admitted in time is
+ * shut down by its descriptor, which libzmq takes for its end. As the
+ * descriptor may be another socket's by then, the kernel's own number of the
+ * socket is compared first. */
 #include "proto/base/time.h"
 #include "proto/wire/link_parts.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
-static const int64_t SAY_EVERY = 10 * TIME_S;
+static const int64_t SAY_EVERY = 10 * TIME_S, EVICTED_FROM = TIME_S;
+enum { EVENTS_A_TURN = 1024, LOOKS_A_LIMIT = 8, FIRST_CONNECTIONS = 64 };
 
-/* Why a connection is not one of ours. */
-enum stranger { NOT_STRANGE, NO_MESSAGE, MANY_PARTS, STRANGERS };
+/* NULL: no memory. */
+static struct link_connection *connection_of(struct link *link,
+                                             unsigned descriptor) {
+    unsigned old = link->num_connections, count = old ? old : FIRST_CONNECTIONS;
+    if (descriptor < old)
+        return &link->connections[descriptor];
+    while (count <= descriptor)
+        count *= 2;
+    struct link_connection *all =
+        realloc(link->connections, count * sizeof *all);
+    if (!all)
+        return NULL;
+    memset(all + old, 0, (count - old) * sizeof *all);
+    link->connections = all;
+    link->num_connections = count;
+    return &all[descriptor];
+}
 
-/* What EVENT of the monitor on DESCRIPTOR says of its peer. */
-static enum stranger judge(struct link *link, uint16_t event,
-                           uint32_t descriptor) {
-    if (descriptor >= LINK_DESCRIPTORS)
-        return NOT_STRANGE;
-    bool spoke = link->spoke[descriptor];
-    link->spoke[descriptor] = false;
-    memset(link->noted, 0, sizeof link->noted); /* who has come may be among */
-    return event == ZMQ_EVENT_DISCONNECTED && !spoke ? NO_MESSAGE : NOT_STRANGE;
+static uint64_t cookie_of(int descriptor) {
+    uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    getsockopt(descriptor, SOL_SOCKET, SO_COOKIE, &cookie, &size);
+    return cookie;
+}
+
+static void shut_down(struct link *link, unsigned descriptor) {
+    struct link_connection *connection = &link->connections[descriptor];
+    connection->expired = true;
+    if (cookie_of((int)descriptor) == connection->cookie)
+        shutdown((int)descriptor, SHUT_RDWR);
+}
+
+static bool may_be_closed(const struct link_connection *connection) {
+    return connection->since && !connection->admitted && !connection->expired;
+}
+
+/* No descriptor is left for who comes next: the longest here of those that
+ * were not admitted makes room, were it not just coming. */
+static void evict(struct link *link, int64_t now) {
+    unsigned oldest = link->num_connections;
+    for (unsigned i = 0; i < link->num_connections; i++)
+        if (may_be_closed(&link->connections[i]) &&
+            (oldest == link->num_connections ||
+             link->connections[i].since < link->connections[oldest].since))
+            oldest = i;
+    if (oldest < link->num_connections &&
+        now - link->connections[oldest].since > EVICTED_FROM)
+        shut_down(link, oldest);
+}
+
+/* What EVENT of the monitor says; VALUE is a descriptor, or an error. */
+static void take_event(struct link *link, uint16_t event, uint32_t value) {
+    if (event == ZMQ_EVENT_ACCEPT_FAILED) {
+        link->noticed[LINK_NO_DESCRIPTOR] |= value == EMFILE || value == ENFILE;
+        if (link->noticed[LINK_NO_DESCRIPTOR])
+            evict(link, time_now());
+        return;
+    }
+    struct link_connection *connection = connection_of(link, value);
+    if (!connection)
+        return;
+    memset(link->speakers, 0, sizeof link->speakers); /* it may be among them */
+    link->noticed[LINK_NO_MESSAGE] |= event == ZMQ_EVENT_DISCONNECTED &&
+                                      !connection->spoke &&
+                                      !connection->expired;
+    *connection = (struct link_connection){0};
+    if (event == ZMQ_EVENT_ACCEPTED)
+        *connection = (struct link_connection){.since = time_now(),
+                                               .cookie = cookie_of((int)value)};
+}
+
+static void take_events(struct link *link) {
+    uint16_t event;
+    uint32_t value;
+    for (int i = 0; i < EVENTS_A_TURN && link->monitor &&
+                    link_next_event(link, &event, &value);
+         i++)
+        take_event(link, event, value);
+}
+
+void link_admit_within(struct link *link, int64_t limit) {
+    link->admit_limit = limit;
+    link->admit_from = time_now();
+}
+
+/* That of a message which has come: it was accepted, which may not have been
+ * heard yet. */
+static struct link_connection *speaking(struct link *link, int descriptor) {
+    struct link_connection *connection =
+        connection_of(link, (unsigned)descriptor);
+    if (!connection || connection->since)
+        return connection;
+    take_events(link);
+    return connection_of(link, (unsigned)descriptor);
+}
+
+bool link_first_message(struct link *link, int descriptor) {
+    struct link_connection *connection = speaking(link, descriptor);
+    bool first = connection && !connection->spoke;
+    if (connection)
+        connection->spoke = true;
+    return first;
+}
+
+void link_admit(struct link *link, uint32_t peer) {
+    const struct link_speaker *speaker = &link->speakers[peer % LINK_NOTED];
+    if (speaker->peer != peer || speaker->descriptor < 0 ||
+        link_lane_of(link, peer))
+        return;
+    struct link_connection *connection = speaking(link, speaker->descriptor);
+    if (connection)
+        connection->admitted = true;
+}
+
+static void close_late(struct link *link, int64_t now) {
+    if (!link->admit_limit ||
+        now - link->admit_looked < link->admit_limit / LOOKS_A_LIMIT)
+        return;
+    link->admit_looked = now;
+    for (unsigned i = 0; i < link->num_connections; i++) {
+        const struct link_connection *connection = &link->connections[i];
+        int64_t from = connection->since > link->admit_from ? connection->since
+                                                            : link->admit_from;
+        if (may_be_closed(connection) && now - from >= link->admit_limit)
+            shut_down(link, i);
+    }
 }
 
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value) {
@@ -56,26 +181,28 @@ bool link_may_say(struct link *link, const char *text) {
 }
 
 bool link_stranger(struct link *link, char *text, size_t size) {
-    static const char *const texts[STRANGERS] = {
-        [NO_MESSAGE] = "said nothing we understand",
-        [MANY_PARTS] = "sent a message of too many parts",
+    static const char *const texts[LINK_STRANGERS] = {
+        [LINK_NO_MESSAGE] = "said nothing we understand",
+        [LINK_MANY_PARTS] = "sent a message of too many parts",
+        [LINK_NO_DESCRIPTOR] = "cannot be let in: this process has all the "
+                               "descriptors that it may have (ulimit -n)",
     };
-    uint16_t event;
-    uint32_t value;
-    enum stranger stranger = link->many_parts ? MANY_PARTS : NOT_STRANGE;
-    link->many_parts = false;
     if (link->kind == LINK_CLIENT)
         return false;
+    take_events(link);
+    close_late(link, time_now());
     const char *trouble = link->lanes ? lanes_trouble(link->lanes) : NULL;
     if (trouble && link_may_say(link, trouble)) {
         snprintf(text, size, "that shares memory is left: %s", trouble);
         return true;
     }
-    while (!stranger || !link_may_say(link, texts[stranger])) {
-        if (!link->monitor || !link_next_event(link, &event, &value))
-            return false;
-        stranger = judge(link, event, value);
+    for (int i = 0; i < LINK_STRANGERS; i++) {
+        bool noticed = link->noticed[i];
+        link->noticed[i] = false;
+        if (!noticed || !link_may_say(link, texts[i]))
+            continue;
+        snprintf(text, size, "%s", texts[i]);
+        return true;
     }
-    snprintf(text, size, "%s", texts[stranger]);
-    return true;
+    return false;
 }

@@ -25,9 +25,9 @@ struct lane *link_lane_of(const struct link *link, uint32_t peer) {
                                               : NULL;
 }
 
-enum status link_offer_lane(struct link *link, uint64_t run,
-                            uint64_t incarnation, struct failure *why) {
-    lanes_name(link->lane_name, run, incarnation);
+enum status link_offer_lane(struct link *link, uint64_t word,
+                            struct failure *why) {
+    lanes_name(link->lane_name, word);
     link->lanes = lanes_open((uint64_t)link->max_frame);
     if (link->lanes && lanes_listen(link->lanes, link->lane_name))
         return STATUS_OK;
@@ -61,8 +61,8 @@ static void call_lane(struct link *link) {
         go_by_tcp(link, held ? HAS_LEFT : text);
 }
 
-void link_prefer_lane(struct link *link, uint64_t run, uint64_t incarnation) {
-    lanes_name(link->lane_name, run, incarnation);
+void link_prefer_lane(struct link *link, uint64_t word) {
+    lanes_name(link->lane_name, word);
     link->lanes = lanes_open((uint64_t)link->max_frame);
     if (link->lanes)
         call_lane(link);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const int64_t RESEND_AFTER = 2 * TIME_S;
+static const int64_t RESEND_AFTER = 2 * TIME_S, REJOIN_AFTER = 2 * TIME_S;
 static const int64_t READ_MEMORY_EVERY = TIME_S;
 static const double FIRST_PEER_TIMEOUT = 30;
 
@@ -199,6 +199,18 @@ static void send_kept(struct member *member, int64_t now) {
         }
 }
 
+/* The chief hears a member by the connection that it has joined by: a new one
+ * begins with a join, and so does one by which nothing comes any more. */
+static void join_again(struct member *member, int64_t now) {
+    bool renewed = link_renewed(member->doors.links[0]);
+    int64_t silent = now - member->heard, sent = now - member->join_sent;
+    if (!renewed && (silent < REJOIN_AFTER || sent < REJOIN_AFTER))
+        return;
+    member->join_sent = now;
+    if (member_send_join(member, now))
+        channel_again(&member->channel);
+}
+
 enum status member_step(struct member *member, int64_t now,
                         struct failure *why) {
     if (!member->joined)
@@ -210,6 +222,7 @@ enum status member_step(struct member *member, int64_t now,
     member->stepped = now;
     if (now - member->heard > MEMBER_LOOK_UP_EVERY)
         member_look_up(member, now);
+    join_again(member, now);
     send_kept(member, now);
     if (now - member->beat_sent >= member->beat_every) {
         member->beat_sent = now;
@@ -239,6 +252,7 @@ static void welcome(struct member *member, const Capstan__Control *control,
     member->stepped = time_now();
     member->run = control->run;
     member->channel.received = 0;
+    link_renewed(member->doors.links[0]); /* it joined by this one */
 }
 
 /* The chief of another job listens here: mine may take the port after it. */

@@ -18,6 +18,7 @@ struct member_settings {
     enum cluster_role role;
     uint32_t index;
     uint16_t port;            /* bound by this process, 0: none */
+    uint64_t lane;            /* what it offers shared memory by, 0: nothing */
     const char *host;         /* as the cluster lists me, or NULL */
     const char *device;       /* "cpu" */
     const char *chief_inside; /* chief in this process: its link's name */

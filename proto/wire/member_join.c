@@ -54,13 +54,14 @@ unsigned member_memory(struct member *member, int64_t now, int64_t every,
 }
 
 /* Unnumbered, so it is repeated until a welcome comes. */
-static bool send_join(struct member *member, int64_t now) {
+bool member_send_join(struct member *member, int64_t now) {
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     join.role = member->settings.role;
     join.index = member->settings.index;
     join.host = member->host;
     join.pid = (uint32_t)getpid();
     join.port = member->settings.port;
+    join.lane = member->settings.lane;
     if (member->settings.host)
         join.address = (char *)member->settings.host;
     join.device = (char *)member->settings.device;
@@ -100,7 +101,7 @@ enum status member_step_joining(struct member *member, int64_t now,
     member->looked = now;
     if (now - member->join_sent >= MEMBER_JOIN_EVERY) {
         member->join_sent = now;
-        if (!send_join(member, now)) /* not connected yet */
+        if (!member_send_join(member, now)) /* not connected yet */
             member->join_sent += MEMBER_LOOK_EVERY - MEMBER_JOIN_EVERY;
     }
     return STATUS_OK;

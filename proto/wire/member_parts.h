@@ -50,6 +50,10 @@ unsigned member_memory(struct member *member, int64_t now, int64_t every,
 /* Sends CONTROL, unnumbered; false: there is no connection, or no memory. */
 bool member_send(struct member *member, Capstan__Control *control);
 
+/* Asks to be let in; of who has joined: to be heard by this connection, too.
+ * False: there is no connection, or no memory. */
+bool member_send_join(struct member *member, int64_t now);
+
 /* Looks the chief's name up, if that is due, and connects to what is found. */
 void member_look_up(struct member *member, int64_t now);
 

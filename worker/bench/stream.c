@@ -67,14 +67,15 @@ static enum status connect_server(struct stream *stream, uint32_t p,
         status = link_open(&server->link, stream->settings.zmq, LINK_CLIENT,
                            &settings, why);
     stream->links[p] = server->link;
-    if (!status && stream->settings.lanes)
-        link_prefer_lane(server->link, stream->settings.run,
-                         stream->settings.plan->ps[p].incarnation);
+    uint64_t lane =
+        stream->settings.lanes ? stream->settings.plan->ps[p].lane : 0;
+    if (!status && lane)
+        link_prefer_lane(server->link, lane);
     if (!status)
         status = link_connect(server->link, text, why);
     if (status)
         return status;
-    if (stream->settings.lanes && meet(stream, p))
+    if (lane && meet(stream, p))
         return STATUS_OK;
     zmq_pollitem_t item = {link_socket(server->link), 0, ZMQ_POLLOUT, 0};
     int64_t limit = time_from_seconds(stream->settings.timeout);

@@ -30,8 +30,8 @@ static enum status open_peers(struct client *client, struct failure *why) {
         status = link_open(&peer->link, s->zmq, LINK_CLIENT, &link, why);
         if (!status && s->inside)
             status = link_connect_inside(peer->link, s->inside, why);
-        else if (!status && s->lanes)
-            link_prefer_lane(peer->link, s->run, s->plan->ps[p].incarnation);
+        else if (!status && s->lanes && s->plan->ps[p].lane)
+            link_prefer_lane(peer->link, s->plan->ps[p].lane);
         if (!status)
             link_pace(peer->link, s->link_gbits, s->plan->num_ps);
         resolve_split(s->plan->ps[p].address, peer->host, sizeof peer->host,

@@ -143,12 +143,14 @@ static void take_weights(struct client *client,
 }
 
 /* Blocks are of this ps; weights are in what they were asked for, and have
- * their size. */
+ * their size. A refusal is a text, in nobody's name. */
 static bool is_sound(const struct client *client, uint32_t ps,
                      const Capstan__DataHeader *header, size_t payload) {
     const struct plan *plan = client->settings.plan;
     enum job_wire wire = wire_of(client, header->snapshot);
     size_t bytes = 0;
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
+        return !payload;
     if (header->run != client->settings.run ||
         header->incarnation != plan->ps[ps].incarnation)
         return false;

@@ -3,6 +3,7 @@
  * chief, unless it is a probe, costs the connection. */
 #include "worker/reduce/lender.h"
 
+#include "proto/base/time.h"
 #include "proto/wire/link.h"
 #include "proto/wire/message.h"
 
@@ -19,6 +20,9 @@ struct lender {
     struct message_arena arena;
     unsigned char header[MESSAGE_MAX_HEADER];
 };
+
+/* The chief connects when it reads or assigns. */
+static const int64_t SPOKEN_WITHIN = 30 * TIME_S;
 
 enum status lender_open(struct lender **out,
                         const struct lender_settings *settings,
@@ -39,6 +43,8 @@ enum status lender_open(struct lender **out,
         status = link_bind_inside(lender->link, settings->inside, why);
     if (status)
         lender_close(&lender);
+    else
+        link_admit_within(lender->link, SPOKEN_WITHIN);
     *out = lender;
     return status;
 }
@@ -170,6 +176,7 @@ static void take_frame(struct lender *lender, const struct link_frame *frame) {
         link_ban(lender->link, frame->peer);
         return;
     }
+    link_admit(lender->link, frame->peer);
     const char *wrong = take(lender, frame, header);
     if (wrong)
         answer(lender, frame->peer, header, CAPSTAN__DATA_HEADER__KIND__REFUSED,
