@@ -34,6 +34,8 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         status = link_bind(ps->link, settings->self->port, why);
     if (status)
         return status;
+    ps->calls =
+        (struct call_guard){.cluster = settings->callers, .log = settings->log};
     ps->lane = settings->lanes ? message_random() : 0;
     struct member_settings member = {
         .zmq = settings->zmq,
@@ -55,6 +57,7 @@ static enum status open_links(struct ps *ps, struct failure *why) {
 }
 
 static void close_all(struct ps *ps) {
+    call_guard_close(&ps->calls);
     cutter_close(&ps->cutter);
     filler_close(&ps->filler);
     service_close(&ps->service);
@@ -107,10 +110,10 @@ static enum status obey_all(struct ps *ps, struct failure *why) {
 }
 
 /* A chief calls, or a worker asks who it is: also before the run. */
-static bool introduce(struct ps *ps, const struct link_frame *frame,
+static bool introduce(struct ps *ps, struct link_frame *frame,
                       const Capstan__DataHeader *header) {
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__CALL) {
-        member_called(ps->member, header->text);
+        call_guard_take(&ps->calls, ps->link, frame, header->text);
         return true;
     }
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__WHO)
@@ -295,6 +298,9 @@ static enum status turn(struct ps *ps, struct failure *why) {
         status = service_collect(ps->service, why);
     if (!status && !paused && !ps->stopped)
         status = serve(ps, why);
+    char address[300];
+    if (call_guard_step(&ps->calls, address, sizeof address))
+        member_called(ps->member, address);
     return status;
 }
 

@@ -18,8 +18,10 @@ struct ps_settings {
     const struct cluster_task *self;  /* my address; NULL: inside only */
     const struct cluster_task *chief; /* NULL: not known, or inside */
     uint16_t chief_ports;             /* as in cluster.h */
-    const char *key;                  /* likewise, or NULL */
-    struct cluster_size size;         /* as I know it */
+    const struct cluster
+        *callers;             /* who may call me to a chief; NULL: nobody */
+    const char *key;          /* likewise, or NULL */
+    struct cluster_size size; /* as I know it */
     const char *chief_inside; /* the chief's link in this process, or NULL */
     const char *inside;       /* name of my link within it, or NULL */
     const char *own_job;      /* text of a job given here, or NULL: not used */

@@ -4,6 +4,7 @@
 #define CAPSTAN_PS_PARTS_H
 
 #include "proto/math/plan.h"
+#include "proto/wire/call_guard.h"
 #include "proto/wire/link.h"
 #include "proto/wire/member.h"
 #include "proto/wire/message.h"
@@ -15,6 +16,7 @@
 struct ps {
     const struct ps_settings *settings;
     struct member *member;
+    struct call_guard calls;
     struct link *link;
     struct job *job;
     struct plan *plan;

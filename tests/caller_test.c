@@ -18,7 +18,12 @@ static struct message_arena arena;
 static struct caller *open_caller(struct wire_fixture *fixture,
                                   const struct cluster_task *self,
                                   const struct cluster_job *ps) {
-    struct caller_settings settings = {fixture->zmq, &fixture->log, self, ps};
+    static struct cluster cluster;
+    cluster = (struct cluster){.role = CLUSTER_WORKER};
+    if (ps)
+        cluster.jobs[CLUSTER_PS] = *ps;
+    struct caller_settings settings = {fixture->zmq, &fixture->log, self,
+                                       &cluster};
     struct caller *caller;
     struct failure why;
     if (caller_open(&caller, &settings, &why))
@@ -70,6 +75,83 @@ static void a_call_to_its_port_is_heard(void **state) {
     assert_null(caller);
 }
 
+/* Nobody calls. */
+static void step(struct caller *caller) {
+    char address[300];
+    assert_false(caller_step(caller, time_now(), address, sizeof address));
+    zmq_poll(NULL, 0, 10);
+}
+
+static void step_until_said(struct wire_fixture *fixture, struct caller *caller,
+                            const char *text) {
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    char said[1024];
+    ssize_t got;
+    do {
+        assert_true(time_now() < deadline);
+        step(caller);
+        got = pread(fixture->log_file, said, sizeof said - 1, 0);
+        said[got > 0 ? got : 0] = 0;
+    } while (!strstr(said, text));
+}
+
+/* Calls from 127.0.0.2 to CALLER's port. */
+static void *call_from_another_host(struct wire_fixture *fixture,
+                                    struct caller *caller) {
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    unsigned char space[512];
+    char endpoint[80];
+    int linger = 0;
+    void *raw = zmq_socket(fixture->zmq, ZMQ_DEALER);
+    zmq_setsockopt(raw, ZMQ_LINGER, &linger, sizeof linger);
+    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.2:0;127.0.0.1:%u",
+             caller_port(caller));
+    assert_int_equal(zmq_connect(raw, endpoint), 0);
+    header.kind = CAPSTAN__DATA_HEADER__KIND__CALL;
+    header.text = "10.0.0.1:2222";
+    size_t size = message_write_data(&header, space);
+    assert_int_equal(zmq_send(raw, space, size, 0), size);
+    return raw;
+}
+
+static void a_call_counts_from_a_listed_host_alone(void **state) {
+    static const char *const hosts[] = {"127.0.0.2", "127.0.0.3"};
+    struct wire_fixture *fixture = *state;
+    struct cluster_task self = {.port = 0};
+    char address[300];
+    for (int i = 0; i < 2; i++) {
+        struct cluster_task task = {.port = 1};
+        struct cluster_job ps = {.count = 1, .tasks = &task};
+        snprintf(task.host, sizeof task.host, "%s", hosts[i]);
+        wire_fixture_listen(fixture);
+        struct caller *caller = open_caller(fixture, &self, &ps);
+        void *raw = call_from_another_host(fixture, caller);
+        if (i == 0)
+            await_address(caller, address, sizeof address);
+        else
+            step_until_said(fixture, caller, "does not list");
+        zmq_close(raw);
+        caller_close(&caller);
+        wire_fixture_said(fixture);
+    }
+}
+
+static void who_knows_its_chief_is_not_called_to_another(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct cluster_task self = {.port = 0};
+    struct caller_settings settings = {fixture->zmq, &fixture->log, &self,
+                                       NULL};
+    struct caller *caller;
+    struct failure why;
+    wire_fixture_listen(fixture);
+    assert_int_equal(caller_open(&caller, &settings, &why), STATUS_OK);
+    void *raw = call_from_another_host(fixture, caller);
+    step_until_said(fixture, caller, "names this process's chief");
+    zmq_close(raw);
+    caller_close(&caller);
+    wire_fixture_said(fixture);
+}
+
 static void listed_ps_are_asked_until_one_answers(void **state) {
     struct wire_fixture *fixture = *state;
     struct cluster_task tasks[2] = {
@@ -114,26 +196,6 @@ static void it_never_asks_to_be_stepped_in_the_past(void **state) {
         now += 50 * TIME_MS;
     }
     caller_close(&caller);
-}
-
-/* Nobody calls. */
-static void step(struct caller *caller) {
-    char address[300];
-    assert_false(caller_step(caller, time_now(), address, sizeof address));
-    zmq_poll(NULL, 0, 10);
-}
-
-static void step_until_said(struct wire_fixture *fixture, struct caller *caller,
-                            const char *text) {
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
-    char said[1024];
-    ssize_t got;
-    do {
-        assert_true(time_now() < deadline);
-        step(caller);
-        got = pread(fixture->log_file, said, sizeof said - 1, 0);
-        said[got > 0 ? got : 0] = 0;
-    } while (!strstr(said, text));
 }
 
 /* For what must not be said any more. */
@@ -199,6 +261,8 @@ static void a_port_in_use_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CALLER_TEST(a_call_to_its_port_is_heard),
+        CALLER_TEST(a_call_counts_from_a_listed_host_alone),
+        CALLER_TEST(who_knows_its_chief_is_not_called_to_another),
         CALLER_TEST(listed_ps_are_asked_until_one_answers),
         CALLER_TEST(it_never_asks_to_be_stepped_in_the_past),
         CALLER_TEST(a_ps_whose_host_is_not_found_is_named),

@@ -4,6 +4,7 @@
 #include "worker/caller.h"
 
 #include "proto/base/time.h"
+#include "proto/wire/call_guard.h"
 #include "proto/wire/link.h"
 #include "proto/wire/message.h"
 #include "proto/wire/resolve.h"
@@ -19,6 +20,7 @@ struct caller {
     struct link *door;  /* my own port */
     struct link *asked; /* the ps I ask */
     struct resolve *resolve;
+    struct call_guard calls;
     uint32_t next_ps;
     int64_t asked_at, said_at;
     struct message_arena arena;
@@ -31,6 +33,8 @@ enum status caller_open(struct caller **out,
     if (!caller)
         return status_fail(why, STATUS_RETRY, "no memory for a worker");
     caller->settings = *settings;
+    caller->calls =
+        (struct call_guard){.cluster = settings->cluster, .log = settings->log};
     caller->asked_at = caller->said_at = time_now() - ASK_EVERY;
     struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,
                                  .receive_frames = 64};
@@ -41,7 +45,8 @@ enum status caller_open(struct caller **out,
         if (!status)
             status = link_bind(caller->door, settings->self->port, why);
     }
-    if (!status && settings->ps && settings->ps->count)
+    if (!status && settings->cluster &&
+        settings->cluster->jobs[CLUSTER_PS].count)
         status =
             link_open(&caller->asked, settings->zmq, LINK_CLIENT, &link, why);
     if (status)
@@ -56,6 +61,7 @@ void caller_close(struct caller **where) {
     if (!caller)
         return;
     resolve_end(&caller->resolve);
+    call_guard_close(&caller->calls);
     link_close(&caller->door);
     link_close(&caller->asked);
     free(caller);
@@ -76,6 +82,18 @@ int64_t caller_deadline(const struct caller *caller) {
     return caller->asked ? caller->said_at + SAY_EVERY : TIME_NEVER;
 }
 
+/* A listed ps that was asked is believed, who comes by itself looked at. */
+static bool take_call(struct caller *caller, struct link *link,
+                      struct link_frame *frame,
+                      const Capstan__DataHeader *header, char *address,
+                      size_t size) {
+    if (link == caller->door)
+        call_guard_take(&caller->calls, link, frame, header->text);
+    else
+        snprintf(address, size, "%s", header->text);
+    return link != caller->door;
+}
+
 static bool hear(struct caller *caller, struct link *link, char *address,
                  size_t size) {
     struct link_frame frame;
@@ -93,8 +111,7 @@ static bool hear(struct caller *caller, struct link *link, char *address,
                     bad.text);
             link_ban(link, frame.peer);
         } else if (header->kind == CAPSTAN__DATA_HEADER__KIND__CALL) {
-            snprintf(address, size, "%s", header->text);
-            heard = true;
+            heard |= take_call(caller, link, &frame, header, address, size);
         } else if (link_may_say(link, "not a call")) {
             log_warning(caller->settings.log,
                         "a peer sent what a worker does not take here");
@@ -125,7 +142,7 @@ static void connect_to(struct caller *caller, const struct cluster_task *task) {
 
 /* Asks one listed ps after the other who the chief is. */
 static void ask(struct caller *caller, int64_t now) {
-    const struct cluster_job *ps = caller->settings.ps;
+    const struct cluster_job *ps = &caller->settings.cluster->jobs[CLUSTER_PS];
     const struct cluster_task *task = &ps->tasks[caller->next_ps % ps->count];
     if (!caller->resolve && now - caller->asked_at >= ASK_EVERY) {
         caller->asked_at = now;
@@ -151,6 +168,7 @@ bool caller_step(struct caller *caller, int64_t now, char *address,
         caller->said_at = now;
         ask(caller, now);
     }
-    bool called = hear(caller, caller->door, address, size);
-    return hear(caller, caller->asked, address, size) || called;
+    hear(caller, caller->door, address, size);
+    bool told = hear(caller, caller->asked, address, size);
+    return told || call_guard_step(&caller->calls, address, size);
 }

@@ -1,6 +1,6 @@
 /* How a worker and its chief find each other when the cluster description does
- * not say: the worker's own port takes the chief's call, and a worker that
- * knows no chief asks a ps for it. */
+ * not say: the worker's own port takes the chief's call (call_guard.h), and a
+ * worker that knows no chief asks a ps for it. */
 #ifndef CAPSTAN_CALLER_H
 #define CAPSTAN_CALLER_H
 
@@ -16,7 +16,8 @@ struct caller_settings {
     void *zmq;
     const struct log *log;
     const struct cluster_task *self; /* port to bind; NULL: none */
-    const struct cluster_job *ps;    /* to be asked; NULL: nobody */
+    const struct cluster *cluster;   /* its ps are asked, and who is listed may
+                                        call; NULL: the chief is known */
 };
 
 struct caller;

@@ -21,7 +21,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .zmq = settings->zmq,
         .log = settings->log,
         .self = settings->self,
-        .ps = settings->chief || settings->chief_inside ? NULL : settings->ps,
+        .cluster = settings->callers,
     };
     enum status status = caller_open(&worker->caller, &caller, why);
     if (status)

@@ -24,7 +24,8 @@ struct worker_settings {
     uint16_t chief_ports;      /* as in cluster.h */
     const char *key;           /* likewise, or NULL */
     struct cluster_size size;  /* as I know it */
-    const struct cluster_job *ps; /* to ask for an unknown chief */
+    const struct cluster *callers; /* whose ps I ask for my chief, and who may
+                                      call me to it; NULL: it is known */
     const char *own_job; /* text of a job given here, or NULL: not used */
     const struct rule_loops *loops;       /* NULL: the best of this processor */
     struct cluster_neighbours neighbours; /* choose a device */

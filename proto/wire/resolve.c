@@ -15,18 +15,27 @@ struct resolve {
     atomic_int state;
     char host[256], text[300];
     uint16_t port;
+    char number[64], (*hosts)[256]; /* or: which of them has the number? */
+    unsigned num_hosts;
 };
 
 static void let_go(struct resolve *resolve) {
-    if (atomic_fetch_sub(&resolve->holders, 1) == 1)
-        free(resolve);
+    if (atomic_fetch_sub(&resolve->holders, 1) > 1)
+        return;
+    free(resolve->hosts);
+    free(resolve);
+}
+
+static bool write_number(const struct addrinfo *found, char *text,
+                         size_t size) {
+    return !getnameinfo(found->ai_addr, found->ai_addrlen, text,
+                        (socklen_t)size, NULL, 0, NI_NUMERICHOST);
 }
 
 static void write_address(struct resolve *resolve,
                           const struct addrinfo *found) {
     char number[128];
-    if (getnameinfo(found->ai_addr, found->ai_addrlen, number, sizeof number,
-                    NULL, 0, NI_NUMERICHOST))
+    if (!write_number(found, number, sizeof number))
         number[0] = 0;
     snprintf(resolve->text, sizeof resolve->text,
              found->ai_family == AF_INET6 ? "[%s]:%u" : "%s:%u", number,
@@ -49,20 +58,66 @@ static void *look_up(void *argument) {
     return NULL;
 }
 
+static bool has_number(const char *host, const char *number) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    char text[128];
+    bool has = false;
+    if (getaddrinfo(host, NULL, &hints, &found))
+        return false;
+    for (const struct addrinfo *each = found; each && !has;
+         each = each->ai_next)
+        has = write_number(each, text, sizeof text) && !strcmp(text, number);
+    freeaddrinfo(found);
+    return has;
+}
+
+static void *look_among(void *argument) {
+    struct resolve *resolve = argument;
+    unsigned i = 0;
+    while (i < resolve->num_hosts &&
+           !has_number(resolve->hosts[i], resolve->number))
+        i++;
+    bool found = i < resolve->num_hosts;
+    snprintf(resolve->text, sizeof resolve->text, "%s",
+             found ? resolve->hosts[i] : "no listed host has this address");
+    atomic_store(&resolve->state, found ? RESOLVE_FOUND : RESOLVE_FAILED);
+    let_go(resolve);
+    return NULL;
+}
+
+/* RESOLVE (taken) is held by the caller and a thread that does WORK. */
+static struct resolve *start(struct resolve *resolve, void *work(void *)) {
+    pthread_t thread;
+    atomic_init(&resolve->holders, 2);
+    if (pthread_create(&thread, NULL, work, resolve)) {
+        atomic_store(&resolve->holders, 1);
+        resolve_end(&resolve);
+        return NULL;
+    }
+    pthread_detach(thread);
+    return resolve;
+}
+
 struct resolve *resolve_start(const char *host, uint16_t port) {
     struct resolve *resolve = calloc(1, sizeof *resolve);
     if (!resolve)
         return NULL;
     snprintf(resolve->host, sizeof resolve->host, "%s", host);
     resolve->port = port;
-    atomic_init(&resolve->holders, 2);
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, look_up, resolve)) {
-        free(resolve);
+    return start(resolve, look_up);
+}
+
+struct resolve *resolve_among(const char *number, const char *const *hosts,
+                              unsigned count) {
+    struct resolve *resolve = calloc(1, sizeof *resolve);
+    if (!resolve)
         return NULL;
-    }
-    pthread_detach(thread);
-    return resolve;
+    resolve->hosts = calloc(count + 1, sizeof *resolve->hosts);
+    resolve->num_hosts = resolve->hosts ? count : 0;
+    for (unsigned i = 0; i < resolve->num_hosts; i++)
+        snprintf(resolve->hosts[i], sizeof resolve->hosts[i], "%s", hosts[i]);
+    snprintf(resolve->number, sizeof resolve->number, "%s", number);
+    return start(resolve, look_among);
 }
 
 enum resolve_state resolve_poll(struct resolve *resolve, char *text,

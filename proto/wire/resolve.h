@@ -13,8 +13,13 @@ enum resolve_state { RESOLVE_WAITING, RESOLVE_FOUND, RESOLVE_FAILED };
 /* Starts looking HOST up. NULL: no memory. */
 struct resolve *resolve_start(const char *host, uint16_t port);
 
-/* How it stands. Found: TEXT is "1.2.3.4:port" or "[::1]:port"; failed: why.
- */
+/* Starts looking up which of COUNT HOSTS (copied) has the numeric address
+ * NUMBER, if any. NULL: no memory. */
+struct resolve *resolve_among(const char *number, const char *const *hosts,
+                              unsigned count);
+
+/* How it stands. Found: TEXT is "1.2.3.4:port" or "[::1]:port", of several
+ * hosts the one that has the number; failed: why. */
 enum resolve_state resolve_poll(struct resolve *resolve, char *text,
                                 size_t size);
 

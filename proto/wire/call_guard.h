@@ -1,0 +1,32 @@
+/* Whether a call ("the chief is at this address", data.proto's CALL) that came
+ * to this process's port counts. It does where the cluster description names no
+ * chief, and from a listed host; a description that lists nobody but this
+ * process cannot tell hosts apart. Belongs to one thread. */
+#ifndef CAPSTAN_CALL_GUARD_H
+#define CAPSTAN_CALL_GUARD_H
+
+#include "proto/base/log.h"
+#include "proto/conf/cluster.h"
+#include "proto/wire/link.h"
+#include "proto/wire/resolve.h"
+
+#include <stdbool.h>
+
+struct call_guard {
+    const struct cluster *cluster; /* borrowed; NULL: no call counts */
+    const struct log *log;
+    struct resolve *look_up; /* of the caller's host, or NULL */
+    char address[300];       /* that it told */
+};
+
+/* A call to ADDRESS came by FRAME to LINK. */
+void call_guard_take(struct call_guard *guard, struct link *link,
+                     struct link_frame *frame, const char *address);
+
+/* True when a call was found to count: fills ADDRESS. */
+bool call_guard_step(struct call_guard *guard, char *address, size_t size);
+
+/* Ends what it looks up. */
+void call_guard_close(struct call_guard *guard);
+
+#endif
