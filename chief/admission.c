@@ -369,6 +369,23 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
                  name, host, pid);
 }
 
+void admission_dismiss(struct run *run, struct roster_slot *slot,
+                       const char *text) {
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    log_warning(run->log, "%s; the run goes on without it", text);
+    stop.status = STATUS_CONFIG;
+    stop.text = (char *)text;
+    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    control.stop = &stop;
+    post_tell(run->post, slot, &control);
+}
+
+bool admission_joins(const struct run *run, const struct roster_slot *slot) {
+    return run->phase == RUN_TRAINING && slot->rank != ROSTER_NO_RANK &&
+           !run->trainers[slot->rank].from;
+}
+
 void admission_check_deaths(struct run *run, int64_t now) {
     struct roster_slot *slot;
     while ((slot = roster_silent(&run->roster, now)))

@@ -18,6 +18,15 @@ void admission_check_deaths(struct run *run, int64_t now);
 /* SLOT's holder is gone: by its own word (GOODBYE), or dead. */
 void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye);
 
+/* The joiner in SLOT does not fit this run, for the reason TEXT: it ends, with
+ * STATUS_CONFIG, and the run goes on without it. */
+void admission_dismiss(struct run *run, struct roster_slot *slot,
+                       const char *text);
+
+/* Is SLOT's holder a trainer that came into a run under way and has not begun?
+ */
+bool admission_joins(const struct run *run, const struct roster_slot *slot);
+
 /* The holder of SLOT tells again what it may still take of memory, while there
  * is no plan yet. */
 void admission_memory(struct run *run, const struct roster_slot *slot,

@@ -1,8 +1,11 @@
 #include "chief/declaration.h"
 
+#include "chief/admission.h"
 #include "chief/backend.h"
 #include "chief/replicas.h"
 #include "proto/math/plan.h"
+
+#include <stdio.h>
 
 /* Rank 0's word is the model; a later incarnation of it is compared, not
  * believed anew. */
@@ -24,26 +27,44 @@ static void keep_first(struct run *run,
 }
 
 /* A digest is enough to see that two differ, which is all that the chief, who
- * knows nothing of models, can say. */
-static void check(struct run *run, uint32_t rank) {
-    const struct run_trainer *trainer = &run->trainers[rank];
-    const struct roster_slot *slot = &run->roster.slots[rank];
+ * knows nothing of models, can say. False: TEXT says how rank differs. */
+static bool agrees(const struct run *run, const struct roster_slot *slot,
+                   char *text, size_t size) {
+    const struct run_trainer *trainer = &run->trainers[slot->rank];
     char name[64];
     roster_name(slot, name, sizeof name);
-    if (trainer->digest != run->digest)
-        run_stop(run, STATUS_CONFIG,
+    if (trainer->digest != run->digest) {
+        snprintf(text, size,
                  "%s on host %s has other parameters than rank 0: is it the "
                  "same release of capstan?",
                  name, slot->host);
-    else if (trainer->train_samples != run->train_samples ||
-             trainer->test_samples != run->test_samples)
-        run_stop(run, STATUS_CONFIG,
-                 "%s on host %s reads %llu training and %llu test samples, "
-                 "rank 0 reads %llu and %llu: the data files differ",
-                 name, slot->host, (unsigned long long)trainer->train_samples,
-                 (unsigned long long)trainer->test_samples,
-                 (unsigned long long)run->train_samples,
-                 (unsigned long long)run->test_samples);
+        return false;
+    }
+    if (trainer->train_samples == run->train_samples &&
+        trainer->test_samples == run->test_samples)
+        return true;
+    snprintf(text, size,
+             "%s on host %s reads %llu training and %llu test samples, "
+             "rank 0 reads %llu and %llu: the data files differ",
+             name, slot->host, (unsigned long long)trainer->train_samples,
+             (unsigned long long)trainer->test_samples,
+             (unsigned long long)run->train_samples,
+             (unsigned long long)run->test_samples);
+    return false;
+}
+
+/* Before there is a plan nobody can tell who of two is wrong; later it is who
+ * comes, and the run is not its. */
+static void check(struct run *run, struct roster_slot *slot) {
+    char text[512];
+    if (agrees(run, slot, text, sizeof text))
+        return;
+    if (!admission_joins(run, slot)) {
+        run_stop(run, STATUS_CONFIG, "%s", text);
+        return;
+    }
+    run->trainers[slot->rank].declared = false;
+    admission_dismiss(run, slot, text);
 }
 
 void declaration_take(struct run *run, struct roster_slot *slot,
@@ -60,7 +81,7 @@ void declaration_take(struct run *run, struct roster_slot *slot,
         keep_first(run, declaration);
     for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
         if (run->trainers[r].declared)
-            check(run, r);
+            check(run, &run->roster.slots[r]);
 }
 
 bool declaration_whole(const struct run *run) {

@@ -12,12 +12,28 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fail(struct run *run, const struct roster_slot *slot,
+/* What others may end a run with: no signal, which is its own process's, and
+ * once it trains no configuration, which was right. */
+static enum status status_of(const struct run *run, const Capstan__Left *left) {
+    enum status status = (enum status)left->status;
+    if (run_signalled(status))
+        return STATUS_RETRY;
+    return status == STATUS_CONFIG && run->phase >= RUN_TRAINING ? STATUS_FAILED
+                                                                 : status;
+}
+
+static void fail(struct run *run, struct roster_slot *slot,
                  const Capstan__Left *left) {
     char name[64];
     roster_name(slot, name, sizeof name);
-    run_stop(run, (enum status)left->status, "%s on host %s: %s", name,
-             slot->host, left->text);
+    if (!admission_joins(run, slot)) {
+        run_stop(run, status_of(run, left), "%s on host %s: %s", name,
+                 slot->host, left->text);
+        return;
+    }
+    log_warning(run->log, "%s on host %s: %s; the run goes on without it", name,
+                slot->host, left->text);
+    admission_gone(run, slot, true);
 }
 
 /* A rank that has lost another may have lost one that only gave up for the same

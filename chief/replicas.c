@@ -1,5 +1,6 @@
 #include "chief/replicas.h"
 
+#include "chief/admission.h"
 #include "chief/fitting.h"
 #include "proto/math/share.h"
 
@@ -24,22 +25,15 @@ static void keep_devices(struct fitting_limits *told, uint32_t replicas,
  * less; more is left unused. */
 static void send_away(struct run *run, struct roster_slot *slot) {
     const struct run_trainer *trainer = &run->trainers[slot->rank];
-    Capstan__Stop stop = CAPSTAN__STOP__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
     char text[512], name[64];
     roster_name(slot, name, sizeof name);
     snprintf(text, sizeof text,
              "%s on host %s has %u device%s to compute on, and this run counts "
              "on %u of it: start it where there are as many "
-             "(CUDA_VISIBLE_DEVICES, docs/gpu.md); the run goes on without it",
+             "(CUDA_VISIBLE_DEVICES, docs/gpu.md)",
              name, slot->host, trainer->devices, plural(trainer->devices),
              trainer->replicas);
-    log_warning(run->log, "%s", text);
-    stop.status = STATUS_CONFIG;
-    stop.text = text;
-    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
-    control.stop = &stop;
-    post_tell(run->post, slot, &control);
+    admission_dismiss(run, slot, text);
 }
 
 bool replicas_declare(struct run *run, struct roster_slot *slot,

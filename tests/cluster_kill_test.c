@@ -129,6 +129,45 @@ static void a_worker_that_is_started_again_takes_part_in_later_rounds(
     }
 }
 
+static void move_data(const struct cluster_run *run, const char *from,
+                      const char *to) {
+    static const char *const kinds[] = {"images", "labels"};
+    char old[PATH_MAX], new[PATH_MAX], name[64];
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s-%s", from, kinds[i]);
+        cluster_run_path(run, name, old);
+        snprintf(name, sizeof name, "%s-%s", to, kinds[i]);
+        cluster_run_path(run, name, new);
+        assert_int_equal(rename(old, new), 0);
+    }
+}
+
+/* Its data are others than the run's, then there are none: either way its
+ * mistake is its own. */
+static void a_joiner_that_does_not_fit_ends_alone(void **state) {
+    struct cluster_play play;
+    begin(state, &play, long_synchronous);
+    unsigned joiner = cluster_play_find(&play, "worker", 1);
+    struct cluster_process *chief = play.tasks[0].process;
+    cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play.tasks[joiner].process, SIGTERM);
+    cluster_run_exit(play.tasks[joiner].process, SLACK);
+    move_data(play.run, "train", "kept");
+    move_data(play.run, "test", "train");
+    move_data(play.run, "kept", "test");
+    cluster_run_expect(cluster_play_start(&play, joiner), 2,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(play.tasks[joiner].process,
+                             "reads 200 training and 600 test samples, rank 0 "
+                             "reads 600 and 200");
+    move_data(play.run, "train", "gone");
+    cluster_run_expect(cluster_play_start(&play, joiner), 2,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_run_await(chief, "the run goes on without it", SLACK);
+    cluster_run_await(chief, "the run goes on without it", SLACK);
+    cluster_play_expect(&play, joiner, 0, CLUSTER_RUN_DEADLINE);
+}
+
 /* The same commands go on from the newest checkpoint, if there is one, and end
  * where a run ends that nobody disturbed. */
 static void resume(struct cluster_play *play) {
@@ -209,6 +248,7 @@ int main(void) {
         KILL_TEST(an_asynchronous_run_goes_on_without_a_killed_worker),
         KILL_TEST(a_synchronous_round_closes_without_a_worker_killed_in_it),
         KILL_TEST(a_worker_that_is_started_again_takes_part_in_later_rounds),
+        KILL_TEST(a_joiner_that_does_not_fit_ends_alone),
         KILL_TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_bits),
         KILL_TEST(a_killed_chief_ends_the_run_which_resumes_to_the_same_bits),
     };
