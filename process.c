@@ -6,8 +6,10 @@
 
 #include "chief/launch/launch.h"
 #include "composition.h"
+#include "proto/base/limits.h"
 
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
@@ -30,9 +32,26 @@ static void say_end(const struct log *log, struct failure *why) {
     why->text[0] = 0;
 }
 
+/* What the description tells of peers, before the first library opens anything;
+ * what the plan tells is counted with it. */
+static enum status check_limits(const struct cluster *cluster,
+                                struct failure *why) {
+    uint64_t listed = 0;
+    char what[64];
+    for (int role = 0; role < CLUSTER_ROLES; role++)
+        listed += cluster->jobs[role].count;
+    snprintf(what, sizeof what, "%llu listed processes",
+             (unsigned long long)listed);
+    enum status status =
+        limits_descriptors(LIMITS_OWN_DESCRIPTORS + listed, what, why);
+    return status ? status : limits_address_space(why);
+}
+
 static enum status open_process(struct composition *composition,
                                 struct failure *why) {
-    enum status status = roles_open(&composition->roles, why);
+    enum status status = check_limits(composition->cluster, why);
+    if (!status)
+        status = roles_open(&composition->roles, why);
     if (status)
         return status;
     settle_memory();

@@ -16,6 +16,7 @@
 #include "chief/saves.h"
 #include "chief/summary.h"
 #include "chief/watch.h"
+#include "proto/base/limits.h"
 #include "proto/base/time.h"
 
 #include <math.h>
@@ -75,6 +76,21 @@ static enum status allocate(struct run *run,
     return STATUS_OK;
 }
 
+/* A connection from each member, and to a ps those by which weights are read.
+ */
+static enum status check_descriptors(const struct chief_settings *settings,
+                                     struct failure *why) {
+    enum { OF_TRAINER = 1, OF_PS = 8 };
+    uint32_t trainers = settings->num_workers + settings->trains;
+    char what[64];
+    snprintf(what, sizeof what, "%u trainers and %u ps", trainers,
+             settings->num_ps);
+    return limits_descriptors(LIMITS_OWN_DESCRIPTORS +
+                                  (uint64_t)trainers * OF_TRAINER +
+                                  (uint64_t)settings->num_ps * OF_PS,
+                              what, why);
+}
+
 /* All that can fail for the place it is started in (port, folders) fails here,
  * before anybody has joined. */
 static enum status open_run(struct run *run,
@@ -106,6 +122,8 @@ static enum status open_run(struct run *run,
     progress_open(&run->progress, run->log, run->job->steps_per_print,
                   run->opened);
     enum status status = open_link(run, settings, why);
+    if (!status)
+        status = check_descriptors(settings, why);
     if (!status)
         status = allocate(run, settings, why);
     if (!status)

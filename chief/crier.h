@@ -1,5 +1,4 @@
-/* Calls listed peers that have not joined: they may know no chief, or a wrong
- * one. */
+/* Calls listed peers that have not joined: they may know no chief. */
 #ifndef CAPSTAN_CRIER_H
 #define CAPSTAN_CRIER_H
 
@@ -19,7 +18,7 @@ struct crier *crier_open(void *zmq, const struct cluster *cluster,
 /* Ends all calls and clears *CRIER. */
 void crier_close(struct crier **crier);
 
-/* Calls the next ones when it is time. */
+/* Calls the next ones when it is time, a few at once. */
 void crier_step(struct crier *crier, int64_t now);
 
 #endif

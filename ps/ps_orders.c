@@ -2,10 +2,12 @@
  * with which blocks are allocated and filled, views, cuts, the end. A second
  * job or plan changes nothing. */
 #include "proto/base/cores.h"
+#include "proto/base/limits.h"
 #include "proto/base/time.h"
 #include "ps/crew.h"
 #include "ps/ps_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,14 @@ static uint32_t threads(const struct job *job) {
 }
 
 static enum status open_service(struct ps *ps, struct failure *why) {
+    enum { OF_TRAINER = 4 }; /* a connection, or shared memory */
     struct plan *plan = ps->plan;
+    char trainers[32];
+    snprintf(trainers, sizeof trainers, "%u trainers", plan->num_ranks);
+    enum status status = limits_descriptors(
+        (uint64_t)plan->num_ranks * OF_TRAINER, trainers, why);
+    if (status)
+        return status;
     ps->ids = malloc((plan->layout->num_blocks + 1) * sizeof *ps->ids);
     if (!ps->ids)
         return status_fail(why, STATUS_RETRY, "no memory for the plan");
@@ -29,7 +38,7 @@ static enum status open_service(struct ps *ps, struct failure *why) {
         .index = ps->settings->index,
         .copy_bytes = ps->job->checkpoint.copy_mb << 20,
     };
-    enum status status = cutter_open(&ps->cutter, &cutter, why);
+    status = cutter_open(&ps->cutter, &cutter, why);
     if (status)
         return status;
     struct service_settings service = {

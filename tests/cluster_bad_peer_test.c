@@ -1,5 +1,6 @@
 /* Peers that are none of a run's, at the ports of all its processes, while it
  * runs: it goes on to the same weights, and says so once. */
+#include "proto/conf/cluster.h"
 #include "proto/wire/message.h"
 #include "tests/cluster_run.h"
 #include "tests/faulty_proxy.h"
@@ -262,6 +263,34 @@ static void flood_ps(uint16_t port) {
     free(nothing);
 }
 
+/* Joins in the name of a worker who is there, and as one of another cluster,
+ * without end; and requests to the ps: what they are answered is not read. */
+static void ask_and_read_nothing(const struct beset_run *beset) {
+    enum { MANY = 50000, MESSAGES = 3 };
+    unsigned char space[256];
+    int connections[MESSAGES];
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    join.role = CLUSTER_WORKER;
+    join.host = "elsewhere";
+    control.version = MESSAGE_VERSION;
+    control.incarnation = NOBODY;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    size_t bytes = capstan__control__pack(&control, space);
+    connections[0] = strangers_chat(beset->ports[CHIEF], space, bytes, MANY);
+    join.source = "TF_CONFIG";
+    join.workers = 77;
+    bytes = capstan__control__pack(&control, space);
+    connections[1] = strangers_chat(beset->ports[CHIEF], space, bytes, MANY);
+    Capstan__DataHeader header = pull(NO_RUN, NOBODY);
+    header.version = MESSAGE_VERSION;
+    bytes = capstan__data_header__pack(&header, space);
+    connections[2] = strangers_chat(beset->ports[PS], space, bytes, MANY);
+    for (int i = 0; i < MESSAGES; i++)
+        close(connections[i]);
+}
+
 static void expect_few_warnings(const struct cluster_process *process) {
     unsigned count = 0;
     const char *at = cluster_run_errors(process);
@@ -301,6 +330,7 @@ static void strangers_do_not_disturb_a_run(void **state) {
     flood(beset->ports[CHIEF], 1 << 20);
     flood_ps(beset->ports[PS]);
     flood(beset->ports[WORKER], 1 << 14);
+    ask_and_read_nothing(beset);
     for (int i = CHIEF; i < OTHER; i++)
         strangers_knock(beset->ports[i], 1000);
     for (int i = CHIEF; i < OTHER; i++) {

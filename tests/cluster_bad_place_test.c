@@ -35,6 +35,32 @@ static void readdress(struct cluster_run *run, const char *type, unsigned index,
                        json_string(address));
 }
 
+/* Libraries beneath stand still or end the process then. */
+static void too_little_to_begin_with_is_named(void **state) {
+    static const char *const limits[] = {"-n 12",    "-n 20",     "-n 31",
+                                         "-n 66",    "-v 120000", "-v 200000",
+                                         "-v 300000"};
+    struct cluster_run *run = *state;
+    char command[512], name[32];
+    cluster_run_job(run, NULL);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const char *arguments[] = {"-c", command, NULL};
+        snprintf(command, sizeof command,
+                 "ulimit %s && exec \"$CAPSTAN\" run --job_name chief"
+                 " --task_index 0 --chief_hosts 127.0.0.1:1"
+                 " --ps_hosts 127.0.0.1:2,127.0.0.1:3"
+                 " --worker_hosts 127.0.0.1:4,127.0.0.1:5 job.json",
+                 limits[i]);
+        snprintf(name, sizeof name, "limit-%zu", i);
+        struct cluster_process *process =
+            cluster_run_program(run, name, "/bin/sh", arguments, NULL);
+        cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+        snprintf(command, sizeof command, "raise the limit (ulimit %.2s",
+                 limits[i]);
+        expect_said(process, command);
+    }
+}
+
 /* Listens on a port of this machine. */
 static int take_port(uint16_t *port) {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -309,6 +335,7 @@ static void a_process_of_another_cluster_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        IN_FOLDER(too_little_to_begin_with_is_named),
         IN_FOLDER(a_port_in_use_is_named),
         IN_FOLDER(a_chief_whose_host_is_none_is_named),
         IN_FOLDER(a_ps_whose_host_is_none_is_named),

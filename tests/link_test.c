@@ -282,7 +282,8 @@ static void who_goes_while_nobody_reads_does_no_harm(void **state) {
     struct wire_fixture *fixture = *state;
     uint16_t port = take_few(fixture);
     struct link_frame frame;
-    int stays = strangers_chat(port, SENT), goes = strangers_chat(port, SENT);
+    int stays = strangers_chat(port, "x", 1, SENT);
+    int goes = strangers_chat(port, "x", 1, SENT);
     zmq_poll(NULL, 0, WHILE_MS); /* what is taken has come */
     strangers_reset(goes);
     zmq_poll(NULL, 0, LONG_MS);

@@ -109,13 +109,15 @@ int strangers_begin_frame(uint16_t port, uint64_t size) {
     return descriptor;
 }
 
-int strangers_chat(uint16_t port, unsigned count) {
-    static const unsigned char message[] = {0, 1, 'x'};
+int strangers_chat(uint16_t port, const void *bytes, size_t size,
+                   unsigned count) {
+    unsigned char message[2 + UINT8_MAX] = {0, (unsigned char)size};
     int descriptor = strangers_connect(port);
-    assert_true(descriptor >= 0);
+    assert_true(descriptor >= 0 && size <= UINT8_MAX);
+    memcpy(message + 2, bytes, size);
     shake_hands(descriptor, "DEALER");
     for (unsigned i = 0; i < count; i++)
-        write_all(descriptor, message, sizeof message);
+        write_all(descriptor, message, 2 + size);
     return descriptor;
 }
 

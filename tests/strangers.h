@@ -20,9 +20,10 @@ int strangers_browse(uint16_t port);
  * sends one MiB of it. */
 int strangers_begin_frame(uint16_t port, uint64_t size);
 
-/* Shakes hands, sends COUNT messages of a byte, leaves the connection open for
- * the caller to close. */
-int strangers_chat(uint16_t port, unsigned count);
+/* Shakes hands, sends COUNT messages of SIZE BYTES (at most 255), reads
+ * nothing, leaves the connection open for the caller to close. */
+int strangers_chat(uint16_t port, const void *bytes, size_t size,
+                   unsigned count);
 
 /* A port that listens, and the next who connects there, shaken hands with as
  * ZeroMQ's ROUTER does. Both are for the caller to close. */

@@ -1,9 +1,11 @@
 /* What the chief orders, in the order in which a run goes: the job, the plan,
  * a measurement, a view with which training begins, evaluations, the end. A
  * second job or plan changes nothing. */
+#include "proto/base/limits.h"
 #include "proto/base/time.h"
 #include "worker/worker_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Ranks tell whether a chief trains: then those of workers begin at 1. */
@@ -146,6 +148,20 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
     return allreduce_open(&worker->allreduce, &allreduce, why);
 }
 
+/* A link to each ps, with shared memory; in all-reduce connections with the
+ * other ranks, both ways. */
+static enum status check_descriptors(const struct plan *plan,
+                                     struct failure *why) {
+    enum { OF_PS = 10, OF_RANK = 4 };
+    uint64_t more = plan->allreduce ? (uint64_t)plan->num_ranks * OF_RANK
+                                    : (uint64_t)plan->num_ps * OF_PS;
+    char what[32];
+    snprintf(what, sizeof what, "%u %s",
+             plan->allreduce ? plan->num_ranks : plan->num_ps,
+             plan->allreduce ? "ranks" : "ps");
+    return limits_descriptors(more, what, why);
+}
+
 static enum status take_plan(struct worker *worker, const Capstan__Plan *plan,
                              struct failure *why) {
     if (worker->plan || !worker->job)
@@ -155,6 +171,8 @@ static enum status take_plan(struct worker *worker, const Capstan__Plan *plan,
         status = plan_read(&worker->plan, plan, worker->job, why);
     if (!status)
         status = plan_check_trainers(worker->plan, worker->num_ranks, why);
+    if (!status)
+        status = check_descriptors(worker->plan, why);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
     return status;
