@@ -275,7 +275,7 @@ static void what_is_not_known_is_said_with_help(void **state) {
     wrong("", "no verb");
     wrong("train", "no verb 'train'");
     wrong("run --fast", "unknown flag --fast; `capstan run --help`");
-    wrong("local --worker=2 --pss 2 j", "unknown flag --pss; nearest: --ps;");
+    wrong("local --workers=2 --pss 2 j", "unknown flag --pss; nearest: --ps;");
     wrong("run j -x", "unknown flag -x; ");
     wrong("run --json -xy j", "unknown flag -x; ");
     wrong("run a b", "'b' is one word too many");
@@ -286,6 +286,25 @@ static void what_is_not_known_is_said_with_help(void **state) {
                                 "--join-timeout=SECONDS; `capstan run --help`");
     wrong("run j --json=3", "--json takes no value; ");
     wrong("info --ps 2", "capstan info --help");
+}
+
+/* A DeepSpeed script has --deepspeed beside --deepspeed_config. */
+static void the_beginning_of_a_flag_is_no_flag_and_eats_nothing(void **state) {
+    (void)state;
+    wrong("run --deepspeed --deepspeed_config ds.json j",
+          "unknown flag --deepspeed; nearest: --deepspeed_config; ");
+    wrong("run --deepspeed j", "unknown flag --deepspeed; nearest: ");
+    wrong("run j --deepspeed=ds.json", "unknown flag --deepspeed; ");
+    wrong("local --worker 2 j", "unknown flag --worker; nearest: --workers;");
+    wrong("local --worker=2 j", "unknown flag --worker; nearest: --workers;");
+    wrong("run j --js", "unknown flag --js; nearest: --json; ");
+    wrong("info --he", "unknown flag --he; ");
+    wrong("ckpt ls --ste 5 dir", "unknown flag --ste; nearest: --step; ");
+    wrong("launch --nproc 2 sh", "unknown flag --nproc; ");
+    assert_string_equal(sound("run --set a=--js j")->sets[0], "a=--js");
+    assert_string_equal(sound("run j --checkpoint-dir --js")->checkpoint_dir,
+                        "--js");
+    assert_string_equal(sound("launch sh --js")->launch.command[1], "--js");
 }
 
 static void help_is_all_there_is_to_do(void **state) {
@@ -364,6 +383,7 @@ int main(void) {
         cmocka_unit_test(ckpt_takes_an_action_and_a_folder),
         cmocka_unit_test(the_rate_of_the_network_is_above_nothing),
         cmocka_unit_test(what_is_not_known_is_said_with_help),
+        cmocka_unit_test(the_beginning_of_a_flag_is_no_flag_and_eats_nothing),
         cmocka_unit_test(help_is_all_there_is_to_do),
         cmocka_unit_test(the_help_of_a_verb_lists_its_flags),
         cmocka_unit_test(each_part_of_a_verb_has_a_help_of_its_own),

@@ -44,15 +44,19 @@ static void what_is_like_none_is_only_unknown(void **state) {
 static void a_value_that_is_missing_or_not_taken_is_said(void **state) {
     (void)state;
     says("--workers", "--workers takes a value: --workers=N");
-    says("--work", "--workers takes a value: --workers=N");
     says("--step", "--step takes a value: --step=N");
     says("--json=3", "--json takes no value");
     says("--help=3", "--help takes no value");
 }
 
-static void the_beginning_of_several_is_none_of_them(void **state) {
+static void the_beginning_of_a_flag_is_no_flag(void **state) {
     (void)state;
-    says("--st", "--st is the beginning of several flags");
+    says("--work", "unknown flag --work; nearest: --workers");
+    says("--work=3", "unknown flag --work; nearest: --workers");
+    assert_true(wrong_flag_cut(options, "--work=3"));
+    assert_true(wrong_flag_cut(options, "--"));
+    assert_false(wrong_flag_cut(options, "--workers=3"));
+    assert_false(wrong_flag_cut(options, "-h"));
 }
 
 static void the_letter_that_is_unknown_is_named(void **state) {
@@ -64,8 +68,8 @@ static void the_letter_that_is_unknown_is_named(void **state) {
 
 static void what_is_a_flag_or_none_at_all_is_not_wrong(void **state) {
     (void)state;
-    static const char *const words[] = {
-        "--json", "--js", "--workers=3", "-h", "job.json", "-", ""};
+    static const char *const words[] = {"--json",   "--workers=3", "-h",
+                                        "job.json", "-",           ""};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         passes(words[i]);
 }
@@ -85,7 +89,7 @@ int main(void) {
         cmocka_unit_test(a_slip_is_told_the_flag_it_is_most_like),
         cmocka_unit_test(what_is_like_none_is_only_unknown),
         cmocka_unit_test(a_value_that_is_missing_or_not_taken_is_said),
-        cmocka_unit_test(the_beginning_of_several_is_none_of_them),
+        cmocka_unit_test(the_beginning_of_a_flag_is_no_flag),
         cmocka_unit_test(the_letter_that_is_unknown_is_named),
         cmocka_unit_test(what_is_a_flag_or_none_at_all_is_not_wrong),
         cmocka_unit_test(a_word_of_any_length_fits),

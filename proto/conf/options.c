@@ -246,9 +246,28 @@ static error_t refused(struct reading *reading,
     return wrong(reading, "%s", text);
 }
 
+/* argp takes the beginning of a flag's name for the flag, here the one that it
+ * has just read with the value VALUE, and its neighbour for that value. */
+static bool is_cut(struct reading *reading, const char *value,
+                   const struct argp_state *state) {
+    const struct argp_option *options = reading->verb->options;
+    const char *word = state->argv[state->next - 1];
+    char text[256];
+    if (value && value == word)
+        word = state->argv[state->next - 2];
+    if (!wrong_flag_cut(options, word))
+        return false;
+    wrong_flag(options, word, text, sizeof text);
+    wrong(reading, "%s", text);
+    return true;
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
     struct reading *reading = state->input;
     struct options *options = reading->options;
+    bool is_flag = key > 0 && key < ARGP_KEY_END;
+    if (is_flag && is_cut(reading, text, state))
+        return EINVAL;
     switch (key) {
     case VERB_KEY_HELP:
         options->shown = true;

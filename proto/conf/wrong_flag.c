@@ -12,26 +12,23 @@ static bool ended(const struct argp_option *option) {
     return !option->name && !option->key && !option->doc && !option->group;
 }
 
-/* The flag that NAME is, or the only one that starts so; *FITTING counts
- * those. */
+/* The flag whose name is what WORD has before its "=", or NULL. */
 static const struct argp_option *find(const struct argp_option *options,
-                                      const char *name, unsigned *fitting) {
-    const struct argp_option *found = NULL;
-    *fitting = 0;
-    for (; !ended(options); options++) {
-        if (!options->name || strncmp(options->name, name, strlen(name)))
-            continue;
-        found = options;
-        if (strlen(options->name) == strlen(name)) {
-            *fitting = 1;
-            return found;
-        }
-        ++*fitting;
-    }
-    return *fitting == 1 ? found : NULL;
+                                      const char *word) {
+    const char *name = word + 2;
+    size_t length = strcspn(name, "=");
+    for (; !ended(options); options++)
+        if (options->name && strlen(options->name) == length &&
+            !strncmp(options->name, name, length))
+            return options;
+    return NULL;
 }
 
-/* The flag most like NAME, or NULL. */
+static bool is_long(const char *word) {
+    return word[0] == '-' && word[1] == '-';
+}
+
+/* The flag most like NAME, else the first that begins so, or NULL. */
 static const char *nearest(const struct argp_option *options,
                            const char *name) {
     unsigned best = nearest_limit(name) + 1;
@@ -40,6 +37,8 @@ static const char *nearest(const struct argp_option *options,
         if (!options->name)
             continue;
         unsigned distance = nearest_distance(name, options->name);
+        if (!found && *name && !strncmp(options->name, name, strlen(name)))
+            found = options->name;
         if (distance < best) {
             best = distance;
             found = options->name;
@@ -78,22 +77,23 @@ static bool wrong_letters(const struct argp_option *options,
     return letter;
 }
 
+bool wrong_flag_cut(const struct argp_option *options, const char *word) {
+    return is_long(word) && !find(options, word);
+}
+
 bool wrong_flag(const struct argp_option *options, const char *word, char *text,
                 size_t size) {
     char name[MAX_NAME];
-    unsigned fitting;
     if (word[0] != '-' || !word[1])
         return false;
-    if (word[1] != '-')
+    if (!is_long(word))
         return wrong_letters(options, word + 1, text, size);
     bool with_value = strchr(word, '=');
+    const struct argp_option *flag = find(options, word);
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-    const struct argp_option *flag = find(options, name, &fitting);
     if (flag && !flag->arg == !with_value)
         return false;
-    if (fitting > 1)
-        snprintf(text, size, "--%s is the beginning of several flags", name);
-    else if (!flag)
+    if (!flag)
         unknown(options, name, text, size);
     else if (with_value)
         snprintf(text, size, "--%s takes no value", flag->name);

@@ -6,6 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* WORD is a long flag, and none of OPTIONS by its whole name: argp takes the
+ * beginning of one for it. */
+bool wrong_flag_cut(const struct argp_option *options, const char *word);
+
 /* Says in TEXT (SIZE bytes) what is wrong with WORD as one of OPTIONS, which
  * end with an empty one: the flag that is most like it, or the value that it
  * wants or does not take. False: nothing is, or it is no flag. */
