@@ -24,24 +24,6 @@ static struct role *add_role(struct composition *composition,
     return roles_add(&composition->roles, kind, name, index, quiet);
 }
 
-/* What is set by launchers that start several, and is not enough. */
-static void warn_alone(const struct composition *composition,
-                       const struct role *role) {
-    static const char *const names[] = {"WORLD_SIZE", "RANK", "HOROVOD_RANK"};
-    if (strcmp(composition->cluster->source, "alone") != 0)
-        return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-        if (!value || !*value)
-            continue;
-        log_warning(&role->log,
-                    "%s is \"%s\", and this process trains alone all the same: "
-                    "ranks take both RANK and WORLD_SIZE (docs/cluster.md)",
-                    names[i], value);
-        return;
-    }
-}
-
 /* Of two processes on one host one finds the port in use, and ends with a code
  * that says retry, again and again. */
 static void warn_twice(const struct composition *composition,
@@ -77,7 +59,6 @@ static void say_who(const struct composition *composition,
              composition->cluster->local ? "" : "cluster from ",
              composition->cluster->local ? "no cluster: alone"
                                          : composition->cluster->source);
-    warn_alone(composition, role);
     warn_twice(composition, role);
 }
 

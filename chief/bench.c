@@ -50,18 +50,36 @@ enum status bench_job(struct job **out, const struct options *options,
     return status;
 }
 
+/* WORDS without --alone, which is of this process: those it starts are a
+ * cluster. The list is the caller's. */
+static char **words_of_all(char *const *words) {
+    size_t count = 0, used = 0;
+    while (words[count])
+        count++;
+    char **kept = calloc(count + 1, sizeof *kept);
+    for (size_t i = 0; kept && i < count; i++)
+        if (strcmp(words[i], "--alone"))
+            kept[used++] = words[i];
+    return kept;
+}
+
 enum status bench_local(const struct options *options, const char *program,
                         const struct log *log, int *exit_code,
                         struct failure *why) {
+    char **words = words_of_all(options->words);
     struct launch_options launch = {.program = program,
                                     .verb = "bench",
                                     .workers_speak = true,
                                     .arguments_for_all = true,
                                     .num_ps = options->num_ps,
                                     .num_workers = 1,
-                                    .run_arguments = options->words,
+                                    .run_arguments = words,
                                     .grace = GRACE,
                                     .stop = STOP,
                                     .log = log};
-    return launch_run(&launch, exit_code, why);
+    enum status status =
+        words ? launch_run(&launch, exit_code, why)
+              : status_fail(why, STATUS_RETRY, "no memory for a command");
+    free(words);
+    return status;
 }

@@ -258,15 +258,45 @@ static void open_mpi_starts_a_run(void **state) {
     json_decref(summary);
 }
 
-static void half_a_rank_trains_alone_and_is_told(void **state) {
-    static const char *const environment[] = {"WORLD_SIZE=2", NULL};
-    static const char *const arguments[] = {"run", "job.json", NULL};
+/* Each of them would train a model of its own, and end with 0. */
+static void who_is_launched_with_others_does_not_train_alone(void **state) {
+    static const char *const environment[] = {"HOROVOD_RANK=1",
+                                              "HOROVOD_SIZE=2", NULL};
+    static const char *const lines[][5] = {
+        {"run", "job.json"}, {"bench"}, {"cluster"}};
     cluster_run_job(*state, NULL);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct cluster_process *process =
+            cluster_run_start(*state, lines[i][0], lines[i], environment);
+        cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+        assert_non_null(strstr(cluster_run_errors(process),
+                               "error: not_alone: HOROVOD_RANK is \"1\""));
+        assert_string_equal(cluster_run_output(process), "");
+    }
+}
+
+/* What it starts here has a cluster of its own. */
+static void a_bench_of_one_launched_with_others_may_be_meant(void **state) {
+    static const char *const environment[] = {"HOROVOD_SIZE=2", NULL};
+    static const char *const line[] = {
+        "bench",     "--alone", "--json",    "--sizes", "64",
+        "--seconds", "0.01",    "--repeats", "1",       NULL};
     struct cluster_process *process =
-        cluster_run_start(*state, "alone", arguments, environment);
-    cluster_run_await(process, "WORLD_SIZE is \"2\", and this process trains",
-                      CLUSTER_RUN_DEADLINE);
+        cluster_run_start(*state, "bench", line, environment);
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    json_t *result = cluster_run_json(process);
+    assert_non_null(json_object_get(result, "sizes"));
+    json_decref(result);
+}
+
+static void a_local_run_is_launched_by_nobody_else(void **state) {
+    static const char *const environment[] = {
+        "HOROVOD_RANK=1", "DMLC_ROLE=server", "SM_HOSTS=[\"a\",\"b\"]",
+        "WORLD_SIZE=2", NULL};
+    static const char *const line[] = {"local", "job.json", NULL};
+    cluster_run_job(*state, NULL);
+    cluster_run_expect(cluster_run_start(*state, "local", line, environment), 0,
+                       CLUSTER_RUN_DEADLINE);
 }
 
 int main(void) {
@@ -288,7 +318,13 @@ int main(void) {
                                         cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(half_a_rank_trains_alone_and_is_told,
+        cmocka_unit_test_setup_teardown(
+            who_is_launched_with_others_does_not_train_alone, cluster_run_setup,
+            cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_bench_of_one_launched_with_others_may_be_meant, cluster_run_setup,
+            cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(a_local_run_is_launched_by_nobody_else,
                                         cluster_run_setup,
                                         cluster_run_teardown),
     };

@@ -76,21 +76,9 @@ static void it_is_taken_with_rank_and_world_size(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void half_of_it_selects_nothing(void **state) {
+static void its_address_and_places_on_hosts_select_nothing(void **state) {
     (void)state;
     static const struct cluster_form forms[] = {
-        {"RANK alone",
-         {0},
-         {{"RANK", "1"}, {"MASTER_ADDR", "h"}},
-         "{'source': 'alone'}"},
-        {"WORLD_SIZE alone",
-         {0},
-         {{"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}},
-         "{'source': 'alone'}"},
-        {"a blank RANK",
-         {0},
-         {{"RANK", " "}, {"WORLD_SIZE", "2"}},
-         "{'source': 'alone'}"},
         {"the others",
          {0},
          {{"LOCAL_RANK", "1"},
@@ -125,7 +113,7 @@ static void two_jobs_of_one_host_have_different_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_taken_with_rank_and_world_size),
-        cmocka_unit_test(half_of_it_selects_nothing),
+        cmocka_unit_test(its_address_and_places_on_hosts_select_nothing),
         cmocka_unit_test(two_jobs_of_one_host_have_different_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include "proto/conf/cluster_spec.h"
 #include "proto/conf/host_flags.h"
 #include "proto/conf/mpi_ranks.h"
+#include "proto/conf/other_launchers.h"
 #include "proto/conf/ranks.h"
 #include "proto/conf/slurm_ranks.h"
 #include "proto/conf/tf_config.h"
@@ -26,25 +27,40 @@ struct source {
                         const struct cluster_input *input, struct failure *why);
 };
 
-static bool always(const struct cluster_input *input) {
-    (void)input;
-    return true;
+static bool alone_asked(const struct cluster_input *input) {
+    return input->flags.alone;
 }
 
 static enum status read_alone(struct cluster *cluster,
                               const struct cluster_input *input,
                               struct failure *why) {
-    (void)input;
-    (void)why;
     cluster->local = true;
     cluster->role = CLUSTER_WORKER;
-    return STATUS_OK;
+    if (!host_flags_set(input))
+        return STATUS_OK;
+    return status_fail(why, STATUS_CONFIG,
+                       "alone_given: --alone says that nobody else takes part, "
+                       "and other flags describe a cluster. Leave out one or "
+                       "the others.");
+}
+
+static bool always(const struct cluster_input *input) {
+    (void)input;
+    return true;
+}
+
+static enum status read_nothing(struct cluster *cluster,
+                                const struct cluster_input *input,
+                                struct failure *why) {
+    enum status status = other_launchers_check(input, why);
+    return status ? status : read_alone(cluster, input, why);
 }
 
 /* The first that is set is read, and no other, even when it is wrong. Slurm
  * starts processes of other MPIs with PMI's variables beside its own, which
  * tell more. */
 static const struct source sources[] = {
+    {"alone", alone_asked, read_alone},
     {"flags", host_flags_set, host_flags_read},
     {"TF_CONFIG", tf_config_set, tf_config_read},
     {"CLUSTER_SPEC", cluster_spec_set, cluster_spec_read},
@@ -52,7 +68,7 @@ static const struct source sources[] = {
     {"mpi", mpi_ranks_set, mpi_ranks_read},
     {"slurm", slurm_ranks_set, slurm_ranks_read},
     {"mpi", mpi_ranks_pmi_set, mpi_ranks_pmi_read},
-    {"alone", always, read_alone},
+    {"alone", always, read_nothing},
 };
 
 static const char *const role_names[CLUSTER_ROLES] = {

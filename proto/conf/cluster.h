@@ -67,14 +67,16 @@ struct cluster_flags {
     const char *ps_hosts, *worker_hosts, *chief_hosts;
     const char *num_ps;     /* the last ranks are ps */
     const char *local_rank; /* as older launchers give it */
+    bool alone;             /* whatever the environment says */
 };
 
 /* A variable of the environment, or NULL: getenv(3) or a test's table. */
 typedef const char *cluster_getenv(void *context, const char *name);
 
 /* Reads and checks the description; FLAGS may be NULL. On success *OUT is the
- * caller's, to be ended by cluster_free. A set but wrong source is
- * STATUS_CONFIG, its text "CLASS: what is wrong and how to mend it". */
+ * caller's, to be ended by cluster_free. A set but wrong source, and none where
+ * a launcher tells of other processes, is STATUS_CONFIG, its text "CLASS: what
+ * is wrong and how to mend it". */
 enum status cluster_resolve(struct cluster **out,
                             const struct cluster_flags *flags,
                             cluster_getenv *lookup, void *context,

@@ -191,6 +191,9 @@ static error_t flag(struct options *options, int key, const char *text) {
     case VERB_KEY_NUM_PS:
         options->flags.num_ps = text;
         return 0;
+    case VERB_KEY_ALONE:
+        options->flags.alone = true;
+        return 0;
     case VERB_KEY_DISTRIBUTION:
         options->distribution = text;
         return 0;

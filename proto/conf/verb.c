@@ -48,9 +48,10 @@ _Static_assert(VERB_KEY_VERBOSE - VERB_KEY_SIZES == BENCH_OPTIONS_VERBOSE,
         FLAG("num-ps", NUM_PS, "N",                                            \
              "under torch, MPI, Slurm: the last N ranks are ps (0)", 1),       \
         {"num_ps", 0, NULL, OPTION_ALIAS, NULL, 1},                            \
-        FLAG("local_rank", LOCAL_RANK, "N", "the same as LOCAL_RANK", 1), {    \
-        "local-rank", 0, NULL, OPTION_ALIAS, NULL, 1                           \
-    }
+        FLAG("local_rank", LOCAL_RANK, "N", "the same as LOCAL_RANK", 1),      \
+        {"local-rank", 0, NULL, OPTION_ALIAS, NULL, 1},                        \
+        FLAG("alone", ALONE, NULL,                                             \
+             "nobody else takes part, whatever launchers have set", 1)
 
 static const struct argp_option run_options[] = {
     HELP,
