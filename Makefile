@@ -64,7 +64,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-lint plugins no-nccl no-cuda build-tests demo check unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
@@ -143,7 +143,7 @@ no-cuda:
 	@echo "cuda $(BUILD)/capstan-cuda.so is left out: $(if $(CUDA),there is no $(CUDA)/include/cublas_v2.h,there is no nvcc)"
 endif
 
-$(BUILD)/cuda/%.o: %.cu
+$(BUILD)/cuda/%.o: %.cu | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "nvcc $@"
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
@@ -236,23 +236,26 @@ $(BUILD)/emulated/libcuda_on_cpu.so: \
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
-$(BUILD)/plugin/%.o: %.c
+$(BUILD)/plugin/%.o: %.c | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(PLUGIN_FLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/plugin/%.o: %.cc
+$(BUILD)/plugin/%.o: %.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(PLUGIN_FLAGS) -MMD -MP -c -o $@ $<
 
 generated: $(BUILD)/packages $(GENERATED)
 
-# Everything that is built waits for these: the place to say what is missing.
-# Who has it from elsewhere than apt goes on.
+# Everything that is built waits for this: the place to say what is missing, and
+# to stop. PACKAGES=other: it comes from elsewhere than apt.
 $(BUILD)/packages: deploy/packages.txt
 	@mkdir -p $(@D)
-	@if deploy/deps.sh --list >&2; then touch $@; fi
+	@$(if $(filter other,$(PACKAGES)),,deploy/deps.sh --list >&2 || { \
+	    echo "(Where they come from elsewhere than apt: make PACKAGES=other)"; \
+	    exit 1; } >&2)
+	@touch $@
 
 $(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	@mkdir -p $(BUILD)
@@ -267,7 +270,7 @@ FLAGS_plain :=
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f -mavx512dq -mavx512vl -mavx512bw -mprefer-vector-width=512
 $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o): \
-    $(BUILD)/proto/math/rule_loops.%.o: proto/math/rule_loops.c
+    $(BUILD)/proto/math/rule_loops.%.o: proto/math/rule_loops.c | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
@@ -300,7 +303,7 @@ $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka $(CUDA_LINK) -lcudart
 
-$(BUILD)/gpu/%.o: tests/%.cc
+$(BUILD)/gpu/%.o: tests/%.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
@@ -318,12 +321,12 @@ gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## e
 gpu-bench: all $(GPU_BENCH) ## a training step on this machine's GPU beside what copies and wire allow
 	@deploy/gpu-bench.sh $(BUILD) || [ $$? = 77 ]
 
-$(BUILD)/cuda_on_cpu/%.o: %.cu
+$(BUILD)/cuda_on_cpu/%.o: %.cu | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
 
-$(BUILD)/cuda_on_cpu/%.o: %.cc
+$(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
@@ -340,7 +343,7 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
 deps: ## install what is missing through apt
 	@deploy/deps.sh
 
-deps-test deps-lint: deps-%:
+deps-test deps-all deps-bundle deps-lint: deps-%:
 	@deploy/deps.sh $*
 
 demo: deps ## install, build and train Fashion-MNIST on this machine
@@ -350,7 +353,9 @@ demo: deps ## install, build and train Fashion-MNIST on this machine
 # Tests find the binary in CAPSTAN, and how often to repeat what is worth
 # repeating in SOAK_COUNT: 1 in check, 10 is all that is promised.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
-check: deps-test ## install what tests need, build and run every test
+check: deps-test ## install the tests' framework, build and run every test; those that need more than is here are skipped
+check-all: deps-all ## the same with all that any test needs: installs Slurm, Open MPI, ...
+check check-all:
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
 	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
@@ -372,7 +377,7 @@ bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@$(CAPSTAN) bench
 
 PACK ?= gz
-bundle: deps-test ## an archive of all that was built, for machines without compiler and network; PACK=xz: half as large
+bundle: deps-bundle ## an archive of all that was built, for machines without compiler and network; PACK=xz: half as large
 	@$(MAKE) --no-print-directory $(JOBS) build-tests $(GPU_TESTS) $(BENCHES)
 	@LONE_TESTS="$(LONE_TESTS)" deploy/bundle.sh $(BUILD) $(PACK)
 

@@ -3,13 +3,29 @@
 #
 #   deploy/deps.sh          to build and to run the demo
 #   deploy/deps.sh test     to run the tests as well
+#   deploy/deps.sh all      and those that need more: Slurm and MUNGE among it,
+#                           which Debian enables as services
+#   deploy/deps.sh bundle   to pack what was built
 #   deploy/deps.sh lint     to lay out the source
 #   deploy/deps.sh --list   installs nothing: exit code 1 when something that
-#                           building needs is missing, with a list
+#                           building needs is missing, with the line to type
 #
 # Who may not install gets the reason, the one line to type, and exit code 1.
 set -u
 cd "$(dirname "$0")" || exit 1
+
+case ${1-} in
+'') whens='build demo' ;;
+test) whens='build demo test' ;;
+all) whens='build demo test bundle all' ;;
+bundle) whens='build demo test bundle' ;;
+lint) whens='build lint' ;;
+--list) whens='build' ;;
+*)
+    echo "deps: $1: test, all, bundle, lint or --list" >&2
+    exit 2
+    ;;
+esac
 
 if ! command -v dpkg-query > /dev/null; then
     echo "deps: no dpkg here; the libraries that Capstan needs are listed" \
@@ -19,8 +35,7 @@ fi
 
 missing=()
 while read -r package when what; do
-    [[ $package == '#'* ]] && continue
-    [[ $when == build || $when == "${1-}" ]] || continue
+    [[ $package != '#'* && " $whens " == *" $when "* ]] || continue
     state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2> /dev/null)
     [[ $state == installed ]] && continue
     ((${#missing[@]})) || echo "Missing on this machine:"
@@ -28,20 +43,10 @@ while read -r package when what; do
     missing+=("$package")
 done < packages.txt
 ((${#missing[@]})) || exit 0
-if [[ ${1-} == --list ]]; then
-    echo "\`make deps\` installs them through apt."
-    exit 1
-fi
 
-# Root installs; sudo is asked, for a password only where there is a terminal.
-as_root=()
-if ((EUID)); then
-    as_root=(sudo)
-    [[ -t 0 ]] || as_root+=(-n)
-fi
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 
-# Why it did not work here, then the line to type, by whom.
+# Why it is not done here, then the line to type, by whom.
 give_up() {
     local sudo='' who=''
     if ((EUID)) && command -v sudo > /dev/null; then
@@ -51,19 +56,25 @@ give_up() {
     fi
     {
         echo
-        echo "Not installed: $1. To install them, type$who:"
+        echo "$1. To install them, type$who:"
         echo "  ${sudo}apt-get update && $sudo${install[*]}"
     } >&2
     exit 1
 }
+[[ ${1-} == --list ]] && give_up "Nothing is built without them"
 
+# Root installs; sudo is asked, for a password only where there is a terminal.
+as_root=()
 if ((EUID)); then
+    as_root=(sudo)
+    [[ -t 0 ]] || as_root+=(-n)
     command -v sudo > /dev/null ||
-        give_up "$(id -un) may not, and there is no sudo here"
-    "${as_root[@]}" true || give_up "sudo does not let $(id -un) do it"
+        give_up "Not installed: $(id -un) may not, and there is no sudo here"
+    "${as_root[@]}" true ||
+        give_up "Not installed: sudo does not let $(id -un) do it"
 fi
 echo "Installing: ${as_root[*]:+${as_root[*]} }${install[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get -q update &&
     "${as_root[@]}" "${install[@]}" ||
-    give_up "apt-get failed, for what it says above"
+    give_up "Not installed: apt-get failed, for what it says above"

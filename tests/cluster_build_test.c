@@ -1,0 +1,119 @@
+/* What the scripts around a build say: what is missing, what is installed for
+ * which tests, how many tests ran. Programs in FOLDER/bin stand in for those
+ * that would change this machine. */
+#include "tests/cluster_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { REFUSED = 2 };
+
+static char tree[PATH_MAX]; /* of the sources */
+
+static void write_script(const struct cluster_run *run, const char *name,
+                         const char *text) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\n%s\n", text);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static void make_folder(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+/* To be called first: every package is installed but MISSING ("*": none is). */
+static void arrange(const struct cluster_run *run, const char *missing) {
+    char text[256];
+    make_folder(run, "bin");
+    snprintf(text, sizeof text,
+             "case $4 in %s) exit 1 ;; esac\nprintf installed", missing);
+    write_script(run, "bin/dpkg-query", text);
+    write_script(run, "bin/apt-get", "echo apt-get \"$@\"");
+    write_script(run, "bin/sudo", "[ \"$1\" = -n ] && shift; exec \"$@\"");
+}
+
+/* COMMAND in a shell, in the folder, where $TREE is the sources'; expects
+ * CODE. */
+static struct cluster_process *shell(struct cluster_run *run,
+                                     const char *command, int code) {
+    char path[2 * PATH_MAX], folder[PATH_MAX], sources[PATH_MAX + 8];
+    cluster_run_path(run, "bin", folder);
+    snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
+    snprintf(sources, sizeof sources, "TREE=%s", tree);
+    const char *const arguments[] = {"-c", command, NULL};
+    const char *const environment[] = {path, sources,
+                                       "MAKEFLAGS=", "MAKELEVEL=", NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, "shell", "/bin/bash", arguments, environment);
+    cluster_run_expect(process, code, 2 * CLUSTER_RUN_DEADLINE);
+    return process;
+}
+
+static void expect(const char *said, const char *part) {
+    if (!strstr(said, part))
+        fail_msg("no \"%s\" in: %s", part, said);
+}
+
+static void expect_not(const char *said, const char *part) {
+    if (strstr(said, part))
+        fail_msg("\"%s\" is in: %s", part, said);
+}
+
+static void a_missing_library_stops_make_with_the_line_to_type(void **state) {
+    struct cluster_run *run = *state;
+    arrange(run, "libgloo-dev");
+    struct cluster_process *make =
+        shell(run, "make -C \"$TREE\" -j4 BUILD=\"$PWD/b\" all", REFUSED);
+    expect_not(cluster_run_output(make), "cc ");
+    expect_not(cluster_run_output(make), "c++ ");
+    expect(cluster_run_errors(make), "  libgloo-dev            all-reduce");
+    expect(cluster_run_errors(make),
+           "apt-get install -y --no-install-recommends libgloo-dev\n");
+    shell(
+        run,
+        "make -C \"$TREE\" BUILD=\"$PWD/b\" PACKAGES=other \"$PWD\"/b/packages",
+        0);
+}
+
+static void services_are_installed_for_all_tests_only(void **state) {
+    struct cluster_run *run = *state;
+    arrange(run, "*");
+    const char *said =
+        cluster_run_output(shell(run, "\"$TREE\"/deploy/deps.sh test", 0));
+    expect(said, "apt-get install -y ");
+    expect(said, " libcmocka-dev");
+    expect_not(said, "slurm");
+    expect_not(said, "munge");
+    expect_not(said, "openmpi");
+    said = cluster_run_output(shell(run, "\"$TREE\"/deploy/deps.sh all", 0));
+    expect(said, " slurm-wlm munge");
+    expect(said, " libcmocka-dev");
+    expect_not(said, "clang-format");
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_missing_library_stops_make_with_the_line_to_type),
+        TEST(services_are_installed_for_all_tests_only),
+    };
+    if (!realpath(".", tree))
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
