@@ -2,6 +2,7 @@
  * disks, data that cannot be read, a place that another has. Everyone ends, and
  * says what is wrong. */
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -158,7 +159,7 @@ static void a_full_disk_costs_the_later_checkpoints_only(void **state) {
     static const char *const verify[] = {"ckpt", "verify", "checkpoint", NULL};
     struct cluster_run *run = *state;
     if (!mount_disk(run, "checkpoint", 180))
-        skip();
+        skip_test("a small disk cannot be mounted: that needs root");
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
                          " \"checkpoint\": {\"every_steps\": 10,"
                          "                  \"keep\": 100}}");

@@ -2,6 +2,7 @@
  * which tests, how many tests ran. Programs in FOLDER/bin stand in for those
  * that would change this machine. */
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-enum { REFUSED = 2 };
+enum { FAILED = 1, REFUSED = 2 };
 
 static char tree[PATH_MAX]; /* of the sources */
 
@@ -75,6 +77,7 @@ static void expect_not(const char *said, const char *part) {
 
 static void a_missing_library_stops_make_with_the_line_to_type(void **state) {
     struct cluster_run *run = *state;
+    skip_without("make", "make");
     arrange(run, "libgloo-dev");
     struct cluster_process *make =
         shell(run, "make -C \"$TREE\" -j4 BUILD=\"$PWD/b\" all", REFUSED);
@@ -105,6 +108,45 @@ static void services_are_installed_for_all_tests_only(void **state) {
     expect_not(said, "clang-format");
 }
 
+static void what_is_skipped_is_shown_with_its_reason_and_counted(void **state) {
+    struct cluster_run *run = *state;
+    arrange(run, "-");
+    write_script(run, "one_test",
+                 "echo 'ok 1 - a'; echo '# skipped: no such thing here'\n"
+                 "echo 'not ok 2 # SKIP b'; echo 'ok 3 # SKIP c'");
+    write_script(run, "two_test", "echo 'ok 1 - a'; echo 'ok 2 - b'");
+    const char *said = cluster_run_output(
+        shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/*_test", 0));
+    expect(said, "1 passed, 2 skipped (");
+    expect(said, "\n    skipped: b: no such thing here\n");
+    expect(said, "\n    skipped: c: no reason given\n");
+    expect(said, "\n3 passed, 0 failed, 2 skipped\n");
+    said = cluster_run_output(
+        shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/two_test", 0));
+    expect(said, "\n2 passed, 0 failed\n");
+    write_script(run, "three_test", "echo 'not ok 1 - a'; exit 1");
+    said = cluster_run_output(
+        shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/*_test", FAILED));
+    expect(said, "\n3 passed, 1 failed, 2 skipped\n");
+}
+
+/* Five stages of tests, and one that counts none. */
+static void the_last_line_of_all_checks_counts_all(void **state) {
+    struct cluster_run *run = *state;
+    if (access(".ci/run", X_OK))
+        skip_test("there is no .ci/run here");
+    arrange(run, "-");
+    make_folder(run, "deploy");
+    write_script(run, "deploy/deps.sh", "[ $1 = all ]");
+    write_script(run, "bin/make",
+                 "case $* in *lint*) ;; *check-all) echo 7 passed, 0 failed,"
+                 " 2 skipped ;; *soak*) echo 3 passed, 1 failed; exit 1 ;;"
+                 " *) echo 5 passed, 0 failed, 1 skipped ;; esac");
+    const char *said = cluster_run_output(shell(
+        run, "mkdir .ci && cp \"$TREE\"/.ci/run .ci/ && .ci/run", FAILED));
+    expect(said, "\n22 passed, 1 failed, 4 skipped\n");
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -112,6 +154,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_missing_library_stops_make_with_the_line_to_type),
         TEST(services_are_installed_for_all_tests_only),
+        TEST(what_is_skipped_is_shown_with_its_reason_and_counted),
+        TEST(the_last_line_of_all_checks_counts_all),
     };
     if (!realpath(".", tree))
         return 1;

@@ -2,6 +2,7 @@
  * brings along. */
 #include "tests/built.h"
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,10 +40,9 @@ static const char *shell(struct cluster_run *run, const char *name,
 /* FOLDER/odd place/ is a bundle of the program and its plugins. */
 static void pack(struct cluster_run *run) {
     char command[4 * PATH_MAX];
-    if (access(".git", F_OK) || access("/usr/bin/patchelf", X_OK)) {
-        print_message("skipped: there is no git checkout, or no patchelf\n");
-        skip();
-    }
+    if (access(".git", F_OK))
+        skip_test("this is no git checkout");
+    skip_without("patchelf", "patchelf");
     snprintf(command, sizeof command,
              "mkdir b && cp '%s'/capstan '%s'/capstan-*.so b/ && "
              "'%s' \"$PWD/b\" folder && mv b/capstan-*-bundle 'odd place'",

@@ -1,5 +1,6 @@
 /* `capstan compare` with real runs of a tiny job. */
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,6 +80,7 @@ static void a_job_is_compared_and_leaves_nothing_but_what_was_asked_for(
         "compare", "--json",    "--steps", "20",    "--repeats", "2",
         "--csv",   "table.csv", "--plot",  "a.svg", "job.json",  NULL};
     struct cluster_run *run = *state;
+    skip_without("gnuplot", "gnuplot-nox");
     cluster_run_job(run, "{\"export\":{\"path\":\"model.npz\"},"
                          "\"tensorboard\":{\"enabled\":true,"
                          "\"output_path\":\"events\"}}");

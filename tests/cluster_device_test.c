@@ -3,6 +3,7 @@
 #include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -271,10 +272,9 @@ static unsigned count_real_gpus(struct cluster_run *run) {
 
 static void skip_below(struct cluster_run *run, unsigned wanted) {
     unsigned found = count_real_gpus(run);
-    if (found >= wanted)
-        return;
-    print_message("skipped: capstan info tells of %u GPUs\n", found);
-    skip();
+    if (found < wanted)
+        skip_test("%u GPUs are needed; capstan info tells of %u", wanted,
+                  found);
 }
 
 /* The mean loss of the training by the real program on DEVICE, one a worker,

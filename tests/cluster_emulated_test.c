@@ -3,6 +3,7 @@
 #include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,10 +38,8 @@ static void find_programs(void) {
 }
 
 static void skip_without_headers(void) {
-    if (!is_built) {
-        print_message("skipped: built where CUDA's headers are\n");
-        skip();
-    }
+    if (!is_built)
+        skip_test("built where CUDA's headers are");
 }
 
 static void every_operation_agrees_with_double(void **state) {

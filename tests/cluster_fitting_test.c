@@ -1,6 +1,7 @@
 /* A job that is too large for those who are to hold it ends before anything is
  * had or touched; and activations that are computed anew change no bit. */
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,7 +94,7 @@ static const char medium[] = "{\"model\": {\"layers\": [64, 1048576, 10]}}";
 static void what_ulimit_leaves_is_a_limit(void **state) {
     struct cluster_run *run = *state;
     if (sanitized)
-        skip();
+        skip_test("a sanitizer takes more than ulimit -v leaves");
     cluster_run_job(run, medium);
     struct cluster_process *refused =
         start_after(run, "refused", "ulimit -v 2097152");
@@ -118,7 +119,7 @@ static bool set(const char *path, const char *text) {
     return fclose(file) == 0;
 }
 
-static bool make_group(struct group *group) {
+static bool try_group(struct group *group) {
     static const char *const folders[][2] = {
         {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
         {"/sys/fs/cgroup", "memory.max"}};
@@ -136,14 +137,18 @@ static bool make_group(struct group *group) {
     return false;
 }
 
+static void make_group(struct group *group) {
+    if (sanitized)
+        skip_test("a sanitizer takes more than the control group leaves");
+    if (!try_group(group))
+        skip_test("no control group with a limit of memory can be made here");
+}
+
 static void what_a_control_group_leaves_is_a_limit(void **state) {
     struct cluster_run *run = *state;
     struct group group;
     char enter[256];
-    if (sanitized || !make_group(&group)) {
-        print_message("skipped: no control group can be made here\n");
-        skip();
-    }
+    make_group(&group);
     snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
     cluster_run_job(run, medium);
     struct cluster_process *refused = start_after(run, "refused", enter);
@@ -186,10 +191,7 @@ static void memory_that_comes_free_is_waited_for(void **state) {
     struct cluster_run *run = *state;
     struct group group;
     char enter[256];
-    if (sanitized || !make_group(&group)) {
-        print_message("skipped: no control group can be made here\n");
-        skip();
-    }
+    make_group(&group);
     pid_t held = occupy(&group);
     snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"

@@ -2,6 +2,7 @@
  * of its own, for which the test has to be root. */
 #include "tests/built.h"
 #include "tests/cluster_play.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,10 +20,8 @@
 enum { FAILED = 1, CONFIG = 2, RETRY = 138 };
 
 static void skip_unless_hosts_can_be_made(void) {
-    if (!system("unshare --mount --uts hostname other 2> /dev/null"))
-        return;
-    print_message("# skipped: mounts of one's own need root\n");
-    skip();
+    if (system("unshare --mount --uts hostname other 2> /dev/null"))
+        skip_test("mounts of one's own need root");
 }
 
 /* FOLDER/HOST is then a program: capstan on a host of that name, whose folder

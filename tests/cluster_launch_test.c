@@ -2,6 +2,7 @@
 #include "tests/cluster_run.h"
 
 #include "chief/launch/port.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,6 +63,7 @@ static void use_env_leaves_the_command_as_it_is(void **state) {
 }
 
 static void python_runs_scripts_and_modules(void **state) {
+    skip_without("python3", "python3");
     char path[PATH_MAX];
     cluster_run_path(*state, "train.py", path);
     FILE *file = fopen(path, "w");

@@ -4,6 +4,7 @@
 #include "tests/built.h"
 #include "tests/cluster_play.h"
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,10 +33,8 @@ static bool find_program(void) {
 }
 
 static void skip_without_headers(void) {
-    if (!is_built) {
-        print_message("skipped: built where CUDA's and NCCL's headers are\n");
-        skip();
-    }
+    if (!is_built)
+        skip_test("built where CUDA's and NCCL's headers are");
 }
 
 static void write_job(struct cluster_run *run, int stage, const char *rule) {

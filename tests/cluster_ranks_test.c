@@ -1,6 +1,7 @@
 /* Runs whose processes know nothing but their ranks and where rank 0 is. */
 #include "chief/launch/port.h"
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,11 +189,8 @@ static struct cluster_process *torchrun(struct cluster_run *run,
                                  "job.json"};
     uint16_t port;
     int holder;
-    if (!find_torchrun(path)) {
-        print_message("# skipped: no torchrun on PATH or in "
-                      "CAPSTAN_TORCHRUN\n");
-        skip();
-    }
+    if (!find_torchrun(path))
+        skip_test("no torchrun on PATH or in CAPSTAN_TORCHRUN");
     assert_int_equal(port_hold(&port, &holder, NULL), 0);
     close(holder);
     snprintf(port_text, sizeof port_text, "%u", port);
@@ -236,10 +234,8 @@ static void open_mpi_starts_a_run(void **state) {
                                      "1",
                                      "job.json",
                                      NULL};
-    if (access(mpirun, X_OK)) {
-        print_message("no %s: apt-get install openmpi-bin\n", mpirun);
-        skip();
-    }
+    if (access(mpirun, X_OK))
+        skip_test("there is no %s here (openmpi-bin)", mpirun);
     char master[32]; /* other runs here have the usual one */
     const char *const environment[] = {master, NULL};
     uint16_t port;

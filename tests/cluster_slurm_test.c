@@ -2,6 +2,7 @@
  * itself (tests/slurm/one_node.sh, which needs root and Debian's slurm-wlm). */
 #include "chief/launch/port.h"
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,10 +44,9 @@ static struct cluster_process *under_slurm(struct cluster_run *run,
 static void expect_or_skip(struct cluster_process *process) {
     cluster_run_expect(process, 0, START + 2 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_output(process);
-    if (!strncmp(said, "skip ", 5)) {
-        print_message("no Slurm here: %s", said + 5);
-        skip();
-    }
+    if (!strncmp(said, "skip ", 5))
+        skip_test("no Slurm here, without %.*s (slurm-wlm, munge)",
+                  (int)strcspn(said + 5, "\n"), said + 5);
 }
 
 static void srun_starts_a_run(void **state) {

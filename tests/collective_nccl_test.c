@@ -1,3 +1,4 @@
+#include "tests/skip.h"
 #include "worker/collective/collective.h"
 
 #include <setjmp.h>
@@ -28,13 +29,12 @@ static void it_works_or_says_what_is_missing(void **state) {
     snprintf(path, sizeof path, "%s-nccl.so",
              program ? program : "build/capstan");
     if (access(path, R_OK))
-        skip();
+        skip_test("there is no %s: built where CUDA's and NCCL's headers are",
+                  path);
     void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const char *missing = plugin ? NULL : dlerror();
-    if (missing && is_of_nvidia(missing)) {
-        print_message("skipped: %s\n", missing);
-        skip();
-    }
+    if (missing && is_of_nvidia(missing))
+        skip_test("%s", missing);
     if (missing)
         fail_msg("%s", missing);
     const struct collective_ops *ops = dlsym(plugin, COLLECTIVE_SYMBOL);

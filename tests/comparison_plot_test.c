@@ -1,4 +1,5 @@
 #include "chief/compare/comparison_plot.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,6 +29,7 @@ static const char failed[] =
 static void draw(const char *text, const char *name, char *start, size_t size) {
     char folder[] = "/tmp/capstan-plot-test-XXXXXX", path[128];
     struct failure why;
+    skip_without("gnuplot", "gnuplot-nox");
     json_t *result = json_loads(text, 0, NULL);
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -88,6 +90,7 @@ static void speed_up_is_drawn_beside_the_ideal(void **state) {
 static void what_gnuplot_cannot_do_is_told(void **state) {
     (void)state;
     struct failure why;
+    skip_without("gnuplot", "gnuplot-nox");
     json_t *result = json_loads(cases, 0, NULL);
     assert_int_equal(
         comparison_plot_draw(result, "/nonexistent/folder/a.svg", &why),

@@ -5,6 +5,7 @@
 #include "proto/base/time.h"
 #include "proto/wire/lane_parts.h"
 #include "tests/lane_fixture.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,7 +186,7 @@ static void who_says_nothing_is_left_after_a_second(void **state) {
 static void another_user_is_not_taken(void **state) {
     struct lane_fixture *fixture = *state;
     if (geteuid())
-        skip();
+        skip_test("only root can become another user");
     int descriptor = -1, status;
     pid_t child = fork();
     if (!child) {

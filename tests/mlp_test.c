@@ -3,6 +3,7 @@
 #include "worker/mlp.h"
 
 #include "tests/mlp_fixture.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -291,11 +292,8 @@ static double test_accuracy(struct mlp_fixture *fixture) {
 
 static void two_hundred_steps_learn_fashion_mnist(void **state) {
     (void)state;
-    if (access(FASHION, R_OK)) {
-        print_message("skipped: %s is not here (dataset-fashion-mnist)\n",
-                      FASHION);
-        skip();
-    }
+    if (access(FASHION, R_OK))
+        skip_test("%s is not here (dataset-fashion-mnist)", FASHION);
     struct job_model model = {.num_layers = 4,
                               .layers = {784, 128, 64, 10},
                               .activation = JOB_RELU,

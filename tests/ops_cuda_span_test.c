@@ -4,6 +4,7 @@
 
 #include "tests/emulated_device.h"
 #include "tests/near_device.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,10 +49,8 @@ static void open_fixture(struct fixture *f, const char *arranged) {
     struct failure why;
     setenv("CAPSTAN_EMULATED", arranged, 1);
     *f = (struct fixture){.ops = real ? real : emulated_device_ops()};
-    if (!f->ops) {
-        print_message("skipped: built where CUDA's headers are\n");
-        skip();
-    }
+    if (!f->ops)
+        skip_test("built where CUDA's headers are");
     struct ops_settings settings = {
         .threads = 1, .timeout = 60, .warn = warn, .hearer = f};
     if (f->ops->open(&f->device, &settings, &why))
@@ -546,7 +545,7 @@ static void what_cannot_be_captured_goes_call_by_call(void **state) {
     static const uint64_t tried[] = {0, 1, 2}; /* before it is given up */
     (void)state;
     if (real)
-        skip();
+        skip_test("a real GPU refuses nothing on demand");
     for (int i = 0; i < 3; i++) {
         struct fixture f;
         open_fixture(&f, each[i]);
@@ -570,7 +569,7 @@ static void a_product_that_fails_is_told_as_cublas_tells_it(void **state) {
     struct failure why = {0};
     (void)state;
     if (real)
-        skip();
+        skip_test("a real GPU refuses nothing on demand");
     open_fixture(&f, "order=2,seed=1");
     set(&f, f.x, 1);
     setenv("CAPSTAN_EMULATED", "refuse=product", 1);

@@ -8,6 +8,7 @@
 #include "tests/fake_device.h"
 #include "tests/near_device.h"
 #include "tests/rule_cases.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -701,14 +702,21 @@ static int test_the_cpu(void) {
     return cmocka_run_group_tests_name("the CPU alone", tests, NULL, NULL);
 }
 
+static struct failure without_gpu;
+
+static void the_gpu_of_this_machine_does_the_same(void **state) {
+    (void)state;
+    skip_test("%s", without_gpu.text);
+}
+
 /* The GPU of this machine, where it has one. */
 static int test_a_gpu(void) {
-    struct failure why;
-    far = near_device_plugin(&why);
-    if (far)
-        return test_every_device("a GPU");
-    print_message("without a GPU: %s\n", why.text);
-    return 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_gpu_of_this_machine_does_the_same),
+    };
+    far = near_device_plugin(&without_gpu);
+    return far ? test_every_device("a GPU")
+               : cmocka_run_group_tests_name("a GPU", tests, NULL, NULL);
 }
 
 int main(void) {

@@ -1,4 +1,5 @@
 #include "proto/base/plugin.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +17,7 @@
  * unless that is "". */
 static void make(const char *name, unsigned abi, const char *missing) {
     char path[PATH_MAX], source[PATH_MAX + 8], command[3 * PATH_MAX];
+    skip_without("gcc", "gcc");
     plugin_path(name, path, sizeof path);
     snprintf(source, sizeof source, "%s.c", path);
     FILE *file = fopen(source, "w");

@@ -2,10 +2,12 @@
 # Runs test programs: tests/run.sh SIDE_BY_SIDE... [-- ONE_BY_ONE...]
 # Two more at a time than there are cores, as most of them wait most of the time.
 #
-# A line for each program, all output of those that fail, and last, alone on
-# its line, "N passed, N failed", counting cmocka's tests. A program that ends
-# badly and names no test counts as one failed; one that does not end names the
-# test under way (tests/under_way.c). The exit code is 1 when anything failed.
+# A line for each program and each test that it skips, with the reason
+# (tests/skip.h); all output of those that fail; and last, alone on its line,
+# "N passed, N failed", then ", N skipped" if any were, counting cmocka's tests.
+# A program that ends badly and names no test counts as one failed; one that does
+# not end names the test under way (tests/under_way.c). The exit code is 1 when
+# anything failed.
 # TEST_LIMIT: seconds a program may take (300).
 set -u
 export TEST_LIMIT=${TEST_LIMIT:-300}
@@ -15,6 +17,17 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 export results
+
+# The tests that LOG says were skipped, a line each.
+list_skipped() {
+    awk '/^# skipped: / { reason = substr($0, 12) }
+         /^(not )?ok [0-9].* # SKIP/ {
+             sub(/^.*# SKIP */, "")
+             print "    skipped: " $0 ": " (reason ? reason : "no reason given")
+             reason = ""
+         }' "$1"
+}
+export -f list_skipped
 
 # Leaves "PASSED FAILED SKIPPED" in a file of the program's name.
 run_program() {
@@ -27,8 +40,8 @@ run_program() {
     "${fixed[@]}" timeout -k 10 "$TEST_LIMIT" "$program" \
         > "$log" 2>&1 < /dev/null
     code=$?
-    passed=$(grep -c '^ok [0-9]' "$log")
-    skipped=$(grep -cE '^(not )?ok .*# SKIP' "$log")
+    passed=$(grep '^ok [0-9]' "$log" | grep -vc '# SKIP')
+    skipped=$(list_skipped "$log" | wc -l)
     failed=$(grep -E '^not ok [0-9]' "$log" | grep -vc '# SKIP')
     ((code && !failed)) && failed=1
     ((code == 124)) && echo "no end within $TEST_LIMIT s" >> "$log"
@@ -36,8 +49,9 @@ run_program() {
     ((skipped)) && printf ', %d skipped' "$skipped"
     ((failed)) && printf ', %d FAILED (exit code %d)' "$failed" "$code"
     echo " ($((SECONDS - started)) s)"
+    list_skipped "$log"
     ((failed)) && sed 's/^/    /' "$log"
-    echo "$passed $failed" > "$results/$name.count"
+    echo "$passed $failed $skipped" > "$results/$name.count"
 }
 export -f run_program
 
@@ -55,6 +69,9 @@ for program in "${alone[@]}"; do
 done
 
 cat "$results"/*.count 2> /dev/null |
-    awk '{ passed += $1; failed += $2 }
-         END { printf "%d passed, %d failed\n", passed, failed
+    awk '{ passed += $1; failed += $2; skipped += $3 }
+         END { printf "%d passed, %d failed", passed, failed
+               if (skipped)
+                   printf ", %d skipped", skipped
+               print ""
                exit failed > 0 || passed == 0 }'

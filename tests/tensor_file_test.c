@@ -7,6 +7,7 @@
 
 #include "proto/store/tensor_file.h"
 #include "tests/checkpoint_fixture.h"
+#include "tests/skip.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -251,8 +252,7 @@ static void check_by_python(const struct checkpoint_fixture_place *place,
         assert_int_equal(system(command), 0);
         return;
     }
-    print_message("no python3 with %s: left out\n", module);
-    skip();
+    skip_test("no python3 with %s", module);
 }
 
 /* `t` is what a package has read. */
