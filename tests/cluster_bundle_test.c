@@ -78,12 +78,13 @@ static void it_runs_where_it_is_put_with_its_own_libraries(void **state) {
     assert_non_null(strstr(said, "/odd place/build/capstan-gloo.so"));
     shell(run, "train",
           "'odd place/build/capstan' local --ps 1 --workers 2 job.json", 0);
-    said = shell(run, "data",
-                 "cd 'odd place' && grep -l '\"dir\": "
-                 "\"../datasets/fashion-mnist\"' deploy/*.json && "
-                 "ls datasets/fashion-mnist BUNDLE.md gpu-check gpu-bench "
-                 "licenses/libzmq5 build/packages.txt",
-                 0);
+    said =
+        shell(run, "data",
+              "cd 'odd place' && grep -l '\"dir\": "
+              "\"../datasets/fashion-mnist\"' deploy/*.json && "
+              "ls datasets/fashion-mnist BUNDLE.md LICENSE gpu-check gpu-bench "
+              "licenses/libzmq5 build/packages.txt",
+              0);
     assert_non_null(strstr(said, "deploy/fashion-mnist.json"));
     assert_non_null(strstr(said, "train-images-idx3-ubyte.gz"));
 }
