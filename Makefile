@@ -37,8 +37,8 @@ endif
 ROOMS := $(addprefix proto/,base conf wire math store) ps \
     worker $(addprefix worker/,data ops client collective reduce bench) \
     chief $(addprefix chief/,launch compare) model
-SOURCES := $(filter-out proto/math/rule_loops.c worker/collective/collective_nccl.c \
-    $(wildcard worker/ops/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
+SOURCES := $(filter-out proto/base/version.c proto/math/rule_loops.c \
+    worker/collective/collective_nccl.c $(wildcard worker/ops/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
 PROGRAM := $(wildcard *.c)
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
@@ -46,6 +46,8 @@ GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
     $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o)
 GPU_BENCH := $(BUILD)/bench/gpu_bench
+# No part of the library: with another commit only the program is linked again.
+VERSION := $(BUILD)/proto/base/version.o
 BENCHES := $(filter-out $(GPU_BENCH),\
     $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c)))
 TEST_PARTS := $(filter-out $(wildcard tests/*_test.c),$(wildcard tests/*.c))
@@ -64,14 +66,14 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean
+.PHONY: all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-lint plugins no-nccl no-cuda build-tests demo check check-all unit soak bench install format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
 
-$(BUILD)/capstan: $(PROGRAM:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
+$(BUILD)/capstan: $(PROGRAM:%.c=$(BUILD)/%.o) $(VERSION) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS)
 
@@ -79,6 +81,17 @@ $(BUILD)/libcapstan.a: $(OBJECTS)
 	@echo "ar   $@"
 	@rm -f $@
 	$(Q)ar rcs $@ $^
+
+# The commit that is built: of this checkout, else what git archive has put into
+# the file, else unknown.
+$(VERSION): $(BUILD)/proto/base/commit.h
+$(BUILD)/proto/base/commit.h: FORCE
+	@mkdir -p $(@D)
+	@commit=$$([[ -e .git ]] && git describe --always --dirty --abbrev=12 \
+	    --exclude='*' 2> /dev/null || \
+	    sed -n 's/^\([0-9a-f]\{12\}\)[0-9a-f]*$$/\1/p' deploy/commit.txt); \
+	line="#define VERSION_COMMIT \"$${commit:-unknown}\""; \
+	cmp -s $@ - <<< "$$line" || echo "$$line" > $@
 
 $(BUILD)/%.o: %.c | generated
 	@mkdir -p $(@D)
@@ -279,9 +292,10 @@ $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o): \
 # hangs is told which test it is: tests/under_way.c.
 COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc \
     _cmocka_run_group_tests)
-$(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) $(BUILD)/libcapstan.a
+$(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
+    $(BUILD)/libcapstan.a | $(VERSION)
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
+	$(Q)$(CC) $(CFLAGS_ALL) $(COUNTED) -o $@ $^ $(VERSION) $(LIBS) -lcmocka
 
 # The kernels as functions of the CPU, and what runs them as a GPU would: their
 # tests need neither nvcc nor a GPU.
@@ -289,9 +303,9 @@ ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
     $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber memory streams))
 CUDA_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda_*_test.c))
 $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
-    $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a
+    $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a | $(VERSION)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(VERSION) $(LIBS) -lcmocka
 
 # The same tests of the kernels themselves, on this machine's GPU.
 ifneq ($(CUDA),)
@@ -299,9 +313,9 @@ GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
     $(filter-out %/cuda_on_cpu_test %/cuda_streams_test,$(CUDA_TESTS)))
 endif
 $(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
-    $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a
+    $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a | $(VERSION)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(LIBS) -lcmocka $(CUDA_LINK) -lcudart
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(VERSION) $(LIBS) -lcmocka $(CUDA_LINK) -lcudart
 
 $(BUILD)/gpu/%.o: tests/%.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
@@ -335,10 +349,10 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 $(GPU_BENCH): CFLAGS_ALL += -rdynamic
 $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
     $(BUILD)/tests/near_device.o
-$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $(filter %.o,$^) $(VERSION) $(filter %.a,$^) $(LIBS)
 
 deps: ## install what is missing through apt
 	@deploy/deps.sh
@@ -388,7 +402,7 @@ install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
 	install $(BUILD)/capstan $(wildcard $(BUILD)/capstan-*.so) $(LIB)
 	ln -sfr $(LIB)/capstan $(DESTDIR)$(PREFIX)/bin/capstan
-	install -m 644 README.md $(SHARE)/doc/capstan
+	install -m 644 README.md CHANGELOG.md LICENSE $(SHARE)/doc/capstan
 	install -m 644 $(wildcard docs/*.md) $(SHARE)/doc/capstan/docs
 	install -m 644 $(wildcard deploy/*.json) $(SHARE)/capstan/jobs
 

@@ -127,8 +127,9 @@ static json_t *describe_libraries(void) {
 }
 
 static json_t *describe(const struct rule_loops *loops) {
-    return json_pack("{s:s, s:o, s:[o, o], s:o}", "version", VERSION_TEXT,
-                     "devices", describe_devices(loops), "collectives",
+    return json_pack("{s:s, s:s, s:o, s:[o, o], s:o}", "version", VERSION_TEXT,
+                     "commit", version_commit, "devices",
+                     describe_devices(loops), "collectives",
                      describe_plugin("gloo", COLLECTIVE_SYMBOL, COLLECTIVE_ABI),
                      describe_plugin("nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI),
                      "libraries", describe_libraries());
@@ -176,7 +177,8 @@ static void print_parts(const char *title, const json_t *parts, FILE *to) {
 static void print_lines(const json_t *info, FILE *to) {
     const char *name, *title = "libraries";
     json_t *found;
-    fprintf(to, "capstan %s\n", text_of(info, "version"));
+    fprintf(to, "capstan %s (commit %s)\n", text_of(info, "version"),
+            text_of(info, "commit"));
     print_parts("devices", json_object_get(info, "devices"), to);
     print_parts("collectives", json_object_get(info, "collectives"), to);
     json_object_foreach(json_object_get(info, "libraries"), name, found) {

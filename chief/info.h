@@ -1,4 +1,4 @@
-/* `capstan info`: version, devices, collectives, libraries. */
+/* `capstan info`: version and commit, devices, collectives, libraries. */
 #ifndef CAPSTAN_INFO_H
 #define CAPSTAN_INFO_H
 
@@ -8,10 +8,10 @@
 #include <stdio.h>
 
 /* Prints lines for people, or one JSON object:
- * {"version", "devices": [{"name", "available", ...}], "collectives": [...],
- * "libraries": {name: version}}. Devices and collectives are plugins but for
- * the processor; one that is not there has "available": false and a "reason",
- * and each device behind one has a line of its own.
+ * {"version", "commit", "devices": [{"name", "available", ...}],
+ * "collectives": [...], "libraries": {name: version}}. Devices and collectives
+ * are plugins but for the processor; one that is not there has "available":
+ * false and a "reason", and each device behind one has a line of its own.
  * Update rules are told to go by LOOPS. */
 void info_print(FILE *to, bool json, const struct rule_loops *loops);
 

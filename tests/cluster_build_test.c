@@ -1,6 +1,7 @@
 /* What the scripts around a build say: what is missing, what is installed for
  * which tests, how many tests ran. Programs in FOLDER/bin stand in for those
  * that would change this machine. */
+#include "tests/built.h"
 #include "tests/cluster_run.h"
 #include "tests/skip.h"
 
@@ -147,6 +148,54 @@ static void the_last_line_of_all_checks_counts_all(void **state) {
     expect(said, "\n22 passed, 1 failed, 4 skipped\n");
 }
 
+/* In a small repository, and in what git archive makes of it. */
+static void the_commit_is_that_of_the_checkout_or_of_the_export(void **state) {
+    struct cluster_run *run = *state;
+    skip_without("make", "make");
+    skip_without("git", "git");
+    arrange(run, "-");
+    shell(
+        run,
+        "set -eux\n"
+        "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 EMAIL=a@b.c\n"
+        "header=build/proto/base/commit.h\n"
+        "expect() { make -C \"$1\" $header; grep -F \"\\\"$2\\\"\" $1/$header; }\n"
+        "commit() { git commit -qam \"$1\" --allow-empty; }\n"
+        "mkdir deploy\n"
+        "cp \"$TREE\"/Makefile \"$TREE\"/.gitattributes .\n"
+        "echo '$Format:%H$' > deploy/commit.txt\n"
+        "expect . unknown\n"
+        "git init -q\n"
+        "git add Makefile .gitattributes deploy\n"
+        "commit one\n"
+        "expect . $(git rev-parse --short=12 HEAD)\n"
+        "before=$(stat -c %y $header)\n"
+        "expect . $(git rev-parse --short=12 HEAD)\n"
+        "test \"$before\" = \"$(stat -c %y $header)\"\n"
+        "commit two\n"
+        "expect . $(git rev-parse --short=12 HEAD)\n"
+        "git archive --prefix=export/ HEAD | tar -x\n"
+        "expect export $(git rev-parse --short=12 HEAD)\n"
+        "echo >> Makefile\n"
+        "expect . $(git rev-parse --short=12 HEAD)-dirty\n",
+        0);
+}
+
+static void an_installation_has_the_program_and_its_licence(void **state) {
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[2 * PATH_MAX];
+    skip_without("make", "make");
+    assert_true(built_folder(build));
+    arrange(run, "-");
+    snprintf(command, sizeof command,
+             "set -e; make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
+             "DESTDIR=\"$PWD/to\" install >&2; cd to/usr/local; "
+             "diff share/doc/capstan/LICENSE \"$TREE\"/LICENSE; "
+             "ls share/doc/capstan/CHANGELOG.md; bin/capstan --version",
+             build);
+    expect(cluster_run_output(shell(run, command, 0)), "capstan 0.");
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -156,6 +205,8 @@ int main(void) {
         TEST(services_are_installed_for_all_tests_only),
         TEST(what_is_skipped_is_shown_with_its_reason_and_counted),
         TEST(the_last_line_of_all_checks_counts_all),
+        TEST(the_commit_is_that_of_the_checkout_or_of_the_export),
+        TEST(an_installation_has_the_program_and_its_licence),
     };
     if (!realpath(".", tree))
         return 1;

@@ -99,9 +99,10 @@ static void people_read_the_same(void **state) {
     char *text = print(false);
     const char *name;
     json_t *library;
-    assert_memory_equal(text, "capstan " VERSION_TEXT "\n",
-                        sizeof "capstan " VERSION_TEXT);
+    assert_memory_equal(text, "capstan " VERSION_TEXT " (commit ",
+                        sizeof "capstan " VERSION_TEXT " (commit");
     assert_non_null(strstr(text, text_of(object, "version")));
+    assert_non_null(strstr(text, text_of(object, "commit")));
     json_object_foreach(json_object_get(object, "libraries"), name, library)
         assert_non_null(strstr(text, json_string_value(library)));
     assert_non_null(strstr(text, "nccl"));

@@ -225,7 +225,7 @@ static error_t flag(struct options *options, int key, const char *text) {
 
 static void show_version(struct options *options) {
     options->shown = true;
-    puts("capstan " VERSION_TEXT);
+    printf("capstan %s (commit %s)\n", VERSION_TEXT, version_commit);
 }
 
 /* From here on every word is the command's. */

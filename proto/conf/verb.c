@@ -18,7 +18,7 @@ _Static_assert(VERB_KEY_VERBOSE - VERB_KEY_SIZES == BENCH_OPTIONS_VERBOSE,
     { name, VERB_KEY_##key, value, 0, text, group }
 #define HELP                                                                   \
     FLAG("help", HELP, NULL, "show this text", -1),                            \
-        FLAG("version", VERSION, NULL, "show the release", -1)
+        FLAG("version", VERSION, NULL, "show the release and its commit", -1)
 #define JSON                                                                   \
     FLAG("json", JSON, NULL, "print one JSON object on standard output", 0)
 #define SET                                                                    \
@@ -306,9 +306,10 @@ static const struct verb verbs[OPTIONS_VERBS] = {
                       "`capstan ckpt ls --help`, `verify --help` and `export "
                       "--help` tell more.",
                       ckpt_parts},
-    [OPTIONS_INFO] = {"info", "",
-                      "Shows version, devices, collectives and libraries.",
-                      info_options, 0, 0, LOOPS},
+    [OPTIONS_INFO] =
+        {"info", "",
+         "Shows version, commit, devices, collectives and libraries.",
+         info_options, 0, 0, LOOPS},
     [OPTIONS_BENCH] =
         {"bench", "[JOB.json]",
          "Measures how fast vectors move between a client and ps, with memcpy, "
@@ -350,7 +351,7 @@ void verb_show_all(FILE *out) {
     }
     fprintf(out,
             "\n`capstan VERB --help` shows a verb's flags, `capstan --version` "
-            "the release.\n");
+            "the release\nand its commit.\n");
 }
 
 const struct verb *verb_part(const struct verb *verb, const char *word) {

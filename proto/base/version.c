@@ -1,0 +1,5 @@
+#include "proto/base/version.h"
+
+#include "proto/base/commit.h"
+
+const char version_commit[] = VERSION_COMMIT;
