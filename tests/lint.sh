@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What the compiler does not check of how the tree is built: each room
 # includes only rooms before it, each role only proto/ and itself, the model
-# only proto/, itself and what is pure in the roles, basenames
-# are unique, a test that is skipped says why (tests/skip.h). Run from the root; a line for each offence.
+# only proto/, itself and what is pure in the roles; basenames are unique; a
+# test that is skipped says why (tests/skip.h); each source names the licence
+# at its head. Run from the root; a line for each offence.
 set -u
 
 offences() {
@@ -63,7 +64,20 @@ silent_skips() {
         sed 's/$/: skip_test() gives the reason/'
 }
 
-found=$(offences; silent_skips)
+unlicensed() {
+    git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.proto' '*.map' '*.sh' '*.py' \
+        '*Makefile' .ci/run 'deploy/bundle/*' ':!*.md' | xargs awk '
+    function tell() {
+        if (file != "" && !named)
+            print file ": no SPDX-License-Identifier: Apache-2.0 in line 1," \
+                " or 2 after #!"
+    }
+    FNR == 1 { tell(); file = FILENAME; named = 0 }
+    FNR <= 2 && /SPDX-License-Identifier: Apache-2.0/ { named = 1 }
+    END { tell() }'
+}
+
+found=$(offences; silent_skips; unlicensed)
 [[ -z $found ]] && exit 0
 echo "$found"
 exit 1
