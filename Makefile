@@ -261,11 +261,14 @@ $(BUILD)/plugin/%.o: %.cc | $(BUILD)/packages
 
 generated: $(BUILD)/packages $(GENERATED)
 
-# Everything that is built waits for this: the place to say what is missing, and
-# to stop. PACKAGES=other: it comes from elsewhere than apt.
-$(BUILD)/packages: deploy/packages.txt
+# Everything that is built waits for this, and tests for the second: the place to
+# say what is missing, and to stop. PACKAGES=other: it comes from elsewhere than
+# apt.
+$(TESTS:=.o) $(TEST_PARTS:%.c=$(BUILD)/%.o): | $(BUILD)/packages-test
+$(BUILD)/packages $(BUILD)/packages-test: deploy/packages.txt
 	@mkdir -p $(@D)
-	@$(if $(filter other,$(PACKAGES)),,deploy/deps.sh --list >&2 || { \
+	@$(if $(filter other,$(PACKAGES)),,deploy/deps.sh --list \
+	    $(filter test,$(subst -, ,$(@F))) >&2 || { \
 	    echo "(Where they come from elsewhere than apt: make PACKAGES=other)"; \
 	    exit 1; } >&2)
 	@touch $@

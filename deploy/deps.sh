@@ -7,8 +7,10 @@
 #                           which Debian enables as services
 #   deploy/deps.sh bundle   to pack what was built
 #   deploy/deps.sh lint     to lay out the source
-#   deploy/deps.sh --list   installs nothing: exit code 1 when something that
-#                           building needs is missing, with the line to type
+#   deploy/deps.sh --list [test]
+#                           installs nothing: exit code 1 when something that
+#                           building (tests too) needs is missing, with the line
+#                           to type
 #
 # Who may not install gets the reason, the one line to type, and exit code 1.
 set -u
@@ -20,7 +22,7 @@ test) whens='build demo test' ;;
 all) whens='build demo test bundle all' ;;
 bundle) whens='build demo test bundle' ;;
 lint) whens='build lint' ;;
---list) whens='build' ;;
+--list) whens="build ${2-}" ;;
 *)
     echo "deps: $1: test, all, bundle, lint or --list" >&2
     exit 2

@@ -87,6 +87,13 @@ static void a_missing_library_stops_make_with_the_line_to_type(void **state) {
     expect(cluster_run_errors(make), "  libgloo-dev            all-reduce");
     expect(cluster_run_errors(make),
            "apt-get install -y --no-install-recommends libgloo-dev\n");
+    write_script(run, "bin/dpkg-query",
+                 "[ $4 = libcmocka-dev ] || printf installed");
+    make = shell(
+        run, "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/tests/log_test.o",
+        REFUSED);
+    expect_not(cluster_run_output(make), "log_test.o");
+    expect(cluster_run_errors(make), " libcmocka-dev\n");
     shell(
         run,
         "make -C \"$TREE\" BUILD=\"$PWD/b\" PACKAGES=other \"$PWD\"/b/packages",

@@ -45,12 +45,16 @@ run_program() {
     failed=$(grep -E '^not ok [0-9]' "$log" | grep -vc '# SKIP')
     ((code && !failed)) && failed=1
     ((code == 124)) && echo "no end within $TEST_LIMIT s" >> "$log"
-    printf '%-32s %3d passed' "$name" "$passed"
-    ((skipped)) && printf ', %d skipped' "$skipped"
-    ((failed)) && printf ', %d FAILED (exit code %d)' "$failed" "$code"
-    echo " ($((SECONDS - started)) s)"
-    list_skipped "$log"
-    ((failed)) && sed 's/^/    /' "$log"
+    {
+        printf '%-32s %3d passed' "$name" "$passed"
+        ((skipped)) && printf ', %d skipped' "$skipped"
+        ((failed)) && printf ', %d FAILED (exit code %d)' "$failed" "$code"
+        echo " ($((SECONDS - started)) s)"
+        list_skipped "$log"
+        ((failed)) && sed 's/^/    /' "$log"
+    } > "$results/$name.said"
+    # Whole: others print at the same time.
+    flock "$results" cat "$results/$name.said"
     echo "$passed $failed $skipped" > "$results/$name.count"
 }
 export -f run_program
