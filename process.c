@@ -9,7 +9,6 @@
 #include "proto/base/limits.h"
 
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
@@ -32,24 +31,17 @@ static void say_end(const struct log *log, struct failure *why) {
     why->text[0] = 0;
 }
 
-/* What the description tells of peers, before the first library opens anything;
- * what the plan tells is counted with it. */
-static enum status check_limits(const struct cluster *cluster,
-                                struct failure *why) {
-    uint64_t listed = 0;
-    char what[64];
-    for (int role = 0; role < CLUSTER_ROLES; role++)
-        listed += cluster->jobs[role].count;
-    snprintf(what, sizeof what, "%llu listed processes",
-             (unsigned long long)listed);
+/* Before the first library opens anything. What peers take is counted where
+ * they are known: by the chief, and by others with the plan. */
+static enum status check_limits(struct failure *why) {
     enum status status =
-        limits_descriptors(LIMITS_OWN_DESCRIPTORS + listed, what, why);
+        limits_descriptors(LIMITS_OWN_DESCRIPTORS, "nobody else", why);
     return status ? status : limits_address_space(why);
 }
 
 static enum status open_process(struct composition *composition,
                                 struct failure *why) {
-    enum status status = check_limits(composition->cluster, why);
+    enum status status = check_limits(why);
     if (!status)
         status = roles_open(&composition->roles, why);
     if (status)

@@ -214,8 +214,12 @@ void admission_join(struct run *run, const struct post_letter *letter,
                           join->index)
             : NULL;
     if (!control->incarnation)
-        return; /* nobody of ours */
-    if (control->run && !letter->slot) {
+        return;         /* nobody of ours */
+    if (letter->slot) { /* again: by another connection, or not yet welcomed */
+        roster_heard(letter->slot, now);
+        return;
+    }
+    if (control->run) {
         admission_stranger(run, peer, control); /* it was in a run already */
         return;
     }
@@ -370,11 +374,16 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
 }
 
 void admission_dismiss(struct run *run, struct roster_slot *slot,
-                       const char *text) {
+                       enum status status, const char *text) {
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    if (trainer->dismissed)
+        return;
+    trainer->dismissed = true;
+    trainer->declared = false;
     log_warning(run->log, "%s; the run goes on without it", text);
-    stop.status = STATUS_CONFIG;
+    stop.status = status;
     stop.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
     control.stop = &stop;
@@ -382,8 +391,8 @@ void admission_dismiss(struct run *run, struct roster_slot *slot,
 }
 
 bool admission_joins(const struct run *run, const struct roster_slot *slot) {
-    return run->phase == RUN_TRAINING && slot->rank != ROSTER_NO_RANK &&
-           !run->trainers[slot->rank].from;
+    return (run->phase == RUN_TRAINING || run->phase == RUN_FINISHING) &&
+           slot->rank != ROSTER_NO_RANK && !run->trainers[slot->rank].from;
 }
 
 void admission_check_deaths(struct run *run, int64_t now) {

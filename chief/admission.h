@@ -19,9 +19,9 @@ void admission_check_deaths(struct run *run, int64_t now);
 void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye);
 
 /* The joiner in SLOT does not fit this run, for the reason TEXT: it ends, with
- * STATUS_CONFIG, and the run goes on without it. */
+ * STATUS, and the run goes on without it. */
 void admission_dismiss(struct run *run, struct roster_slot *slot,
-                       const char *text);
+                       enum status status, const char *text);
 
 /* Is SLOT's holder a trainer that came into a run under way and has not begun?
  */

@@ -16,7 +16,7 @@ struct call {
     const struct roster_slot *slot; /* NULL: none is under way */
     struct link *link;
     struct resolve *resolve;
-    int64_t began;
+    int64_t connecting; /* since when */
 };
 
 struct crier {
@@ -83,14 +83,14 @@ static bool go_on(struct crier *crier, struct call *call, int64_t now) {
     const struct cluster_task *task =
         cluster_find(crier->cluster, call->slot->role, call->slot->index);
     char text[300];
-    if (call->slot->state != ROSTER_ABSENT || !task || !task->port ||
-        now - call->began > GIVE_UP)
+    if (call->slot->state != ROSTER_ABSENT || !task || !task->port)
         return false;
     if (call->link)
-        return !call_out(crier, call);
+        return now - call->connecting < GIVE_UP && !call_out(crier, call);
     if (!call->resolve)
         return (call->resolve = resolve_start(task->host, task->port)) != NULL;
     enum resolve_state state = resolve_poll(call->resolve, text, sizeof text);
+    call->connecting = now;
     return state == RESOLVE_WAITING ||
            (state == RESOLVE_FOUND && connect_to(crier, call, text));
 }
@@ -120,6 +120,6 @@ void crier_step(struct crier *crier, int64_t now) {
         if (call->slot && !go_on(crier, call, now))
             hang_up(call);
         if (!call->slot)
-            *call = (struct call){.slot = next_absent(crier), .began = now};
+            *call = (struct call){.slot = next_absent(crier)};
     }
 }

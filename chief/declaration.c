@@ -63,8 +63,7 @@ static void check(struct run *run, struct roster_slot *slot) {
         run_stop(run, STATUS_CONFIG, "%s", text);
         return;
     }
-    run->trainers[slot->rank].declared = false;
-    admission_dismiss(run, slot, text);
+    admission_dismiss(run, slot, STATUS_CONFIG, text);
 }
 
 void declaration_take(struct run *run, struct roster_slot *slot,

@@ -24,16 +24,14 @@ static enum status status_of(const struct run *run, const Capstan__Left *left) {
 
 static void fail(struct run *run, struct roster_slot *slot,
                  const Capstan__Left *left) {
-    char name[64];
+    char name[64], text[1024];
     roster_name(slot, name, sizeof name);
-    if (!admission_joins(run, slot)) {
-        run_stop(run, status_of(run, left), "%s on host %s: %s", name,
-                 slot->host, left->text);
-        return;
-    }
-    log_warning(run->log, "%s on host %s: %s; the run goes on without it", name,
-                slot->host, left->text);
-    admission_gone(run, slot, true);
+    snprintf(text, sizeof text, "%s on host %s: %s", name, slot->host,
+             left->text);
+    if (admission_joins(run, slot))
+        admission_dismiss(run, slot, (enum status)left->status, text);
+    else
+        run_stop(run, status_of(run, left), "%s", text);
 }
 
 /* A rank that has lost another may have lost one that only gave up for the same

@@ -33,7 +33,7 @@ static void send_away(struct run *run, struct roster_slot *slot) {
              "(CUDA_VISIBLE_DEVICES, docs/gpu.md)",
              name, slot->host, trainer->devices, plural(trainer->devices),
              trainer->replicas);
-    admission_dismiss(run, slot, text);
+    admission_dismiss(run, slot, STATUS_CONFIG, text);
 }
 
 bool replicas_declare(struct run *run, struct roster_slot *slot,

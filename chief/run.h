@@ -53,6 +53,7 @@ struct run_trainer {
     bool planned;      /* has been sent the plan */
     bool viewed;       /* has been sent a view that lists it */
     bool left;         /* out of the loop */
+    bool dismissed;    /* a joiner that was told to end */
     bool measured;     /* has told what it passes beside all others */
     uint64_t from;     /* clock of its first contribution; 0: not set */
     double past_loss;  /* of incarnations before this one */

@@ -299,7 +299,7 @@ static enum status turn(struct ps *ps, struct failure *why) {
     if (!status && !paused && !ps->stopped)
         status = serve(ps, why);
     char address[300];
-    if (call_guard_step(&ps->calls, address, sizeof address))
+    if (call_guard_step(&ps->calls, ps->link, address, sizeof address))
         member_called(ps->member, address);
     return status;
 }

@@ -145,6 +145,44 @@ static void who_is_not_admitted_in_time_is_let_go(void **state) {
     assert_false(link_renewed(fixture->client));
 }
 
+static void await_connection(struct link *client) {
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    while (!link_renewed(client)) {
+        assert_true(time_now() < deadline);
+        zmq_poll(NULL, 0, 5);
+    }
+}
+
+/* The client says something, and is admitted: the descriptor it came by. */
+static int admit_client(struct wire_fixture *fixture) {
+    struct link_frame frame;
+    wire_fixture_send(fixture->client, 0, "join", NULL);
+    wire_fixture_view(fixture->server, &frame);
+    link_admit(fixture->server, frame.peer);
+    int descriptor =
+        zmq_msg_get((zmq_msg_t *)frame.header_room.bytes, ZMQ_SRCFD);
+    link_release(&frame);
+    return descriptor;
+}
+
+/* It is cut and comes again, most often by the same descriptor, before anybody
+ * has heard that the first one ended. */
+static void who_comes_again_by_the_same_descriptor_stays(void **state) {
+    struct wire_fixture *fixture = *state;
+    char text[128];
+    wire_fixture_connect(fixture);
+    link_admit_within(fixture->server, 50 * TIME_MS);
+    await_connection(fixture->client);
+    shutdown(admit_client(fixture), SHUT_RDWR);
+    await_connection(fixture->client);
+    admit_client(fixture);
+    for (int i = 0; i < 20; i++) { /* eight looks a limit */
+        zmq_poll(NULL, 0, 10);
+        link_stranger(fixture->server, text, sizeof text);
+    }
+    assert_false(link_renewed(fixture->client));
+}
+
 /* So many could wait for who shakes hands, asks without end and reads nothing;
  * others are answered all the same. */
 static void answers_do_not_pile_up_for_who_reads_nothing(void **state) {
@@ -259,6 +297,7 @@ int main(void) {
         WIRE_FIXTURE_TEST(a_message_of_the_oldest_protocol_is_not_taken),
         WIRE_FIXTURE_TEST(who_connects_and_is_silent_is_noticed_and_dropped),
         WIRE_FIXTURE_TEST(who_is_not_admitted_in_time_is_let_go),
+        WIRE_FIXTURE_TEST(who_comes_again_by_the_same_descriptor_stays),
         WIRE_FIXTURE_TEST(answers_do_not_pile_up_for_who_reads_nothing),
         WIRE_FIXTURE_TEST(who_finds_no_descriptor_left_gets_in_after_all),
         WIRE_FIXTURE_TEST(a_client_watches_for_no_strangers),

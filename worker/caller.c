@@ -170,5 +170,7 @@ bool caller_step(struct caller *caller, int64_t now, char *address,
     }
     hear(caller, caller->door, address, size);
     bool told = hear(caller, caller->asked, address, size);
-    return told || call_guard_step(&caller->calls, address, size);
+    return told ||
+           (caller->door &&
+            call_guard_step(&caller->calls, caller->door, address, size));
 }

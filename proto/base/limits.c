@@ -30,7 +30,7 @@ enum status limits_descriptors(uint64_t more, const char *what,
     if (limit.rlim_max < needed)
         return status_fail(
             why, STATUS_CONFIG,
-            "this process may have %llu open files, and with %s needs %llu: "
+            "this process may have %llu open files, and beside %s needs %llu: "
             "raise the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile "
             "in /etc/security/limits.conf)",
             (unsigned long long)limit.rlim_max, what,

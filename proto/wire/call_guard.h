@@ -12,19 +12,24 @@
 
 #include <stdbool.h>
 
+enum { CALL_GUARD_CALLERS = 4 }; /* looked up at once */
+
 struct call_guard {
     const struct cluster *cluster; /* borrowed; NULL: no call counts */
     const struct log *log;
-    struct resolve *look_up; /* of the caller's host, or NULL */
-    char address[300];       /* that it told */
+    struct call_guard_caller {
+        char from[64], address[300]; /* its host, "": none; what it told */
+        struct resolve *look_up;     /* is it listed? NULL: it counts */
+    } callers[CALL_GUARD_CALLERS];
 };
 
 /* A call to ADDRESS came by FRAME to LINK. */
 void call_guard_take(struct call_guard *guard, struct link *link,
                      struct link_frame *frame, const char *address);
 
-/* True when a call was found to count: fills ADDRESS. */
-bool call_guard_step(struct call_guard *guard, char *address, size_t size);
+/* True when a call that came to LINK was found to count: fills ADDRESS. */
+bool call_guard_step(struct call_guard *guard, struct link *link, char *address,
+                     size_t size);
 
 /* Ends what it looks up. */
 void call_guard_close(struct call_guard *guard);

@@ -126,7 +126,8 @@ struct link_frame {
  * view. Messages of another shape cost their sender its connection. */
 bool link_view(struct link *link, struct link_frame *frame);
 
-/* Has FRAME come over TCP from this very host (network namespace)? */
+/* Has FRAME come over TCP from an address of this very host (network
+ * namespace)? */
 bool link_is_near(struct link_frame *frame);
 
 /* Writes the numeric host that FRAME came from over TCP; false, and "", when it

@@ -10,6 +10,8 @@
 #include "proto/wire/link_parts.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +45,16 @@ static uint64_t cookie_of(int descriptor) {
     return cookie;
 }
 
+/* Is DESCRIPTOR still the socket that CONNECTION is of? */
+static bool is_of(const struct link_connection *connection, int descriptor) {
+    return connection->since && connection->cookie &&
+           cookie_of(descriptor) == connection->cookie;
+}
+
 static void shut_down(struct link *link, unsigned descriptor) {
     struct link_connection *connection = &link->connections[descriptor];
     connection->expired = true;
-    if (cookie_of((int)descriptor) == connection->cookie)
+    if (is_of(connection, (int)descriptor))
         shutdown((int)descriptor, SHUT_RDWR);
 }
 
@@ -104,11 +112,11 @@ void link_admit_within(struct link *link, int64_t limit) {
 }
 
 /* That of a message which has come: it was accepted, which may not have been
- * heard yet. */
+ * heard yet, nor the end of one that had the descriptor before. */
 static struct link_connection *speaking(struct link *link, int descriptor) {
     struct link_connection *connection =
         connection_of(link, (unsigned)descriptor);
-    if (!connection || connection->since)
+    if (!connection || is_of(connection, descriptor))
         return connection;
     take_events(link);
     return connection_of(link, (unsigned)descriptor);
@@ -205,4 +213,43 @@ bool link_stranger(struct link *link, char *text, size_t size) {
         return true;
     }
     return false;
+}
+
+/* As libzmq has kept it with the message: the connection may be gone, and its
+ * descriptor another's. IPv4 comes to a socket of both families as a part of
+ * IPv6. */
+bool link_peer_host(struct link_frame *frame, char *text, size_t size) {
+    static const char mapped[] = "::ffff:";
+    const char *address =
+        frame->lane
+            ? NULL
+            : zmq_msg_gets(link_message(&frame->header_room), "Peer-Address");
+    text[0] = 0;
+    if (!address)
+        return false;
+    if (!strncmp(address, mapped, strlen(mapped)))
+        address += strlen(mapped);
+    snprintf(text, size, "%s", address);
+    return true;
+}
+
+bool link_is_near(struct link_frame *frame) {
+    char from[64], own[64];
+    struct ifaddrs *all = NULL;
+    bool near = false;
+    if (!link_peer_host(frame, from, sizeof from) || getifaddrs(&all))
+        return false;
+    for (const struct ifaddrs *each = all; each && !near;
+         each = each->ifa_next) {
+        int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
+        if (family != AF_INET && family != AF_INET6)
+            continue;
+        socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in)
+                                             : sizeof(struct sockaddr_in6);
+        near = !getnameinfo(each->ifa_addr, length, own, sizeof own, NULL, 0,
+                            NI_NUMERICHOST) &&
+               !strcmp(own, from);
+    }
+    freeifaddrs(all);
+    return near;
 }

@@ -203,8 +203,9 @@ static void send_kept(struct member *member, int64_t now) {
  * begins with a join, and so does one by which nothing comes any more. */
 static void join_again(struct member *member, int64_t now) {
     bool renewed = link_renewed(member->doors.links[0]);
-    int64_t silent = now - member->heard, sent = now - member->join_sent;
-    if (!renewed && (silent < REJOIN_AFTER || sent < REJOIN_AFTER))
+    bool silent = now - member->heard >= REJOIN_AFTER &&
+                  now - member->join_sent >= REJOIN_AFTER;
+    if (!renewed && !silent)
         return;
     member->join_sent = now;
     if (member_send_join(member, now))
