@@ -323,15 +323,16 @@ static void read_interrupt(struct run *run, int descriptor) {
 static void turn(struct run *run, struct crier *crier, int interrupts) {
     int64_t peer = time_from_seconds(run->job->timeouts.peer);
     int64_t beat_every = peer / 6 < TIME_S / 2 ? peer / 6 : TIME_S / 2;
-    zmq_pollitem_t items[] = {
-        {link_socket(run->link), 0, ZMQ_POLLIN, 0},
+    enum { OWN = 3 };
+    zmq_pollitem_t items[OWN + LINK_POLL_ITEMS] = {
         {NULL, interrupts, ZMQ_POLLIN, 0},
         {NULL, collect_descriptor(run), ZMQ_POLLIN, 0},
         {NULL, commit_descriptor(run), ZMQ_POLLIN, 0},
     };
+    int count = OWN + link_poll_items(run->link, items + OWN);
     int64_t wait =
         beat_every / 2 < LONGEST_WAIT ? beat_every / 2 : LONGEST_WAIT;
-    zmq_poll(items, 4, (long)(wait / TIME_MS));
+    zmq_poll(items, count, (long)(wait / TIME_MS));
     read_letters(run);
     read_interrupt(run, interrupts);
     int64_t now = time_now();

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 enum { RECEIVE_FRAMES = 1032, FRAMES_A_TURN = 64 };
+/* Trainers connect when a view lists them, and then speak at once. */
+static const int64_t SPOKEN_WITHIN = 30 * TIME_S;
 
 static enum status open_links(struct ps *ps, struct failure *why) {
     const struct ps_settings *settings = ps->settings;
@@ -34,6 +36,7 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         status = link_bind(ps->link, settings->self->port, why);
     if (status)
         return status;
+    link_admit_within(ps->link, SPOKEN_WITHIN);
     ps->calls =
         (struct call_guard){.cluster = settings->callers, .log = settings->log};
     ps->lane = settings->lanes ? message_random() : 0;
@@ -113,7 +116,8 @@ static enum status obey_all(struct ps *ps, struct failure *why) {
 static bool introduce(struct ps *ps, struct link_frame *frame,
                       const Capstan__DataHeader *header) {
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__CALL) {
-        call_guard_take(&ps->calls, ps->link, frame, header->text);
+        if (!member_joined(ps->member))
+            call_guard_take(&ps->calls, ps->link, frame, header->text);
         return true;
     }
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__WHO)

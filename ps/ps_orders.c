@@ -3,7 +3,6 @@
  * job or plan changes nothing. */
 #include "proto/base/cores.h"
 #include "proto/base/limits.h"
-#include "proto/base/time.h"
 #include "ps/crew.h"
 #include "ps/ps_parts.h"
 
@@ -102,10 +101,8 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
     return STATUS_OK;
 }
 
-/* Trainers connect when a view lists them, and speak at once. */
 static enum status take_view(struct ps *ps, const Capstan__View *view,
                              struct failure *why) {
-    static const int64_t SPOKEN_WITHIN = 30 * TIME_S;
     struct gate_slot slots[RULE_MAX_GRADIENTS] = {0};
     enum status status = message_check_view(view, ps->plan->num_ranks, why);
     if (status)
@@ -115,8 +112,6 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
             (struct gate_slot){.incarnation = view->slots[r]->incarnation,
                                .from = view->slots[r]->from_clock,
                                .live = view->slots[r]->live};
-    if (!exchange_gate(service_exchange(ps->service))->view)
-        link_admit_within(ps->link, SPOKEN_WITHIN);
     link_pace(ps->link, view->link_gbits, ps->plan->num_ranks);
     exchange_view(service_exchange(ps->service), view->number, slots);
     member_beat(ps->member)->view = view->number;

@@ -23,12 +23,12 @@ static int setup(void **state) {
     struct run *run = &fixture->run;
     struct roster_slot *slot = &run->roster.slots[1];
     struct roster_claim claim = {WORKER, 1, 2, "h1", "h1:2", 0};
-    uint32_t peer = wire_fixture_connect(fixture->wire);
+    fixture->peer = wire_fixture_connect(fixture->wire);
     run->id = 1; /* as the fixture's post has it */
     run->cluster = &nobody;
     run->link = fixture->wire->server;
     roster_claim(slot, &claim, time_now());
-    post_meet(run->post, slot, peer);
+    post_meet(run->post, slot, fixture->peer);
     return 0;
 }
 
@@ -58,7 +58,8 @@ static void a_member_may_join_again_in_every_phase(void **state) {
     control.join = &join;
     for (int phase = RUN_JOINING; phase <= RUN_STOPPING; phase++) {
         struct roster_slot *slot = &run->roster.slots[1];
-        struct post_letter letter = {.slot = slot, .control = &control};
+        struct post_letter letter = {
+            .slot = slot, .control = &control, .peer = fixture->peer};
         run->phase = (enum run_phase)phase;
         admission_join(run, &letter, time_now());
         assert_int_equal(slot->state, ROSTER_HELD);

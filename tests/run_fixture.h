@@ -12,6 +12,7 @@ struct run_fixture {
     struct wire_fixture *wire;
     struct job job; /* of a micro batch of 10 */
     struct run run;
+    uint32_t peer; /* of who has joined, if a test says so */
 };
 
 /* In a cmocka setup: *STATE is a struct run_fixture of so many WORKERS, none of

@@ -14,6 +14,7 @@
 
 static const int64_t ASK_EVERY = 2 * TIME_S; /* one ps after the other */
 static const int64_t SAY_EVERY = TIME_S / 5;
+static const int64_t CALLED_WITHIN = 30 * TIME_S; /* nobody has to stay */
 
 struct caller {
     struct caller_settings settings;
@@ -21,6 +22,7 @@ struct caller {
     struct link *asked; /* the ps I ask */
     struct resolve *resolve;
     struct call_guard calls;
+    bool found; /* calls do not matter any more */
     uint32_t next_ps;
     int64_t asked_at, said_at;
     struct message_arena arena;
@@ -44,6 +46,8 @@ enum status caller_open(struct caller **out,
             link_open(&caller->door, settings->zmq, LINK_SERVER, &link, why);
         if (!status)
             status = link_bind(caller->door, settings->self->port, why);
+        if (!status)
+            link_admit_within(caller->door, CALLED_WITHIN);
     }
     if (!status && settings->cluster &&
         settings->cluster->jobs[CLUSTER_PS].count)
@@ -87,7 +91,7 @@ static bool take_call(struct caller *caller, struct link *link,
                       struct link_frame *frame,
                       const Capstan__DataHeader *header, char *address,
                       size_t size) {
-    if (link == caller->door)
+    if (link == caller->door && !caller->found)
         call_guard_take(&caller->calls, link, frame, header->text);
     else
         snprintf(address, size, "%s", header->text);
@@ -158,6 +162,7 @@ static void ask(struct caller *caller, int64_t now) {
 }
 
 void caller_found(struct caller *caller) {
+    caller->found = true;
     resolve_end(&caller->resolve);
     link_close(&caller->asked);
 }

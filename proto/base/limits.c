@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { UNREADABLE = 16 };
+/* The soft limit that servers give themselves, so that others' connections do
+ * not use it up. */
+enum { UNREADABLE = 16, USUAL = 65536 };
 /* Five threads' stacks and heaps, and what libraries map and generate; a
  * process that trains was seen to need 190 MB of it. */
 static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
@@ -24,8 +26,9 @@ static uint64_t open_descriptors(void) {
 enum status limits_descriptors(uint64_t more, const char *what,
                                struct failure *why) {
     uint64_t needed = open_descriptors() + more;
+    uint64_t wanted = needed < USUAL ? USUAL : needed;
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= needed)
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
         return STATUS_OK;
     if (limit.rlim_max < needed)
         return status_fail(
@@ -35,7 +38,7 @@ enum status limits_descriptors(uint64_t more, const char *what,
             "in /etc/security/limits.conf)",
             (unsigned long long)limit.rlim_max, what,
             (unsigned long long)needed, (unsigned long long)needed);
-    limit.rlim_cur = needed;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
     return STATUS_OK;
 }

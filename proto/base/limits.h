@@ -12,8 +12,8 @@
 enum { LIMITS_OWN_DESCRIPTORS = 64 };
 
 /* MORE descriptors for WHAT ("4 ps") beside those open now: raises the soft
- * limit as far as that takes. STATUS_CONFIG when the hard limit is lower, with
- * the number needed. */
+ * limit, to 65536 where the hard one lets it. STATUS_CONFIG when the hard limit
+ * is lower than what is needed, with the number. */
 enum status limits_descriptors(uint64_t more, const char *what,
                                struct failure *why) MUST_CHECK;
 

@@ -90,8 +90,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     configure(link->socket, settings);
     if (kind == LINK_SERVER) {
         set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
-        watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_ACCEPT_FAILED |
-                        ZMQ_EVENT_DISCONNECTED);
+        watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
     } else {
         watch(link, ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
     }
@@ -187,6 +186,10 @@ int link_poll_items(struct link *link, zmq_pollitem_t *items) {
     int count = 0;
     if (link->way == LINK_BY_TCP)
         items[count++] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
+    if (link->kind == LINK_SERVER && link->monitor) {
+        link_take_events(link);
+        items[count++] = (zmq_pollitem_t){link->monitor, 0, ZMQ_POLLIN, 0};
+    }
     if (!link->lanes)
         return count;
     lanes_sleep(link->lanes);

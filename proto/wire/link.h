@@ -74,11 +74,12 @@ void link_prefer_lane(struct link *link, uint64_t word);
  * how they go now and why. */
 bool link_way(struct link *link, char *text, size_t size);
 
-enum { LINK_POLL_ITEMS = 2 };
+enum { LINK_POLL_ITEMS = 3 };
 
 /* Before each wait, for over shared memory it wakes who sleeps for what was
- * sent: fills ITEMS, at most LINK_POLL_ITEMS, which become
- * ready when a frame may be here; returns how many. */
+ * sent, and a server hears who came and went: fills ITEMS, at most
+ * LINK_POLL_ITEMS, which become ready when a frame may be here; returns how
+ * many. */
 int link_poll_items(struct link *link, zmq_pollitem_t *items);
 
 /* The ZeroMQ socket: for zmq_poll of a link that carries control. */

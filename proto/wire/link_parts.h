@@ -107,6 +107,9 @@ void link_pace_connection(struct link *link, int descriptor);
 /* The next event of the monitor; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);
 
+/* Server: takes note of who came and went. */
+void link_take_events(struct link *link);
+
 /* The connection of DESCRIPTOR has sent a message. Is it the first? */
 bool link_first_message(struct link *link, int descriptor);
 

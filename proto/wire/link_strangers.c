@@ -6,19 +6,22 @@
  * shut down by its descriptor, which libzmq takes for its end. As the
  * descriptor may be another socket's by then, the kernel's own number of the
  * socket is compared first. */
+#include "proto/base/limits.h"
 #include "proto/base/time.h"
 #include "proto/wire/link_parts.h"
 
-#include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
-static const int64_t SAY_EVERY = 10 * TIME_S, EVICTED_FROM = TIME_S;
+static const int64_t SAY_EVERY = 10 * TIME_S;
 enum { EVENTS_A_TURN = 1024, LOOKS_A_LIMIT = 8, FIRST_CONNECTIONS = 64 };
+/* Of those that limits.h counts for the process itself. */
+enum { KEPT_FREE = LIMITS_OWN_DESCRIPTORS / 2 };
 
 /* NULL: no memory. */
 static struct link_connection *connection_of(struct link *link,
@@ -62,29 +65,28 @@ static bool may_be_closed(const struct link_connection *connection) {
     return connection->since && !connection->admitted && !connection->expired;
 }
 
-/* No descriptor is left for who comes next: the longest here of those that
- * were not admitted makes room, were it not just coming. */
-static void evict(struct link *link, int64_t now) {
+/* Files and threads need descriptors too: where strangers hold all but a few,
+ * the one that has been here longest makes room. The kernel gives the lowest
+ * free one, so a high one tells that few are left. */
+static void keep_some_free(struct link *link, unsigned descriptor) {
+    struct rlimit limit;
     unsigned oldest = link->num_connections;
+    if (getrlimit(RLIMIT_NOFILE, &limit) ||
+        descriptor + KEPT_FREE < limit.rlim_cur)
+        return;
+    link->noticed[LINK_NO_DESCRIPTOR] = true;
     for (unsigned i = 0; i < link->num_connections; i++)
         if (may_be_closed(&link->connections[i]) &&
             (oldest == link->num_connections ||
              link->connections[i].since < link->connections[oldest].since))
             oldest = i;
-    if (oldest < link->num_connections &&
-        now - link->connections[oldest].since > EVICTED_FROM)
+    if (oldest < link->num_connections)
         shut_down(link, oldest);
 }
 
-/* What EVENT of the monitor says; VALUE is a descriptor, or an error. */
-static void take_event(struct link *link, uint16_t event, uint32_t value) {
-    if (event == ZMQ_EVENT_ACCEPT_FAILED) {
-        link->noticed[LINK_NO_DESCRIPTOR] |= value == EMFILE || value == ENFILE;
-        if (link->noticed[LINK_NO_DESCRIPTOR])
-            evict(link, time_now());
-        return;
-    }
-    struct link_connection *connection = connection_of(link, value);
+/* What EVENT of the monitor says of DESCRIPTOR. */
+static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
+    struct link_connection *connection = connection_of(link, descriptor);
     if (!connection)
         return;
     memset(link->speakers, 0, sizeof link->speakers); /* it may be among them */
@@ -92,12 +94,14 @@ static void take_event(struct link *link, uint16_t event, uint32_t value) {
                                       !connection->spoke &&
                                       !connection->expired;
     *connection = (struct link_connection){0};
-    if (event == ZMQ_EVENT_ACCEPTED)
-        *connection = (struct link_connection){.since = time_now(),
-                                               .cookie = cookie_of((int)value)};
+    if (event != ZMQ_EVENT_ACCEPTED)
+        return;
+    *connection = (struct link_connection){
+        .since = time_now(), .cookie = cookie_of((int)descriptor)};
+    keep_some_free(link, descriptor);
 }
 
-static void take_events(struct link *link) {
+void link_take_events(struct link *link) {
     uint16_t event;
     uint32_t value;
     for (int i = 0; i < EVENTS_A_TURN && link->monitor &&
@@ -118,7 +122,7 @@ static struct link_connection *speaking(struct link *link, int descriptor) {
         connection_of(link, (unsigned)descriptor);
     if (!connection || is_of(connection, descriptor))
         return connection;
-    take_events(link);
+    link_take_events(link);
     return connection_of(link, (unsigned)descriptor);
 }
 
@@ -192,12 +196,12 @@ bool link_stranger(struct link *link, char *text, size_t size) {
     static const char *const texts[LINK_STRANGERS] = {
         [LINK_NO_MESSAGE] = "said nothing we understand",
         [LINK_MANY_PARTS] = "sent a message of too many parts",
-        [LINK_NO_DESCRIPTOR] = "cannot be let in: this process has all the "
-                               "descriptors that it may have (ulimit -n)",
+        [LINK_NO_DESCRIPTOR] = "is let go: connections hold nearly all the "
+                               "descriptors of this process (ulimit -n)",
     };
     if (link->kind == LINK_CLIENT)
         return false;
-    take_events(link);
+    link_take_events(link);
     close_late(link, time_now());
     const char *trouble = link->lanes ? lanes_trouble(link->lanes) : NULL;
     if (trouble && link_may_say(link, trouble)) {

@@ -140,7 +140,8 @@ bool resolve_split(const char *address, char *host, size_t size,
     size_t length = colon ? (size_t)(colon - address) : 0;
     unsigned long number = colon ? strtoul(colon + 1, NULL, 10) : 0;
     bool bracket = address[0] == '[' && length > 2;
-    if (!length || length >= size || !number || number > UINT16_MAX)
+    if (!length || length >= size || !number || number > UINT16_MAX ||
+        (address[0] == '[' && address[length - 1] != ']'))
         return false;
     *port = (uint16_t)number;
     snprintf(host, size, "%.*s", (int)length - 2 * bracket, address + bracket);
