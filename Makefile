@@ -391,7 +391,6 @@ soak: build-tests ## the tests that repeat, COUNT (10) times as often as check
 
 bench: all $(BENCHES) ## measure; tables with the peers' figures beside
 	@for bench in $(BENCHES); do $$bench || exit; done
-	@$(CAPSTAN) bench
 
 PACK ?= gz
 bundle: deps-bundle ## an archive of all that was built, for machines without compiler and network; PACK=xz: half as large

@@ -4,13 +4,11 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 static const char *const kinds[][2] = {
     {"push", "push"}, {"pull", "pull"}, {"push_pull", "push-pull"}};
-#define KIB(n) (1024.0 * (n))
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* A number at KEY of OBJECT; NAN when there is none. */
@@ -105,58 +103,6 @@ static void put_batched(FILE *out, const json_t *batched) {
     fprintf(out, "\n");
 }
 
-/* A number of the size of BYTES, by the path of its keys; NAN when that size
- * was not measured. */
-static double of_size(const json_t *result, double bytes, const char *kind,
-                      const char *mover, const char *key) {
-    const json_t *sizes = json_object_get(result, "sizes"), *size;
-    size_t i;
-    json_array_foreach(sizes, i, size) {
-        const json_t *figures = json_object_get(size, kind);
-        if (number(size, "bytes") == bytes)
-            return number(mover ? json_object_get(figures, mover) : figures,
-                          key);
-    }
-    return NAN;
-}
-
-/* What was reached beside what is aimed at; nothing when it was not
- * measured. */
-static void put_aim(FILE *out, const char *what, double value, const char *aim,
-                    bool reached) {
-    if (isnan(value))
-        return;
-    fprintf(out, "  %-38s", what);
-    put(out, 8, value);
-    fprintf(out, "   %-30s %s\n", aim, reached ? "reached" : "missed");
-}
-
-static void put_aims(FILE *out, const json_t *result) {
-    const char *lane = json_string_value(json_object_get(result, "lane"));
-    bool tcp = lane && !strcmp(lane, "tcp");
-    double alone = of_size(result, 64, "push", NULL, "of_zmq");
-    double shared =
-        number(json_object_get(json_object_get(result, "batched"), "push"),
-               "requests_s");
-    double wait = of_size(result, KIB(4), "push_pull", "lane", "p50_us");
-    double mib = of_size(result, KIB(1024), "push", "lane", "gb_s");
-    double share = of_size(result, KIB(1024), "push", NULL, "of_socket");
-    double most = of_size(result, KIB(65536), "push", "lane", "gb_s");
-    fprintf(out, "\naims:\n");
-    put_aim(out, "64 B push, of bare libzmq", alone, "0.65 or more",
-            alone >= 0.65);
-    put_aim(out, "64 B push, sharing messages, a second", shared, "2M or more",
-            shared >= 2e6);
-    put_aim(out, "4 KB push-pull, p50 us", wait,
-            tcp ? "85 or less by tcp" : "15 or less by shm",
-            wait <= (tcp ? 85 : 15));
-    put_aim(out, tcp ? "1 MB push, of a plain socket" : "1 MB push, GB/s",
-            tcp ? share : mib, tcp ? "0.9 or more by tcp" : "10 or more by shm",
-            tcp ? share >= 0.9 : mib >= 10);
-    put_aim(out, "64 MB push, of 1 MB's GB/s", most / mib, "0.85 or more",
-            most / mib >= 0.85);
-}
-
 static void put_memory(FILE *out, const char *when, double bytes) {
     if (isnan(bytes))
         fprintf(out, ", ps memory %s: not on this machine", when);
@@ -192,7 +138,6 @@ void bench_table_print(FILE *out, const char *result) {
                 number(object, "repeats"));
         put_sizes(out, json_object_get(object, "sizes"));
         put_batched(out, json_object_get(object, "batched"));
-        put_aims(out, object);
     }
     json_decref(object);
 }
