@@ -67,6 +67,9 @@ static void the_median_counts_and_the_spread_is_told(void **state) {
     near(verdict.rate, 600);
     near(number(verdict.object, "examples_per_second", "min"), 300);
     near(number(verdict.object, "examples_per_second", "max"), 900);
+    near(number(verdict.object, "examples_per_second", "mean"), 600);
+    near(number(verdict.object, "examples_per_second", "spread"),
+         4.303 * 300 / sqrt(3));
     near(number(verdict.object, "seconds_per_step", "compute"), 0.02);
     json_decref(verdict.object);
 }
@@ -232,6 +235,20 @@ static void a_given_rate_is_of_all_links(void **state) {
     expect_limit(of, run(100, 0, 0.001, 0.3, 0.001), "worker link");
 }
 
+static void one_run_has_no_spread_and_is_not_faster(void **state) {
+    (void)state;
+    json_t *runs = json_array();
+    json_array_append_new(runs, run(900, 0, 0.01, 0.001, 0));
+    struct verdict one = judge(case_of(PREDICT_PS, 2, 2), runs), slow = one;
+    const json_t *speed = json_object_get(one.object, "examples_per_second");
+    assert_true(json_is_null(json_object_get(speed, "spread")));
+    near(number(speed, NULL, "mean"), 900);
+    slow.mean = 1;
+    slow.half = 0.5;
+    assert_false(verdict_faster(&one, &slow) || verdict_faster(&slow, &one));
+    json_decref(one.object);
+}
+
 static void nothing_measured_is_no_figure(void **state) {
     (void)state;
     struct verdict verdict = judge(case_of(PREDICT_RING, 2, 0), json_array());
@@ -286,42 +303,6 @@ static void speed_up_is_against_the_fewest_workers(void **state) {
     forget(&lot);
 }
 
-static void the_crossover_is_where_ps_begin_to_be_as_fast(void **state) {
-    (void)state;
-    struct lot lot = {0};
-    add(&lot, PREDICT_RING, 2, 0, 1000);
-    add(&lot, PREDICT_PS, 2, 1, 700);
-    add(&lot, PREDICT_PS, 2, 2, 1000);
-    add(&lot, PREDICT_PS, 2, 3, 1100);
-    json_t *list = verdict_crossovers(lot.verdicts, lot.count);
-    assert_int_equal(json_array_size(list), 1);
-    near(number(json_array_get(list, 0), NULL, "workers"), 2);
-    near(number(json_array_get(list, 0), NULL, "measured_ps"), 2);
-    near(number(json_array_get(list, 0), NULL, "predicted_ps"), 2);
-    assert_non_null(strstr(
-        json_string_value(json_object_get(json_array_get(list, 0), "formula")),
-        "m >= "));
-    json_decref(list);
-    forget(&lot);
-    add(&lot, PREDICT_RING, 2, 0, 1000);
-    add(&lot, PREDICT_PS, 2, 1, 1100);
-    add(&lot, PREDICT_PS, 2, 2, 700);
-    list = verdict_crossovers(lot.verdicts, lot.count);
-    json_t *one = json_array_get(list, 0);
-    assert_true(json_is_null(json_object_get(one, "measured_ps")));
-    assert_int_equal(
-        json_integer_value(json_array_get(json_object_get(one, "fast_ps"), 0)),
-        1);
-    json_decref(list);
-    forget(&lot);
-    add(&lot, PREDICT_PS, 2, 1, 700);
-    list = verdict_crossovers(lot.verdicts, lot.count);
-    assert_true(
-        json_is_null(json_object_get(json_array_get(list, 0), "measured_ps")));
-    json_decref(list);
-    forget(&lot);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_counts_and_the_spread_is_told),
@@ -336,9 +317,9 @@ int main(void) {
         cmocka_unit_test(the_slower_link_is_named),
         cmocka_unit_test(the_bound_is_that_of_the_slower_link),
         cmocka_unit_test(a_given_rate_is_of_all_links),
+        cmocka_unit_test(one_run_has_no_spread_and_is_not_faster),
         cmocka_unit_test(nothing_measured_is_no_figure),
         cmocka_unit_test(speed_up_is_against_the_fewest_workers),
-        cmocka_unit_test(the_crossover_is_where_ps_begin_to_be_as_fast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

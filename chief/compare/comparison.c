@@ -1,6 +1,6 @@
 #include "chief/compare/comparison.h"
 
-#include "chief/compare/verdict.h"
+#include "chief/compare/ranking.h"
 #include "chief/run.h"
 #include "proto/base/time.h"
 
@@ -304,7 +304,7 @@ static json_t *whole(struct comparison *comparison, double seconds) {
     if (verdicts) {
         verdict_scale(verdicts, comparison->count);
         json_object_set_new(object, "crossover",
-                            verdict_crossovers(verdicts, comparison->count));
+                            ranking_of(verdicts, comparison->count));
     }
     free(verdicts);
     return object;

@@ -27,10 +27,36 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Of what several runs have at one key; NAN: none has it. */
+/* Of what several runs have at one key; NAN: none has it. HALF: of the interval
+ * around the mean; NAN: fewer than two have it. */
 struct range {
-    double median, least, most;
+    double median, least, most, mean, half;
 };
+
+/* Fills mean and half of Student's 95 % interval, t s / sqrt(n) with the
+ * sample's standard deviation s. The quantiles of t at 0.975 are those of 1
+ * degree of freedom and more; beyond the last it is at most a twentieth too
+ * wide (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.5.2, 1.3.6.7.2).
+ */
+static void find_interval(struct range *range, const double *values,
+                          size_t count) {
+    static const double quantiles[] = {
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+        2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+        2.080,  2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
+    enum { QUANTILES = sizeof quantiles / sizeof *quantiles };
+    double squares = 0;
+    range->mean = 0;
+    for (size_t i = 0; i < count; i++)
+        range->mean += values[i] / (double)count;
+    for (size_t i = 0; i < count; i++)
+        squares += pow(values[i] - range->mean, 2);
+    size_t freedom = count - 1 < QUANTILES ? count - 1 : QUANTILES;
+    range->half = freedom
+                      ? quantiles[freedom - 1] *
+                            sqrt(squares / (double)(count - 1) / (double)count)
+                      : NAN;
+}
 
 /* Writes what RUNS have at KEY, of their member INSIDE unless that is NULL, in
  * ascending order; returns how many have it. */
@@ -50,14 +76,15 @@ static size_t collect(const json_t *runs, const char *inside, const char *key,
 /* Without memory for them they count as not told. */
 static struct range range_of(const json_t *runs, const char *inside,
                              const char *key) {
-    struct range range = {NAN, NAN, NAN};
+    struct range range = {NAN, NAN, NAN, NAN, NAN};
     double *values = calloc(json_array_size(runs) + 1, sizeof *values);
     size_t count = values ? collect(runs, inside, key, values) : 0;
-    if (count)
-        range = (struct range){
-            .median = (values[(count - 1) / 2] + values[count / 2]) / 2,
-            .least = values[0],
-            .most = values[count - 1]};
+    if (count) {
+        range.median = (values[(count - 1) / 2] + values[count / 2]) / 2;
+        range.least = values[0];
+        range.most = values[count - 1];
+        find_interval(&range, values, count);
+    }
     free(values);
     return range;
 }
@@ -75,12 +102,13 @@ static void set_real(json_t *object, const char *key, double value) {
                         isfinite(value) ? json_real(value) : json_null());
 }
 
-static json_t *spread(const json_t *runs, const char *key) {
-    struct range range = range_of(runs, NULL, key);
+static json_t *range_object(const struct range *range) {
     json_t *object = json_object();
-    set_real(object, "median", range.median);
-    set_real(object, "min", range.least);
-    set_real(object, "max", range.most);
+    set_real(object, "median", range->median);
+    set_real(object, "min", range->least);
+    set_real(object, "max", range->most);
+    set_real(object, "mean", range->mean);
+    set_real(object, "spread", range->half);
     return object;
 }
 
@@ -242,11 +270,13 @@ static void judge(struct verdict *verdict, const struct verdict_case *of,
     double replicas = replicas_of(of, runs);
     double once = of->samples * replicas;
     json_object_set_new(object, "replicas", json_integer((json_int_t)replicas));
-    verdict->rate = median(runs, NULL, "examples_per_second");
-    json_object_set_new(object, "examples_per_second",
-                        spread(runs, "examples_per_second"));
-    json_object_set_new(object, "steps_per_second",
-                        spread(runs, "steps_per_second"));
+    struct range examples = range_of(runs, NULL, "examples_per_second");
+    struct range steps = range_of(runs, NULL, "steps_per_second");
+    verdict->rate = examples.median;
+    verdict->mean = examples.mean;
+    verdict->half = examples.half;
+    json_object_set_new(object, "examples_per_second", range_object(&examples));
+    json_object_set_new(object, "steps_per_second", range_object(&steps));
     set_real(object, "bytes_per_step", median(runs, NULL, "bytes_per_step"));
     json_object_set_new(object, "seconds_per_step", times_object(&times));
     set_real(object, "link_gbits", gbits > 0 ? gbits : NAN);
@@ -262,6 +292,8 @@ static void judge(struct verdict *verdict, const struct verdict_case *of,
 
 struct verdict verdict_of(const struct verdict_case *of, const json_t *runs) {
     struct verdict verdict = {.rate = NAN,
+                              .mean = NAN,
+                              .half = NAN,
                               .object = describe(of, json_array_size(runs))};
     if (json_array_size(runs))
         judge(&verdict, of, runs);
@@ -302,74 +334,6 @@ void verdict_scale(const struct verdict *verdicts, unsigned count) {
     }
 }
 
-static bool is(const struct verdict *verdict, const char *mode,
-               double workers) {
-    const char *found =
-        json_string_value(json_object_get(verdict->object, "mode"));
-    return found && !strcmp(found, mode) && !isnan(verdict->rate) &&
-           count_at(verdict, "workers") == workers;
-}
-
-/* The number of ps from which on each that was measured is as fast as RING;
- * NAN: there is none. FAST receives all that are. */
-static double fast_from(const struct verdict *verdicts, unsigned count,
-                        double workers, const struct verdict *ring,
-                        json_t *fast) {
-    double from = NAN, slow = 0;
-    for (unsigned i = 0; ring && i < count; i++) {
-        double ps = count_at(&verdicts[i], "ps");
-        if (is(&verdicts[i], "ps", workers) && verdicts[i].rate < ring->rate)
-            slow = fmax(slow, ps);
-    }
-    for (unsigned i = 0; ring && i < count; i++) {
-        double ps = count_at(&verdicts[i], "ps");
-        if (!is(&verdicts[i], "ps", workers) || verdicts[i].rate < ring->rate)
-            continue;
-        json_array_append_new(fast, json_integer((json_int_t)ps));
-        if (ps > slow)
-            from = fmin(from, ps);
-    }
-    return from;
-}
-
-static json_t *crossover(const struct verdict *verdicts, unsigned count,
-                         double workers) {
-    const struct verdict *ring = NULL, *any = NULL;
-    for (unsigned i = 0; i < count; i++) {
-        if (is(&verdicts[i], "allreduce", workers))
-            ring = &verdicts[i];
-        if (is(&verdicts[i], "ps", workers))
-            any = &verdicts[i];
-    }
-    json_t *object = json_object(), *fast = json_array();
-    double from = fast_from(verdicts, count, workers, ring, fast);
-    const struct verdict *by = ring ? ring : any;
-    struct predict_case given = by ? by->given : (struct predict_case){0};
-    if (any)
-        given.ps_link = any->given.ps_link;
-    uint32_t formula =
-        by && by->linked ? predict_crossover(&given, PREDICT_RING) : 0;
-    json_object_set_new(object, "workers", json_integer((json_int_t)workers));
-    json_object_set_new(object, "measured_ps",
-                        isnan(from) ? json_null()
-                                    : json_integer((json_int_t)from));
-    json_object_set_new(object, "fast_ps", fast);
-    json_object_set_new(object, "predicted_ps",
-                        formula ? json_integer(formula) : json_null());
-    json_object_set_new(object, "formula",
-                        formula ? json_string(predict_crossover_formula())
-                                : json_null());
-    return object;
-}
-
-json_t *verdict_crossovers(const struct verdict *verdicts, unsigned count) {
-    json_t *list = json_array();
-    double before = 0;
-    for (unsigned i = 0; i < count; i++) {
-        double workers = count_at(&verdicts[i], "workers");
-        if (workers > before)
-            json_array_append_new(list, crossover(verdicts, count, workers));
-        before = fmax(before, workers);
-    }
-    return list;
+bool verdict_faster(const struct verdict *a, const struct verdict *b) {
+    return a->mean - a->half > b->mean + b->half;
 }

@@ -25,6 +25,9 @@ struct verdict {
     struct predict_case given; /* what was measured, as the formulas take it */
     bool linked;               /* the rate of the hosts' links is known */
     double rate;               /* median examples a second; NAN: no run */
+    double mean, half;         /* the mean and half of its interval, as
+                                  docs/compare.md has it; NAN: fewer than two
+                                  runs have no interval */
     json_t *object;            /* as docs/compare.md has it; the caller's */
 };
 
@@ -39,10 +42,8 @@ struct verdict verdict_of(const struct verdict_case *of, const json_t *runs);
  * null where that is alone. */
 void verdict_scale(const struct verdict *verdicts, unsigned count);
 
-/* For each number of workers among the verdicts from how many ps on a round by
- * ps is as fast as all-reduce: `measured_ps` (null: from none on), `fast_ps`
- * (all that are), `predicted_ps` and its `formula` (null: no link's rate is
- * known, or none); the caller's. */
-json_t *verdict_crossovers(const struct verdict *verdicts, unsigned count);
+/* Is A faster than B beyond the spread of their runs: do their intervals not
+ * overlap? Never where one has no spread. */
+bool verdict_faster(const struct verdict *a, const struct verdict *b);
 
 #endif

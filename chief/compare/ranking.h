@@ -1,0 +1,17 @@
+/* Which case of a comparison is faster: as measured, beyond the spread of the
+ * runs (docs/compare.md), and as predicted. Pure. */
+#ifndef CAPSTAN_RANKING_H
+#define CAPSTAN_RANKING_H
+
+#include "chief/compare/verdict.h"
+
+/* For each number of workers among COUNT verdicts, of rounds (all-reduce and
+ * synchronous ps): `fastest` (mode and ps; null: none beyond the spread);
+ * `faster_ps` and `slower_ps`, the numbers of ps whose rounds are faster or
+ * slower than all-reduce's beyond the spread, and `fast_ps`, those whose rounds
+ * have a spread and are not slower; `measured_ps` (from which on every number
+ * is of the latter; null: from none on); `predicted_ps` and its `formula`
+ * (null: no link's rate is known, or none). The caller's. */
+json_t *ranking_of(const struct verdict *verdicts, unsigned count);
+
+#endif
