@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -122,8 +123,12 @@ static enum status run_here(json_t **result, const struct options *options,
     struct comparison_here here = {
         .flags = options, .job = job, .program = program};
     struct comparison_way way = comparison_here_way(&here);
-    struct comparison_options given = {
-        .flags = options, .job = job, .batch = batch, .way = &way, .log = &log};
+    struct comparison_options given = {.flags = options,
+                                       .job = job,
+                                       .batch = batch,
+                                       .way = &way,
+                                       .here = true,
+                                       .log = &log};
     enum status status = child_open(&here.signals, why);
     if (!status)
         status = comparison_run(result, &given, why);
@@ -186,6 +191,22 @@ static enum status lead(void *context, struct job *job, struct series *series,
     return status;
 }
 
+/* By what is known of it: ranks here, or the names that hosts are listed with.
+ */
+static bool is_one_machine(const struct cluster *cluster) {
+    const char *first = NULL;
+    int64_t count = 0;
+    bool alike = true;
+    for (int role = 0; role < CLUSTER_ROLES; role++)
+        for (uint32_t i = 0; i < cluster->jobs[role].count; i++) {
+            const char *host = cluster->jobs[role].tasks[i].host;
+            first = first ? first : host;
+            alike &= *host && !strcmp(host, first);
+            count++;
+        }
+    return cluster->by_ranks ? cluster->local_size == count : alike;
+}
+
 static enum status run_members(struct members *members, struct options *options,
                                struct job *job, const struct log *log,
                                struct failure *why) {
@@ -193,6 +214,7 @@ static enum status run_members(struct members *members, struct options *options,
         .flags = options,
         .job = job,
         .there = composition_members(members->options, members->cluster, job),
+        .here = is_one_machine(members->cluster),
         .log = log,
         .lead = lead,
         .context = members};

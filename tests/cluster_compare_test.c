@@ -129,7 +129,8 @@ static void a_link_given_to_processes_of_one_host_is_one_that_they_lack(
 
 static void people_get_a_table(void **state) {
     static const char *const arguments[] = {
-        "compare", "--steps", "5", "--repeats", "1", "job.json", NULL};
+        "compare", "--steps",      "5",     "--repeats", "1", "--ps",
+        "1,8",     "--link-gbits", "0.001", "job.json",  NULL};
     cluster_run_job(*state, NULL);
     struct cluster_process *process = compare(*state, arguments, 0);
     const char *output = cluster_run_output(process);
@@ -138,6 +139,8 @@ static void people_get_a_table(void **state) {
     assert_non_null(strstr(output, "\n      2   1 synchronous "));
     assert_non_null(strstr(output, "\n      2   1 asynchronous "));
     assert_non_null(strstr(output, "\n      2   - all-reduce "));
+    assert_non_null(strstr(output, "\nno link between hosts is known"));
+    assert_non_null(strstr(output, "\n--link-gbits 0.001 does not apply"));
     assert_non_null(strstr(cluster_run_errors(process), "run 2 of "));
 }
 

@@ -16,7 +16,7 @@ static const char result[] =
     "{\"mode\":\"allreduce\",\"workers\":2,\"ps\":0,\"runs\":0,\"error\":"
     "\"it said \\\"no\\\", twice\",\"train_loss\":null,\"test_accuracy\":null,"
     "\"speed_up\":null,\"efficiency\":null},"
-    "{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"runs\":3,"
+    "{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"runs\":3,\"processes\":3,"
     "\"examples_per_second\":{\"median\":5000.0,\"min\":4000.0,\"max\":6000.0},"
     "\"steps_per_second\":{\"median\":39.0,\"min\":31.0,\"max\":47.0},"
     "\"bytes_per_step\":10715296.0,\"seconds_per_step\":{\"input\":0.001,"
@@ -59,6 +59,37 @@ static void people_get_a_row_a_case(void **state) {
     expect(text, "\nloss and accuracy after 1.5 s of training each\n");
     expect(text, "\n2 workers, by the formulas: as fast from 2 ps on (of the "
                  "exchange alone m>=n^2/(2(n-1)))\n");
+    free(text);
+}
+
+static char *print_with(const char *key, json_t *value) {
+    char *text;
+    size_t size;
+    json_t *object = json_loads(result, 0, NULL);
+    FILE *to = open_memstream(&text, &size);
+    json_object_set_new(object, key, value);
+    comparison_table_print(to, object);
+    fclose(to);
+    json_decref(object);
+    return text;
+}
+
+static void shared_cores_and_a_link_that_is_not_there_are_said(void **state) {
+    static const char more[] = "up to 3 processes (workers and ps) on 2 cores: "
+                               "they share cores";
+    (void)state;
+    char *text = print_with("assumed_link_gbits", json_real(0.1));
+    expect(text, more);
+    expect(text, "--link-gbits 0.1 does not apply to processes of one machine");
+    free(text);
+    text = print_with("cores", json_integer(3));
+    assert_null(strstr(text, "up to 3 processes"));
+    assert_null(strstr(text, "--link-gbits 0.1"));
+    expect(text, "; 3 cores\n");
+    free(text);
+    text = print_with("cores", json_null());
+    assert_null(strstr(text, "up to 3 processes"));
+    expect(text, "; across a cluster\n");
     free(text);
 }
 
@@ -142,6 +173,7 @@ static void spreadsheets_get_a_line_a_case(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(people_get_a_row_a_case),
+        cmocka_unit_test(shared_cores_and_a_link_that_is_not_there_are_said),
         cmocka_unit_test(headings_stand_above_their_columns),
         cmocka_unit_test(no_line_is_wider_than_100_columns),
         cmocka_unit_test(spreadsheets_get_a_line_a_case),

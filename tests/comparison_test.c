@@ -92,7 +92,8 @@ static enum status compare(struct fake *fake, unsigned members, json_t **result,
                                          .job = &job,
                                          .batch = fake->batch,
                                          .way = &way,
-                                         .members = members};
+                                         .members = members,
+                                         .here = !members};
     compare_options_open(&flags.compare);
     flags.compare.steps = 20;
     flags.compare.repeats = 2;
@@ -118,6 +119,9 @@ static void cases_take_turns_and_the_last_lap_has_the_test_set(void **state) {
     }
     assert_true(json_is_null(json_object_get(result, "members")));
     assert_true(json_is_integer(json_object_get(result, "cores")));
+    assert_int_equal(
+        json_integer_value(json_object_get(case_at(result, 1), "processes")),
+        3);
     json_decref(result);
 }
 

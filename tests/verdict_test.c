@@ -171,6 +171,28 @@ static void without_a_link_computing_is_the_bound(void **state) {
     json_decref(verdict.object);
 }
 
+/* 4 MB at 0.1 Gbit/s would take 0.3 s; the run took 20 ms of 16. */
+static void a_link_that_processes_of_one_machine_lack_bounds_no_run(
+    void **state) {
+    (void)state;
+    struct verdict_case of = case_of(PREDICT_PS, 2, 1);
+    json_t *runs = json_array();
+    of.here = true;
+    of.link_gbits = 0.1;
+    json_array_append_new(runs, run(3200, 0, 0.016, 0.004, 0.001));
+    struct verdict verdict = judge(of, runs);
+    near(number(verdict.object, NULL, "bound_examples_per_second"), 4000);
+    near(number(verdict.object, NULL, "reached"), 0.8);
+    assert_string_equal(
+        json_string_value(json_object_get(verdict.object, "limit")), "compute");
+    assert_true(json_is_null(json_object_get(verdict.object, "link_gbits")));
+    assert_true(verdict.linked);
+    assert_true(number(verdict.object, NULL, "predicted_examples_per_second") <
+                200);
+    near(number(verdict.object, NULL, "processes"), 3);
+    json_decref(verdict.object);
+}
+
 static void each_limit_is_named(void **state) {
     (void)state;
     struct verdict_case of = case_of(PREDICT_PS, 2, 1);
@@ -313,6 +335,8 @@ int main(void) {
         cmocka_unit_test(samples_are_those_of_all_replicas),
         cmocka_unit_test(the_bound_is_that_of_the_links),
         cmocka_unit_test(without_a_link_computing_is_the_bound),
+        cmocka_unit_test(
+            a_link_that_processes_of_one_machine_lack_bounds_no_run),
         cmocka_unit_test(each_limit_is_named),
         cmocka_unit_test(the_slower_link_is_named),
         cmocka_unit_test(the_bound_is_that_of_the_slower_link),

@@ -2,6 +2,7 @@
 
 #include "chief/compare/ranking.h"
 #include "chief/run.h"
+#include "proto/base/cores.h"
 #include "proto/base/time.h"
 
 #include <inttypes.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     MOST_CASES =
@@ -58,6 +58,7 @@ static void add_case(struct comparison *comparison, enum predict_mode mode,
         .mode = mode,
         .workers = workers,
         .ps = ps,
+        .here = comparison->options->here,
         .link_gbits = flags->compare.link_gbits,
         .latency = 1e-6 * flags->compare.latency_us,
         .clip = job->gradient_clipping > 0,
@@ -294,8 +295,13 @@ static json_t *whole(struct comparison *comparison, double seconds) {
         object, "samples_per_step",
         json_integer((json_int_t)comparison_batch_samples(&comparison->batch)));
     json_object_set_new(object, "cores",
-                        members ? json_null()
-                                : json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
+                        comparison->options->here ? json_integer(cores_count())
+                                                  : json_null());
+    json_object_set_new(object, "assumed_link_gbits",
+                        comparison->options->here &&
+                                flags->compare.link_gbits > 0
+                            ? json_real(flags->compare.link_gbits)
+                            : json_null());
     json_object_set_new(object, "members",
                         members ? json_integer(members) : json_null());
     json_object_set_new(object, "equal_seconds",

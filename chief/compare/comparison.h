@@ -38,6 +38,7 @@ struct comparison_options {
     const struct comparison_way *way;
     unsigned members; /* trainers and ps of a cluster that play all runs; 0:
                          each run has its own, here */
+    bool here;        /* all of them are on this machine */
     const struct log *log;
 };
 

@@ -136,6 +136,7 @@ enum status comparison_members_run(json_t **result,
                                        .batch = members->batch,
                                        .members = members->there.trainers +
                                                   members->there.num_ps,
+                                       .here = members->here,
                                        .log = members->log};
     return comparison_run(result, &given, why);
 }

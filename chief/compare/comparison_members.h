@@ -11,6 +11,7 @@ struct comparison_members {
     const struct options *flags; /* borrowed, as the rest */
     struct job *job;             /* whose runs are made */
     struct strategy_case there;  /* who is in the cluster */
+    bool here;                   /* all of them on this machine */
     const struct log *log;
     /* Plays the chief's part of a run of JOB, which it takes. */
     enum status (*lead)(void *context, struct job *job, struct series *series,

@@ -135,11 +135,13 @@ static void put_title(FILE *out, const json_t *result) {
     char line[4400], where[64];
     double rounds = number(result, NULL, "rounds");
     double members = number(result, NULL, "members");
-    if (members > 0)
+    double cores = number(result, NULL, "cores");
+    if (isnan(cores))
         snprintf(where, sizeof where, "across a cluster");
     else
-        snprintf(where, sizeof where, "%.0f cores",
-                 number(result, NULL, "cores"));
+        snprintf(where, sizeof where, "%s%.0f core%s",
+                 members > 0 ? "a cluster on one machine, " : "", cores,
+                 cores == 1 ? "" : "s");
     int used = snprintf(line, sizeof line, "%.4096s: ", text(result, "job"));
     if (isnan(rounds))
         used +=
@@ -256,6 +258,35 @@ static void put_links(FILE *out, const json_t *result, double gbits) {
         fprintf(out, "bound with %.3g Gbit/s each way a host\n", gbits);
 }
 
+/* What one machine makes different from hosts with links between them. */
+static void put_sharing(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    char line[400];
+    double most = 0, cores = number(result, NULL, "cores");
+    double gbits = number(result, NULL, "assumed_link_gbits");
+    json_array_foreach(json_object_get(result, "cases"), i, one) most =
+        fmax(most, number(one, NULL, "processes"));
+    if (most > cores) {
+        snprintf(line, sizeof line,
+                 "up to %.0f processes (workers and ps) on %.0f core%s: they "
+                 "share cores, so that more of them make each slower, as they "
+                 "would not on hosts of their own",
+                 most, cores, cores == 1 ? "" : "s");
+        put_wrapped(out, 0, 4, line);
+    }
+    if (isnan(gbits))
+        return;
+    snprintf(
+        line, sizeof line,
+        "--link-gbits %.3g does not apply to processes of one machine, "
+        "which exchange over shared memory or loopback: bound, reached and "
+        "limit leave it out; what is predicted takes it, for hosts of "
+        "their own",
+        gbits);
+    put_wrapped(out, 0, 4, line);
+}
+
 void comparison_table_print(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
@@ -267,6 +298,7 @@ void comparison_table_print(FILE *out, const json_t *result) {
                      "reading, computing and the update rule\n");
     else
         put_links(out, result, gbits);
+    put_sharing(out, result);
     if (!isnan(number(result, NULL, "equal_seconds")))
         fprintf(out, "loss and accuracy after %.3g s of training each\n",
                 number(result, NULL, "equal_seconds"));

@@ -240,6 +240,9 @@ static json_t *describe(const struct verdict_case *of, size_t runs) {
     json_object_set_new(object, "mode", json_string(mode_name(of->mode)));
     json_object_set_new(object, "workers", json_integer(of->workers));
     json_object_set_new(object, "ps", json_integer(of->ps));
+    json_object_set_new(object, "processes",
+                        of->here ? json_integer(of->workers + of->ps)
+                                 : json_null());
     json_object_set_new(object, "runs", json_integer((json_int_t)runs));
     return object;
 }
@@ -258,15 +261,42 @@ static double replicas_of(const struct verdict_case *of, const json_t *runs) {
     return replicas > 0 ? replicas : of->workers;
 }
 
+/* The bound of these runs and what limits them, by the links that they used;
+ * ONCE: the samples of a step. */
+static void add_bound(struct verdict *verdict, const struct verdict_case *of,
+                      const json_t *runs, double once) {
+    json_t *object = verdict->object;
+    double gbits = of->here ? 0 : rate_of(of, runs);
+    struct links links = links_of(of, gbits);
+    struct times times = times_of(runs);
+    struct predict_case given = measured(of, runs, &times, &links);
+    struct predict_step step = predict_step(&given, of->mode);
+    set_real(object, "link_gbits", gbits > 0 ? gbits : NAN);
+    set_real(object, "worker_link_gbits", gbits > 0 ? links.worker : NAN);
+    set_real(object, "ps_link_gbits",
+             gbits > 0 && of->mode != PREDICT_RING ? links.ps : NAN);
+    set_real(object, "bound_examples_per_second", once / step.bound);
+    set_real(object, "reached", verdict->rate * step.bound / once);
+    json_object_set_new(object, "limit",
+                        json_string(limit_of(&step, &times, gbits > 0)));
+}
+
+static void add_prediction(struct verdict *verdict,
+                           const struct verdict_case *of, const json_t *runs,
+                           double once) {
+    double gbits = rate_of(of, runs);
+    struct links links = links_of(of, gbits);
+    struct times times = times_of(runs);
+    verdict->linked = gbits > 0;
+    verdict->given = measured(of, runs, &times, &links);
+    set_real(verdict->object, "predicted_examples_per_second",
+             once / predict_step(&verdict->given, of->mode).seconds);
+}
+
 static void judge(struct verdict *verdict, const struct verdict_case *of,
                   const json_t *runs) {
     json_t *object = verdict->object;
-    double gbits = rate_of(of, runs);
     struct times times = times_of(runs);
-    verdict->linked = gbits > 0;
-    struct links links = links_of(of, gbits);
-    verdict->given = measured(of, runs, &times, &links);
-    struct predict_step step = predict_step(&verdict->given, of->mode);
     double replicas = replicas_of(of, runs);
     double once = of->samples * replicas;
     json_object_set_new(object, "replicas", json_integer((json_int_t)replicas));
@@ -279,15 +309,8 @@ static void judge(struct verdict *verdict, const struct verdict_case *of,
     json_object_set_new(object, "steps_per_second", range_object(&steps));
     set_real(object, "bytes_per_step", median(runs, NULL, "bytes_per_step"));
     json_object_set_new(object, "seconds_per_step", times_object(&times));
-    set_real(object, "link_gbits", gbits > 0 ? gbits : NAN);
-    set_real(object, "worker_link_gbits", gbits > 0 ? links.worker : NAN);
-    set_real(object, "ps_link_gbits",
-             gbits > 0 && of->mode != PREDICT_RING ? links.ps : NAN);
-    set_real(object, "bound_examples_per_second", once / step.bound);
-    set_real(object, "predicted_examples_per_second", once / step.seconds);
-    set_real(object, "reached", verdict->rate * step.bound / once);
-    json_object_set_new(object, "limit",
-                        json_string(limit_of(&step, &times, verdict->linked)));
+    add_bound(verdict, of, runs, once);
+    add_prediction(verdict, of, runs, once);
 }
 
 struct verdict verdict_of(const struct verdict_case *of, const json_t *runs) {

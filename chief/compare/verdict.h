@@ -13,6 +13,8 @@ struct verdict_case {
     enum predict_mode mode; /* PREDICT_RING stands for all-reduce */
     unsigned workers, ps;
     double samples;      /* of a replica's step */
+    bool here;           /* all processes on one machine: they use no link, and
+                            what is known of links counts for predictions */
     double link_gbits;   /* of every link; 0: as below */
     double worker_gbits; /* between two workers; 0: not known */
     double pair_gbits;   /* between a worker and a ps; 0: as RUNS have it */
@@ -23,7 +25,8 @@ struct verdict_case {
 
 struct verdict {
     struct predict_case given; /* what was measured, as the formulas take it */
-    bool linked;               /* the rate of the hosts' links is known */
+    bool linked;               /* the rate of the hosts' links is known, or
+                                  assumed */
     double rate;               /* median examples a second; NAN: no run */
     double mean, half;         /* the mean and half of its interval, as
                                   docs/compare.md has it; NAN: fewer than two
