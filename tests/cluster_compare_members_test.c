@@ -75,7 +75,7 @@ static void a_cluster_plays_all_runs_and_leaves_what_was_there(void **state) {
     expect_measured(json_array_get(cases, 4), "ps-async", 2);
     assert_true(number(object, "members") == 4);
     json_decref(object);
-    assert_true(cluster_play_said(play.tasks[0].process, "run 15 of 15"));
+    assert_true(cluster_play_said(play.tasks[0].process, "run 16 of 16"));
     assert_true(exists(run, "table.csv"));
     assert_false(exists(run, "model.npz"));
     assert_int_equal(cluster_play_checkpoints(run, "checkpoint", steps, MOST),

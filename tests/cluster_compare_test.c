@@ -93,7 +93,7 @@ static void a_job_is_compared_and_leaves_nothing_but_what_was_asked_for(
     expect_measured(json_array_get(cases, 2));
     assert_true(number(object, "equal_seconds") > 0);
     const char *said = cluster_run_errors(process);
-    const char *last = strstr(said, "run 9 of 9");
+    const char *last = strstr(said, "run 10 of 10");
     assert_non_null(strstr(said, " s left\n"));
     assert_true(last && !strstr(last, "left"));
     assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
@@ -144,6 +144,18 @@ static void people_get_a_table(void **state) {
     assert_non_null(strstr(cluster_run_errors(process), "run 2 of "));
 }
 
+/* By which a comparison knows that a run has diverged; at a rate that no model
+ * can learn with. */
+static void a_loss_that_is_no_number_is_told_as_such(void **state) {
+    static const char *const arguments[] = {
+        "compare", "--steps", "50",       "--repeats",
+        "1",       "--json",  "--set",    "optimizer.params.lr=1e30",
+        "--ps",    "1",       "job.json", NULL};
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process = compare(*state, arguments, 1);
+    assert_non_null(strstr(cluster_run_errors(process), "the loss is nan"));
+}
+
 static void a_prediction_starts_nothing(void **state) {
     static const char *const arguments[] = {
         "compare", "--predict",    "--params", "25.6M", "--workers",
@@ -191,8 +203,8 @@ static void ctrl_c_ends_the_run_under_way_and_all(void **state) {
     cluster_run_job(*state, NULL);
     struct cluster_process *process =
         cluster_run_start(*state, "compare", arguments, NULL);
-    cluster_run_interrupt(
-        process, "3 cases, 12 runs (3 of each, and one for equal time)");
+    cluster_run_interrupt(process,
+                          "3 cases, 13 runs (3 of each and one for equal time");
 }
 
 #define TEST(name)                                                             \
@@ -205,6 +217,7 @@ int main(void) {
         TEST(the_object_of_a_run_tells_where_its_steps_went),
         TEST(a_link_given_to_processes_of_one_host_is_one_that_they_lack),
         TEST(people_get_a_table),
+        TEST(a_loss_that_is_no_number_is_told_as_such),
         TEST(a_prediction_starts_nothing),
         TEST(what_is_wrong_is_told_before_anything_runs),
         TEST(without_gnuplot_nothing_is_measured_for_a_plot),

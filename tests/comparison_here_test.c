@@ -130,7 +130,7 @@ static void cases_take_turns_with_the_same_batch(void **state) {
     fixture->options.sets[fixture->options.num_sets++] = "seed=7";
     fixture->options.lane = "tcp";
     assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
-    assert_int_equal(count_lines(fixture), 1 + 2 + 2 + 2);
+    assert_int_equal(count_lines(fixture), 1 + 2 + 2 + 2 + 1);
     expect_words(fixture, 0,
                  WORDS("local --json --ps=0 --workers=2 --lane=tcp --set "
                        "seed=7 --set checkpoint=null --set tensorboard=null "

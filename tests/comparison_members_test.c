@@ -91,15 +91,15 @@ static void runs_are_of_the_job_and_leave_nothing_behind(void **state) {
                      STATUS_OK);
     if (comparison_members_run(&result, &fake->members, &why))
         fail_msg("%s", why.text);
-    assert_int_equal(fake->count, 2 * 5);
+    assert_int_equal(fake->count, 2 * 5 + 1);
     assert_false(fake->kept);
     assert_int_equal(fake->micro_batch, fake->fixture->job->micro_batch);
     assert_true(fake->series[0].first && !fake->series[1].first);
     assert_int_equal(fake->series[0].ps, 0);
     assert_int_equal(fake->series[1].ps, 1);
     assert_int_equal(fake->series[3].ps, 2);
-    assert_true(fake->series[8].more[true]);
-    assert_false(fake->series[9].more[true]);
+    assert_true(fake->series[9].more[true]);
+    assert_false(fake->series[10].more[true]);
     json_decref(result);
 }
 

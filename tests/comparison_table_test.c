@@ -17,7 +17,8 @@ static const char result[] =
     "\"it said \\\"no\\\", twice\",\"train_loss\":null,\"test_accuracy\":null,"
     "\"speed_up\":null,\"efficiency\":null},"
     "{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"runs\":3,\"processes\":3,"
-    "\"examples_per_second\":{\"median\":5000.0,\"min\":4000.0,\"max\":6000.0},"
+    "\"examples_per_second\":{\"median\":5000.0,\"min\":4000.0,\"max\":6000.0,"
+    "\"mean\":5010.0,\"spread\":2500.0},\"diverged\":false,"
     "\"steps_per_second\":{\"median\":39.0,\"min\":31.0,\"max\":47.0},"
     "\"bytes_per_step\":10715296.0,\"seconds_per_step\":{\"input\":0.001,"
     "\"compute\":0.01,\"waiting_for_weights\":0.012,"
@@ -72,6 +73,22 @@ static char *print_with(const char *key, json_t *value) {
     fclose(to);
     json_decref(object);
     return text;
+}
+
+static void a_diverged_run_is_marked(void **state) {
+    (void)state;
+    char *text = print(comparison_table_print);
+    assert_null(strstr(text, "diverged"));
+    free(text);
+    json_t *cases = json_object_get(json_loads(result, 0, NULL), "cases");
+    for (size_t i = 0; i < 2; i++)
+        json_object_set_new(json_array_get(cases, i), "diverged", json_true());
+    text = print_with("cases", cases);
+    expect(text,
+           "\n      2   - all-reduce   diverged: it said \"no\", twice\n");
+    expect(text, " 89%   0.250!  0.8750  ps link\n");
+    expect(text, "\n! diverged: the loss is no number\n");
+    free(text);
 }
 
 static void shared_cores_and_a_link_that_is_not_there_are_said(void **state) {
@@ -158,7 +175,7 @@ static void spreadsheets_get_a_line_a_case(void **state) {
     expect(text, "\r\n\"allreduce\",2,0,0,,,,");
     expect(text, ",\"\",\"it said \"\"no\"\", twice\"\r\n");
     expect(text, "\r\n\"ps\",2,1,3,5000,4000,6000,39,5600,5500,0.89,0.001,");
-    expect(text, ",1.5,2,0.75,0.25,0.875,\"ps link\",\"\"\r\n");
+    expect(text, ",1.5,2,0.75,0.25,0.875,5010,2500,0,\"ps link\",\"\"\r\n");
     bool quoted = false;
     for (const char *at = text; *at && line < 3; at++) {
         quoted ^= *at == '"';
@@ -173,6 +190,7 @@ static void spreadsheets_get_a_line_a_case(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(people_get_a_row_a_case),
+        cmocka_unit_test(a_diverged_run_is_marked),
         cmocka_unit_test(shared_cores_and_a_link_that_is_not_there_are_said),
         cmocka_unit_test(headings_stand_above_their_columns),
         cmocka_unit_test(no_line_is_wider_than_100_columns),

@@ -19,6 +19,7 @@ struct fake {
     struct comparison_batch batch; /* as it is known before any run */
     int impossible;                /* the mode that cannot be, or -1 */
     int fails_from;                /* runs from this one on fail, or -1 */
+    double first_loss;             /* of the run of one step */
     double gbits[2]; /* measured by all-reduce, by ps and all its workers */
     int end_at;      /* this run ends the comparison, or -1 */
     enum status end; /* with this */
@@ -54,11 +55,15 @@ static enum status make(void *context, const struct comparison_asked *asked,
         return status_fail(why, fake->end, "worker 1 is gone");
     if (fake->fails_from >= 0 && now >= fake->fails_from) {
         outcome->code = STATUS_FAILED;
-        snprintf(outcome->problem, sizeof outcome->problem, "a loss of nan");
+        snprintf(outcome->problem, sizeof outcome->problem,
+                 "worker 0: the loss is nan at step 7");
         return STATUS_OK;
     }
     bool ring = asked->of.mode == PREDICT_RING;
     outcome->object = object();
+    if (asked->steps == 1)
+        json_object_set_new(outcome->object, "train_loss",
+                            json_real(fake->first_loss));
     if (fake->replicas) {
         json_object_set_new(outcome->object, "replicas",
                             json_integer(fake->replicas));
@@ -76,13 +81,16 @@ static enum status make(void *context, const struct comparison_asked *asked,
 
 static int setup(void **state) {
     static struct fake fake;
-    fake = (struct fake){
-        .impossible = -1, .fails_from = -1, .end_at = -1, .batch = {16, 2}};
+    fake = (struct fake){.impossible = -1,
+                         .fails_from = -1,
+                         .end_at = -1,
+                         .first_loss = 1,
+                         .batch = {16, 2}};
     *state = &fake;
     return 0;
 }
 
-/* 2 workers and 1 ps: 3 cases, 2 laps and the last one. */
+/* 2 workers and 1 ps: 3 cases, 2 laps and that of equal time, and a step. */
 static enum status compare(struct fake *fake, unsigned members, json_t **result,
                            struct failure *why) {
     struct options flags = {.job = "job.json"};
@@ -104,14 +112,15 @@ static const json_t *case_at(const json_t *result, size_t index) {
     return json_array_get(json_object_get(result, "cases"), index);
 }
 
-static void cases_take_turns_and_the_last_lap_has_the_test_set(void **state) {
+static void cases_take_turns_and_then_have_the_test_set(void **state) {
     static const enum predict_mode modes[] = {PREDICT_RING, PREDICT_PS,
                                               PREDICT_PS_FREE};
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
     assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
-    assert_int_equal(fake->count, 9);
+    assert_int_equal(fake->count, 10);
+    assert_int_equal(fake->asked[9].steps, 1);
     for (unsigned i = 0; i < 9; i++) {
         assert_int_equal(fake->asked[i].of.mode, modes[i % 3]);
         assert_int_equal(fake->asked[i].tests, i >= 6);
@@ -131,9 +140,9 @@ static void each_run_is_told_whether_others_follow(void **state) {
     struct failure why;
     json_t *result;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
-    for (unsigned i = 0; i < 9; i++) {
-        assert_int_equal(fake->asked[i].more[true], i < 8);
-        assert_int_equal(fake->asked[i].more[false], i < 8);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(fake->asked[i].more[true], i < 9);
+        assert_int_equal(fake->asked[i].more[false], i < 9);
     }
     assert_int_equal(json_integer_value(json_object_get(result, "members")), 4);
     assert_true(json_is_null(json_object_get(result, "cores")));
@@ -147,7 +156,7 @@ static void when_all_others_have_failed_a_failure_is_the_end(void **state) {
     fake->fails_from = 0;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_FAILED);
     assert_null(result);
-    assert_non_null(strstr(why.text, "a loss of nan"));
+    assert_non_null(strstr(why.text, "the loss is nan"));
     assert_int_equal(fake->count, 3);
     assert_true(fake->asked[1].more[false]);
     assert_false(fake->asked[2].more[false]);
@@ -160,10 +169,12 @@ static void a_case_that_fails_is_told_and_not_repeated(void **state) {
     json_t *result;
     fake->fails_from = 5;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
-    assert_int_equal(fake->count, 8); /* the third case's last is not run */
+    /* The third case's last is not run, and fails_from meets the others' */
+    assert_int_equal(fake->count, 8);
     assert_string_equal(
         json_string_value(json_object_get(case_at(result, 2), "error")),
-        "a loss of nan");
+        "worker 0: the loss is nan at step 7");
+    assert_true(json_is_true(json_object_get(case_at(result, 2), "diverged")));
     assert_int_equal(
         json_integer_value(json_object_get(case_at(result, 2), "runs")), 1);
     json_decref(result);
@@ -175,11 +186,12 @@ static void what_cannot_be_is_never_run(void **state) {
     json_t *result;
     fake->impossible = PREDICT_RING;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
-    assert_int_equal(fake->count, 6);
+    assert_int_equal(fake->count, 7);
     assert_string_equal(
         json_string_value(json_object_get(case_at(result, 0), "error")),
         "no such mode");
-    assert_false(fake->asked[5].more[true]);
+    assert_true(fake->asked[5].more[true]);
+    assert_false(fake->asked[6].more[true]);
     json_decref(result);
 }
 
@@ -202,7 +214,7 @@ static void a_signal_tells_how_far_it_came(void **state) {
     fake->end_at = 4;
     fake->end = STATUS_TERMINATED;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_TERMINATED);
-    assert_string_equal(why.text, "ended by signal 15 after 4 of 9 runs");
+    assert_string_equal(why.text, "ended by signal 15 after 4 of 10 runs");
 }
 
 /* 640 examples a second, 24 of each of 6 replicas in a step. */
@@ -224,6 +236,24 @@ static void the_first_run_tells_the_batch_that_devices_leave_open(
     const json_t *one = case_at(result, 0);
     assert_int_equal(json_integer_value(json_object_get(one, "replicas")), 6);
     json_decref(result);
+}
+
+/* Each run's is 0.5. */
+static void a_loss_above_that_at_the_start_is_marked(void **state) {
+    static const double starts[] = {1, 0.49, 0.4};
+    struct failure why;
+    json_t *result;
+    for (int i = 0; i < 3; i++) {
+        setup(state);
+        struct fake *fake = *state;
+        fake->first_loss = starts[i];
+        assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+        const json_t *mark = json_object_get(case_at(result, 2), "diverged");
+        assert_true(i == 2 ? json_is_true(mark) : json_is_false(mark));
+        assert_true(json_real_value(json_object_get(result, "first_loss")) ==
+                    starts[i]);
+        json_decref(result);
+    }
 }
 
 /* The runs by ps have seen a tenth of what workers pass among themselves. */
@@ -249,7 +279,8 @@ static void what_runs_have_measured_tells_the_slower_link(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(cases_take_turns_and_the_last_lap_has_the_test_set),
+        TEST(cases_take_turns_and_then_have_the_test_set),
+        TEST(a_loss_above_that_at_the_start_is_marked),
         TEST(each_run_is_told_whether_others_follow),
         TEST(when_all_others_have_failed_a_failure_is_the_end),
         TEST(a_case_that_fails_is_told_and_not_repeated),

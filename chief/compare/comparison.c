@@ -16,6 +16,16 @@ enum {
         COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1)
 };
 
+/* What a run of a case is for. */
+enum lap {
+    REPEATED, /* its throughput */
+    EQUAL,    /* what it has learnt in the time of the others */
+    FIRST,    /* one step: the loss of the initial weights */
+};
+
+/* Of the loss at the start, by chance of the samples of one step. */
+static const double CHANCE = 0.05;
+
 struct compared {
     struct verdict_case of;
     json_t *runs;  /* objects of the finished ones */
@@ -92,12 +102,13 @@ static uint64_t rounds_of(const struct comparison *comparison) {
     return job->staleness ? (job->steps + most - 1) / most : job->steps;
 }
 
-/* Every case that has not failed has a last run with equal time before it. */
+/* A case that has not failed has more runs before it, or leaves the last one,
+ * of a step, to be made. */
 static bool others_go_on(const struct comparison *comparison,
-                         const struct compared *one, bool later) {
+                         const struct compared *one) {
     for (unsigned c = 0; c < comparison->count; c++) {
         const struct compared *other = &comparison->cases[c];
-        if (!other->problem[0] && (later ? other > one : other != one))
+        if (!other->problem[0] && other != one)
             return true;
     }
     return false;
@@ -106,16 +117,16 @@ static bool others_go_on(const struct comparison *comparison,
 /* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
  * can be made any more, which STATUS tells. */
 static json_t *run_once(struct comparison *comparison, struct compared *one,
-                        uint64_t steps, bool last, enum status *status,
+                        uint64_t steps, enum lap lap, enum status *status,
                         struct failure *why) {
     const struct comparison_way *way = comparison->options->way;
     struct comparison_asked asked = {.of = one->of,
                                      .batch = comparison->batch,
                                      .steps = steps,
-                                     .tests = last};
+                                     .tests = lap == EQUAL};
     struct comparison_outcome outcome = {0};
-    asked.more[false] = others_go_on(comparison, one, last);
-    asked.more[true] = !last || asked.more[false];
+    asked.more[false] = lap != FIRST && others_go_on(comparison, one);
+    asked.more[true] = lap != FIRST;
     *status = way->run(way->context, &asked, &outcome, why);
     if (!*status && outcome.object)
         comparison_batch_learn(&comparison->batch, outcome.object);
@@ -167,7 +178,8 @@ static void check_cases(struct comparison *comparison) {
         one->code = (int)status;
         snprintf(one->problem, sizeof one->problem, "%.500s", why.text);
         comparison->to_run -=
-            (unsigned)comparison->options->flags->compare.repeats + 1;
+            (unsigned)comparison->options->flags->compare.repeats + 1 +
+            !others_go_on(comparison, one);
     }
 }
 
@@ -182,12 +194,13 @@ static enum status measure(struct comparison *comparison, struct failure *why) {
             if (status || one->problem[0])
                 continue;
             json_t *object =
-                run_once(comparison, one, steps_of(&one->of, rounds), false,
+                run_once(comparison, one, steps_of(&one->of, rounds), REPEATED,
                          &status, why);
             if (object)
                 json_array_append_new(one->runs, object);
             else if (!status) /* its others, and the last lap's, are not run */
-                comparison->to_run -= (unsigned)(repeats - r);
+                comparison->to_run -=
+                    (unsigned)(repeats - r) + !others_go_on(comparison, one);
             if (!status)
                 tell(comparison, one, object);
         }
@@ -226,11 +239,40 @@ static enum status measure_equal(struct comparison *comparison, double seconds,
         if (status || one->problem[0])
             continue;
         one->equal = run_once(comparison, one, steps >= 1 ? (uint64_t)steps : 1,
-                              true, &status, why);
+                              EQUAL, &status, why);
         if (!status)
             tell(comparison, one, one->equal);
     }
     return status;
+}
+
+/* The initial weights, and so their loss, are those of every case, but for the
+ * samples of a step. Where that run fails the loss is not known. */
+static enum status measure_first(struct comparison *comparison, double *loss,
+                                 struct failure *why) {
+    enum status status = STATUS_OK;
+    unsigned c = 0;
+    while (c < comparison->count && comparison->cases[c].problem[0])
+        c++;
+    if (c == comparison->count)
+        return STATUS_OK;
+    struct compared one = {.of = comparison->cases[c].of};
+    json_t *object = run_once(comparison, &one, 1, FIRST, &status, why);
+    if (!status)
+        tell(comparison, &one, object);
+    *loss = number(object, "train_loss");
+    json_decref(object);
+    return status;
+}
+
+/* A loss that is no number ends a run, or none is left to tell. */
+static json_t *diverged(const struct compared *one, double first) {
+    double loss = number(one->equal, "train_loss");
+    if (strstr(one->problem, "the loss is "))
+        return json_true();
+    if (!one->equal)
+        return json_null();
+    return json_boolean(isnan(loss) || loss > (1 + CHANCE) * first);
 }
 
 static void copy(json_t *to, const json_t *from, const char *key) {
@@ -266,7 +308,8 @@ static void set_rates(const struct comparison *comparison,
     of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
 }
 
-static json_t *whole(struct comparison *comparison, double seconds) {
+static json_t *whole(struct comparison *comparison, double seconds,
+                     double first_loss) {
     const struct options *flags = comparison->options->flags;
     unsigned members = comparison->options->members;
     struct verdict *verdicts = calloc(comparison->count, sizeof *verdicts);
@@ -282,6 +325,7 @@ static json_t *whole(struct comparison *comparison, double seconds) {
                                             : json_null());
         copy(described, one->equal, "train_loss");
         copy(described, one->equal, "test_accuracy");
+        json_object_set_new(described, "diverged", diverged(one, first_loss));
         json_array_append_new(cases, described);
     }
     uint64_t rounds = rounds_of(comparison);
@@ -306,6 +350,9 @@ static json_t *whole(struct comparison *comparison, double seconds) {
                         members ? json_integer(members) : json_null());
     json_object_set_new(object, "equal_seconds",
                         seconds > 0 ? json_real(seconds) : json_null());
+    json_object_set_new(object, "first_loss",
+                        isfinite(first_loss) ? json_real(first_loss)
+                                             : json_null());
     json_object_set_new(object, "cases", cases);
     if (verdicts) {
         verdict_scale(verdicts, comparison->count);
@@ -348,7 +395,7 @@ enum status comparison_run(json_t **result,
                            const struct comparison_options *options,
                            struct failure *why) {
     struct comparison *comparison = calloc(1, sizeof *comparison);
-    double seconds = NAN;
+    double seconds = NAN, first_loss = NAN;
     *result = NULL;
     if (!comparison)
         return status_fail(why, STATUS_RETRY, "no memory for a comparison");
@@ -356,12 +403,12 @@ enum status comparison_run(json_t **result,
     comparison->batch = options->batch;
     list_cases(comparison);
     comparison->to_run =
-        comparison->count * (unsigned)(options->flags->compare.repeats + 1);
+        comparison->count * (unsigned)(options->flags->compare.repeats + 1) + 1;
     check_cases(comparison);
     log_info(options->log,
              "%u cases, %u runs (%" PRIu64
-             " of each, and one for equal time); each run "
-             "may take %g s",
+             " of each and one for equal time, and one of a step for the loss "
+             "at the start); each run may take %g s",
              comparison->count, comparison->to_run,
              options->flags->compare.repeats, options->flags->compare.limit);
     comparison->began = time_now();
@@ -370,12 +417,14 @@ enum status comparison_run(json_t **result,
         seconds = equal_seconds(comparison);
         status = measure_equal(comparison, seconds, why);
     }
+    if (!status)
+        status = measure_first(comparison, &first_loss, why);
     if (run_signalled(status))
         status = interrupted(comparison, status, why);
     if (!status)
         status = all_failed(comparison, why);
     if (!status)
-        *result = whole(comparison, seconds);
+        *result = whole(comparison, seconds, first_loss);
     forget(comparison);
     return status;
 }

@@ -6,11 +6,14 @@
 
 enum { WIDTH = 100, NAME = 24 /* columns of a case's */ };
 
-/* A number at KEY, or at KEY of its member INSIDE; NAN when there is none. */
+/* A number at KEY, or at KEY of its member INSIDE; NAN when there is none.
+ * Truth is 1, and what is not true 0. */
 static double number(const json_t *object, const char *inside,
                      const char *key) {
     const json_t *value =
         json_object_get(inside ? json_object_get(object, inside) : object, key);
+    if (json_is_boolean(value))
+        return json_is_true(value);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
@@ -83,11 +86,26 @@ static void put_failure(FILE *out, const char *what, const char *error) {
     put_wrapped(out, NAME + 1, NAME + 1, line);
 }
 
+static bool has_diverged(const json_t *one) {
+    return json_is_true(json_object_get(one, "diverged"));
+}
+
+/* A mark before it, where the loss was such. */
+static void put_accuracy(FILE *out, const json_t *one) {
+    double accuracy = number(one, NULL, "test_accuracy");
+    fputc(has_diverged(one) ? '!' : ' ', out);
+    if (isnan(accuracy))
+        fprintf(out, "%8s", "-");
+    else
+        fprintf(out, "%8.4f", accuracy);
+}
+
 static void put_case(FILE *out, const json_t *one) {
     static const char speed[] = "examples_per_second";
     put_name(out, one);
     if (failed(one)) {
-        put_failure(out, "failed", text(one, "error"));
+        put_failure(out, has_diverged(one) ? "diverged" : "failed",
+                    text(one, "error"));
         return;
     }
     put(out, 8, 0, number(one, speed, "median"));
@@ -96,11 +114,12 @@ static void put_case(FILE *out, const json_t *one) {
     put(out, 8, 0, number(one, NULL, "bound_examples_per_second"));
     put_share(out, 7, number(one, NULL, "reached"));
     put(out, 7, 3, number(one, NULL, "train_loss"));
-    put(out, 8, 4, number(one, NULL, "test_accuracy"));
+    put_accuracy(out, one);
     fprintf(out, "  %s\n", text(one, "limit"));
     if (text(one, "error")[0]) {
         fprintf(out, "%*s", NAME, "");
-        put_failure(out, "then failed", text(one, "error"));
+        put_failure(out, has_diverged(one) ? "then diverged" : "then failed",
+                    text(one, "error"));
     }
 }
 
@@ -258,6 +277,23 @@ static void put_links(FILE *out, const json_t *result, double gbits) {
         fprintf(out, "bound with %.3g Gbit/s each way a host\n", gbits);
 }
 
+/* What the mark means, if a row has one. */
+static void put_diverged(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    bool marked = false;
+    double first = number(result, NULL, "first_loss");
+    json_array_foreach(json_object_get(result, "cases"), i, one) marked |=
+        has_diverged(one) && !failed(one);
+    if (marked && isnan(first))
+        fprintf(out, "! diverged: the loss is no number\n");
+    else if (marked)
+        fprintf(out,
+                "! diverged: the loss is no number, or above that of the "
+                "initial weights, %.3f\n",
+                first);
+}
+
 /* What one machine makes different from hosts with links between them. */
 static void put_sharing(FILE *out, const json_t *result) {
     size_t i;
@@ -302,6 +338,7 @@ void comparison_table_print(FILE *out, const json_t *result) {
     if (!isnan(number(result, NULL, "equal_seconds")))
         fprintf(out, "loss and accuracy after %.3g s of training each\n",
                 number(result, NULL, "equal_seconds"));
+    put_diverged(out, result);
     json_array_foreach(json_object_get(result, "crossover"), i, one)
         put_crossover(out, result, one);
 }
@@ -335,6 +372,9 @@ static const struct column columns[] = {
     {"efficiency", NULL, "efficiency"},
     {"train_loss", NULL, "train_loss"},
     {"test_accuracy", NULL, "test_accuracy"},
+    {"examples_per_second_mean", "examples_per_second", "mean"},
+    {"examples_per_second_spread", "examples_per_second", "spread"},
+    {"diverged", NULL, "diverged"},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
