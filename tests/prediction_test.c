@@ -47,8 +47,8 @@ static void people_get_a_row_a_mode_and_the_crossover(void **state) {
         "ps, asynchronous       171.3",
         "all-reduce, ring       190.2    150.2    70.17",
         "all-reduce, halving ",
-        "from 5 ps on a step by ps takes no longer than by ring; the exchange "
-        "alone from 4.56: m >= nM/(BT)\n"};
+        "by ring from 4.56 ps on: m >= nM/(BT)\nwith 4 ps all-reduce is faster "
+        "by 11 %; from 5 ps on ps is\n"};
     struct compare_options flags = resnet();
     char *text = print(&flags, false);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
@@ -100,6 +100,9 @@ static void programs_get_one_object(void **state) {
     assert_true(fabs(number(ps, "speed_up") - 4.54) < 0.01);
     assert_true(number(json_object_get(ps, "busy_seconds"), "compute") == 0.12);
     assert_true(number(json_object_get(object, "crossover"), "ps") == 5);
+    assert_string_equal(json_string_value(json_object_get(object, "answer")),
+                        "with 4 ps all-reduce is faster by 11 %; from 5 ps on "
+                        "ps is");
     assert_true(
         json_is_null(json_object_get(object, "inner_bytes_per_second")));
     json_decref(object);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/ranking.h"
 
 #include "tests/seed.h"
@@ -103,6 +104,10 @@ static void one_run_of_each_names_nobody(void **state) {
     expect(one, "fastest", "null");
     expect(one, "slower_ps", "[]");
     expect(one, "fast_ps", "[]");
+    expect(
+        one, "measured_answer",
+        "\"one run has no spread, so none is called faster: all-reduce 1000, "
+        "1 ps 10 examples/s; add --repeats\"");
     json_decref(one);
 }
 
@@ -144,6 +149,100 @@ static void the_crossover_is_where_ps_begin_to_be_as_fast(void **state) {
 
 static double uniform(struct philox_sequence *random) {
     return philox_next(random) / 4294967296.0;
+}
+
+static void expect_answers(struct lot *lot, const char *measured,
+                           const char *predicted) {
+    json_t *one = rank(lot);
+    expect(one, "measured_answer", measured);
+    expect(one, "predicted_answer", predicted);
+    json_decref(one);
+}
+
+/* t s / sqrt(n) of three runs is 2.484 times what the outer ones differ. */
+static void the_answer_is_in_words(void **state) {
+    static const char predicted[] =
+        "\"with 1 ps all-reduce is faster by 100 %; from 2 ps on ps is as fast\"";
+    struct lot lot = {0};
+    (void)state;
+    add(&lot, 0, 93100, 8000);
+    add(&lot, 1, 93400, 5000);
+    expect_answers(&lot,
+                   "\"no difference beyond the spread: 1 ps 93.4k ± 13 %, "
+                   "all-reduce 93.1k ± 21 % examples/s; add --repeats\"",
+                   predicted);
+    add(&lot, 0, 1000, 10);
+    add(&lot, 1, 1100, 1);
+    expect_answers(&lot,
+                   "\"1 ps is faster by 10 %: 1 ps 1100 ± 0.23 %, all-reduce "
+                   "1000 ± 2.5 % examples/s\"",
+                   predicted);
+    add(&lot, 0, 1000, 10);
+    add(&lot, 1, 700, 10);
+    add(&lot, 2, 999, 10);
+    expect_answers(
+        &lot,
+        "\"no difference beyond the spread: all-reduce 1000 ± 2.5 %, "
+        "2 ps 999 ± 2.5 %; slower: 1 ps 700 ± 3.5 % examples/s; add "
+        "--repeats\"",
+        predicted);
+    add(&lot, 0, 1000, 10);
+    add(&lot, 1, 940, 10);
+    add(&lot, 2, 900, 100);
+    expect_answers(
+        &lot,
+        "\"no difference beyond the spread: all-reduce 1000 ± 2.5 %, "
+        "2 ps 900 ± 28 %; slower: 1 ps 940 ± 2.6 % examples/s; add "
+        "--repeats\"",
+        predicted);
+    add(&lot, 0, 2e6, 1);
+    add(&lot, 1, 1e6, 1);
+    add(&lot, 2, 999600, 1);
+    json_object_set_new(lot.verdicts[1].object, "diverged", json_true());
+    expect_answers(&lot,
+                   "\"all-reduce is fastest, by 100 %: all-reduce 2M ± 0.00012 "
+                   "%, 1 ps (diverged) 1M ± 0.00025 %, 2 ps 1M ± 0.00025 % "
+                   "examples/s\"",
+                   predicted);
+    add(&lot, 1, 1000, 10);
+    expect_answers(&lot, "null",
+                   "\"with 1 ps all-reduce is faster by 103 %; no number of ps "
+                   "is as fast\"");
+}
+
+static void a_prediction_says_from_how_many_ps_on(void **state) {
+    static const struct {
+        unsigned workers, ps;
+        double compute;
+        const char *words;
+    } cases[] = {
+        {8, 4, 0, "with 4 ps all-reduce is faster by 14 %; from 5 ps on ps is"},
+        {8, 8, 0,
+         "with 8 ps ps is faster by 75 %; with fewer than 5 all-reduce "
+         "is faster"},
+        {8, 1, 9, "with 1 ps both are equally fast"},
+        {1, 2, 0,
+         "with 2 ps all-reduce is faster, as it exchanges nothing; no "
+         "number of ps is as fast"},
+        {2, 1, 0,
+         "with 1 ps all-reduce is faster by 100 %; from 2 ps on ps is "
+         "as fast"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct predict_case given = {.parameters = 1e6,
+                                     .element_bytes = 4,
+                                     .link = 1e8,
+                                     .inner = INFINITY,
+                                     .compute = cases[i].compute,
+                                     .overlap = 2.0 / 3,
+                                     .workers = cases[i].workers,
+                                     .per_host = 1,
+                                     .ps = cases[i].ps};
+        json_t *answer = ranking_predict(&given);
+        assert_string_equal(json_string_value(answer), cases[i].words);
+        json_decref(answer);
+    }
 }
 
 /* Box and Muller, Ann. Math. Stat. 29(2), 1958. */
@@ -242,6 +341,8 @@ int main(void) {
         cmocka_unit_test(one_run_of_each_names_nobody),
         cmocka_unit_test(who_is_alone_is_not_the_fastest),
         cmocka_unit_test(the_crossover_is_where_ps_begin_to_be_as_fast),
+        cmocka_unit_test(the_answer_is_in_words),
+        cmocka_unit_test(a_prediction_says_from_how_many_ps_on),
         cmocka_unit_test(of_cases_that_are_alike_hardly_ever_one_is_named),
         cmocka_unit_test(what_differs_by_more_than_the_spread_is_named),
     };

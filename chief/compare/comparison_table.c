@@ -205,52 +205,25 @@ static void put_tables(FILE *out, const json_t *result) {
     fprintf(out, "\n");
 }
 
-/* Has all-reduce been measured with WORKERS? */
-static bool reduced(const json_t *result, double workers) {
-    size_t i;
-    const json_t *one;
-    json_array_foreach(
-        json_object_get(result, "cases"), i,
-        one) if (!strcmp(text(one, "mode"), "allreduce") && !failed(one) &&
-                 number(one, NULL, "workers") == workers) return true;
-    return false;
-}
-
-static void put_crossover(FILE *out, const json_t *result, const json_t *one) {
-    char line[400];
+/* Of as many workers, in words. */
+static void put_answers(FILE *out, const json_t *one) {
+    static const char unknown[] =
+        "not known without the rate of a link (--link-gbits)";
+    char line[2000];
     double workers = number(one, NULL, "workers");
-    double measured = number(one, NULL, "measured_ps");
-    double formula = number(one, NULL, "predicted_ps");
-    const json_t *fast = json_object_get(one, "fast_ps");
-    bool both = reduced(result, workers);
-    if (workers < 2 || (!both && isnan(formula)))
-        return;
-    if (both && isnan(measured) && json_array_size(fast))
-        fprintf(out,
-                "%.0f workers, measured: a round by ps is as fast as "
-                "all-reduce with %.0f ps, but not with all numbers above\n",
-                workers, json_number_value(json_array_get(fast, 0)));
-    else if (both && isnan(measured))
-        fprintf(out,
-                "%.0f workers, measured: with none of these numbers of ps a "
-                "round is as fast as all-reduce\n",
-                workers);
-    else if (both)
-        fprintf(out,
-                "%.0f workers, measured: a round by ps is as fast as "
-                "all-reduce from %.0f ps on\n",
-                workers, measured);
-    if (isnan(formula))
-        snprintf(line, sizeof line,
-                 "%.0f workers, by the formulas: not known without the rate of "
-                 "a link (--link-gbits)",
-                 workers);
-    else
-        snprintf(line, sizeof line,
-                 "%.0f workers, by the formulas: as fast from %.0f ps on (of "
-                 "the exchange alone m>=n^2/(2(n-1)))",
-                 workers, formula);
-    put_wrapped(out, 0, 4, line);
+    const char *plural = workers == 1 ? "" : "s";
+    const char *measured = text(one, "measured_answer");
+    const char *predicted = text(one, "predicted_answer");
+    if (measured[0]) {
+        snprintf(line, sizeof line, "%.0f worker%s, measured: %s", workers,
+                 plural, measured);
+        put_wrapped(out, 0, 4, line);
+    }
+    if (predicted[0] || (measured[0] && workers > 1)) {
+        snprintf(line, sizeof line, "%.0f worker%s, predicted: %s", workers,
+                 plural, predicted[0] ? predicted : unknown);
+        put_wrapped(out, 0, 4, line);
+    }
 }
 
 /* The first case that knows KEY. */
@@ -340,7 +313,7 @@ void comparison_table_print(FILE *out, const json_t *result) {
                 number(result, NULL, "equal_seconds"));
     put_diverged(out, result);
     json_array_foreach(json_object_get(result, "crossover"), i, one)
-        put_crossover(out, result, one);
+        put_answers(out, one);
 }
 
 struct column {

@@ -1,6 +1,7 @@
 #include "chief/compare/prediction.h"
 
 #include "chief/bound.h"
+#include "chief/compare/ranking.h"
 #include "chief/compare/vm_table.h"
 
 #include <inttypes.h>
@@ -117,6 +118,7 @@ static json_t *whole_object(const struct predict_case *given, double target) {
             modes, mode_object(given, (enum predict_mode)mode, target));
     json_object_set_new(object, "modes", modes);
     json_object_set_new(object, "crossover", crossover_object(given));
+    json_object_set_new(object, "answer", ranking_predict(given));
     return object;
 }
 
@@ -180,19 +182,20 @@ static void print_mode(FILE *out, const struct predict_case *given,
             step.bound > 0 ? predict_limit_name(step.limit) : "-");
 }
 
+/* The last line is the answer. */
 static void print_crossover(FILE *out, const struct predict_case *given) {
-    uint32_t ps = predict_crossover(given, PREDICT_RING);
     double wire = predict_crossover_wire(given, PREDICT_RING);
-    if (ps)
-        fprintf(out, "from %u ps on a step by ps takes no longer than by ring",
-                ps);
-    else
-        fprintf(out, "no number of ps makes a step as short as the ring's");
     if (isfinite(wire))
-        fprintf(out, "; the exchange alone from %.2f: m >= nM/(BT)\n", wire);
+        fprintf(out,
+                "the exchange alone by ps takes no longer than by ring from "
+                "%.2f ps on: m >= nM/(BT)\n",
+                wire);
     else
-        fprintf(out, "%s: the workers' own links take longer\n",
-                ps ? "; the exchange alone with no number of them" : "");
+        fprintf(out, "the exchange alone by ps takes longer than by ring with "
+                     "any number of them\n");
+    json_t *answer = ranking_predict(given);
+    fprintf(out, "%s\n", json_string_value(answer));
+    json_decref(answer);
 }
 
 static void print_table(FILE *out, const struct predict_case *given,
