@@ -56,18 +56,102 @@ static void a_picture_is_drawn_as_its_ending_says(void **state) {
     assert_memory_equal(text, "\x89PNG\r\n", 6);
 }
 
-static void failed_cases_leave_no_bar_and_no_line(void **state) {
-    (void)state;
+/* The caller's. */
+static char *script(const char *of) {
     char *text;
     size_t size;
-    json_t *result = json_loads(failed, 0, NULL);
+    json_t *result = json_loads(of, 0, NULL);
     FILE *to = open_memstream(&text, &size);
+    assert_non_null(result);
     comparison_plot_script(to, result, "a.svg");
     fclose(to);
-    assert_non_null(strstr(text, "$bars << EOD\nEOD\n"));
-    assert_null(strstr(text, "with linespoints"));
-    free(text);
     json_decref(result);
+    return text;
+}
+
+static void expect(const char *text, const char *part) {
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in:\n%s", part, text);
+}
+
+static void failed_cases_leave_no_bar_and_no_line(void **state) {
+    (void)state;
+    char *text = script(failed);
+    expect(text, "$bars << EOD\nEOD\n");
+    assert_null(strstr(text, "with yerrorlines"));
+    free(text);
+}
+
+/* The interval of 400 +- 50 is drawn in both, that of 90 +- 100 from 0 on. */
+static void both_charts_have_error_bars(void **state) {
+    (void)state;
+    char *text = script(
+        "{\"cases\":[{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"diverged\":true,"
+        "\"examples_per_second\":{\"mean\":400.0,\"median\":1.0,\"spread\":50.0},"
+        "\"bound_examples_per_second\":900.0},"
+        "{\"mode\":\"allreduce\",\"workers\":2,\"ps\":0,"
+        "\"examples_per_second\":{\"mean\":90.0,\"spread\":100.0}}]}");
+    expect(text, "\"2 workers\\n1 ps\\nsync\\ndiverged\" 400 350 450 900\n");
+    expect(text, "\"2 workers\\nall-reduce\" 90 0 190 nan\n");
+    expect(text, "with vectors heads");
+    expect(text, "$rounds << EOD\n0.99 400 350 450\nEOD\n");
+    expect(text, "$ring << EOD\n0.75 90 0 190\n1.2 90 0 190\nEOD\n");
+    expect(text, "$rounds using 1:2:3:4 with yerrorlines");
+    expect(text, "$ring using 1:2:3:4 with yerrorlines");
+    free(text);
+}
+
+static void one_run_has_no_error_bars_and_no_ps_no_second_chart(void **state) {
+    (void)state;
+    char *text =
+        script("{\"cases\":[{\"mode\":\"allreduce\",\"workers\":1,\"ps\":0,"
+               "\"examples_per_second\":{\"mean\":9.0,\"spread\":null}}]}");
+    expect(text, "\"1 worker\\nall-reduce\" 9 9 9 nan\n");
+    expect(text, "with boxes title 'one run'");
+    assert_null(strstr(text, "95 % interval"));
+    assert_null(strstr(text, "by the number of ps"));
+    free(text);
+}
+
+/* The rest of the job's path stands in the table. */
+static void the_picture_has_its_job_and_date(void **state) {
+    static const char format[] =
+        "{\"job\":\"%s\",\"date\":\"2026-11-22T19:33:28Z\",\"repeats\":3,"
+        "\"cases\":[" CASE("ps", "1", "300.0") "]}";
+    char result[1024], job[300];
+    (void)state;
+    snprintf(result, sizeof result, format, "it's\\n.json");
+    char *text = script(result);
+    expect(text, "\nset multiplot title 'it''s?.json, 3 runs each, 2026-11-22 "
+                 "19:33 UTC'\n");
+    free(text);
+    memset(job, 'x', sizeof job);
+    strcpy(job + 200, "/end.json");
+    snprintf(result, sizeof result, format, job);
+    text = script(result);
+    expect(text, "title '...xxx");
+    expect(text, "xxx/end.json, 3 runs each");
+    assert_null(strstr(text, job));
+    free(text);
+}
+
+/* So many that a name aslant is all that fits; each has its width. */
+static void many_bars_make_a_wide_picture(void **state) {
+    static char text[1 << 22];
+    char *result = NULL;
+    size_t size;
+    (void)state;
+    FILE *to = open_memstream(&result, &size);
+    fprintf(to, "{\"job\":\"job.json\",\"cases\":[");
+    for (int i = 0; i < 100; i++)
+        fprintf(to, "%s" CASE("ps-async", "%d", "300.0"), i ? "," : "", i + 1);
+    fprintf(to, "]}");
+    fclose(to);
+    draw(result, "a.svg", text, sizeof text);
+    expect(text, "<svg");
+    expect(text, "width=\"3540\"");
+    expect(text, "2 workers, 100 ps, async");
+    free(result);
 }
 
 /* Cases of one number of workers have none. */
@@ -116,6 +200,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_picture_is_drawn_as_its_ending_says),
         cmocka_unit_test(failed_cases_leave_no_bar_and_no_line),
+        cmocka_unit_test(both_charts_have_error_bars),
+        cmocka_unit_test(one_run_has_no_error_bars_and_no_ps_no_second_chart),
+        cmocka_unit_test(the_picture_has_its_job_and_date),
+        cmocka_unit_test(many_bars_make_a_wide_picture),
         cmocka_unit_test(speed_up_is_drawn_beside_the_ideal),
         cmocka_unit_test(what_gnuplot_cannot_do_is_told),
         cmocka_unit_test(without_gnuplot_the_line_to_type_is_told),

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     MOST_CASES =
@@ -308,6 +309,16 @@ static void set_rates(const struct comparison *comparison,
     of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
 }
 
+/* When it ended; ISO 8601. */
+static void add_date(json_t *object) {
+    char text[32];
+    struct tm date;
+    time_t now = (time_t)time_calendar();
+    gmtime_r(&now, &date);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &date);
+    json_object_set_new(object, "date", json_string(text));
+}
+
 static json_t *whole(struct comparison *comparison, double seconds,
                      double first_loss) {
     const struct options *flags = comparison->options->flags;
@@ -330,6 +341,7 @@ static json_t *whole(struct comparison *comparison, double seconds,
     }
     uint64_t rounds = rounds_of(comparison);
     json_object_set_new(object, "job", json_string(flags->job));
+    add_date(object);
     json_object_set_new(object, "rounds",
                         rounds ? json_integer((json_int_t)rounds)
                                : json_null());

@@ -10,8 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MANY = 7 /* bars whose names do not fit beside each other */ };
-enum { CHART = 600, HEIGHT = 520 /* pixels */ };
+enum { FEW = 5 /* bars whose names fit beside each other */ };
+enum { WIDE = 16 /* times as many ps as the fewest */ };
+/* Pixels; of a bar with its name aslant, or below it, and beside all of them.
+ */
+enum { CHART = 600, HEIGHT = 580, HEADING = 40 };
+enum { BAR = 28, WORDS = 95, BESIDE = 140 };
+enum { LETTER = 8, DATE = 40 /* letters of the heading besides the job */ };
 static const double DRAWING = 60, PATIENCE = 5; /* seconds */
 
 static double number(const json_t *object, const char *inside,
@@ -41,37 +46,72 @@ enum status comparison_plot_ready(struct failure *why) {
                        "apt-get install --no-install-recommends gnuplot-nox");
 }
 
-/* As gnuplot has it: quotes of the same kind are doubled. */
-static void put_path(FILE *out, const char *path) {
+/* As gnuplot has it: quotes of the same kind are doubled. Where CONTROLS is
+ * false none are left. */
+static void put_quoted(FILE *out, const char *words, bool controls) {
     fputc('\'', out);
-    for (; *path; path++) {
-        if (*path == '\'')
+    for (; *words; words++) {
+        if (*words == '\'')
             fputc('\'', out);
-        fputc(*path, out);
+        fputc(!controls && (unsigned char)*words < ' ' ? '?' : *words, out);
     }
     fputc('\'', out);
 }
 
+/* The mean and its interval, or of one run its rate; NAN: there is none. */
+struct bar {
+    double rate, low, high;
+};
+
+static struct bar bar_of(const json_t *one) {
+    static const char speed[] = "examples_per_second";
+    double mean = number(one, speed, "mean");
+    double rate = isnan(mean) ? number(one, speed, "median") : mean;
+    double half = number(one, speed, "spread");
+    if (isnan(half))
+        half = 0;
+    return (struct bar){rate, fmax(0, rate - half), rate + half};
+}
+
+static bool has_bar(const json_t *one) {
+    return !isnan(bar_of(one).rate);
+}
+
+static unsigned count_bars(const json_t *cases) {
+    size_t i;
+    unsigned count = 0;
+    const json_t *one;
+    json_array_foreach(cases, i, one) count += has_bar(one);
+    return count;
+}
+
+/* Below a bar, in lines, or in one. */
+static void put_name(FILE *out, const json_t *one, const char *between) {
+    double workers = number(one, NULL, "workers"), ps = number(one, NULL, "ps");
+    fprintf(out, "\"%.0f worker%s%s", workers, workers == 1 ? "" : "s",
+            between);
+    if (ps > 0)
+        fprintf(out, "%.0f ps%s%s", ps, between,
+                is(one, "ps") ? "sync" : "async");
+    else
+        fprintf(out, "all-reduce");
+    if (json_is_true(json_object_get(one, "diverged")))
+        fprintf(out, "%sdiverged", between);
+    fprintf(out, "\"");
+}
+
 /* A line a case: its name, throughput and spread, bound. */
 static void put_bars(FILE *out, const json_t *cases) {
-    static const char speed[] = "examples_per_second";
-    const char *under = json_array_size(cases) > MANY ? ", " : "\\n";
+    const char *between = count_bars(cases) > FEW ? ", " : "\\n";
     size_t i;
     const json_t *one;
     fprintf(out, "$bars << EOD\n");
     json_array_foreach(cases, i, one) {
-        double workers = number(one, NULL, "workers"),
-               ps = number(one, NULL, "ps"),
-               rate = number(one, speed, "median");
-        if (isnan(rate))
+        struct bar bar = bar_of(one);
+        if (!has_bar(one))
             continue;
-        if (ps > 0)
-            fprintf(out, "\"%.0f x %.0f ps%s%s\"", workers, ps, under,
-                    is(one, "ps") ? "sync" : "async");
-        else
-            fprintf(out, "\"%.0f%sall-reduce\"", workers, under);
-        fprintf(out, " %.9g %.9g %.9g %.9g\n", rate, number(one, speed, "min"),
-                number(one, speed, "max"),
+        put_name(out, one, between);
+        fprintf(out, " %.9g %.9g %.9g %.9g\n", bar.rate, bar.low, bar.high,
                 number(one, NULL, "bound_examples_per_second"));
     }
     fprintf(out, "EOD\n");
@@ -81,63 +121,117 @@ static double most_workers(const json_t *cases) {
     size_t i;
     const json_t *one;
     double most = 0;
-    json_array_foreach(
-        cases, i, one) if (!isnan(number(one, "examples_per_second", "median")))
-        most = fmax(most, number(one, NULL, "workers"));
+    json_array_foreach(cases, i, one) if (has_bar(one)) most =
+        fmax(most, number(one, NULL, "workers"));
     return most;
 }
 
-/* The points of MODE with WORKERS, as data block NAME; how many there are. */
-static int put_points(FILE *out, const json_t *cases, const char *mode,
-                      double workers, const char *name) {
+/* Of the second chart: its workers, and the first and the last number of ps; 0:
+ * there is none. */
+struct line_chart {
+    const json_t *cases;
+    double workers, first, last;
+};
+
+static bool is_in(const struct line_chart *chart, const json_t *one) {
+    return has_bar(one) && number(one, NULL, "workers") == chart->workers;
+}
+
+static struct line_chart line_chart(const json_t *cases) {
+    struct line_chart chart = {cases, most_workers(cases), INFINITY, 0};
+    size_t i;
+    const json_t *one;
+    json_array_foreach(cases, i, one) {
+        double ps = number(one, NULL, "ps");
+        if (!is_in(&chart, one) || !(ps > 0))
+            continue;
+        chart.first = fmin(chart.first, ps);
+        chart.last = fmax(chart.last, ps);
+    }
+    return chart;
+}
+
+/* Large numbers of ps double. */
+static bool is_wide(const struct line_chart *chart) {
+    return chart->last > WIDE * chart->first;
+}
+
+/* The points of MODE as data block NAME, beside their place by SHIFT of the
+ * chart's width, so that error bars do not hide each other; all-reduce needs no
+ * ps and is a level. How many there are. */
+static int put_points(FILE *out, const struct line_chart *chart,
+                      const char *mode, const char *name, double shift) {
     size_t i;
     const json_t *one;
     int count = 0;
     fprintf(out, "$%s << EOD\n", name);
-    json_array_foreach(cases, i, one) {
-        double rate = number(one, "examples_per_second", "median");
-        if (!is(one, mode) || isnan(rate) ||
-            number(one, NULL, "workers") != workers)
+    json_array_foreach(chart->cases, i, one) {
+        struct bar bar = bar_of(one);
+        double ps = number(one, NULL, "ps");
+        if (!is(one, mode) || !is_in(chart, one))
             continue;
-        fprintf(out, "%.0f %.9g\n", number(one, NULL, "ps"), rate);
+        double place = is_wide(chart)
+                           ? ps * (1 + 3 * shift)
+                           : ps + shift * (chart->last - chart->first + 1);
+        if (ps > 0)
+            fprintf(out, "%.9g %.9g %.9g %.9g\n", place, bar.rate, bar.low,
+                    bar.high);
+        else
+            fprintf(out, "%.9g %.9g %.9g %.9g\n%.9g %.9g %.9g %.9g\n",
+                    chart->first * 0.75, bar.rate, bar.low, bar.high,
+                    chart->last * 1.2, bar.rate, bar.low, bar.high);
         count++;
     }
     fprintf(out, "EOD\n");
     return count;
 }
 
-/* Against the number of ps; all-reduce needs none and is a level. */
-static void put_lines(FILE *out, const json_t *cases) {
-    double workers = most_workers(cases);
-    int rounds = put_points(out, cases, "ps", workers, "rounds");
-    int free_ones = put_points(out, cases, "ps-async", workers, "free");
-    int ring = put_points(out, cases, "allreduce", workers, "ring");
+static void put_axis(FILE *out, const struct line_chart *chart) {
+    size_t i;
+    const json_t *one;
     const char *comma = "";
     fprintf(out,
-            "set title '%.0f workers'\nset xlabel 'ps'\nset xtics 1\n"
-            "set xrange [0.5:*]\n",
-            workers);
-    if (rounds + free_ones + ring == 0)
-        return;
-    fprintf(out, "plot ");
-    if (rounds) {
-        fprintf(out, "$rounds using 1:2 with linespoints lw 2 pt 7 title 'ps, "
-                     "synchronous'");
-        comma = ", ";
+            "set title 'by the number of ps, %.0f worker%s'\nset xlabel "
+            "'ps'\nset offsets 0,0,0,0\nset xtics (",
+            chart->workers, chart->workers == 1 ? "" : "s");
+    json_array_foreach(chart->cases, i, one) {
+        if (!is_in(chart, one) || !(number(one, NULL, "ps") > 0))
+            continue;
+        fprintf(out, "%s%.0f", comma, number(one, NULL, "ps"));
+        comma = ",";
     }
-    if (free_ones) {
-        fprintf(out,
-                "%s$free using 1:2 with linespoints lw 2 pt 5 title 'ps, "
-                "asynchronous'",
-                comma);
-        comma = ", ";
+    fprintf(out, ") norotate\n%s", is_wide(chart) ? "set logscale x 2\n" : "");
+    if (is_wide(chart))
+        fprintf(out, "set xrange [%.9g:%.9g]\n", chart->first * 0.7,
+                chart->last * 1.4);
+    else
+        fprintf(out, "set xrange [%.9g:%.9g]\n", chart->first * 0.75 - 0.25,
+                chart->last * 1.2 + 0.25);
+}
+
+/* Against the number of ps. */
+static void put_lines(FILE *out, const struct line_chart *chart) {
+    static const struct {
+        const char *mode, *name, *title, *style;
+        double shift;
+    } lines[] = {
+        {"ps", "rounds", "ps, synchronous", "pt 7 lc rgb '#9400d3'", -0.01},
+        {"ps-async", "free", "ps, asynchronous", "pt 5 lc rgb '#009e73'", 0.01},
+        {"allreduce", "ring", "all-reduce", "pt -1 dt 2 lc rgb '#1f77b4'", 0}};
+    int counts[3];
+    const char *before = "plot ";
+    for (int i = 0; i < 3; i++)
+        counts[i] = put_points(out, chart, lines[i].mode, lines[i].name,
+                               lines[i].shift);
+    put_axis(out, chart);
+    for (int i = 0; i < 3; i++) {
+        if (!counts[i])
+            continue;
+        fprintf(out, "%s$%s using 1:2:3:4 with yerrorlines lw 2 %s title '%s'",
+                before, lines[i].name, lines[i].style, lines[i].title);
+        before = ", ";
     }
-    if (ring)
-        fprintf(out,
-                "%sreal(word($ring[1], 2)) with lines lw 2 dt 2 title "
-                "'all-reduce'",
-                comma);
-    fprintf(out, "\n");
+    fprintf(out, "\nunset logscale x\n");
 }
 
 static bool has_speed_up(const json_t *cases) {
@@ -191,9 +285,10 @@ static void put_speed_up(FILE *out, const json_t *cases) {
     for (size_t i = 0; i < count; i++)
         if (begins_line(cases, i))
             put_speed_up_of(out, cases, i);
-    fprintf(out, "set title 'speed-up'\nset xlabel 'workers'\nset ylabel "
-                 "'times one worker'\nset offsets 0,0,0,0\n"
-                 "set xrange [*:*]\nplot ");
+    fprintf(out,
+            "set title 'speed-up'\nset xlabel 'workers'\nset ylabel "
+            "'times one worker'\nset xrange [*:*]\nset xtics auto\n"
+            "set key outside right top vertical maxrows 24 font ',10'\nplot ");
     for (size_t i = 0; i < count; i++) {
         if (!begins_line(cases, i))
             continue;
@@ -204,33 +299,91 @@ static void put_speed_up(FILE *out, const json_t *cases) {
     fprintf(out, "x with lines lw 2 dt 2 lc rgb 'black' title 'ideal'\n");
 }
 
+/* The end of a long path tells more than its beginning; WIDTH in pixels. */
+static void put_heading(FILE *out, const json_t *result, int width) {
+    size_t most = (size_t)(width / LETTER) - DATE;
+    const char *job = json_string_value(json_object_get(result, "job"));
+    const char *date = json_string_value(json_object_get(result, "date"));
+    double repeats = number(result, NULL, "repeats");
+    size_t length = job ? strlen(job) : 0, from = 0;
+    char heading[4400];
+    while (length - from > most || (job && (job[from] & 0xc0) == 0x80))
+        from++; /* whole letters of UTF-8 */
+    int used = snprintf(heading, sizeof heading, "%s%.4096s", from ? "..." : "",
+                        job ? job + from : "");
+    if (repeats > 0)
+        used += snprintf(heading + used, sizeof heading - (size_t)used,
+                         ", %.0f run%s each", repeats, repeats == 1 ? "" : "s");
+    if (date && strlen(date) > 16)
+        snprintf(heading + used, sizeof heading - (size_t)used,
+                 ", %.10s %.5s UTC", date, date + 11);
+    put_quoted(out, heading, false);
+}
+
+/* Of BARS and their names. */
+static int chart_width(int bars) {
+    int width = BESIDE + (bars > FEW ? BAR * bars : WORDS * (bars + 1));
+    return width < CHART ? CHART : width;
+}
+
+/* The next of the charts, from pixel FROM on of ALL. */
+static void put_place(FILE *out, int from, int width, int all) {
+    fprintf(out, "set origin %.9g,0\nset size %.9g,%.9g\n", (double)from / all,
+            (double)width / all, 1 - (double)HEADING / HEIGHT);
+}
+
+static bool has_spread(const json_t *cases) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(cases, i,
+                       one) if (!isnan(number(one, "examples_per_second",
+                                              "spread"))) return true;
+    return false;
+}
+
+static void put_throughput(FILE *out, const json_t *cases) {
+    bool many = count_bars(cases) > FEW, spread = has_spread(cases);
+    fprintf(out,
+            "set yrange [0:*]\nset grid ytics\nset ylabel 'examples/s'\n"
+            "set title 'throughput, and its bound'\n"
+            "set style fill solid 0.6\nset boxwidth 0.6\n"
+            "set key outside top center horizontal\nset bmargin %d\n"
+            "set offsets 0.6,0.6,graph 0.05,0\n%s"
+            "plot $bars using 0:2:xtic(1) with boxes title '%s', %s"
+            "$bars using ($0-0.35):5:(0.7):(0) with vectors nohead lw 3 lc rgb "
+            "'red' title 'bound'\nset bmargin 4\n",
+            many ? 12 : 5, many ? "set xtics rotate by 55 right\n" : "",
+            spread ? "mean" : "one run",
+            spread
+                ? "$bars using 0:3:(0):($4-$3) with vectors heads size screen "
+                  "0.004,90 lw 2 lc rgb 'black' title '95 % interval', "
+                : "");
+}
+
 void comparison_plot_script(FILE *out, const json_t *result, const char *path) {
     const json_t *cases = json_object_get(result, "cases");
     const char *ending = strrchr(path, '.');
     bool png = ending && !strcasecmp(ending, ".png");
-    bool many = json_array_size(cases) > MANY, scales = has_speed_up(cases);
-    int charts = scales ? 3 : 2;
+    int bars = (int)count_bars(cases), first = chart_width(bars);
+    struct line_chart lines = line_chart(cases);
+    int all = first + CHART * ((lines.last > 0) + has_speed_up(cases));
     put_bars(out, cases);
     fprintf(out, "set terminal %s size %d,%d noenhanced\nset output ",
-            png ? "pngcairo" : "svg background rgb 'white'", charts * CHART,
-            HEIGHT);
-    put_path(out, path);
-    fprintf(out,
-            "\nset multiplot layout 1,%d\nset yrange [0:*]\nset grid ytics\n"
-            "set ylabel 'examples/s'\nset title 'throughput, and its bound'\n"
-            "set style fill solid 0.6\nset boxwidth 0.6\n"
-            "set key outside top center horizontal\nset bmargin %d\n"
-            "set offsets 0.6,0.6,0,0\nset xlabel 'workers x ps'\n%s"
-            "plot $bars using 0:2:xtic(1) with boxes title 'measured', "
-            "$bars using 0:2:3:4 with yerrorbars lc rgb 'black' pt 0 title "
-            "'least and most', "
-            "$bars using ($0-0.35):5:(0.7):(0) with vectors nohead lw 3 lc rgb "
-            "'red' title 'bound'\n"
-            "set xtics auto norotate\n",
-            charts, many ? 8 : 5, many ? "set xtics rotate by 55 right\n" : "");
-    put_lines(out, cases);
-    if (scales)
+            png ? "pngcairo" : "svg background rgb 'white'", all, HEIGHT);
+    put_quoted(out, path, true);
+    fprintf(out, "\nset multiplot title ");
+    put_heading(out, result, all);
+    fputc('\n', out);
+    put_place(out, 0, first, all);
+    put_throughput(out, cases);
+    if (lines.last > 0) {
+        put_place(out, first, CHART, all);
+        put_lines(out, &lines);
+    }
+    if (has_speed_up(cases)) {
+        put_place(out, all - CHART, CHART, all);
         put_speed_up(out, cases);
+    }
     fprintf(out, "unset multiplot\nset output\n");
 }
 

@@ -12,8 +12,8 @@
 enum status comparison_plot_ready(struct failure *why) MUST_CHECK;
 
 /* Writes for gnuplot how to draw RESULT, the JSON object of docs/compare.md,
- * into PATH (.svg or .png): throughput bars with the bound above each, and
- * throughput against the number of ps. */
+ * into PATH (.svg or .png): throughput bars with their intervals and bounds,
+ * and throughput against the number of ps. */
 void comparison_plot_script(FILE *out, const json_t *result, const char *path);
 
 /* Draws it: STATUS_FAILED tells what gnuplot said. From the main thread of a
