@@ -149,6 +149,9 @@ static void cases_take_turns_with_the_same_batch(void **state) {
                            "train_micro_batch_size_per_gpu=16", "steps=40 ",
                            "data.test=null"));
     }
+    expect_words(
+        fixture, 7,
+        WORDS("gradient_accumulation_steps=64", "steps=1 ", "data.test=null"));
     json_decref(result);
 }
 

@@ -24,8 +24,10 @@ enum lap {
     FIRST,    /* one step: the loss of the initial weights */
 };
 
-/* Of the loss at the start, by chance of the samples of one step. */
-static const double CHANCE = 0.05;
+/* The loss of the initial weights is that of so many samples of a replica at
+ * least, so that it is known to about so much. */
+enum { FIRST_SAMPLES = 1024 };
+static const double CHANCE = 0.01;
 
 struct compared {
     struct verdict_case of;
@@ -126,6 +128,8 @@ static json_t *run_once(struct comparison *comparison, struct compared *one,
                                      .steps = steps,
                                      .tests = lap == EQUAL};
     struct comparison_outcome outcome = {0};
+    if (lap == FIRST)
+        comparison_batch_widen(&asked.batch, FIRST_SAMPLES);
     asked.more[false] = lap != FIRST && others_go_on(comparison, one);
     asked.more[true] = lap != FIRST;
     *status = way->run(way->context, &asked, &outcome, why);
@@ -309,62 +313,64 @@ static void set_rates(const struct comparison *comparison,
     of->all_gbits = measured(comparison, workers, false, "ps_link_gbits");
 }
 
-/* When it ended; ISO 8601. */
-static void add_date(json_t *object) {
-    char text[32];
-    struct tm date;
-    time_t now = (time_t)time_calendar();
-    gmtime_r(&now, &date);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &date);
-    json_object_set_new(object, "date", json_string(text));
+/* VALUE, or null where it is nothing. */
+static void set_count(json_t *object, const char *key, double value) {
+    json_object_set_new(
+        object, key, value > 0 ? json_integer((json_int_t)value) : json_null());
+}
+
+static void set_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key,
+                        value > 0 ? json_real(value) : json_null());
+}
+
+/* How it was measured. */
+static void add_settings(json_t *object, const struct comparison *comparison) {
+    const struct comparison_options *options = comparison->options;
+    const struct compare_options *flags = &options->flags->compare;
+    time_t seconds = (time_t)time_calendar();
+    struct tm now;
+    char date[32]; /* ISO 8601 */
+    gmtime_r(&seconds, &now);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &now);
+    json_object_set_new(object, "job", json_string(options->flags->job));
+    json_object_set_new(object, "date", json_string(date));
+    set_count(object, "rounds", (double)rounds_of(comparison));
+    set_count(object, "repeats", (double)flags->repeats);
+    json_object_set_new(
+        object, "samples_per_step",
+        json_integer((json_int_t)comparison_batch_samples(&comparison->batch)));
+    set_count(object, "cores", options->here ? cores_count() : 0);
+    set_count(object, "members", options->members);
+    set_real(object, "assumed_link_gbits",
+             options->here ? flags->link_gbits : 0);
+}
+
+static struct verdict judge(const struct comparison *comparison,
+                            struct compared *one, double first_loss) {
+    set_rates(comparison, &one->of);
+    one->of.samples = comparison_batch_samples(&comparison->batch);
+    struct verdict verdict = verdict_of(&one->of, one->runs);
+    json_object_set_new(verdict.object, "error",
+                        one->problem[0] ? json_string(one->problem)
+                                        : json_null());
+    copy(verdict.object, one->equal, "train_loss");
+    copy(verdict.object, one->equal, "test_accuracy");
+    json_object_set_new(verdict.object, "diverged", diverged(one, first_loss));
+    return verdict;
 }
 
 static json_t *whole(struct comparison *comparison, double seconds,
                      double first_loss) {
-    const struct options *flags = comparison->options->flags;
-    unsigned members = comparison->options->members;
     struct verdict *verdicts = calloc(comparison->count, sizeof *verdicts);
     json_t *object = json_object(), *cases = json_array();
+    add_settings(object, comparison);
+    set_real(object, "equal_seconds", seconds);
+    set_real(object, "first_loss", first_loss);
     for (unsigned c = 0; verdicts && c < comparison->count; c++) {
-        struct compared *one = &comparison->cases[c];
-        set_rates(comparison, &one->of);
-        one->of.samples = comparison_batch_samples(&comparison->batch);
-        verdicts[c] = verdict_of(&one->of, one->runs);
-        json_t *described = verdicts[c].object;
-        json_object_set_new(described, "error",
-                            one->problem[0] ? json_string(one->problem)
-                                            : json_null());
-        copy(described, one->equal, "train_loss");
-        copy(described, one->equal, "test_accuracy");
-        json_object_set_new(described, "diverged", diverged(one, first_loss));
-        json_array_append_new(cases, described);
+        verdicts[c] = judge(comparison, &comparison->cases[c], first_loss);
+        json_array_append_new(cases, verdicts[c].object);
     }
-    uint64_t rounds = rounds_of(comparison);
-    json_object_set_new(object, "job", json_string(flags->job));
-    add_date(object);
-    json_object_set_new(object, "rounds",
-                        rounds ? json_integer((json_int_t)rounds)
-                               : json_null());
-    json_object_set_new(object, "repeats",
-                        json_integer((json_int_t)flags->compare.repeats));
-    json_object_set_new(
-        object, "samples_per_step",
-        json_integer((json_int_t)comparison_batch_samples(&comparison->batch)));
-    json_object_set_new(object, "cores",
-                        comparison->options->here ? json_integer(cores_count())
-                                                  : json_null());
-    json_object_set_new(object, "assumed_link_gbits",
-                        comparison->options->here &&
-                                flags->compare.link_gbits > 0
-                            ? json_real(flags->compare.link_gbits)
-                            : json_null());
-    json_object_set_new(object, "members",
-                        members ? json_integer(members) : json_null());
-    json_object_set_new(object, "equal_seconds",
-                        seconds > 0 ? json_real(seconds) : json_null());
-    json_object_set_new(object, "first_loss",
-                        isfinite(first_loss) ? json_real(first_loss)
-                                             : json_null());
     json_object_set_new(object, "cases", cases);
     if (verdicts) {
         verdict_scale(verdicts, comparison->count);
@@ -387,12 +393,6 @@ static enum status all_failed(const struct comparison *comparison,
     }
     return status_fail(why, status, "no case could be run; the first: %s",
                        comparison->cases[0].problem);
-}
-
-static enum status interrupted(const struct comparison *comparison,
-                               enum status status, struct failure *why) {
-    return status_fail(why, status, "ended by signal %d after %u of %u runs",
-                       (int)status - 128, comparison->ran, comparison->to_run);
 }
 
 static void forget(struct comparison *comparison) {
@@ -432,7 +432,11 @@ enum status comparison_run(json_t **result,
     if (!status)
         status = measure_first(comparison, &first_loss, why);
     if (run_signalled(status))
-        status = interrupted(comparison, status, why);
+        status =
+            status_fail(why, status,
+                        "ended by signal %d after %u of %u "
+                        "runs",
+                        (int)status - 128, comparison->ran, comparison->to_run);
     if (!status)
         status = all_failed(comparison, why);
     if (!status)

@@ -30,6 +30,13 @@ void comparison_batch_learn(struct comparison_batch *batch, const json_t *run) {
         *batch = found;
 }
 
+void comparison_batch_widen(struct comparison_batch *batch, uint32_t samples) {
+    uint32_t least =
+        batch->micro ? (samples + batch->micro - 1) / batch->micro : 0;
+    if (batch->accumulation < least)
+        batch->accumulation = least;
+}
+
 double comparison_batch_samples(const struct comparison_batch *batch) {
     return (double)batch->micro * batch->accumulation;
 }

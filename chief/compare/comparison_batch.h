@@ -26,6 +26,10 @@ enum status comparison_batch_find(struct comparison_batch *out,
  */
 void comparison_batch_learn(struct comparison_batch *batch, const json_t *run);
 
+/* Makes a replica's step one of SAMPLES at least, by accumulation, if it is
+ * known. */
+void comparison_batch_widen(struct comparison_batch *batch, uint32_t samples);
+
 /* Samples of a replica's step. */
 double comparison_batch_samples(const struct comparison_batch *batch);
 
