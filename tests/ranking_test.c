@@ -93,12 +93,12 @@ static void only_beyond_the_spread_one_is_the_fastest(void **state) {
     json_decref(one);
 }
 
-static void one_run_of_each_names_nobody(void **state) {
+static void fewer_than_three_runs_name_nobody(void **state) {
     struct lot lot = {0};
     const struct verdict_case ring = {.mode = PREDICT_RING, .workers = 2};
     const struct verdict_case ps = {.mode = PREDICT_PS, .workers = 2, .ps = 1};
     (void)state;
-    add_runs(&lot, ring, (const double[]){1000}, 1);
+    add_runs(&lot, ring, (const double[]){1000, 1000}, 2);
     add_runs(&lot, ps, (const double[]){10}, 1);
     json_t *one = rank(&lot);
     expect(one, "fastest", "null");
@@ -106,7 +106,7 @@ static void one_run_of_each_names_nobody(void **state) {
     expect(one, "fast_ps", "[]");
     expect(
         one, "measured_answer",
-        "\"one run has no spread, so none is called faster: all-reduce 1000, "
+        "\"fewer than 3 runs have no spread, so none is called faster: all-reduce 1000, "
         "1 ps 10 examples/s; add --repeats\"");
     json_decref(one);
 }
@@ -287,12 +287,13 @@ static bool names_one(struct philox_sequence *random,
     return named;
 }
 
-/* docs/compare.md: 1 in 20 at most. */
+/* docs/compare.md: 1 in 20 at most; of a thousand tries with that share, 79 or
+ * more are named once in 20000 times. */
 static void of_cases_that_are_alike_hardly_ever_one_is_named(void **state) {
     static double (*const draws[])(struct philox_sequence *) = {
         even, skewed, in_bursts, of_two_kinds};
-    static const unsigned runs[] = {2, 3, 5, 10, 32};
-    enum { TRIES = 1000 };
+    static const unsigned runs[] = {3, 4, 5, 10, 32};
+    enum { TRIES = 1000, MOST_NAMED = 78 };
     struct philox_sequence random;
     (void)state;
     seed_open(&random);
@@ -302,7 +303,7 @@ static void of_cases_that_are_alike_hardly_ever_one_is_named(void **state) {
                 unsigned named = 0;
                 for (int i = 0; i < TRIES; i++)
                     named += names_one(&random, draws[d], runs[r], cases);
-                if (named > TRIES / 20)
+                if (named > MOST_NAMED)
                     fail_msg("distribution %u, %u runs of %u cases: %u of %d",
                              d, runs[r], cases, named, TRIES);
             }
@@ -338,7 +339,7 @@ static void what_differs_by_more_than_the_spread_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_beyond_the_spread_one_is_the_fastest),
-        cmocka_unit_test(one_run_of_each_names_nobody),
+        cmocka_unit_test(fewer_than_three_runs_name_nobody),
         cmocka_unit_test(who_is_alone_is_not_the_fastest),
         cmocka_unit_test(the_crossover_is_where_ps_begin_to_be_as_fast),
         cmocka_unit_test(the_answer_is_in_words),

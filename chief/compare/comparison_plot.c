@@ -352,8 +352,7 @@ static void put_throughput(FILE *out, const json_t *cases) {
             "plot $bars using 0:2:xtic(1) with boxes title '%s', %s"
             "$bars using ($0-0.35):5:(0.7):(0) with vectors nohead lw 3 lc rgb "
             "'red' title 'bound'\nset bmargin 4\n",
-            many ? 12 : 5, many ? "set xtics rotate by 55 right\n" : "",
-            spread ? "mean" : "one run",
+            many ? 12 : 5, many ? "set xtics rotate by 55 right\n" : "", "mean",
             spread
                 ? "$bars using 0:3:(0):($4-$3) with vectors heads size screen "
                   "0.004,90 lw 2 lc rgb 'black' title '95 % interval', "

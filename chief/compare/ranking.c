@@ -160,8 +160,11 @@ static void put_measured(FILE *out, const struct order *order) {
         put_winner(out, order);
         return;
     }
-    fprintf(out, spread ? "no difference beyond the spread: "
-                        : "one run has no spread, so none is called faster: ");
+    fprintf(
+        out,
+        spread
+            ? "no difference beyond the spread: "
+            : "fewer than 3 runs have no spread, so none is called faster: ");
     put_rates(out, order, 0, order->alike);
     if (order->alike < order->count) {
         fprintf(out, "; slower: ");

@@ -10,6 +10,9 @@
 
 static const double NOTED = 0.25; /* of a step: the first samples of a short
                                      run come late, too */
+/* Two runs that are alike by chance have a narrow interval, wherever the others
+ * of their case would lie. */
+enum { LEAST_RUNS = 3 };
 static const double NOTABLY = 1.6, FILLED = 0.85; /* rates of short bursts */
 
 /* Medians of the runs, seconds of a step. */
@@ -28,7 +31,7 @@ static int ascending(const void *left, const void *right) {
 }
 
 /* Of what several runs have at one key; NAN: none has it. HALF: of the interval
- * around the mean; NAN: fewer than two have it. */
+ * around the mean; NAN: fewer than LEAST_RUNS have it. */
 struct range {
     double median, least, most, mean, half;
 };
@@ -52,10 +55,9 @@ static void find_interval(struct range *range, const double *values,
     for (size_t i = 0; i < count; i++)
         squares += pow(values[i] - range->mean, 2);
     size_t freedom = count - 1 < QUANTILES ? count - 1 : QUANTILES;
-    range->half = freedom
-                      ? quantiles[freedom - 1] *
-                            sqrt(squares / (double)(count - 1) / (double)count)
-                      : NAN;
+    if (count >= LEAST_RUNS)
+        range->half = quantiles[freedom - 1] *
+                      sqrt(squares / (double)(count - 1) / (double)count);
 }
 
 /* Writes what RUNS have at KEY, of their member INSIDE unless that is NULL, in

@@ -29,8 +29,8 @@ struct verdict {
                                   assumed */
     double rate;               /* median examples a second; NAN: no run */
     double mean, half;         /* the mean and half of its interval, as
-                                  docs/compare.md has it; NAN: fewer than two
-                                  runs have no interval */
+                                  docs/compare.md has it; NAN: fewer than three
+                                  runs have none */
     json_t *object;            /* as docs/compare.md has it; the caller's */
 };
 
