@@ -5,6 +5,8 @@
  * events. */
 #include "roles.h"
 
+#include "chief/launch/children.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,8 +20,8 @@ enum { END_WITH_CHIEF_MS = 500 };
 static sigset_t taken(void) {
     sigset_t signals;
     sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
+    children_add_ends(&signals);
+    sigaddset(&signals, SIGUSR1);
     return signals;
 }
 
@@ -99,8 +101,27 @@ static void end_from(struct roles *roles, unsigned from, unsigned started) {
             eventfd_write(roles->list[i].raise, SIGTERM);
 }
 
-/* A signal goes to the role that the process plays. Roles beside a chief that
- * has ended without telling them end too. */
+/* A signal goes to the role that the process plays, SIGUSR1 to a chief alone:
+ * who signals all processes of a job means the checkpoint that the chief cuts.
+ * A terminal that goes away may say so twice, and systemd sends SIGHUP behind
+ * SIGTERM: neither is a second signal. */
+static void pass_on(struct roles *roles, int number) {
+    const struct role *first = &roles->list[0];
+    bool saves = number == SIGUSR1;
+    if (saves && first->kind != ROLE_CHIEF) {
+        if (!roles->passed_over)
+            log_info(&first->log, "SIGUSR1 is passed over here: at the chief "
+                                  "it cuts a checkpoint");
+        roles->passed_over = true;
+        return;
+    }
+    if (number == SIGHUP && roles->signalled)
+        return;
+    roles->signalled |= !saves;
+    eventfd_write(first->raise, (eventfd_t)number);
+}
+
+/* Roles beside a chief that has ended without telling them end too. */
 static void await(struct roles *roles, unsigned started) {
     unsigned ended = 0;
     while (ended < started) {
@@ -112,7 +133,7 @@ static void await(struct roles *roles, unsigned started) {
         if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
             end_from(roles, 1, started);
         if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
-            eventfd_write(roles->list[0].raise, signal.ssi_signo);
+            pass_on(roles, (int)signal.ssi_signo);
         if (!eventfd_read(roles->done, &count))
             ended += (unsigned)count;
     }

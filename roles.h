@@ -44,10 +44,13 @@ struct roles {
     int done, signals; /* heard by roles_play; -1: closed */
     struct role list[ROLES_MAX];
     unsigned count;
+    bool signalled;   /* to end */
+    bool passed_over; /* SIGUSR1, and it was said */
 };
 
-/* Takes SIGINT and SIGTERM from here on, in every thread started later, and
- * ignores those that a lost peer or a full disk raises. STATUS_RETRY when the
+/* Takes the signals of children_add_ends and SIGUSR1 from here on, in every
+ * thread started later, and ignores those that a lost peer or a full disk
+ * raises. STATUS_RETRY when the
  * system refuses a descriptor. */
 enum status roles_open(struct roles *roles, struct failure *why) MUST_CHECK;
 

@@ -313,8 +313,10 @@ static void read_interrupt(struct run *run, int descriptor) {
     eventfd_t number = 0;
     if (descriptor < 0 || eventfd_read(descriptor, &number))
         return;
-    ending_interrupt(run,
-                     number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED);
+    if (number == SIGUSR1)
+        saves_signal(run);
+    else
+        ending_interrupt(run, status_of_signal((int)number));
 }
 
 /* Events first, then everything that follows from the state as it stands: each

@@ -79,6 +79,15 @@ bool cuts_writing(const struct run *run) {
     return false;
 }
 
+bool cuts_saving(const struct run *run) {
+    for (uint32_t i = 0; i < run->num_cuts; i++) {
+        const struct run_cut *cut = &run->cuts[i];
+        if (cut->course.stage && cut->save && !cut->written && !cut->failed)
+            return true;
+    }
+    return false;
+}
+
 bool cuts_pending(const struct run *run) {
     for (uint32_t i = 0; i < run->num_cuts; i++)
         if (run->cuts[i].course.stage)

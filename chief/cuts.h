@@ -53,6 +53,9 @@ bool cuts_asking(const struct run *run);
 /* Is any cut being taken or written, also a planned one? */
 bool cuts_writing(const struct run *run);
 
+/* Is a checkpoint being taken or written? */
+bool cuts_saving(const struct run *run);
+
 /* Is any cut still there, if only to be read? */
 bool cuts_pending(const struct run *run);
 

@@ -56,8 +56,7 @@ void ending_left(struct run *run, struct roster_slot *slot,
                  const Capstan__Left *left) {
     char name[64];
     roster_name(slot, name, sizeof name);
-    bool signal =
-        left->status == STATUS_INTERRUPTED || left->status == STATUS_TERMINATED;
+    bool signal = run_signalled((enum status)left->status);
     if ((slot->role == CLUSTER_PS || run->allreduce) && signal) {
         log_info(run->log, "%s has a signal", name);
         if (!run->interrupted)

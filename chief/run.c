@@ -54,7 +54,8 @@ void run_enter(struct run *run, enum run_phase phase) {
 }
 
 bool run_signalled(enum status status) {
-    return status == STATUS_INTERRUPTED || status == STATUS_TERMINATED;
+    return status == STATUS_HUNG_UP || status == STATUS_INTERRUPTED ||
+           status == STATUS_TERMINATED;
 }
 
 void run_stop(struct run *run, enum status status, const char *format, ...) {

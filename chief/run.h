@@ -149,6 +149,7 @@ struct run {
     uint64_t saved;   /* step of the newest complete checkpoint */
     bool has_saved;
     int64_t saved_at;
+    bool save_wanted;       /* a signal asked for one, not yet cut */
     uint64_t every_seen;    /* staleness: last step that was due for a save */
     char checkpoint[4096];  /* its folder */
     char last_problem[512]; /* why the last one was not written, "" */

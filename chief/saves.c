@@ -5,6 +5,7 @@
  * earlier run that this one will not go on from are set aside. */
 #include "chief/saves.h"
 
+#include "chief/cuts.h"
 #include "chief/folder.h"
 #include "proto/base/time.h"
 #include "proto/math/rule.h"
@@ -39,6 +40,20 @@ enum status saves_open(struct run *run, struct failure *why) {
 
 void saves_close(struct run *run) {
     claim_release(&run->claim);
+}
+
+void saves_signal(struct run *run) {
+    const char *follows = "one checkpoint, and the run goes on";
+    if (!run->job->checkpoint.dir)
+        follows = "no checkpoint, as the job has no checkpoint.dir; the run "
+                  "goes on";
+    else if (run->interrupted || run->phase >= RUN_FINISHING)
+        follows = "the run is ending, with a checkpoint of its own";
+    else if (run->save_wanted || cuts_saving(run))
+        follows = "a checkpoint is under way already; the run goes on";
+    else
+        run->save_wanted = true;
+    log_info(run->log, "SIGUSR1: %s", follows);
 }
 
 const char *saves_rule(const struct run *run) {

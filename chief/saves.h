@@ -11,6 +11,9 @@ enum { SAVES_WAY_ON = 4400 /* bytes of any way on */ };
  * STATUS_CONFIG, and each ps can tell whether it sees the same directory. */
 enum status saves_open(struct run *run, struct failure *why) MUST_CHECK;
 
+/* SIGUSR1: a checkpoint as soon as one can be cut, and the run goes on. */
+void saves_signal(struct run *run);
+
 /* Lets the directory go. */
 void saves_close(struct run *run);
 

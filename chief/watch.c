@@ -116,7 +116,7 @@ static bool by_time(const struct run *run, int64_t now) {
 /* With staleness rounds are not counted by the ps: what is due by step is
  * ordered when the global step has passed it. */
 static struct cuts_reason due(struct run *run, int64_t now) {
-    struct cuts_reason reason = {.save = by_time(run, now)};
+    struct cuts_reason reason = {.save = by_time(run, now) || run->save_wanted};
     if (run_synchronous(run)) {
         reason.evaluate = evaluations_lack(run) && !cuts_evaluating(run);
         return reason;
@@ -151,8 +151,10 @@ static void watch_due(struct run *run, int64_t now) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         reason.joins |= run->trainers[r].planned && !run->trainers[r].from &&
                         run->roster.slots[r].state == ROSTER_HELD;
-    if (reason.save)
+    if (reason.save) {
         run->saved_at = now;
+        run->save_wanted = false;
+    }
     if (reason.joins && !run_synchronous(run))
         reason.joins = false;
     if (reason.save || reason.evaluate || reason.joins)

@@ -11,7 +11,6 @@
 #include "proto/base/time.h"
 #include "ps/ps_parts.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -244,8 +243,7 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
     eventfd_t number = 0;
     if (eventfd_read(ps->settings->interrupts, &number))
         return STATUS_OK;
-    enum status status =
-        number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
+    enum status status = status_of_signal((int)number);
     if (ps->interrupted || !ps->plan) {
         status_fail(why, status, "ended by signal %d", (int)number);
         return status_heard(why);

@@ -72,13 +72,40 @@ static void what_is_no_program_ends_with_its_code(void **state) {
 static void signals_asked_for_are_told_and_deadlines_kept(void **state) {
     (void)state;
     struct children children;
-    const int more[] = {SIGHUP};
+    const int more[] = {SIGQUIT};
     assert_int_equal(children_open(&children, more, 1, NULL), STATUS_OK);
     assert_int_equal(children_wait(&children, time_now()), 0);
-    raise(SIGHUP);
-    assert_int_equal(children_wait(&children, time_now() + LIMIT), SIGHUP);
+    raise(SIGQUIT);
+    assert_int_equal(children_wait(&children, time_now() + LIMIT), SIGQUIT);
     raise(SIGTERM); /* too late: not the end of this process */
     children_close(&children);
+}
+
+/* A child may rely on the signal, which is nothing to the launcher. */
+static void a_reader_that_is_gone_ends_a_child_and_not_the_launcher(
+    void **state) {
+    (void)state;
+    struct children children;
+    assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
+    raise(SIGPIPE);
+    assert_int_equal(children_exit_code(end_of(&children, "kill -PIPE $$")),
+                     128 + SIGPIPE);
+    children_close(&children);
+}
+
+static void a_hang_up_is_taken_unless_it_is_ignored(void **state) {
+    (void)state;
+    struct children children;
+    assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
+    raise(SIGHUP);
+    assert_int_equal(children_wait(&children, time_now() + LIMIT), SIGHUP);
+    children_close(&children);
+    signal(SIGHUP, SIG_IGN);
+    assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
+    raise(SIGHUP);
+    assert_int_equal(children_wait(&children, time_now()), 0);
+    children_close(&children);
+    signal(SIGHUP, SIG_DFL);
 }
 
 int main(void) {
@@ -86,6 +113,9 @@ int main(void) {
         cmocka_unit_test(a_child_is_found_prepared_and_waited_for),
         cmocka_unit_test(what_is_no_program_ends_with_its_code),
         cmocka_unit_test(signals_asked_for_are_told_and_deadlines_kept),
+        cmocka_unit_test(
+            a_reader_that_is_gone_ends_a_child_and_not_the_launcher),
+        cmocka_unit_test(a_hang_up_is_taken_unless_it_is_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

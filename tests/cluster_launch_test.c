@@ -148,6 +148,18 @@ static void a_signal_goes_on_to_all(void **state) {
     assert_string_equal(cluster_run_output(process), "told\ntold\n");
 }
 
+static void sigusr1_goes_on_to_all_and_ends_nobody(void **state) {
+    const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
+    struct cluster_process *process = launch(
+        *state, flags,
+        "trap 'echo told; exit 0' USR1; echo here >&2; sleep 1000 & wait");
+    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(process, SIGUSR1);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(process), "told\ntold\n");
+}
+
 static void what_is_no_program_is_told(void **state) {
     const char *const arguments[] = {"launch", "no-such-program", NULL};
     struct cluster_process *process =
@@ -201,6 +213,7 @@ int main(void) {
         LAUNCH_TEST(a_failure_ends_the_others_and_is_the_exit_code),
         LAUNCH_TEST(who_ignores_sigterm_is_killed_after_the_grace),
         LAUNCH_TEST(a_signal_goes_on_to_all),
+        LAUNCH_TEST(sigusr1_goes_on_to_all_and_ends_nobody),
         LAUNCH_TEST(what_is_no_program_is_told),
         LAUNCH_TEST(two_nodes_make_a_run),
     };

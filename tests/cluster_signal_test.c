@@ -110,6 +110,8 @@ static void a_signal_at_chief_or_ps_leaves_one_checkpoint_that_is_gone_on_from(
         {"ps", 1, SIGINT, endless, "0"},
         {"chief", 0, SIGTERM, endless_asynchronous, "\"inf\""},
         {"ps", 1, SIGTERM, endless_asynchronous, "\"inf\""},
+        {"chief", 0, SIGHUP, endless, "0"},
+        {"ps", 1, SIGHUP, endless, "0"},
     };
     uint64_t seed = cluster_play_seed();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -168,8 +170,8 @@ static void expect_one_cause(const struct cluster_process *local,
 }
 
 static void a_signal_at_capstan_local_goes_the_chiefs_way(void **state) {
-    static const int numbers[] = {SIGINT, SIGTERM};
-    for (size_t i = 0; i < 2; i++) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct cluster_run *run = cluster_play_renew(state);
         cluster_run_job(run, endless);
         struct cluster_process *local =
@@ -221,6 +223,25 @@ static void a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint(
     const char *silent = strstr(cluster_run_errors(chief), "no goodbye");
     if (!silent || !strstr(silent, "ps 1"))
         fail_msg("ps 1 is not named:\n%s", cluster_run_errors(chief));
+}
+
+/* The terminal's hang-up comes from the kernel and from the shell. */
+static void a_second_hang_up_does_not_end_the_wait_for_the_checkpoint(
+    void **state) {
+    struct cluster_play play;
+    begin(&play, *state, endless);
+    struct cluster_process *chief = play.tasks[0].process;
+    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *ps =
+        play.tasks[cluster_play_find(&play, "ps", 1)].process;
+    stop(ps);
+    cluster_run_signal(chief, SIGHUP);
+    cluster_run_await(chief, "one checkpoint, then all end", SOON);
+    cluster_run_signal(chief, SIGHUP);
+    cluster_play_pass(0.3);
+    cluster_run_signal(ps, SIGCONT);
+    cluster_run_expect(chief, 128 + SIGHUP, SOON);
+    assert_true(only_checkpoint(*state) > 0);
 }
 
 /* As a scheduler ends a job: every process at once, in either order. */
@@ -372,6 +393,7 @@ int main(void) {
             a_worker_killed_under_capstan_local_is_not_to_be_started_again),
         SIGNAL_TEST(
             a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint),
+        SIGNAL_TEST(a_second_hang_up_does_not_end_the_wait_for_the_checkpoint),
         SIGNAL_TEST(a_signal_to_every_process_leaves_one_checkpoint),
         SIGNAL_TEST(a_second_signal_at_ps_or_worker_ends_it_at_once),
         SIGNAL_TEST(a_signal_before_the_training_ends_who_has_it_at_once),

@@ -17,7 +17,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,9 +268,8 @@ static enum status check_interrupts(const struct evaluator *evaluator,
     if (evaluator->settings->interrupts < 0 ||
         eventfd_read(evaluator->settings->interrupts, &number))
         return STATUS_OK;
-    return status_fail(
-        why, number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED,
-        "ended by signal %d", (int)number);
+    return status_fail(why, status_of_signal((int)number), "ended by signal %d",
+                       (int)number);
 }
 
 /* A run may have begun to go on from a final checkpoint, and will write others:

@@ -9,7 +9,6 @@
 #include "proto/wire/link.h"
 #include "worker/worker_parts.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
@@ -237,8 +236,7 @@ static void interrupt(struct worker *worker) {
     eventfd_t number = 0;
     if (eventfd_read(worker->settings->interrupts, &number))
         return;
-    enum status status =
-        number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
+    enum status status = status_of_signal((int)number);
     if (member_joined(worker->member))
         log_info(worker->settings->log, "signal %d: %s", (int)number,
                  worker->allreduce

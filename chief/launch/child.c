@@ -4,7 +4,6 @@
  * kept. */
 #include "chief/launch/child.h"
 
-#include "chief/launch/children.h"
 #include "proto/base/time.h"
 
 #include <errno.h>
@@ -36,14 +35,12 @@ struct child {
 };
 
 enum status child_open(struct child_signals *signals, struct failure *why) {
-    struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t taken;
     *signals = (struct child_signals){.descriptor = -1};
     sigemptyset(&taken);
-    sigaddset(&taken, SIGTERM);
-    sigaddset(&taken, SIGINT);
-    sigprocmask(SIG_BLOCK, &taken, &signals->before);
-    sigaction(SIGCHLD, &plain, &signals->child_before);
+    children_add_ends(&taken);
+    sigaddset(&taken, SIGUSR1);
+    children_take(&signals->before, &taken);
     signals->descriptor = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals->descriptor < 0)
         return status_errno(why, STATUS_RETRY, errno, "taking signals");
@@ -53,7 +50,7 @@ enum status child_open(struct child_signals *signals, struct failure *why) {
 static void take_signal(struct child_signals *signals) {
     struct signalfd_siginfo info;
     while (read(signals->descriptor, &info, sizeof info) == sizeof info)
-        if (!signals->caught)
+        if (!signals->caught && info.ssi_signo != SIGUSR1)
             signals->caught = (int)info.ssi_signo;
 }
 
@@ -62,8 +59,7 @@ void child_close(struct child_signals *signals) {
         take_signal(signals);
         close(signals->descriptor);
     }
-    sigaction(SIGCHLD, &signals->child_before, NULL);
-    sigprocmask(SIG_SETMASK, &signals->before, NULL);
+    children_give_back(&signals->before);
     signals->descriptor = -1;
 }
 
@@ -104,7 +100,7 @@ static bool listen_to(struct heard *heard, size_t most, int *other_end) {
 static void become(const struct child_signals *signals,
                    const struct child_options *options, int output, int errors,
                    pid_t parent) {
-    children_detach(parent, &signals->child_before, &signals->before);
+    children_detach(parent, &signals->before);
     dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
     execvp(options->program, options->arguments);

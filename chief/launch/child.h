@@ -3,16 +3,16 @@
 #ifndef CAPSTAN_CHILD_H
 #define CAPSTAN_CHILD_H
 
+#include "chief/launch/children.h"
 #include "proto/base/status.h"
 
-#include <signal.h>
 #include <stdbool.h>
 
-/* From child_open to child_close SIGINT and SIGTERM are taken. */
+/* From child_open to child_close the signals of children_add_ends are taken,
+ * and SIGUSR1, which does nothing. */
 struct child_signals {
     int descriptor; /* signalfd */
-    sigset_t before;
-    struct sigaction child_before;
+    struct children_before before;
     int caught; /* the first one; 0: none */
 };
 

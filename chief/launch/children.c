@@ -13,19 +13,39 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* A signal that is blocked is queued even where it is ignored. */
+void children_add_ends(sigset_t *signals) {
+    struct sigaction hang_up;
+    sigaddset(signals, SIGTERM);
+    sigaddset(signals, SIGINT);
+    if (!sigaction(SIGHUP, NULL, &hang_up) && hang_up.sa_handler != SIG_IGN)
+        sigaddset(signals, SIGHUP);
+}
+
 /* A parent that ignores SIGCHLD would have left us no child to wait for. */
+void children_take(struct children_before *before, const sigset_t *taken) {
+    struct sigaction plain = {.sa_handler = SIG_DFL};
+    struct sigaction ignored = {.sa_handler = SIG_IGN};
+    sigprocmask(SIG_BLOCK, taken, &before->mask);
+    sigaction(SIGCHLD, &plain, &before->child);
+    sigaction(SIGPIPE, &ignored, &before->pipe);
+}
+
+void children_give_back(const struct children_before *before) {
+    sigaction(SIGCHLD, &before->child, NULL);
+    sigaction(SIGPIPE, &before->pipe, NULL);
+    sigprocmask(SIG_SETMASK, &before->mask, NULL);
+}
+
 enum status children_open(struct children *children, const int *more,
                           unsigned count, struct failure *why) {
-    struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t taken;
     sigemptyset(&taken);
-    sigaddset(&taken, SIGTERM);
-    sigaddset(&taken, SIGINT);
+    children_add_ends(&taken);
     sigaddset(&taken, SIGCHLD);
     for (unsigned i = 0; i < count; i++)
         sigaddset(&taken, more[i]);
-    sigprocmask(SIG_BLOCK, &taken, &children->mask_before);
-    sigaction(SIGCHLD, &plain, &children->child_before);
+    children_take(&children->before, &taken);
     children->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (children->signals < 0)
         return status_errno(why, STATUS_RETRY, errno, "taking signals");
@@ -41,13 +61,11 @@ void children_close(struct children *children) {
         ;
     if (children->signals >= 0)
         close(children->signals);
-    sigaction(SIGCHLD, &children->child_before, NULL);
-    sigprocmask(SIG_SETMASK, &children->mask_before, NULL);
+    children_give_back(&children->before);
 }
 
 /* The group of its own keeps the terminal's Ctrl-C from it. */
-void children_detach(pid_t parent, const struct sigaction *child,
-                     const sigset_t *mask) {
+void children_detach(pid_t parent, const struct children_before *before) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died before the line above */
@@ -57,8 +75,7 @@ void children_detach(pid_t parent, const struct sigaction *child,
         dup2(nothing, STDIN_FILENO);
     if (nothing > STDERR_FILENO)
         close(nothing);
-    sigaction(SIGCHLD, child, NULL);
-    sigprocmask(SIG_SETMASK, mask, NULL);
+    children_give_back(before);
 }
 
 /* In the child: why there is no such program, and what helps. */
@@ -79,8 +96,7 @@ enum status children_start(const struct children *children,
     pid_t launcher = getpid();
     *pid = fork();
     if (*pid == 0) {
-        children_detach(launcher, &children->child_before,
-                        &children->mask_before);
+        children_detach(launcher, &children->before);
         if (!start->speaks)
             dup2(STDERR_FILENO, STDOUT_FILENO);
         start->prepare(start->context);

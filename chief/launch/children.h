@@ -13,14 +13,30 @@
 
 enum { CHILDREN_NOT_STARTED = 127 }; /* exit code: there is no such program */
 
-struct children {
-    int signals; /* signalfd */
-    sigset_t mask_before;
-    struct sigaction child_before;
+/* How signals were before a launcher took them. */
+struct children_before {
+    sigset_t mask;
+    struct sigaction child, pipe;
 };
 
-/* Takes SIGTERM, SIGINT, SIGCHLD and the COUNT signals in MORE until
- * children_close. Call it from the main thread of a process without other
+/* Adds the signals that end a process here: SIGTERM, SIGINT and, unless it is
+ * ignored (nohup), SIGHUP. */
+void children_add_ends(sigset_t *signals);
+
+/* Blocks TAKEN, which a signalfd then gives; children can be waited for, and
+ * whoever read what this process says may go: writing fails then. */
+void children_take(struct children_before *before, const sigset_t *taken);
+
+/* All as it was BEFORE. */
+void children_give_back(const struct children_before *before);
+
+struct children {
+    int signals; /* signalfd */
+    struct children_before before;
+};
+
+/* Takes the signals of children_add_ends, SIGCHLD and the COUNT signals in MORE
+ * until children_close. Call it from the main thread of a process without other
  * threads or children. On failure children_close is still due. */
 enum status children_open(struct children *children, const int *more,
                           unsigned count, struct failure *why) MUST_CHECK;
@@ -29,12 +45,11 @@ enum status children_open(struct children *children, const int *more,
 void children_close(struct children *children);
 
 /* In a child just forked: a process group of its own, nothing on standard
- * input, signals as they were before (SIGCHLD's action CHILD, MASK), and an end
- * with PARENT. A forked child that cannot become its program is a copy of the
- * parent, whose stack and buffered output are not its own: it leaves with
- * _exit(CHILDREN_NOT_STARTED), here too when PARENT has ended already. */
-void children_detach(pid_t parent, const struct sigaction *child,
-                     const sigset_t *mask);
+ * input, signals as they were BEFORE, and an end with PARENT. A forked child
+ * that cannot become its program is a copy of the parent, whose stack and
+ * buffered output are not its own: it leaves with _exit(CHILDREN_NOT_STARTED),
+ * here too when PARENT has ended already. */
+void children_detach(pid_t parent, const struct children_before *before);
 
 struct child_start {
     const char *name;        /* "ps 1", for texts */

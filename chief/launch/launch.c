@@ -193,9 +193,13 @@ struct preparation {
     const struct process *process;
 };
 
-/* In the child. */
+/* In the child. A SIGUSR1 that comes before it takes signals waits. */
 static void prepare(void *context) {
     const struct preparation *preparation = context;
+    sigset_t waiting;
+    sigemptyset(&waiting);
+    sigaddset(&waiting, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &waiting, NULL);
     set_environment(preparation->launch, preparation->process);
     list_ps(preparation->launch);
 }
@@ -346,10 +350,17 @@ static void reap(struct launch *launch) {
     }
 }
 
+/* A terminal that goes away may say so twice: that is nobody's impatience. */
 static void take_signal(struct launch *launch, int number) {
+    pid_t chief = launch->processes[0].pid;
     if (number == SIGCHLD)
         reap(launch);
-    else if (launch->processes[0].pid)
+    else if (number == SIGUSR1 && chief)
+        kill(chief, number);
+    else if (number == SIGUSR1 ||
+             (number == SIGHUP && launch->stage != RUNNING))
+        return;
+    else if (chief)
         tell_chief(launch, number);
     else
         launch->deadline = time_now(); /* someone is impatient */
@@ -412,7 +423,8 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
         name_distributed(&launch);
     else
         name_processes(&launch);
-    status = children_open(&launch.children, NULL, 0, why);
+    const int saves = SIGUSR1;
+    status = children_open(&launch.children, &saves, 1, why);
     if (!status)
         status = configure(&launch, why);
     if (!status)

@@ -42,12 +42,13 @@ void launch_program(char *path, size_t size);
  * else describes a cluster in the environment is hidden from the processes.
  * Workers find the process numbers of the ps, in order and separated by commas,
  * in the variable LAUNCH_PS_PIDS.
- * SIGTERM and SIGINT go on to the chief alone, which then has GRACE + STOP
- * before SIGKILL. When the chief is gone, the others have STOP, or half a
- * second when it failed, then SIGTERM and STOP again, then SIGKILL; who needed
- * it is named. Should the launcher itself be killed, so are they all. A process
- * that ends before the chief and with a failure is named; with STATUS_CONFIG,
- * which no waiting mends, the chief gets SIGTERM.
+ * SIGTERM, SIGINT and SIGHUP (unless it is ignored) go on to the chief alone,
+ * which then has GRACE + STOP before SIGKILL. SIGUSR1 goes on to it and changes
+ * nothing here. When the chief is gone, the others have STOP, or half a second
+ * when it failed, then SIGTERM and STOP again, then SIGKILL; who needed it is
+ * named. Should the launcher itself be killed, so are they all. A process that
+ * ends before the chief and with a failure is named; with STATUS_CONFIG, which
+ * no waiting mends, the chief gets SIGTERM.
  *
  * *EXIT_CODE is the chief's (128 + n of signal n), or STATUS_CONFIG as above.
  * The status is of the launching: STATUS_CONFIG when PROGRAM is no program,
@@ -55,7 +56,7 @@ void launch_program(char *path, size_t size);
  * running then.
  *
  * Call it from the main thread of a process without other threads or
- * children: it takes SIGTERM, SIGINT and SIGCHLD for as long as it runs. */
+ * children: it takes these signals and SIGCHLD for as long as it runs. */
 enum status launch_run(const struct launch_options *options, int *exit_code,
                        struct failure *why) MUST_CHECK;
 

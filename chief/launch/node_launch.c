@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-static const int forwarded[] = {SIGHUP, SIGQUIT};
+static const int forwarded[] = {SIGQUIT, SIGUSR1};
 enum { FORWARDED = sizeof forwarded / sizeof *forwarded };
 
 /* What SIGKILL may take. */
@@ -182,6 +182,20 @@ static void reap(struct node_launch *launch) {
     }
 }
 
+/* SIGUSR1 is no end: what it means is the processes' own affair. A terminal
+ * that goes away may say so twice. */
+static void pass_on(struct node_launch *launch, int number) {
+    if (number == SIGUSR1) {
+        signal_all(launch, number);
+        return;
+    }
+    if (launch->ending && number == SIGHUP)
+        return;
+    if (!launch->ending)
+        launch->exit_code = 128 + number;
+    begin_end(launch, number);
+}
+
 static void supervise(struct node_launch *launch) {
     while (launch->alive) {
         int number = children_wait(&launch->children, launch->deadline);
@@ -189,11 +203,8 @@ static void supervise(struct node_launch *launch) {
             pass_deadline(launch);
         else if (number == SIGCHLD)
             reap(launch);
-        else {
-            if (!launch->ending)
-                launch->exit_code = 128 + number;
-            begin_end(launch, number);
-        }
+        else
+            pass_on(launch, number);
     }
 }
 

@@ -14,11 +14,11 @@
  * behind the command. A command that ends in .py, or --module, is Python's.
  *
  * When one fails, the others get SIGTERM, and SIGKILL after the grace; so it is
- * with SIGTERM, SIGINT, SIGHUP and SIGQUIT, which all get. What a process
- * leaves in its process group is killed when it ends. *EXIT_CODE is that of the
- * first that failed, 128 + n after signal n, else 0. The status is of the
- * launching: STATUS_RETRY when the machine refuses a process; nothing runs
- * then. Call it as children.h says. */
+ * with SIGTERM, SIGINT, SIGHUP and SIGQUIT, which all get; SIGUSR1 too, and it
+ * ends nobody here. What a process leaves in its process group is killed when
+ * it ends. *EXIT_CODE is that of the first that failed, 128 + n after signal n,
+ * else 0. The status is of the launching: STATUS_RETRY when the machine refuses
+ * a process; nothing runs then. Call it as children.h says. */
 enum status node_launch_run(const struct launch_flags *flags,
                             const struct launch_world *world,
                             const struct log *log, int *exit_code,

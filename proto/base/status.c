@@ -1,5 +1,6 @@
 #include "proto/base/status.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,4 +55,10 @@ enum status status_heard(struct failure *why) {
         return STATUS_FAILED;
     why->heard = true;
     return why->status;
+}
+
+enum status status_of_signal(int number) {
+    if (number == SIGHUP)
+        return STATUS_HUNG_UP;
+    return number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
 }

@@ -12,6 +12,7 @@ enum status {
     STATUS_OK = 0,
     STATUS_FAILED = 1,        /* a retry does not help */
     STATUS_CONFIG = 2,        /* bad configuration */
+    STATUS_HUNG_UP = 129,     /* SIGHUP, as SIGTERM below */
     STATUS_INTERRUPTED = 130, /* SIGINT at chief or ps */
     STATUS_RETRY = 138,       /* worth a retry: a peer or a machine failed */
     STATUS_TERMINATED = 143,  /* SIGTERM at chief or ps */
@@ -44,5 +45,9 @@ enum status status_context(struct failure *why, const char *format, ...)
  * chief, or whose signal it was. Returns its status, STATUS_FAILED if WHY is
  * NULL. */
 enum status status_heard(struct failure *why);
+
+/* What a process ends with whom signal NUMBER ended: SIGHUP, SIGINT, and any
+ * other counts as SIGTERM. */
+enum status status_of_signal(int number);
 
 #endif

@@ -171,8 +171,9 @@ static const struct argp_option info_options[] = {HELP, JSON, {0}};
 
 #define EXITS                                                                  \
     "Exit codes: 0 done; 1 failed, and a retry meets it again; 2 bad "         \
-    "configuration; 130, 143 ended by SIGINT, SIGTERM here; 137 killed; 138 "  \
-    "a peer or a machine failed: worth a retry."
+    "configuration; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM here; 137 " \
+    "killed; 138 a peer or a machine failed: worth a retry. SIGUSR1 at the "   \
+    "chief or at local: one checkpoint, and the run goes on."
 
 static const struct argp_option bench_options[] = {
     HELP,

@@ -21,9 +21,9 @@ uint64_t message_random(void) {
 }
 
 static bool is_status(uint32_t number) {
-    static const enum status all[] = {STATUS_OK,     STATUS_FAILED,
-                                      STATUS_CONFIG, STATUS_INTERRUPTED,
-                                      STATUS_RETRY,  STATUS_TERMINATED};
+    static const enum status all[] = {
+        STATUS_OK,          STATUS_FAILED, STATUS_CONFIG,    STATUS_HUNG_UP,
+        STATUS_INTERRUPTED, STATUS_RETRY,  STATUS_TERMINATED};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (number == all[i])
             return true;

@@ -12,7 +12,6 @@
 
 #include <jansson.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -221,8 +220,7 @@ static void interrupt(struct bench_client *client) {
     eventfd_t number = 0;
     if (eventfd_read(client->settings->interrupts, &number))
         return;
-    client->interrupted =
-        number == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED;
+    client->interrupted = status_of_signal((int)number);
     client->stopped = true;
 }
 
