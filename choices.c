@@ -1,5 +1,7 @@
 #include "choices.h"
 
+#include "proto/wire/member_record.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +13,7 @@ const char *choices_environment(void *context, const char *name) {
 enum status choices_read(struct choices *choices, const struct options *options,
                          struct failure *why) {
     const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
+    choices->record = member_record_inherited();
     choices->lanes = !lane || strcmp(lane, "tcp");
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
         return status_fail(why, STATUS_CONFIG,

@@ -1,4 +1,4 @@
-/* What the user chooses for a process, not for a run: flags and environment. */
+/* What is chosen for a process, not for a run: by flags, by the environment. */
 #ifndef CAPSTAN_CHOICES_H
 #define CAPSTAN_CHOICES_H
 
@@ -11,6 +11,7 @@
 struct choices {
     const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
     bool lanes; /* shared memory on one host: --lane, CAPSTAN_LANE */
+    int record; /* what my launcher wants to know (member_record.h), 0: none */
 };
 
 /* Reads flags and environment. STATUS_CONFIG says what is allowed. */

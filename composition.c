@@ -114,6 +114,7 @@ static void add_ps(struct composition *composition) {
         .loops = composition->choices.loops,
         .join_timeout = join_timeout(composition),
         .lanes = composition->choices.lanes,
+        .record = composition->choices.record,
         .interrupts = role->interrupts,
         .again = &role->again,
     };
@@ -146,6 +147,7 @@ static void add_worker(struct composition *composition, bool inside,
         .neighbours = composition->neighbours,
         .join_timeout = join_timeout(composition),
         .lanes = composition->choices.lanes,
+        .record = composition->choices.record,
         .interrupts = role->interrupts,
         .again = &role->again,
     };
@@ -325,6 +327,7 @@ void composition_of_client(struct composition *composition,
         .reference = reference,
         .join_timeout = join_timeout(composition),
         .lanes = composition->choices.lanes,
+        .record = composition->choices.record,
         .interrupts = role->interrupts,
     };
 }

@@ -6,6 +6,7 @@
 #include "chief/admission.h"
 
 #include "chief/enlisting.h"
+#include "chief/launch/children.h"
 #include "chief/saves.h"
 #include "chief/series.h"
 #include "proto/base/time.h"
@@ -261,13 +262,16 @@ void admission_join(struct run *run, const struct post_letter *letter,
         return;
     if (slot->rank != ROSTER_NO_RANK)
         renew_trainer(run, slot->rank);
+    slot->end_key = join->end_key;
     keep_limits(run, slot, join);
     welcome(run, slot, peer);
 }
 
-/* Who says goodbye is out of its slot, and may say it again. */
+/* Who says goodbye is out of its slot, and may say it again; so may its
+ * launcher. */
 static bool says_goodbye(const Capstan__Control *control) {
     return control->body_case == CAPSTAN__CONTROL__BODY_BYE ||
+           control->body_case == CAPSTAN__CONTROL__BODY_ENDED ||
            (control->body_case == CAPSTAN__CONTROL__BODY_LEFT &&
             control->left->goodbye);
 }
@@ -308,24 +312,21 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
-static bool needed_by_series(struct run *run, const char *name,
-                             const char *host, uint32_t pid, bool goodbye) {
+static bool needed_by_series(struct run *run, const char *who) {
     if (!series_needs(run))
         return false;
     run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
-             "%s on host %s (pid %u) %s, and the comparison cannot go on "
-             "without it; start the same command again",
-             name, host, pid, goodbye ? "said goodbye" : "is gone");
+             "%s, and the comparison cannot go on without it; start the same "
+             "command again",
+             who);
     return true;
 }
 
-static void stop_without(struct run *run, const char *name, const char *host,
-                         uint32_t pid) {
+static void stop_without(struct run *run, const char *who) {
     char way_on[SAVES_WAY_ON];
     saves_way_on(run, way_on, sizeof way_on);
     run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
-             "%s on host %s (pid %u) is gone%s; the same command %s", name,
-             host, pid,
+             "%s%s; the same command %s", who,
              run->allreduce ? ", and all-reduce cannot go on without it"
                             : ", and its weights with it",
              way_on);
@@ -340,37 +341,59 @@ static const char *what_follows(const struct run *run, bool ps) {
 
 /* Who is gone matters by phase: a ps takes its weights with it whenever it has
  * some; a trainer ends the run only between the plan and the first step, as the
- * first view counts on all of them. */
-void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
-    char name[64];
+ * first view counts on all of them, or where nobody can start it again. HOW is
+ * what people read of it. */
+static void lose(struct run *run, struct roster_slot *slot, const char *how) {
+    char name[64], who[512];
     roster_name(slot, name, sizeof name);
+    snprintf(who, sizeof who, "%s on host %s (pid %u) %s", name, slot->host,
+             slot->pid, how);
     bool ps = slot->role == CLUSTER_PS;
-    double silent = time_to_seconds(time_now() - slot->heard);
-    run->deaths += !goodbye && !ps;
-    if (goodbye)
-        log_info(run->log, "%s said goodbye", name);
-    else
-        log_warning(run->log,
-                    "%s on host %s (pid %u) is gone: silent for %.1f s%s", name,
-                    slot->host, slot->pid, silent, what_follows(run, ps));
-    uint32_t pid = slot->pid;
-    char host[256];
-    snprintf(host, sizeof host, "%s", slot->host);
     drop(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
-    if (needed_by_series(run, name, host, pid, goodbye))
+    if (needed_by_series(run, who))
         return;
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
     if (weights && run->phase >= RUN_READYING)
-        stop_without(run, name, host, pid);
+        stop_without(run, who);
     else if (run->phase == RUN_TRAINING)
         enlisting_begin(run);
-    else if (run->phase == RUN_READYING)
-        run_stop(run, STATUS_RETRY,
-                 "%s on host %s (pid %u) is gone before "
-                 "the first step; start the same command again",
-                 name, host, pid);
+    else if (run->phase == RUN_READYING ||
+             (run->phase == RUN_JOINING && run->together))
+        run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+                 "%s before the first step; start the same command again", who);
+}
+
+static void declare_dead(struct run *run, struct roster_slot *slot,
+                         const char *how, const char *since) {
+    char name[64];
+    bool ps = slot->role == CLUSTER_PS;
+    roster_name(slot, name, sizeof name);
+    run->deaths += !ps;
+    log_warning(run->log, "%s on host %s (pid %u) %s%s%s", name, slot->host,
+                slot->pid, how, since, what_follows(run, ps));
+    lose(run, slot, how);
+}
+
+void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
+    char text[64];
+    if (goodbye) {
+        roster_name(slot, text, sizeof text);
+        log_info(run->log, "%s said goodbye", text);
+        lose(run, slot, "said goodbye");
+        return;
+    }
+    snprintf(text, sizeof text, ": silent for %.1f s",
+             time_to_seconds(time_now() - slot->heard));
+    declare_dead(run, slot, "is gone", text);
+}
+
+void admission_ended(struct run *run, struct roster_slot *slot,
+                     const Capstan__Ended *ended) {
+    char how[64];
+    children_end_text((int)ended->wait_status, how, sizeof how);
+    declare_dead(run, slot, how, "");
 }
 
 void admission_dismiss(struct run *run, struct roster_slot *slot,

@@ -27,6 +27,10 @@ void admission_dismiss(struct run *run, struct roster_slot *slot,
  */
 bool admission_joins(const struct run *run, const struct roster_slot *slot);
 
+/* The launcher of SLOT's holder has seen it end. */
+void admission_ended(struct run *run, struct roster_slot *slot,
+                     const Capstan__Ended *ended);
+
 /* The holder of SLOT tells again what it may still take of memory, while there
  * is no plan yet. */
 void admission_memory(struct run *run, const struct roster_slot *slot,

@@ -299,6 +299,8 @@ static void read_letters(struct run *run) {
             admission_stranger(run, letter.peer, control);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_BYE)
             ending_bye(run, letter.slot);
+        else if (control->body_case == CAPSTAN__CONTROL__BODY_ENDED)
+            admission_ended(run, letter.slot, control->ended);
         else if (letter.slot->rank != ROSTER_NO_RANK)
             take_trainer(run, letter.slot, control, now);
         else

@@ -171,6 +171,9 @@ static void look_for_end(struct run *run) {
         cuts_expect(run, run->rounds.total);
     if (count_left(run))
         run_enter(run, RUN_FINISHING);
+    else if (run->together)
+        run_stop(run, STATUS_RETRY,
+                 "no trainer is left; start the same command again");
     else if (!run->nobody_since)
         run->nobody_since = time_now();
     else if (time_now() - run->nobody_since > run->roster.peer_limit)

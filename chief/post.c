@@ -77,6 +77,23 @@ static void move(struct post *post, struct mailbox *box, uint32_t peer) {
     link_admit(post->link, peer);
 }
 
+/* Numbers that somebody has picked up do not say that a sender has ended: that
+ * takes the key which its launcher has. That one leaves once it is answered. */
+static bool ends(struct post *post, uint32_t peer,
+                 const struct post_letter *letter) {
+    const Capstan__Control *control = letter->control;
+    uint64_t key = letter->slot->end_key;
+    Capstan__Bye bye = CAPSTAN__BYE__INIT;
+    Capstan__Control heard = CAPSTAN__CONTROL__INIT;
+    if (control->run != post->run || !key || control->ended->key != key)
+        return false;
+    link_admit(post->link, peer);
+    heard.body_case = CAPSTAN__CONTROL__BODY_BYE;
+    heard.bye = &bye;
+    post_answer(post, peer, &heard);
+    return true;
+}
+
 /* Whose letter it is, and whether it is new; a known sender's acknowledgement
  * is noted either way. Only a join moves its mailbox to another connection:
  * numbers that somebody has picked up are not enough. */
@@ -98,6 +115,8 @@ static bool sort(struct post *post, struct link_frame *frame, int64_t now,
             move(post, box, frame->peer);
         return true;
     }
+    if (control->body_case == CAPSTAN__CONTROL__BODY_ENDED)
+        return ends(post, frame->peer, letter);
     if (control->run != post->run || box->peer != frame->peer)
         return false;
     roster_heard(letter->slot, now);

@@ -22,8 +22,8 @@ struct post *post_open(struct link *link, struct roster *roster,
 /* Drops what was not delivered and clears *POST. */
 void post_close(struct post **post);
 
-/* What came. SLOT is its sender, a member, who may join again; NULL: a join, or
- * somebody unknown, whose `peer` post_answer takes. */
+/* What came. SLOT is its sender, a member, who may join again, or of Ended who
+ * has; NULL: a join, or somebody unknown, whose `peer` post_answer takes. */
 struct post_letter {
     struct roster_slot *slot;
     const Capstan__Control *control; /* view until the next call */

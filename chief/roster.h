@@ -26,6 +26,7 @@ struct roster_slot {
     uint32_t pid;
     uint16_t port;
     uint64_t lane;     /* what the holder offers shared memory by, 0: nothing */
+    uint64_t end_key;  /* with which its launcher tells its end, 0: none */
     char host[256];    /* the holder's machine */
     char address[300]; /* host:port where others reach it */
     int64_t heard;     /* last sign of life */

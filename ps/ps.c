@@ -54,6 +54,7 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         .key = settings->key,
         .size = settings->size,
         .join_timeout = settings->join_timeout,
+        .record = settings->record,
     };
     return member_open(&ps->member, &member, why);
 }

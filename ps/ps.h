@@ -28,6 +28,7 @@ struct ps_settings {
     const struct rule_loops *loops; /* NULL: the best of this processor */
     double join_timeout;            /* seconds */
     bool lanes;     /* shared memory between processes on one host */
+    int record;     /* for the launcher (member_record.h), 0: none */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
     double *again;  /* set when the chief leads another run: seconds within
                        which it is back; NULL: nobody asks */

@@ -188,25 +188,6 @@ static void a_signal_at_capstan_local_goes_the_chiefs_way(void **state) {
     }
 }
 
-static void a_worker_killed_under_capstan_local_is_not_to_be_started_again(
-    void **state) {
-    cluster_run_job(*state, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
-                            " \"timeouts\": {\"peer\": 2}}");
-    struct cluster_process *local =
-        cluster_play_local(*state, PS, WORKERS, NULL);
-    const char *line = cluster_run_await(local, "chief: worker 1 joined", SOON);
-    const char *pid = strstr(line, ", pid ");
-    assert_non_null(pid);
-    pid_t worker = (pid_t)atoi(pid + strlen(", pid "));
-    assert_true(worker > 1);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
-    assert_int_equal(kill(worker, SIGKILL), 0);
-    line = cluster_run_await(local, "is gone: silent", CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(line, "; the run goes on without it"));
-    cluster_run_signal(local, SIGINT);
-    cluster_run_expect(local, 128 + SIGINT, SOON);
-}
-
 /* The checkpoint cannot be completed: a ps is stopped. */
 static void a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint(
     void **state) {
@@ -389,8 +370,6 @@ int main(void) {
         SIGNAL_TEST(the_run_goes_on_without_a_worker_that_had_a_signal),
         SIGNAL_TEST(who_falls_silent_is_named_before_it_counts_as_lost),
         SIGNAL_TEST(a_signal_at_capstan_local_goes_the_chiefs_way),
-        SIGNAL_TEST(
-            a_worker_killed_under_capstan_local_is_not_to_be_started_again),
         SIGNAL_TEST(
             a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint),
         SIGNAL_TEST(a_second_hang_up_does_not_end_the_wait_for_the_checkpoint),

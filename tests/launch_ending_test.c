@@ -103,19 +103,46 @@ static void a_chief_that_ignores_the_signal_is_killed(void **state) {
                           "timeouts.grace + timeouts.stop (0.2 s): killed");
 }
 
+/* A process writes its place in a run here (member_record.h): it has joined. */
+#define JOIN "echo > /proc/self/fd/${CAPSTAN_MEMBER_RECORD%:*}; "
+
 static void an_early_death_is_named_and_the_run_goes_on(void **state) {
     struct launch_fixture *set = *state;
     launch_fixture_play(
         set, "case $me in\n"
              "chief) read pid < first\n"
              "    while kill -0 $pid 2> /dev/null; do :; done; exit 5 ;;\n"
-             "worker) echo $$ > first; kill -9 $$ ;;\n"
+             "worker) " JOIN "echo $$ > first; kill -9 $$ ;;\n"
              "esac");
     assert_int_equal(launch_fixture_run(set, 0, 1, 60), STATUS_OK);
     assert_int_equal(set->exit_code, 5);
     launch_fixture_logged(set,
                           "worker 0 was killed by signal 9 (Killed) while the "
                           "chief still runs");
+}
+
+/* The chief would wait for it, and nobody starts it again. */
+static void a_death_before_it_has_joined_ends_the_run(void **state) {
+    struct launch_fixture *set = *state;
+    launch_fixture_play(set,
+                        "[ $me = chief ] || { read x < first; kill -9 $$; }\n"
+                        "trap 'exit 143' TERM; exec 3<> second\n"
+                        "echo > first; read x <&3");
+    assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
+    assert_int_equal(set->exit_code, STATUS_RETRY);
+    launch_fixture_logged(set, "ps 0 ended the run: before it had joined it "
+                               "was killed by signal 9 (Killed)\n");
+}
+
+static void a_chief_that_fails_beside_such_a_death_is_the_cause(void **state) {
+    struct launch_fixture *set = *state;
+    launch_fixture_play(set,
+                        "[ $me = chief ] || { read x < first; exit 138; }\n"
+                        "trap 'exit 1' TERM; exec 3<> second\n"
+                        "echo > first; read x <&3");
+    assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
+    assert_int_equal(set->exit_code, STATUS_FAILED);
+    assert_null(strstr(set->log, "ps 0 ended the run"));
 }
 
 static void a_bad_configuration_of_one_ends_the_run(void **state) {
@@ -200,6 +227,8 @@ int main(void) {
         LAUNCH_TEST(sigint_goes_to_the_chief_alone),
         LAUNCH_TEST(a_chief_that_ignores_the_signal_is_killed),
         LAUNCH_TEST(an_early_death_is_named_and_the_run_goes_on),
+        LAUNCH_TEST(a_death_before_it_has_joined_ends_the_run),
+        LAUNCH_TEST(a_chief_that_fails_beside_such_a_death_is_the_cause),
         LAUNCH_TEST(a_bad_configuration_of_one_ends_the_run),
         LAUNCH_TEST(who_has_heard_of_a_bad_configuration_is_not_its_cause),
         LAUNCH_TEST(nobody_outlives_a_killed_launcher),

@@ -39,6 +39,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .key = settings->key,
         .size = settings->size,
         .join_timeout = settings->join_timeout,
+        .record = settings->record,
     };
     return member_open(&worker->member, &member, why);
 }

@@ -31,6 +31,7 @@ struct worker_settings {
     struct cluster_neighbours neighbours; /* choose a device */
     double join_timeout;                  /* seconds */
     bool lanes;     /* shared memory between processes on one host */
+    int record;     /* for the launcher (member_record.h), 0: none */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
     double *again;  /* set when the chief leads another run: seconds within
                        which it is back; NULL: nobody asks */

@@ -1,6 +1,7 @@
 #include "chief/launch/children.h"
 
 #include "proto/base/time.h"
+#include "proto/wire/member_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,6 +100,7 @@ enum status children_start(const struct children *children,
         children_detach(launcher, &children->before);
         if (!start->speaks)
             dup2(STDERR_FILENO, STDOUT_FILENO);
+        member_record_pass(start->record);
         start->prepare(start->context);
         execvp(start->program, start->arguments);
         if (start->log)

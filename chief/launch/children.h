@@ -58,6 +58,7 @@ struct child_start {
     bool speaks;             /* to standard output; else to standard error */
     void (*prepare)(void *); /* in the child: its environment */
     void *context;           /* of prepare */
+    int record;              /* member_record.h; -1: none */
     const struct log *log;   /* NULL: silence */
 };
 

@@ -1,9 +1,11 @@
 #include "chief/launch/launch.h"
 
 #include "chief/launch/children.h"
+#include "chief/launch/death_report.h"
 #include "chief/launch/port.h"
 #include "chief/launch/rank_variables.h"
 #include "proto/base/time.h"
+#include "proto/wire/member_record.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -25,6 +27,8 @@ struct process {
     int holder;    /* of its port */
     char *config;  /* its TF_CONFIG, or NULL: told by rank */
     pid_t pid;     /* 0: not running */
+    int record;    /* member_record.h */
+    char end[64];  /* how it ended before it had joined, the run's cause */
 };
 
 /* How far the end has come. */
@@ -46,7 +50,8 @@ struct launch {
     int64_t deadline; /* of the stage */
     double given;     /* seconds to those the chief leaves behind */
     int exit_code;    /* the chief's */
-    bool misconfigured;
+    struct death_report report;
+    int failed; /* in its place, of a process without which no run begins; 0 */
     const struct process *cause; /* named last; NULL: its line is the last */
 };
 
@@ -67,7 +72,7 @@ static void name_distributed(struct launch *launch) {
         else
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
-        process->holder = -1;
+        process->holder = process->record = -1;
     }
 }
 
@@ -82,7 +87,7 @@ static void name_processes(struct launch *launch) {
         else
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
-        process->holder = -1;
+        process->holder = process->record = -1;
     }
 }
 
@@ -220,6 +225,7 @@ static enum status start(struct launch *launch, struct process *process,
                                 .prepare = prepare,
                                 .context = &preparation,
                                 .log = launch->options->log};
+    child.record = process->record = member_record_open();
     if (!command)
         return status_fail(why, STATUS_RETRY, "no memory to start %s",
                            process->name);
@@ -308,35 +314,69 @@ static bool says_itself(int code) {
     return code == STATUS_OK || code == STATUS_FAILED || code == STATUS_RETRY;
 }
 
-static void note_end(struct launch *launch, struct process *process,
-                     int wait_status) {
-    const struct log *log = launch->options->log;
-    bool killed = WIFSIGNALED(wait_status);
+/* One that failed by itself knows better, unless a process alone finds a
+ * configuration wrong. */
+static void note_chief_end(struct launch *launch, int wait_status) {
+    struct process *chief = launch->processes;
+    char end[64];
+    launch->exit_code = children_exit_code(wait_status);
+    bool stands = launch->exit_code == STATUS_TERMINATED ||
+                  launch->failed == STATUS_CONFIG;
+    children_end_text(wait_status, end, sizeof end);
+    if (WIFSIGNALED(wait_status))
+        log_error(launch->options->log, "the chief %s", end);
+    if (launch->cause && launch->exit_code == STATUS_CONFIG)
+        launch->cause = chief; /* it says whose error it was */
+    else if (!stands)
+        launch->cause = NULL;
+    if (!stands)
+        launch->failed = 0;
+    launch->given = launch->options->stop;
+    if (launch->exit_code != STATUS_OK && launch->given > AFTER_FAILURE)
+        launch->given = AFTER_FAILURE;
+    enter(launch, ENDING, launch->given);
+}
+
+/* The run cannot begin without it, and nobody starts it again. */
+static void end_without(struct launch *launch, struct process *process,
+                        int code) {
+    bool config = code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED;
+    launch->failed = config                  ? STATUS_CONFIG
+                     : code == STATUS_FAILED ? STATUS_FAILED
+                                             : STATUS_RETRY;
+    launch->cause = process;
+    tell_chief(launch, SIGTERM);
+}
+
+/* What the chief was TOLD it says, and knows what follows. */
+static void note_early_end(struct launch *launch, struct process *process,
+                           int wait_status, bool told) {
     int code = children_exit_code(wait_status);
+    bool joined = member_record_has_joined(process->record);
     char end[64];
     children_end_text(wait_status, end, sizeof end);
+    if (!told && !says_itself(code) && code != STATUS_CONFIG)
+        log_warning(launch->options->log, "%s %s while the chief still runs",
+                    process->name, end);
+    if (code == STATUS_CONFIG || (code != STATUS_OK && !joined))
+        end_without(launch, process, code);
+    if (!joined && WIFSIGNALED(wait_status))
+        snprintf(process->end, sizeof process->end, "%s", end);
+}
+
+static void note_end(struct launch *launch, struct process *process,
+                     int wait_status) {
     process->pid = 0;
     launch->alive--;
     if (process == launch->processes) {
-        launch->exit_code = code;
-        if (killed)
-            log_error(log, "the chief %s", end);
-        if (launch->cause && code == STATUS_CONFIG)
-            launch->cause = process; /* it says whose error it was */
-        launch->given = launch->options->stop;
-        if (code != STATUS_OK && launch->given > AFTER_FAILURE)
-            launch->given = AFTER_FAILURE;
-        enter(launch, ENDING, launch->given);
-    } else if (launch->stage == RUNNING && !says_itself(code)) {
-        if (code != STATUS_CONFIG) /* else it has said what is wrong */
-            log_warning(log, "%s %s while the chief still runs", process->name,
-                        end);
-        if (code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED) {
-            launch->misconfigured = true;
-            launch->cause = process;
-            tell_chief(launch, SIGTERM);
-        }
+        note_chief_end(launch, wait_status);
+        return;
     }
+    bool told = launch->processes[0].pid &&
+                death_report_send(&launch->report, process->record, wait_status,
+                                  launch->options->log);
+    if (launch->stage == RUNNING)
+        note_early_end(launch, process, wait_status, told);
 }
 
 /* One signal may stand for several children. */
@@ -360,9 +400,11 @@ static void take_signal(struct launch *launch, int number) {
     else if (number == SIGUSR1 ||
              (number == SIGHUP && launch->stage != RUNNING))
         return;
-    else if (chief)
+    else if (chief) {
+        if (launch->failed != STATUS_CONFIG)
+            launch->failed = 0; /* the signal is the cause */
         tell_chief(launch, number);
-    else
+    } else
         launch->deadline = time_now(); /* someone is impatient */
 }
 
@@ -390,6 +432,8 @@ static void free_processes(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
         if (launch->processes[i].holder >= 0)
             close(launch->processes[i].holder);
+        if (launch->processes[i].record >= 0)
+            close(launch->processes[i].record);
         free(launch->processes[i].config);
     }
     free(launch->processes);
@@ -434,9 +478,12 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
     else
         supervise(&launch);
     if (launch.cause)
-        log_info(options->log, "%s ended the run: its own lines say why",
-                 launch.cause->name);
-    *exit_code = launch.misconfigured ? STATUS_CONFIG : launch.exit_code;
+        log_info(options->log, "%s ended the run: %s%s", launch.cause->name,
+                 launch.cause->end[0] ? "before it had joined it "
+                                      : "its own lines say why",
+                 launch.cause->end);
+    *exit_code = launch.failed ? launch.failed : launch.exit_code;
+    death_report_close(&launch.report);
     children_close(&launch.children);
     free_processes(&launch);
     return status;

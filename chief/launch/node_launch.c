@@ -1,12 +1,15 @@
 #include "chief/launch/node_launch.h"
 
 #include "chief/launch/children.h"
+#include "chief/launch/death_report.h"
 #include "proto/base/time.h"
+#include "proto/wire/member_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static const int forwarded[] = {SIGQUIT, SIGUSR1};
 enum { FORWARDED = sizeof forwarded / sizeof *forwarded };
@@ -15,7 +18,8 @@ enum { FORWARDED = sizeof forwarded / sizeof *forwarded };
 static const int64_t AFTER_KILL = 10 * TIME_S;
 
 struct node_process {
-    pid_t pid; /* 0: has ended */
+    pid_t pid;  /* 0: has ended */
+    int record; /* member_record.h */
     char name[32];
 };
 
@@ -25,6 +29,7 @@ struct node_launch {
     const struct log *log;
     struct children children;
     struct node_process *processes; /* [nproc_per_node] */
+    struct death_report report;
     uint32_t alive;
     bool ending;      /* all have been told to end */
     bool killed;      /* and have been since */
@@ -107,6 +112,7 @@ static enum status start(struct node_launch *launch, uint32_t local_rank,
                                 .prepare = prepare,
                                 .context = &preparation,
                                 .log = launch->log};
+    child.record = process->record = member_record_open();
     enum status status =
         children_start(&launch->children, &child, &process->pid, why);
     free(command);
@@ -156,6 +162,11 @@ static void note_end(struct node_launch *launch, struct node_process *process,
     char end[64];
     process->pid = 0;
     launch->alive--;
+    death_report_send(&launch->report, process->record, wait_status,
+                      launch->log);
+    if (process->record >= 0)
+        close(process->record);
+    process->record = -1;
     if (!code || launch->ending)
         return;
     children_end_text(wait_status, end, sizeof end);
@@ -234,6 +245,8 @@ enum status node_launch_run(const struct launch_flags *flags,
     else
         supervise(&launch);
     *exit_code = launch.exit_code;
+    death_report_await(&launch.report);
+    death_report_close(&launch.report);
     children_close(&launch.children);
     free(launch.processes);
     return status;

@@ -7,6 +7,7 @@
 
 #include "proto/wire/link.h"
 #include "proto/wire/member_parts.h"
+#include "proto/wire/member_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,7 @@ enum status member_open(struct member **out,
     }
     member->settings = *settings;
     member->incarnation = message_random();
+    member->end_key = settings->record ? message_random() : 0;
     member->opened = member->heard = member->said_waiting = time_now();
     member->join_sent = member->beat_sent = member->looked_up =
         member->opened - MEMBER_LOOK_UP_EVERY;
@@ -244,6 +246,21 @@ void *member_socket(struct member *member) {
     return link_socket(member->doors.links[0]);
 }
 
+/* My launcher may have to speak for me. */
+static void write_record(const struct member *member) {
+    struct member_record record = {.run = member->run,
+                                   .incarnation = member->incarnation,
+                                   .key = member->end_key};
+    size_t size = sizeof record.chief;
+    char endpoint[sizeof record.chief];
+    if (!member->settings.chief_inside &&
+        !zmq_getsockopt(link_socket(member->doors.links[0]), ZMQ_LAST_ENDPOINT,
+                        endpoint, &size) &&
+        !strncmp(endpoint, "tcp://", 6))
+        snprintf(record.chief, sizeof record.chief, "%s", endpoint + 6);
+    member_record_write(member->settings.record, &record);
+}
+
 static void welcome(struct member *member, const Capstan__Control *control,
                     unsigned which) {
     doors_choose(&member->doors, which);
@@ -254,6 +271,7 @@ static void welcome(struct member *member, const Capstan__Control *control,
     member->run = control->run;
     member->channel.received = 0;
     link_renewed(member->doors.links[0]); /* it joined by this one */
+    write_record(member);
 }
 
 /* The chief of another job listens here: mine may take the port after it. */
@@ -341,6 +359,7 @@ void member_bye(struct member *member) {
     control.body_case = CAPSTAN__CONTROL__BODY_BYE;
     control.bye = &bye;
     member_send(member, &control);
+    member_record_write(member->settings.record, &(struct member_record){0});
 }
 
 enum status member_stop(struct member *member, const Capstan__Stop *stop,

@@ -27,6 +27,7 @@ struct member_settings {
     const char *key;      /* cluster.h, or NULL */
     struct cluster_size size; /* as I know it */
     double join_timeout;      /* seconds */
+    int record;               /* for my launcher (member_record.h), 0: none */
 };
 
 struct member;

@@ -64,6 +64,7 @@ bool member_send_join(struct member *member, int64_t now) {
     join.lane = member->settings.lane;
     if (member->settings.host)
         join.address = (char *)member->settings.host;
+    join.end_key = member->end_key;
     join.device = (char *)member->settings.device;
     if (member->settings.key)
         join.key = (char *)member->settings.key;

@@ -20,7 +20,7 @@ struct member {
     struct doors doors; /* one, once joined */
     struct channel channel;
     struct resolve *resolve;
-    uint64_t incarnation, run;
+    uint64_t incarnation, run, end_key;
     char chief_host[256], chief_name[320];
     uint16_t chief_port;
     char host[256];

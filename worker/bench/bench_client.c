@@ -253,6 +253,7 @@ static enum status open_client(struct bench_client *client,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
         .join_timeout = settings->join_timeout,
+        .record = settings->record,
     };
     client->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (client->done < 0)

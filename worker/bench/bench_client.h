@@ -29,6 +29,7 @@ struct bench_client_settings {
     const struct reference *reference;
     double join_timeout; /* seconds */
     bool lanes;          /* shared memory with a ps on this host */
+    int record;          /* for the launcher (member_record.h), 0: none */
     int interrupts;      /* descriptor that gives a signal's number; -1: none */
 };
 

@@ -1,0 +1,79 @@
+#include "chief/launch/death_report.h"
+
+#include "proto/base/time.h"
+#include "proto/wire/link.h"
+#include "proto/wire/member_record.h"
+#include "proto/wire/message.h"
+
+static const int64_t PATIENCE = 2 * TIME_S;
+
+/* A launcher does not wait for the connection, as other links do. */
+static enum status open_link(struct death_report *report, struct failure *why) {
+    struct link_settings settings = {.max_frame = MESSAGE_MAX_CONTROL,
+                                     .receive_frames = 100};
+    int at_once = 0;
+    report->zmq = report->zmq ? report->zmq : zmq_ctx_new();
+    if (!report->zmq)
+        return status_fail(why, STATUS_FAILED, "cannot start ZeroMQ");
+    enum status status =
+        link_open(&report->link, report->zmq, LINK_CLIENT, &settings, why);
+    if (!status)
+        zmq_setsockopt(link_socket(report->link), ZMQ_IMMEDIATE, &at_once,
+                       sizeof at_once);
+    return status;
+}
+
+/* With the child's own key: nobody else could say it. */
+static bool send(struct link *link, const struct member_record *record,
+                 int wait_status) {
+    Capstan__Ended ended = CAPSTAN__ENDED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint8_t bytes[256];
+    ended.wait_status = (uint32_t)wait_status;
+    ended.key = record->key;
+    control.version = MESSAGE_VERSION;
+    control.run = record->run;
+    control.incarnation = record->incarnation;
+    control.body_case = CAPSTAN__CONTROL__BODY_ENDED;
+    control.ended = &ended;
+    size_t size = capstan__control__pack(&control, bytes);
+    return link_commit(link, 0, bytes, size, NULL);
+}
+
+bool death_report_send(struct death_report *report, int file, int wait_status,
+                       const struct log *log) {
+    struct member_record record;
+    struct failure why;
+    enum status status = STATUS_OK;
+    if (!member_record_read(file, &record))
+        return false;
+    if (!report->link)
+        status = open_link(report, &why);
+    if (!status)
+        status = link_connect(report->link, record.chief, &why);
+    if (status)
+        log_warning(log, "the chief is not told: %s", why.text);
+    bool sent = !status && send(report->link, &record, wait_status);
+    report->unheard += sent;
+    return sent;
+}
+
+void death_report_await(struct death_report *report) {
+    int64_t deadline = time_now() + PATIENCE, now;
+    struct link_frame frame;
+    while (report->unheard && (now = time_now()) < deadline) {
+        zmq_pollitem_t item = {link_socket(report->link), 0, ZMQ_POLLIN, 0};
+        zmq_poll(&item, 1, time_poll_ms(now, deadline));
+        while (report->unheard && link_view(report->link, &frame)) {
+            link_release(&frame);
+            report->unheard--;
+        }
+    }
+}
+
+void death_report_close(struct death_report *report) {
+    link_close(&report->link);
+    if (report->zmq)
+        zmq_ctx_term(report->zmq);
+    report->zmq = NULL;
+}
