@@ -93,6 +93,7 @@ static void expect_signal(struct cluster_run *run, int number, int code) {
 static void a_signal_ends_it_with_its_number(void **state) {
     expect_signal(*state, SIGTERM, 143);
     expect_signal(*state, SIGINT, 130);
+    expect_signal(*state, SIGHUP, 129);
 }
 
 #define IN_FOLDER(test)                                                        \
