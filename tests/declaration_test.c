@@ -1,5 +1,6 @@
 #include "chief/declaration.h"
 
+#include "chief/admission.h"
 #include "proto/base/time.h"
 #include "tests/run_fixture.h"
 
@@ -9,6 +10,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,6 +103,23 @@ static void what_is_no_model_ends_the_run(void **state) {
     expect_end(run, "the parameters of rank 0: ");
 }
 
+/* Elsewhere the slot waits for who is started again. */
+static void a_death_before_the_plan_ends_a_run_by_a_launcher(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    Capstan__Ended ended = CAPSTAN__ENDED__INIT;
+    ended.wait_status = SIGKILL;
+    admission_ended(run, &run->roster.slots[0], &ended);
+    assert_int_equal(run->phase, RUN_JOINING);
+    run->together = true;
+    admission_ended(run, &run->roster.slots[1], &ended);
+    assert_int_equal(run->phase, RUN_STOPPING);
+    assert_int_equal(run->status, STATUS_RETRY);
+    assert_string_equal(run->text,
+                        "worker 1 on host h1 (pid 0) was killed by signal 9 "
+                        "(Killed) before the first step; start the same "
+                        "command again");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
 
 int main(void) {
@@ -110,6 +129,7 @@ int main(void) {
         TEST(so_do_other_data_whoever_comes_first),
         TEST(data_that_differ_are_counted),
         TEST(what_is_no_model_ends_the_run),
+        TEST(a_death_before_the_plan_ends_a_run_by_a_launcher),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
