@@ -312,21 +312,21 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
-static bool needed_by_series(struct run *run, const char *who) {
+static bool needed_by_series(struct run *run, const char *gone) {
     if (!series_needs(run))
         return false;
     run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
              "%s, and the comparison cannot go on without it; start the same "
              "command again",
-             who);
+             gone);
     return true;
 }
 
-static void stop_without(struct run *run, const char *who) {
+static void stop_without(struct run *run, const char *gone) {
     char way_on[SAVES_WAY_ON];
     saves_way_on(run, way_on, sizeof way_on);
     run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
-             "%s%s; the same command %s", who,
+             "%s%s; the same command %s", gone,
              run->allreduce ? ", and all-reduce cannot go on without it"
                             : ", and its weights with it",
              way_on);
@@ -339,49 +339,55 @@ static const char *what_follows(const struct run *run, bool ps) {
                          : "; the run goes on, and it may be started again";
 }
 
-/* Who is gone matters by phase: a ps takes its weights with it whenever it has
- * some; a trainer ends the run only between the plan and the first step, as the
- * first view counts on all of them, or where nobody can start it again. HOW is
- * what people read of it. */
-static void lose(struct run *run, struct roster_slot *slot, const char *how) {
-    char name[64], who[512];
+/* "worker 1 on host a (pid 7) is gone", or HOW else it went. */
+static void tell_gone(const struct roster_slot *slot, const char *how,
+                      char *text, size_t size) {
+    char name[64];
     roster_name(slot, name, sizeof name);
-    snprintf(who, sizeof who, "%s on host %s (pid %u) %s", name, slot->host,
+    snprintf(text, size, "%s on host %s (pid %u) %s", name, slot->host,
              slot->pid, how);
+}
+
+/* Who is GONE, as tell_gone has it, matters by phase: a ps takes its weights
+ * with it whenever it has some; a trainer ends the run only between the plan
+ * and the first step, as the first view counts on all of them, or where nobody
+ * can start it again. */
+static void lose(struct run *run, struct roster_slot *slot, const char *gone) {
     bool ps = slot->role == CLUSTER_PS;
     drop(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
-    if (needed_by_series(run, who))
+    if (needed_by_series(run, gone))
         return;
     bool weights = run->allreduce ? is_needed(run, slot) : ps;
     if (weights && run->phase >= RUN_READYING)
-        stop_without(run, who);
+        stop_without(run, gone);
     else if (run->phase == RUN_TRAINING)
         enlisting_begin(run);
     else if (run->phase == RUN_READYING ||
              (run->phase == RUN_JOINING && run->together))
         run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
-                 "%s before the first step; start the same command again", who);
+                 "%s before the first step; start the same command again",
+                 gone);
 }
 
 static void declare_dead(struct run *run, struct roster_slot *slot,
                          const char *how, const char *since) {
-    char name[64];
+    char gone[512];
     bool ps = slot->role == CLUSTER_PS;
-    roster_name(slot, name, sizeof name);
+    tell_gone(slot, how, gone, sizeof gone);
     run->deaths += !ps;
-    log_warning(run->log, "%s on host %s (pid %u) %s%s%s", name, slot->host,
-                slot->pid, how, since, what_follows(run, ps));
-    lose(run, slot, how);
+    log_warning(run->log, "%s%s%s", gone, since, what_follows(run, ps));
+    lose(run, slot, gone);
 }
 
 void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
-    char text[64];
+    char text[512];
     if (goodbye) {
         roster_name(slot, text, sizeof text);
         log_info(run->log, "%s said goodbye", text);
-        lose(run, slot, "said goodbye");
+        tell_gone(slot, "said goodbye", text, sizeof text);
+        lose(run, slot, text);
         return;
     }
     snprintf(text, sizeof text, ": silent for %.1f s",

@@ -47,10 +47,12 @@ void launch_program(char *path, size_t size);
  * nothing here. When the chief is gone, the others have STOP, or half a second
  * when it failed, then SIGTERM and STOP again, then SIGKILL; who needed it is
  * named. Should the launcher itself be killed, so are they all. A process that
- * ends before the chief and with a failure is named; with STATUS_CONFIG, which
- * no waiting mends, the chief gets SIGTERM.
+ * ends before the chief is reported to it (death_report.h); with STATUS_CONFIG,
+ * which no waiting mends, or a failure before it has joined, the chief gets
+ * SIGTERM.
  *
- * *EXIT_CODE is the chief's (128 + n of signal n), or STATUS_CONFIG as above.
+ * *EXIT_CODE is the chief's (128 + n of signal n); where it got SIGTERM for
+ * another, STATUS_CONFIG, STATUS_FAILED as that one's, else STATUS_RETRY.
  * The status is of the launching: STATUS_CONFIG when PROGRAM is no program,
  * STATUS_RETRY when the machine refuses a port or a process; nothing is left
  * running then.

@@ -1,0 +1,212 @@
+/* Each process is told of the cluster as its kind of launch does: by a
+ * TF_CONFIG of its own, or by the variables of its rank. */
+#include "chief/launch/launch_parts.h"
+#include "chief/launch/port.h"
+#include "chief/launch/rank_variables.h"
+#include "proto/wire/member_record.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool by_ranks(const struct launch *launch) {
+    const struct distribution *distribution = launch->options->distribution;
+    return distribution && distribution->type != DISTRIBUTION_TENSORFLOW;
+}
+
+static void name_distributed(struct launch *launch) {
+    unsigned workers = launch->options->distribution->workers;
+    for (unsigned i = 0; i < launch->count; i++) {
+        struct process *process = &launch->processes[i];
+        process->type = i < workers ? "worker" : "ps";
+        process->index = i < workers ? i : i - workers;
+        if (by_ranks(launch))
+            snprintf(process->name, sizeof process->name, "rank %u", i);
+        else
+            snprintf(process->name, sizeof process->name, "%s %u",
+                     process->type, process->index);
+        process->holder = process->record = -1;
+    }
+}
+
+static void name_processes(struct launch *launch) {
+    unsigned num_ps = launch->options->num_ps;
+    for (unsigned i = 0; i < launch->count; i++) {
+        struct process *process = &launch->processes[i];
+        process->type = i == 0 ? "chief" : i <= num_ps ? "ps" : "worker";
+        process->index = i == 0 ? 0 : i <= num_ps ? i - 1 : i - 1 - num_ps;
+        if (i == 0)
+            snprintf(process->name, sizeof process->name, "chief");
+        else
+            snprintf(process->name, sizeof process->name, "%s %u",
+                     process->type, process->index);
+        process->holder = process->record = -1;
+    }
+}
+
+void launch_name(struct launch *launch) {
+    const struct launch_options *options = launch->options;
+    if (by_ranks(launch))
+        snprintf(launch->num_ps, sizeof launch->num_ps, "--num-ps=%u",
+                 options->distribution->num_ps);
+    if (options->distribution)
+        name_distributed(launch);
+    else
+        name_processes(launch);
+}
+
+/* Holds a port for each process and returns the cluster as TF_CONFIG has it,
+ * the caller's; NULL fills WHY. */
+static json_t *describe_cluster(struct launch *launch, struct failure *why) {
+    json_t *cluster = json_object();
+    for (unsigned i = 0; i < launch->count; i++) {
+        struct process *process = &launch->processes[i];
+        char address[32];
+        uint16_t port;
+        if (port_hold(&port, &process->holder, why)) {
+            json_decref(cluster);
+            return NULL;
+        }
+        snprintf(address, sizeof address, "127.0.0.1:%d", port);
+        if (!json_object_get(cluster, process->type))
+            json_object_set_new(cluster, process->type, json_array());
+        json_array_append_new(json_object_get(cluster, process->type),
+                              json_string(address));
+    }
+    return cluster;
+}
+
+enum status launch_configure(struct launch *launch, struct failure *why) {
+    if (by_ranks(launch))
+        return STATUS_OK;
+    json_t *cluster = describe_cluster(launch, why);
+    if (!cluster)
+        return STATUS_RETRY;
+    for (unsigned i = 0; i < launch->count; i++) {
+        struct process *process = &launch->processes[i];
+        json_t *config =
+            json_pack("{s:O, s:{s:s, s:i}}", "cluster", cluster, "task", "type",
+                      process->type, "index", (int)process->index);
+        if (launch->options->distribution)
+            json_object_set_new(config, "environment", json_string("cloud"));
+        process->config = json_dumps(config, JSON_COMPACT);
+        json_decref(config);
+        if (!process->config)
+            break;
+    }
+    json_decref(cluster);
+    if (!launch->processes[launch->count - 1].config)
+        return status_fail(why, STATUS_RETRY, "out of memory for TF_CONFIG");
+    return STATUS_OK;
+}
+
+/* In the child: the ps that run already, for a worker to look at. */
+static void list_ps(const struct launch *launch) {
+    char list[16384] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < launch->count; i++)
+        if (!strcmp(launch->processes[i].type, "ps") &&
+            launch->processes[i].pid && used + 16 < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%d",
+                                     used ? "," : "",
+                                     (int)launch->processes[i].pid);
+    setenv(LAUNCH_PS_PIDS, list, 1);
+    setenv(LAUNCH_TOGETHER, "1", 1);
+}
+
+/* In the child: nothing but its own task describes a cluster. */
+static void set_environment(const struct launch *launch,
+                            const struct process *process) {
+    static const char *const others[] = {
+        "TF_CONFIG",        "CLUSTER_SPEC", "JOB_NAME",
+        "TASK_INDEX",       "RANK",         "WORLD_SIZE",
+        "NODE_RANK",        "LOCAL_RANK",   "GROUP_RANK",
+        "GROUP_WORLD_SIZE", "ROLE_NAME",    "ROLE_RANK",
+        "ROLE_WORLD_SIZE",  "HOROVOD_RANK", "HOROVOD_SIZE"};
+    static const char *const starts[] = {
+        "MASTER_", "LOCAL_WORLD_", "TORCHELASTIC_", "PET_",   "OMPI_",
+        "PMI_",    "PMIX_",        "MPI_LOCAL",     "SLURM_", "AZ_BATCH"};
+    for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
+        unsetenv(others[i]);
+    for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++)
+        rank_variables_hide(starts[i]);
+    if (process->config)
+        setenv("TF_CONFIG", process->config, 1);
+    else
+        rank_variables_set(launch->options->distribution,
+                           (uint32_t)(process - launch->processes));
+}
+
+/* "capstan run", and the chief's arguments; the list is the caller's. */
+static const char **run_command(const struct launch *launch, bool chief) {
+    const struct launch_options *options = launch->options;
+    char *const *extra = options->run_arguments;
+    bool takes = chief || options->arguments_for_all;
+    size_t count = 0;
+    while (takes && extra && extra[count])
+        count++;
+    const char **command = calloc(count + 4, sizeof *command);
+    if (!command)
+        return NULL;
+    command[0] = "capstan";
+    command[1] = options->verb ? options->verb : "run";
+    if (count)
+        memcpy(command + 2, extra, count * sizeof *command);
+    if (by_ranks(launch))
+        command[count + 2] = launch->num_ps;
+    return command;
+}
+
+struct preparation {
+    const struct launch *launch;
+    const struct process *process;
+};
+
+/* In the child. A SIGUSR1 that comes before it takes signals waits. */
+static void prepare(void *context) {
+    const struct preparation *preparation = context;
+    sigset_t waiting;
+    sigemptyset(&waiting);
+    sigaddset(&waiting, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &waiting, NULL);
+    set_environment(preparation->launch, preparation->process);
+    list_ps(preparation->launch);
+}
+
+static bool speaks(const struct launch *launch, const struct process *process) {
+    return launch->options->workers_speak ? !strcmp(process->type, "worker")
+                                          : process == launch->processes;
+}
+
+static enum status start(struct launch *launch, struct process *process,
+                         struct failure *why) {
+    const char **command = run_command(launch, process == launch->processes);
+    struct preparation preparation = {launch, process};
+    struct child_start child = {.name = process->name,
+                                .program = launch->options->program,
+                                .arguments = (char *const *)command,
+                                .speaks = speaks(launch, process),
+                                .prepare = prepare,
+                                .context = &preparation,
+                                .log = launch->options->log};
+    child.record = process->record = member_record_open();
+    if (!command)
+        return status_fail(why, STATUS_RETRY, "no memory to start %s",
+                           process->name);
+    enum status status =
+        children_start(&launch->children, &child, &process->pid, why);
+    free(command);
+    launch->alive += status == STATUS_OK;
+    return status;
+}
+
+enum status launch_start(struct launch *launch, struct failure *why) {
+    for (unsigned i = 0; i < launch->count; i++) {
+        enum status status = start(launch, &launch->processes[i], why);
+        if (status)
+            return status;
+    }
+    return STATUS_OK;
+}
