@@ -32,7 +32,7 @@ enum status saves_open(struct run *run, struct failure *why) {
     status = claim_take(&run->claim, &claim, why);
     if (status) {
         status_context(why, "checkpoint.dir");
-        return why->status = STATUS_CONFIG;
+        return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);
     }
     run->saved_at = time_now();
     return STATUS_OK;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -108,6 +109,22 @@ static uint8_t *large_content(void) {
     for (uint32_t i = 0; i < LARGE_DATA; i++)
         bytes[12 + i] = (uint8_t)(i * 2654435761u >> 24);
     return bytes;
+}
+
+/* What a supervisor's next try may find mended. */
+static void no_descriptor_to_read_by_is_worth_a_retry(void **state) {
+    struct fixture *fixture = *state;
+    struct rlimit before, none;
+    write_gzip(fixture->path, small, sizeof small);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    enum status status = read_images(fixture);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, STATUS_RETRY);
+    assert_non_null(strstr(fixture->why.text, "Too many open files"));
+    assert_int_equal(read_images(fixture), STATUS_OK);
 }
 
 static void a_file_larger_than_one_read_is_whole(void **state) {
@@ -281,6 +298,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(plain_and_gzip_files_give_the_same),
+        TEST(no_descriptor_to_read_by_is_worth_a_retry),
         TEST(a_file_larger_than_one_read_is_whole),
         TEST(a_corrupt_content_is_refused_by_place),
         TEST(sizes_beyond_the_limit_are_refused_unread),

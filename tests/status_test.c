@@ -35,6 +35,27 @@ static void a_number_of_errno_is_told_in_words(void **state) {
     assert_string_equal(why.text, "cannot write f: No space left on device");
 }
 
+/* A supervisor tries again on 138, and stops on 1 and 2. */
+static void the_machines_state_is_worth_a_retry_a_refusal_is_not(void **state) {
+    static const int passing[] = {EMFILE, ENFILE, ENOMEM, EAGAIN,
+                                  EINTR,  EIO,    ESTALE, ENOBUFS};
+    static const int lasting[] = {ENOENT, EACCES, EISDIR,       ENOTDIR,
+                                  EPERM,  ENOSYS, EAFNOSUPPORT, 0};
+    struct failure why;
+    (void)state;
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        assert_int_equal(status_errno(&why, STATUS_CONFIG, passing[i], "f"),
+                         STATUS_RETRY);
+        assert_int_equal(why.status, STATUS_RETRY);
+    }
+    for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++) {
+        assert_int_equal(status_of_errno(lasting[i], STATUS_CONFIG),
+                         STATUS_CONFIG);
+        assert_int_equal(status_of_errno(lasting[i], STATUS_FAILED),
+                         STATUS_FAILED);
+    }
+}
+
 static void context_goes_before_the_text_and_keeps_the_status(void **state) {
     (void)state;
     struct failure why;
@@ -77,6 +98,7 @@ int main(void) {
         cmocka_unit_test(a_failure_carries_its_status_and_text),
         cmocka_unit_test(nobody_has_to_listen),
         cmocka_unit_test(a_number_of_errno_is_told_in_words),
+        cmocka_unit_test(the_machines_state_is_worth_a_retry_a_refusal_is_not),
         cmocka_unit_test(context_goes_before_the_text_and_keeps_the_status),
         cmocka_unit_test(texts_that_are_too_long_are_cut),
         cmocka_unit_test(what_was_heard_is_marked_until_the_next_failure),

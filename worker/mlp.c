@@ -147,7 +147,7 @@ enum status mlp_open(struct mlp **out, const struct job_model *model,
                      uint32_t max_batch, struct failure *why) {
     struct mlp *mlp = calloc(1, sizeof *mlp);
     if (!mlp)
-        return status_fail(why, STATUS_FAILED, "no memory for a model");
+        return status_fail(why, STATUS_RETRY, "no memory for a model");
     mlp->model = *model;
     mlp->ops = ops;
     mlp->device = device;

@@ -1,5 +1,6 @@
 #include "proto/base/status.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +24,28 @@ enum status status_fail(struct failure *why, enum status status,
     return status;
 }
 
-enum status status_errno(struct failure *why, enum status status, int error,
+/* What is short now, is not answered now, or is broken: descriptors, memory,
+ * threads, a disk, a network mount. A refusal (EPERM, EACCES, ENOSYS,
+ * EAFNOSUPPORT) and what is not there (ENOENT) stay as they are. */
+static bool is_machines(int error) {
+    static const int errors[] = {
+        EMFILE,       ENFILE,   ENOMEM,    EAGAIN,    EINTR,      EIO,
+        ENOBUFS,      EBUSY,    ESTALE,    ETIMEDOUT, ENETDOWN,   EHOSTDOWN,
+        EHOSTUNREACH, ENOTCONN, EREMOTEIO, ENOLINK,   EADDRINUSE,
+    };
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (error == errors[i])
+            return true;
+    return false;
+}
+
+enum status status_of_errno(int error, enum status otherwise) {
+    return is_machines(error) ? STATUS_RETRY : otherwise;
+}
+
+enum status status_errno(struct failure *why, enum status otherwise, int error,
                          const char *format, ...) {
+    enum status status = status_of_errno(error, otherwise);
     va_list arguments;
     va_start(arguments, format);
     fill(why, status, format, arguments);

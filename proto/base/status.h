@@ -32,8 +32,14 @@ struct failure {
 enum status status_fail(struct failure *why, enum status status,
                         const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* Like status_fail, followed by ": " and the text of errno value ERROR. */
-enum status status_errno(struct failure *why, enum status status, int error,
+/* STATUS_RETRY where errno value ERROR tells of the machine as it is now
+ * (descriptors, memory or threads are short, a disk fails), which may be better
+ * at the next try; else OTHERWISE: what is missing or refused stays so. */
+enum status status_of_errno(int error, enum status otherwise);
+
+/* Like status_fail with status_of_errno, followed by ": " and the text of
+ * ERROR. */
+enum status status_errno(struct failure *why, enum status otherwise, int error,
                          const char *format, ...) PRINTF_LIKE(4, 5);
 
 /* Puts "CONTEXT: " before the text in WHY (may be NULL) and returns its

@@ -96,7 +96,7 @@ enum status cluster_resolve(struct cluster **out,
         source++;
     struct cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster)
-        return status_fail(why, STATUS_FAILED, "no memory for the cluster");
+        return status_fail(why, STATUS_RETRY, "no memory for the cluster");
     cluster->source = source->name;
     cluster->local_rank = cluster->local_size = CLUSTER_NOT_TOLD;
     enum status status = source->read(cluster, &input, why);

@@ -96,7 +96,7 @@ static enum status build(struct job **out, json_t *tree,
                          struct failure *why) {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
-        return status_fail(why, STATUS_FAILED, "out of memory");
+        return status_fail(why, STATUS_RETRY, "out of memory");
     struct job_reader reader = {.job = job, .folder = given->folder};
     given->tree = tree;
     deepspeed_translate(tree, given->deepspeed, given->log, problems);
@@ -105,7 +105,7 @@ static enum status build(struct job **out, json_t *tree,
     job_rules_check(job, given, problems);
     enum status status = problems_status(problems, why);
     if (!status && !(job->text = write_text(job)))
-        status = status_fail(why, STATUS_FAILED, "out of memory");
+        status = status_fail(why, STATUS_RETRY, "out of memory");
     if (status)
         job_free(&job);
     *out = job;

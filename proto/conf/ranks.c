@@ -123,7 +123,7 @@ static enum status list(struct cluster_job *job, uint32_t count,
     *job = (struct cluster_job){.count = count, .named = true};
     job->tasks = calloc(count ? count : 1, sizeof *job->tasks);
     if (!job->tasks)
-        return status_fail(why, STATUS_FAILED, "no memory for %u ranks", count);
+        return status_fail(why, STATUS_RETRY, "no memory for %u ranks", count);
     for (uint32_t i = 0; i < count; i++)
         job->tasks[i].index = i;
     return STATUS_OK;

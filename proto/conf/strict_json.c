@@ -123,7 +123,7 @@ enum status strict_json_object(json_t **out, const char *text, const char *name,
                                bool *duplicate, struct failure *why) {
     char *copy = strdup(text);
     if (!copy)
-        return status_fail(why, STATUS_FAILED, "no memory to read %s", name);
+        return status_fail(why, STATUS_RETRY, "no memory to read %s", name);
     json_error_t error;
     json_t *root = parse(copy, duplicate, &error);
     free(copy);

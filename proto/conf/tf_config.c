@@ -90,7 +90,7 @@ static enum status read_model_dir(struct cluster *cluster, const json_t *root,
                            name, quoted_json(dir).text);
     cluster->model_dir = strdup(json_string_value(dir));
     if (!cluster->model_dir)
-        return status_fail(why, STATUS_FAILED, "no memory to read %s", name);
+        return status_fail(why, STATUS_RETRY, "no memory to read %s", name);
     return STATUS_OK;
 }
 

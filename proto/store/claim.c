@@ -139,7 +139,7 @@ static enum status take(struct claim **out,
     struct claim *claim = calloc(1, sizeof *claim);
     *out = NULL;
     if (!claim)
-        return status_fail(why, STATUS_FAILED, "out of memory");
+        return status_fail(why, STATUS_RETRY, "out of memory");
     claim->file = -1;
     checkpoint_mark(settings->dir, settings->run, mark, sizeof mark);
     snprintf(claim->path, sizeof claim->path, "%s%s", mark, ending);
@@ -170,7 +170,7 @@ enum status claim_take_beside(struct claim **out, bool *shares,
     enum status status = checkpoint_make(settings->dir, why);
     if (!status)
         status = take(out, settings, "-host", why);
-    if (status != STATUS_FAILED)
+    if (!status || status == STATUS_CONFIG)
         return status;
     log_warning(settings->log, "no checkpoint can be written here: %s",
                 why->text);

@@ -87,20 +87,19 @@ enum status disk_has_room(const char *folder, const char *path, uint64_t bytes,
 
 enum status disk_write_failed(const char *path, uint64_t bytes, int error,
                               struct failure *why) {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], room[PATH_MAX + 64] = "";
     uint64_t available;
-    if (disk_folder_of(path, folder, sizeof folder, NULL) ||
-        !free_bytes(folder, &available))
-        return status_errno(why, STATUS_FAILED, error,
-                            "cannot write %s: %" PRIu64 " bytes wanted", path,
-                            bytes);
-    /* LMDB calls a write cut short by a full disk an I/O error. */
-    if (error == EIO && available < bytes)
-        error = ENOSPC;
-    return status_errno(why, STATUS_FAILED, error,
-                        "cannot write %s: %" PRIu64 " bytes wanted, %" PRIu64
-                        " free in %s",
-                        path, bytes, available, folder);
+    if (!disk_folder_of(path, folder, sizeof folder, NULL) &&
+        free_bytes(folder, &available)) {
+        /* LMDB calls a write cut short an I/O error. */
+        if (error == EIO && available < bytes)
+            error = ENOSPC;
+        snprintf(room, sizeof room, ", %" PRIu64 " free in %s", available,
+                 folder);
+    }
+    return status_fail(why, STATUS_FAILED,
+                       "cannot write %s: %" PRIu64 " bytes wanted%s: %s", path,
+                       bytes, room, strerror(error));
 }
 
 enum status disk_folder_of(const char *path, char *folder, size_t size,

@@ -212,7 +212,7 @@ static enum status begin(struct collective **out,
     *out = NULL;
     struct collective *group = calloc(1, sizeof *group);
     if (!group)
-        return status_fail(why, STATUS_FAILED, "nccl: out of memory");
+        return status_fail(why, STATUS_RETRY, "nccl: out of memory");
     group->rank = settings->rank;
     group->size = settings->size;
     group->timeout = settings->timeout;

@@ -44,7 +44,7 @@ enum status dataset_load(struct dataset **out, const char *images_path,
         goto fail;
     dataset = malloc(sizeof *dataset);
     if (!dataset) {
-        status = status_fail(why, STATUS_FAILED, "no memory for a data set");
+        status = status_fail(why, STATUS_RETRY, "no memory for a data set");
         goto fail;
     }
     *dataset = (struct dataset){

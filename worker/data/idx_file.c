@@ -28,9 +28,11 @@ static uint32_t big_endian(const uint8_t bytes[4]) {
  * does not exist, an end too early, an error of the disk. Its texts begin
  * with the path. */
 static enum status fail_of_stream(struct reader *reader) {
-    int error;
+    int error, of_system = errno;
     const char *text = gzerror(reader->stream, &error);
-    return status_fail(reader->why, STATUS_CONFIG,
+    if (error != Z_ERRNO)
+        of_system = error == Z_MEM_ERROR ? ENOMEM : 0;
+    return status_fail(reader->why, status_of_errno(of_system, STATUS_CONFIG),
                        "%s, after %" PRIu64 " bytes of uncompressed content: "
                        "the file cannot be read whole; fetch it again",
                        text, reader->position);
@@ -137,7 +139,7 @@ static enum status grow(struct reader *reader, struct idx_file *file,
         wanted = file->bytes + 1;
     uint8_t *data = realloc(file->data, wanted);
     if (!data)
-        return status_fail(reader->why, STATUS_CONFIG,
+        return status_fail(reader->why, STATUS_RETRY,
                            "%s: no memory for its %" PRIu64 " bytes of %s",
                            reader->path, file->bytes, reader->what);
     file->data = data;

@@ -18,8 +18,9 @@ struct idx_file {
 
 /* Fills FILE with what PATH holds, which must have MIN_DIMS to MAX_DIMS
  * dimensions (1 .. IDX_FILE_MAX_DIMS); WHAT ("images") names it to people. On
- * failure STATUS_CONFIG names path, place, found and expected, and FILE owns
- * nothing. Memory follows what the file holds, not what its header claims. */
+ * failure STATUS_CONFIG names path, place, found and expected (STATUS_RETRY
+ * what the machine lacks: a descriptor, memory), and FILE owns nothing. Memory
+ * follows what the file holds, not what its header claims. */
 enum status idx_file_read(struct idx_file *file, const char *path,
                           const char *what, uint32_t min_dims,
                           uint32_t max_dims, struct failure *why) MUST_CHECK;

@@ -152,7 +152,7 @@ static enum status start(struct loader *loader, struct failure *why) {
         struct reader *reader = &loader->readers[loader->started];
         int error = pthread_create(&reader->thread, NULL, read_ahead, reader);
         if (error)
-            return status_errno(why, STATUS_RETRY, error,
+            return status_errno(why, STATUS_FAILED, error,
                                 "cannot start a thread that reads data "
                                 "(data.num_workers)");
     }
@@ -192,7 +192,7 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     struct loader *loader = calloc(1, sizeof *loader);
     *out = NULL;
     if (!loader)
-        return status_fail(why, STATUS_FAILED, "no memory for a loader");
+        return status_fail(why, STATUS_RETRY, "no memory for a loader");
     loader->dataset = dataset;
     loader->num_readers = ahead.readers ? ahead.readers : 1;
     loader->depth = ahead.readers * ahead.depth;

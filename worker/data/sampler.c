@@ -61,7 +61,7 @@ enum status sampler_open(struct sampler **out,
         return status;
     struct sampler *sampler = malloc(sizeof *sampler);
     if (!sampler)
-        return status_fail(why, STATUS_FAILED, "no memory for a sampler");
+        return status_fail(why, STATUS_RETRY, "no memory for a sampler");
     *sampler = (struct sampler){.options = *options, .epoch = NO_EPOCH};
     status = count_batches(sampler, why);
     if (status)

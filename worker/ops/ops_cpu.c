@@ -256,7 +256,7 @@ enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
                            INT_MAX);
     struct ops_device *device = calloc(1, sizeof *device);
     if (!device)
-        return status_fail(why, STATUS_FAILED, "no memory for a device");
+        return status_fail(why, STATUS_RETRY, "no memory for a device");
     size_t variants;
     device->threads = (int)threads;
     device->loops = *rule_variants(&variants);
