@@ -8,6 +8,7 @@
 #include "composition.h"
 #include "proto/base/limits.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static enum status open_process(struct composition *composition,
     settle_memory();
     composition->zmq = zmq_ctx_new();
     if (!composition->zmq)
-        return status_fail(why, STATUS_RETRY, "cannot start ZeroMQ");
+        return status_errno(why, STATUS_FAILED, errno, "cannot start ZeroMQ");
     zmq_ctx_set(composition->zmq, ZMQ_MAX_SOCKETS, MAX_SOCKETS);
     return STATUS_OK;
 }

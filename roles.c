@@ -36,7 +36,7 @@ enum status roles_open(struct roles *roles, struct failure *why) {
     if (roles->done >= 0 && roles->signals >= 0)
         return STATUS_OK;
     enum status status =
-        status_errno(why, STATUS_RETRY, errno,
+        status_errno(why, STATUS_FAILED, errno,
                      "no descriptor to hear signals and ends of threads by");
     roles_close(roles);
     return status;
@@ -151,7 +151,7 @@ enum status roles_play(struct roles *roles, struct failure *why) {
     for (unsigned i = 0; i < started; i++)
         pthread_join(roles->list[i].thread, NULL);
     if (error)
-        return status_errno(why, STATUS_RETRY, error, "cannot start a thread");
+        return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
     *why = roles->list[0].why;
     enum status status = roles->list[0].status;
     for (unsigned i = 1; !status && i < started; i++)

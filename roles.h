@@ -50,8 +50,8 @@ struct roles {
 
 /* Takes the signals of children_add_ends and SIGUSR1 from here on, in every
  * thread started later, and ignores those that a lost peer or a full disk
- * raises. STATUS_RETRY when the
- * system refuses a descriptor. */
+ * raises. STATUS_RETRY when there is no descriptor left, STATUS_FAILED when the
+ * system refuses one. */
 enum status roles_open(struct roles *roles, struct failure *why) MUST_CHECK;
 
 /* Closes what they hear signals by; what they were told and how they ended

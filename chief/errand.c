@@ -1,5 +1,6 @@
 #include "chief/errand.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -40,10 +41,12 @@ enum status errand_open(struct errand **out, errand_work *work, void *context,
     errand->context = context;
     errand->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     errand->cancel = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (errand->done < 0 || errand->cancel < 0 ||
-        pthread_create(&errand->thread, NULL, run, errand)) {
+    int error = errand->done < 0 || errand->cancel < 0
+                    ? errno
+                    : pthread_create(&errand->thread, NULL, run, errand);
+    if (error) {
         destroy(errand);
-        return status_fail(why, STATUS_RETRY, "cannot start a thread");
+        return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
     }
     *out = errand;
     return STATUS_OK;

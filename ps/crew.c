@@ -142,7 +142,7 @@ enum status crew_open(struct crew **out, uint32_t threads, crew_work *work,
         return STATUS_OK;
     }
     crew_close(&crew);
-    return status_errno(why, STATUS_RETRY, error,
+    return status_errno(why, STATUS_FAILED, error,
                         "cannot start %u threads (strategy.ps_threads)",
                         threads);
 }

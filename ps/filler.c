@@ -66,16 +66,16 @@ enum status filler_open(struct filler **out,
     filler->settings = *settings;
     filler->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = filler->done < 0
-                    ? EMFILE
+                    ? errno
                     : pthread_create(&filler->thread, NULL, fill, filler);
     filler->started = !error;
     if (!error)
         *out = filler;
     else
         filler_close(&filler);
-    return error
-               ? status_errno(why, STATUS_RETRY, error, "cannot start a thread")
-               : STATUS_OK;
+    return error ? status_errno(why, STATUS_FAILED, error,
+                                "cannot start a thread")
+                 : STATUS_OK;
 }
 
 void filler_close(struct filler **where) {

@@ -230,7 +230,7 @@ enum status snapshots_open(struct snapshots **out, const struct shard *shard,
     if (all->descriptor >= 0)
         close(all->descriptor);
     free(all);
-    return status_errno(why, STATUS_RETRY, error,
+    return status_errno(why, STATUS_FAILED, error,
                         "cannot start the thread that writes checkpoints");
 }
 

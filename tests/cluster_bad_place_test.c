@@ -10,14 +10,19 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *const job[] = {"job.json", NULL};
@@ -330,11 +335,47 @@ static void a_process_of_another_cluster_is_refused(void **state) {
     cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
 }
 
+/* In place of a process's own program: as capstan under a sandbox that refuses
+ * eventfd2. */
+static int become_refused(char **arguments) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_eventfd2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    arguments[0] = getenv("CAPSTAN");
+    if (!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+        !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+        execv(arguments[0], arguments);
+    return 127;
+}
+
+/* What no retry mends is not worth one; what the machine is short of is. */
+static void a_refusal_of_the_system_is_not_a_lack_of_it(void **state) {
+    static const char *const refused[] = {"run", "job.json", NULL};
+    static const char *const lacking[] = {
+        "-c", "ulimit -n 5; exec \"$CAPSTAN\" run job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    struct cluster_process *process =
+        cluster_run_program(run, "refused", "/proc/self/exe", refused, NULL);
+    cluster_run_expect(process, 1, CLUSTER_RUN_DEADLINE);
+    expect_said(process, "Operation not permitted");
+    process = cluster_run_program(run, "lacking", "/bin/sh", lacking, NULL);
+    cluster_run_expect(process, 138, CLUSTER_RUN_DEADLINE);
+    expect_said(process, "Too many open files");
+}
+
 #define IN_FOLDER(test)                                                        \
     cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
                                     cluster_run_teardown)
 
-int main(void) {
+/* With arguments it is started by a test above. */
+int main(int count, char **arguments) {
+    if (count > 1)
+        return become_refused(arguments);
     const struct CMUnitTest tests[] = {
         IN_FOLDER(too_little_to_begin_with_is_named),
         IN_FOLDER(a_port_in_use_is_named),
@@ -352,6 +393,7 @@ int main(void) {
         IN_FOLDER(data_that_cannot_be_read_ends_all),
         IN_FOLDER(a_second_claimant_is_refused_by_both_hosts_names),
         IN_FOLDER(a_process_of_another_cluster_is_refused),
+        IN_FOLDER(a_refusal_of_the_system_is_not_a_lack_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

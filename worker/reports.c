@@ -14,7 +14,7 @@ enum status reports_open(struct reports *reports, void *values, size_t size,
         (struct reports){.values = values, .size = size, .capacity = capacity};
     reports->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (reports->descriptor < 0)
-        return status_errno(why, STATUS_RETRY, errno,
+        return status_errno(why, STATUS_FAILED, errno,
                             "no descriptor for a thread's reports");
     pthread_mutex_init(&reports->mutex, NULL);
     pthread_cond_init(&reports->taken, NULL);

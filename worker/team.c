@@ -112,7 +112,7 @@ static enum status start_threads(struct team *team, struct failure *why) {
             continue;
         mark_close(&member->settled);
         mark_close(&member->gathered);
-        return status_errno(why, STATUS_RETRY, error,
+        return status_errno(why, STATUS_FAILED, error,
                             "cannot start a thread for device %s",
                             member->replica.engine.device.name);
     }

@@ -216,7 +216,7 @@ enum status trainer_open(struct trainer **out,
     }
     reports_close(&trainer->reports);
     free(trainer);
-    return status_errno(why, STATUS_RETRY, error,
+    return status_errno(why, STATUS_FAILED, error,
                         "cannot start the training thread");
 }
 

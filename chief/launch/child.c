@@ -43,7 +43,7 @@ enum status child_open(struct child_signals *signals, struct failure *why) {
     children_take(&signals->before, &taken);
     signals->descriptor = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals->descriptor < 0)
-        return status_errno(why, STATUS_RETRY, errno, "taking signals");
+        return status_errno(why, STATUS_FAILED, errno, "taking signals");
     return STATUS_OK;
 }
 
@@ -132,7 +132,7 @@ static enum status start(struct child *child,
         waitpid(child->pid, NULL, 0);
     }
     if (child->end < 0)
-        return status_errno(why, STATUS_RETRY, error, "starting %s",
+        return status_errno(why, STATUS_FAILED, error, "starting %s",
                             options->program);
     return STATUS_OK;
 }

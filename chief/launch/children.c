@@ -49,7 +49,7 @@ enum status children_open(struct children *children, const int *more,
     children_take(&children->before, &taken);
     children->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (children->signals < 0)
-        return status_errno(why, STATUS_RETRY, errno, "taking signals");
+        return status_errno(why, STATUS_FAILED, errno, "taking signals");
     return STATUS_OK;
 }
 
@@ -112,7 +112,7 @@ enum status children_start(const struct children *children,
         return STATUS_OK;
     }
     *pid = 0;
-    return status_errno(why, STATUS_RETRY, errno, "starting the process of %s",
+    return status_errno(why, STATUS_FAILED, errno, "starting the process of %s",
                         start->name);
 }
 

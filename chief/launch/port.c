@@ -40,7 +40,7 @@ enum status port_hold(uint16_t *port, int *holder, struct failure *why) {
     if (*holder < 0)
         *holder = bind_any(AF_INET);
     if (*holder < 0)
-        return status_errno(why, STATUS_RETRY, errno,
+        return status_errno(why, STATUS_FAILED, errno,
                             "finding a free TCP port on this machine");
     /* Only after the bind: before it, another holder's port would do. */
     setsockopt(*holder, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

@@ -84,7 +84,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         zmq_socket(zmq, kind == LINK_SERVER ? ZMQ_ROUTER : ZMQ_DEALER);
     if (!link->socket) {
         free(link);
-        return status_errno(why, STATUS_RETRY, zmq_errno(),
+        return status_errno(why, STATUS_FAILED, zmq_errno(),
                             "cannot open a socket");
     }
     configure(link->socket, settings);

@@ -33,7 +33,7 @@ enum status link_offer_lane(struct link *link, uint64_t word,
         return STATUS_OK;
     int error = errno;
     lanes_close(&link->lanes);
-    return status_errno(why, STATUS_RETRY, error,
+    return status_errno(why, STATUS_FAILED, error,
                         "cannot offer shared memory to trainers on this host");
 }
 

@@ -10,6 +10,7 @@
 #include "worker/bench/measure.h"
 #include "worker/bench/stream.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -159,7 +160,7 @@ static enum status take_view(struct bench_client *client,
     if (!error)
         return STATUS_OK;
     client->measuring = false;
-    return status_errno(why, STATUS_RETRY, error, "cannot start a thread");
+    return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
 }
 
 static enum status take_stop(struct bench_client *client,
@@ -257,7 +258,8 @@ static enum status open_client(struct bench_client *client,
     };
     client->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (client->done < 0)
-        return status_fail(why, STATUS_RETRY, "no descriptor is left");
+        return status_errno(why, STATUS_FAILED, errno,
+                            "cannot open an eventfd");
     return member_open(&client->member, &member, why);
 }
 

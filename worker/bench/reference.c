@@ -42,7 +42,7 @@ enum status reference_start(struct reference *reference, struct failure *why) {
     pid_t parent = getpid();
     *reference = (struct reference){0};
     if (pipe(ends))
-        return status_errno(why, STATUS_RETRY, errno, "no pipe");
+        return status_errno(why, STATUS_FAILED, errno, "no pipe");
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);

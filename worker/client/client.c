@@ -11,6 +11,7 @@
 #include "proto/math/encoding.h"
 #include "worker/client/client_parts.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -87,9 +88,12 @@ enum status client_open(struct client **out,
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->arrived, NULL);
     client->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    enum status status = STATUS_RETRY;
-    if (client->wake < 0 || !allocate(client))
-        status_fail(why, STATUS_RETRY, "no memory for the exchange");
+    enum status status;
+    if (client->wake < 0)
+        status =
+            status_errno(why, STATUS_FAILED, errno, "cannot open an eventfd");
+    else if (!allocate(client))
+        status = status_fail(why, STATUS_RETRY, "no memory for the exchange");
     else
         status = open_peers(client, why);
     if (status)

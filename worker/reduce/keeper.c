@@ -96,7 +96,7 @@ enum status keeper_open(struct keeper **out,
     keeper->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     enum status status =
         keeper->descriptor < 0
-            ? status_errno(why, STATUS_RETRY, errno, "cannot open an eventfd")
+            ? status_errno(why, STATUS_FAILED, errno, "cannot open an eventfd")
             : find_folder(keeper, why);
     if (!status)
         status = open_parts(keeper, why);

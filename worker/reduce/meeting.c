@@ -136,7 +136,8 @@ enum status meeting_open(struct meeting **out, meeting_tell *tell,
     if (meeting->descriptor < 0) {
         int error = errno;
         meeting_close(&meeting);
-        return status_errno(why, STATUS_RETRY, error, "cannot open an eventfd");
+        return status_errno(why, STATUS_FAILED, error,
+                            "cannot open an eventfd");
     }
     *out = meeting;
     return STATUS_OK;

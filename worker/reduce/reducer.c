@@ -174,7 +174,7 @@ static enum status start(struct reducer *reducer, struct failure *why) {
         error = pthread_create(&reducer->thread, NULL, run, reducer);
     if (!error)
         return STATUS_OK;
-    return status_errno(why, STATUS_RETRY, error,
+    return status_errno(why, STATUS_FAILED, error,
                         "cannot start the reducer's thread");
 }
 

@@ -180,7 +180,7 @@ enum status saver_open(struct saver **out,
     saver->started = !error;
     if (error) {
         saver_close(&saver);
-        return status_errno(why, STATUS_RETRY, error,
+        return status_errno(why, STATUS_FAILED, error,
                             "cannot start a thread for checkpoints");
     }
     *out = saver;
