@@ -294,6 +294,23 @@ static void data_that_cannot_be_read_ends_all(void **state) {
     expect_bad_data(run, "folder");
 }
 
+/* A download that was cut and joined, or two files in one. */
+static void bytes_behind_gzip_data_are_told_and_the_run_goes_on(void **state) {
+    static const char *const spoil[] = {
+        "-c", "gzip train-images && printf junk >>train-images.gz", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"data\": {\"train\": [\"train-images.gz\","
+                         " \"train-labels\"]}}");
+    cluster_run_expect(
+        cluster_run_program(run, "spoil", "/bin/sh", spoil, NULL), 0,
+        CLUSTER_RUN_DEADLINE);
+    struct cluster_process *alone = cluster_run_start(
+        run, "alone", (const char *[]){"run", "job.json", NULL}, NULL);
+    cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
+    expect_said(alone, "train-images.gz: 4 bytes follow the end of the gzip "
+                       "data and are left out");
+}
+
 static void a_second_claimant_is_refused_by_both_hosts_names(void **state) {
     struct cluster_run *run = *state;
     char host[256] = "", first[512], second[512];
@@ -391,6 +408,7 @@ int main(int count, char **arguments) {
         IN_FOLDER(a_wrong_job_given_to_who_does_not_lead_is_said),
         IN_FOLDER(truncated_data_ends_all),
         IN_FOLDER(data_that_cannot_be_read_ends_all),
+        IN_FOLDER(bytes_behind_gzip_data_are_told_and_the_run_goes_on),
         IN_FOLDER(a_second_claimant_is_refused_by_both_hosts_names),
         IN_FOLDER(a_process_of_another_cluster_is_refused),
         IN_FOLDER(a_refusal_of_the_system_is_not_a_lack_of_it),

@@ -54,7 +54,7 @@ static void write_bytes(const char *path, const uint8_t *bytes, size_t count) {
 
 static enum status load(struct fixture *fixture) {
     return dataset_load(&fixture->dataset, fixture->images, fixture->labels,
-                        &fixture->why);
+                        NULL, &fixture->why);
 }
 
 static void images_and_labels_are_counted(void **state) {

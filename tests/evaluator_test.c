@@ -207,7 +207,7 @@ static void oracle(const struct fixture *fixture, uint64_t step,
                           weights[layout->blocks[b].parameter] +
                               layout->blocks[b].offset);
     must(dataset_load(&test, fixture->job->data.test_images,
-                      fixture->job->data.test_labels, &why),
+                      fixture->job->data.test_labels, NULL, &why),
          &why);
     *accuracy = *loss = 0;
     for (uint32_t i = 0; i < test->count; i++) {

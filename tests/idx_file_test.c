@@ -284,6 +284,48 @@ static void no_flipped_bit_of_a_gzip_file_changes_the_content(void **state) {
     }
 }
 
+static void write_behind(const char *path, const void *bytes, size_t count) {
+    FILE *file = fopen(path, "ab");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Two members are one content (RFC 1952, 2.2); a third with more than the
+ * header counts is too much, whatever comes of it. */
+static void gzip_members_follow_each_other(void **state) {
+    struct fixture *fixture = *state;
+    uint8_t rest[256];
+    write_gzip(fixture->path, small + 20, sizeof small - 20);
+    size_t size = read_back(fixture->path, rest, sizeof rest);
+    write_gzip(fixture->path, small, 20);
+    write_behind(fixture->path, rest, size);
+    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_small(&fixture->file);
+    assert_int_equal(fixture->file.trailing, 0);
+    write_behind(fixture->path, rest, size);
+    assert_refused(fixture, "byte 28: found more data, expected the end");
+}
+
+/* Also where they come with another read of the file than its end. */
+static void bytes_behind_gzip_data_are_counted_and_left_out(void **state) {
+    struct fixture *fixture = *state;
+    static const uint8_t junk[200000] = {0x1f, 'x'};
+    uint8_t *bytes = large_content();
+    write_gzip(fixture->path, small, sizeof small);
+    write_behind(fixture->path, "\x1f", 1);
+    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_small(&fixture->file);
+    assert_int_equal(fixture->file.trailing, 1);
+    write_gzip(fixture->path, bytes, LARGE);
+    write_behind(fixture->path, junk, sizeof junk);
+    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_int_equal(fixture->file.bytes, LARGE_DATA);
+    assert_memory_equal(fixture->file.data, bytes + 12, LARGE_DATA);
+    assert_int_equal(fixture->file.trailing, sizeof junk);
+    free(bytes);
+}
+
 static void what_is_not_a_readable_file_is_named(void **state) {
     struct fixture *fixture = *state;
     assert_refused(fixture, "cannot open the file of images: No such file");
@@ -307,6 +349,8 @@ int main(void) {
         TEST(a_gzip_file_cut_anywhere_is_refused),
         TEST(a_gzip_file_cut_in_its_trailer_is_refused_at_any_size),
         TEST(no_flipped_bit_of_a_gzip_file_changes_the_content),
+        TEST(gzip_members_follow_each_other),
+        TEST(bytes_behind_gzip_data_are_counted_and_left_out),
         TEST(what_is_not_a_readable_file_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

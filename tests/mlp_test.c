@@ -269,7 +269,8 @@ static double test_accuracy(struct mlp_fixture *fixture) {
     struct dataset *test = NULL;
     struct loader *loader = NULL;
     assert_int_equal(dataset_load(&test, FASHION "t10k-images-idx3-ubyte.gz",
-                                  FASHION "t10k-labels-idx1-ubyte.gz", NULL),
+                                  FASHION "t10k-labels-idx1-ubyte.gz", NULL,
+                                  NULL),
                      STATUS_OK);
     struct sampler_options options = {
         .num_samples = test->count, .num_ranks = 1, .micro_batch = MLP_BATCH};
@@ -304,7 +305,8 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
     struct loader *loader = NULL;
     struct failure why;
     assert_int_equal(dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
-                                  FASHION "train-labels-idx1-ubyte.gz", &why),
+                                  FASHION "train-labels-idx1-ubyte.gz", NULL,
+                                  &why),
                      STATUS_OK);
     assert_int_equal(mlp_check_data(&model, train, "images", "labels", &why),
                      STATUS_OK);

@@ -67,8 +67,9 @@ static enum status load_test(struct evaluator *evaluator, struct failure *why) {
         return status_fail(why, STATUS_CONFIG,
                            "the job names no test set (data.test): there is "
                            "nothing to evaluate on");
-    enum status status = dataset_load(&evaluator->test, job->data.test_images,
-                                      job->data.test_labels, why);
+    enum status status =
+        dataset_load(&evaluator->test, job->data.test_images,
+                     job->data.test_labels, evaluator->settings->log, why);
     return status ? status_context(why, "data.test%s",
                                    job->data.dir ? ", in data.dir" : "")
                   : mlp_check_data(&job->model, evaluator->test,

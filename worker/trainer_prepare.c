@@ -6,14 +6,15 @@
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
     const struct job_data *data = &job->data;
+    const struct log *log = trainer->settings.log;
     const char *in = data->dir ? ", in data.dir" : "";
     enum status status = dataset_load(&trainer->train, data->train_images,
-                                      data->train_labels, why);
+                                      data->train_labels, log, why);
     if (status)
         return status_context(why, "data.train%s", in);
     if (data->test_images)
         status = dataset_load(&trainer->test, data->test_images,
-                              data->test_labels, why);
+                              data->test_labels, log, why);
     if (status)
         return status_context(why, "data.test%s", in);
     status = mlp_check_data(&job->model, trainer->train, data->train_images,

@@ -2,6 +2,7 @@
 
 #include "worker/data/idx_file.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 static uint32_t largest(const uint8_t *labels, uint32_t count) {
@@ -29,8 +30,18 @@ static enum status check_agreement(const struct idx_file *images,
     return STATUS_OK;
 }
 
+static void warn_trailing(const struct idx_file *file, const char *path,
+                          const struct log *log) {
+    if (file->trailing)
+        log_warning(log,
+                    "%s: %" PRIu64 " bytes follow the end of the gzip data and "
+                    "are left out: is it the file that was meant?",
+                    path, file->trailing);
+}
+
 enum status dataset_load(struct dataset **out, const char *images_path,
-                         const char *labels_path, struct failure *why) {
+                         const char *labels_path, const struct log *log,
+                         struct failure *why) {
     struct idx_file images = {0}, labels = {0};
     struct dataset *dataset = NULL;
     enum status status = idx_file_read(&images, images_path, "images", 2,
@@ -42,6 +53,8 @@ enum status dataset_load(struct dataset **out, const char *images_path,
             check_agreement(&images, images_path, &labels, labels_path, why);
     if (status)
         goto fail;
+    warn_trailing(&images, images_path, log);
+    warn_trailing(&labels, labels_path, log);
     dataset = malloc(sizeof *dataset);
     if (!dataset) {
         status = status_fail(why, STATUS_RETRY, "no memory for a data set");

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_DATASET_H
 #define CAPSTAN_DATASET_H
 
+#include "proto/base/log.h"
 #include "proto/base/status.h"
 
 #include <stddef.h>
@@ -15,12 +16,13 @@ struct dataset {
     uint8_t *images, *labels;
 };
 
-/* Reads both files whole: images of 2 to 4 dimensions, the first counts them;
+/* LOG is warned of bytes behind a gzip stream, which gzip leaves out, too.
+ * Reads both files whole: images of 2 to 4 dimensions, the first counts them;
  * labels of one. STATUS_CONFIG names file, place (a byte of the uncompressed
  * content), found and expected for an unreadable, truncated, overlong, damaged
  * or contradictory file. *OUT is the caller's. */
 enum status dataset_load(struct dataset **out, const char *images_path,
-                         const char *labels_path,
+                         const char *labels_path, const struct log *log,
                          struct failure *why) MUST_CHECK;
 
 /* Opens both files and reads nothing: what dataset_load would say of files that

@@ -1,22 +1,29 @@
 #include "worker/data/idx_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 /* The third byte of the magic number: elements are unsigned bytes. */
 enum { TYPE_UBYTE = 0x08 };
-enum { FIRST_ROOM = 1 << 20, MAX_READ = 1 << 30 };
-enum { BUFFER = 16 << 10, OTHER_BUFFER = 24 << 10 }; /* of zlib's, bytes */
+enum { FIRST_ROOM = 1 << 20, MAX_READ = 1 << 30, BUFFER = 64 << 10 };
+enum { GZIP_WINDOW = 15 + 16 /* inflateInit2: gzip's wrapper, any window */ };
 
 /* An open file: what error texts and every read need. */
 struct reader {
-    gzFile stream;
+    int file;
     const char *path, *what;
     uint64_t position; /* in the uncompressed content, bytes */
     struct failure *why;
+    bool gzip, ended;
+    uint64_t trailing; /* bytes behind the last gzip member */
+    z_stream stream;   /* next_in, avail_in: what of BYTES is not taken yet */
+    uint8_t bytes[BUFFER];
 };
 
 static uint32_t big_endian(const uint8_t bytes[4]) {
@@ -24,28 +31,107 @@ static uint32_t big_endian(const uint8_t bytes[4]) {
            (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* The stream says for itself what is wrong with it: a checksum, a code that
- * does not exist, an end too early, an error of the disk. Its texts begin
- * with the path. */
-static enum status fail_of_stream(struct reader *reader) {
-    int error, of_system = errno;
-    const char *text = gzerror(reader->stream, &error);
-    if (error != Z_ERRNO)
-        of_system = error == Z_MEM_ERROR ? ENOMEM : 0;
-    return status_fail(reader->why, status_of_errno(of_system, STATUS_CONFIG),
-                       "%s, after %" PRIu64 " bytes of uncompressed content: "
-                       "the file cannot be read whole; fetch it again",
-                       text, reader->position);
+static enum status fail_of_stream(struct reader *reader, enum status status,
+                                  const char *text) {
+    return status_fail(reader->why, status,
+                       "%s: %s, after %" PRIu64 " bytes of uncompressed "
+                       "content: the file cannot be read whole; fetch it again",
+                       reader->path, text, reader->position);
+}
+
+/* Reads on until WANTED bytes wait in the buffer, fewer at the file's end. */
+static enum status fill(struct reader *reader, unsigned wanted) {
+    z_stream *stream = &reader->stream;
+    ssize_t got = 1;
+    if (stream->avail_in >= wanted)
+        return STATUS_OK;
+    memmove(reader->bytes, stream->next_in, stream->avail_in);
+    stream->next_in = reader->bytes;
+    while (stream->avail_in < wanted && got > 0) {
+        got = read(reader->file, reader->bytes + stream->avail_in,
+                   BUFFER - stream->avail_in);
+        stream->avail_in += got > 0 ? (unsigned)got : 0;
+    }
+    return got < 0
+               ? fail_of_stream(reader, status_of_errno(errno, STATUS_CONFIG),
+                                strerror(errno))
+               : STATUS_OK;
+}
+
+static bool begins_gzip(const z_stream *stream) {
+    return stream->avail_in > 1 && stream->next_in[0] == 0x1f &&
+           stream->next_in[1] == 0x8b;
+}
+
+/* A member has ended, its checksum and length are right. What follows is
+ * another one, or nothing of ours. */
+static enum status end_member(struct reader *reader) {
+    z_stream *stream = &reader->stream;
+    enum status status = fill(reader, 2);
+    if (!status && begins_gzip(stream)) {
+        inflateReset(stream);
+        return STATUS_OK;
+    }
+    reader->ended = true;
+    while (!status && stream->avail_in) {
+        reader->trailing += stream->avail_in;
+        stream->avail_in = 0;
+        status = fill(reader, 1);
+    }
+    return status;
 }
 
 /* Reads up to COUNT bytes, fewer at the end of the content. */
+static enum status unpack(struct reader *reader, uint8_t *bytes,
+                          uint32_t count) {
+    z_stream *stream = &reader->stream;
+    enum status status = STATUS_OK;
+    stream->next_out = bytes;
+    stream->avail_out = count;
+    while (!status && stream->avail_out && !reader->ended) {
+        status = fill(reader, 1);
+        if (status)
+            return status;
+        if (!stream->avail_in)
+            return fail_of_stream(reader, STATUS_CONFIG,
+                                  "unexpected end of file");
+        int result = inflate(stream, Z_NO_FLUSH);
+        if (result == Z_STREAM_END)
+            status = end_member(reader);
+        else if (result == Z_MEM_ERROR)
+            return fail_of_stream(reader, STATUS_RETRY, "no memory");
+        else if (result != Z_OK)
+            return fail_of_stream(reader, STATUS_CONFIG,
+                                  stream->msg ? stream->msg : "damaged");
+    }
+    return status;
+}
+
+/* The same of a file that is not compressed. */
+static enum status copy(struct reader *reader, uint8_t *bytes, uint32_t count) {
+    z_stream *stream = &reader->stream;
+    stream->avail_out = count;
+    while (stream->avail_out) {
+        enum status status = fill(reader, 1);
+        unsigned left = stream->avail_out, there = stream->avail_in;
+        unsigned take = there < left ? there : left;
+        if (status || !take)
+            return status;
+        memcpy(bytes + (count - left), stream->next_in, take);
+        stream->next_in += take;
+        stream->avail_in -= take;
+        stream->avail_out -= take;
+    }
+    return STATUS_OK;
+}
+
 static enum status read_up_to(struct reader *reader, uint8_t *bytes,
                               uint32_t count, uint32_t *got) {
-    int error, result = gzread(reader->stream, bytes, count);
-    gzerror(reader->stream, &error);
-    *got = result > 0 ? (uint32_t)result : 0;
+    enum status status = reader->gzip ? unpack(reader, bytes, count)
+                                      : copy(reader, bytes, count);
+    *got = count - reader->stream.avail_out;
     reader->position += *got;
-    return error == Z_OK ? STATUS_OK : fail_of_stream(reader);
+    return status;
 }
 
 /* TOTAL is the size that the file should have, as far as is known by now. */
@@ -104,31 +190,27 @@ static enum status read_dims(struct reader *reader, struct idx_file *file) {
     return STATUS_OK;
 }
 
-static enum status open_stream(struct reader *reader, unsigned buffer) {
-    errno = 0;
-    reader->stream = gzopen(reader->path, "rbe");
-    if (!reader->stream)
-        return status_errno(reader->why, STATUS_CONFIG, errno ? errno : ENOMEM,
-                            "%s: cannot open the file of %s", reader->path,
-                            reader->what);
-    gzbuffer(reader->stream, buffer);
-    return STATUS_OK;
+static enum status open_file(struct reader *reader, const char *path,
+                             const char *what, struct failure *why) {
+    reader->path = path;
+    reader->what = what;
+    reader->why = why;
+    reader->stream.next_in = reader->bytes;
+    reader->file = open(path, O_RDONLY | O_CLOEXEC);
+    return reader->file < 0
+               ? status_errno(why, STATUS_CONFIG, errno,
+                              "%s: cannot open the file of %s", path, what)
+               : STATUS_OK;
 }
 
-/* zlib decompresses into a buffer of twice the size first, and forgets to look
- * for a trailer when the whole content TOTAL just fills that: such a file is
- * begun anew with another buffer. */
-static enum status avoid_full_buffer(struct reader *reader, uint64_t total) {
-    uint8_t header[4 + 4 * IDX_FILE_MAX_DIMS];
-    uint32_t count = (uint32_t)reader->position, got;
-    if (total != 2 * BUFFER)
-        return STATUS_OK;
-    gzclose_r(reader->stream);
-    enum status status = open_stream(reader, OTHER_BUFFER);
-    reader->position = 0;
-    if (!status)
-        status = read_up_to(reader, header, count, &got);
-    return status;
+/* Gzip's magic number is nothing that IDX could begin with. */
+static enum status open_stream(struct reader *reader) {
+    enum status status = fill(reader, 2);
+    reader->gzip = !status && begins_gzip(&reader->stream);
+    if (!reader->gzip || inflateInit2(&reader->stream, GZIP_WINDOW) == Z_OK)
+        return status;
+    reader->gzip = false;
+    return fail_of_stream(reader, STATUS_RETRY, "no memory");
 }
 
 /* Doubles ROOM, at last to one byte more than there should be. */
@@ -148,14 +230,12 @@ static enum status grow(struct reader *reader, struct idx_file *file,
 }
 
 /* The last read asks for one byte too many: it finds what should not be there,
- * and has zlib compare gzip's checksum and length, which follow the data. */
+ * and takes gzip's checksum and length, which follow the data. */
 static enum status read_data(struct reader *reader, struct idx_file *file) {
     uint64_t total = reader->position + file->bytes;
     uint64_t done = 0, room = 0;
     uint32_t take, got;
-    enum status status = avoid_full_buffer(reader, total);
-    if (status)
-        return status;
+    enum status status = STATUS_OK;
     do {
         if (done == room)
             status = grow(reader, file, &room);
@@ -195,12 +275,17 @@ enum status idx_file_read(struct idx_file *file, const char *path,
                           const char *what, uint32_t min_dims,
                           uint32_t max_dims, struct failure *why) {
     *file = (struct idx_file){0};
-    struct reader reader = {.path = path, .what = what, .why = why};
-    enum status status = open_stream(&reader, BUFFER);
+    struct reader reader = {0};
+    enum status status = open_file(&reader, path, what, why);
+    if (status)
+        return status;
+    status = open_stream(&reader);
     if (!status)
         status = read_whole(&reader, file, min_dims, max_dims);
-    if (reader.stream)
-        gzclose_r(reader.stream);
+    file->trailing = reader.trailing;
+    if (reader.gzip)
+        inflateEnd(&reader.stream);
+    close(reader.file);
     if (status) {
         free(file->data);
         file->data = NULL;
@@ -210,9 +295,9 @@ enum status idx_file_read(struct idx_file *file, const char *path,
 
 enum status idx_file_look(const char *path, const char *what,
                           struct failure *why) {
-    struct reader reader = {.path = path, .what = what, .why = why};
-    enum status status = open_stream(&reader, BUFFER);
-    if (reader.stream)
-        gzclose_r(reader.stream);
+    struct reader reader;
+    enum status status = open_file(&reader, path, what, why);
+    if (!status)
+        close(reader.file);
     return status;
 }

@@ -12,8 +12,10 @@ enum { IDX_FILE_MAX_DIMS = 4 };
 /* dims[0] samples of dims[1] x dims[2] x ... bytes; none of the sizes is 0. */
 struct idx_file {
     uint32_t num_dims, dims[IDX_FILE_MAX_DIMS];
-    uint64_t bytes; /* product of dims */
-    uint8_t *data;  /* from malloc; whoever reads the file owns it */
+    uint64_t bytes;    /* product of dims */
+    uint8_t *data;     /* from malloc; whoever reads the file owns it */
+    uint64_t trailing; /* bytes behind the last gzip member, which are none of
+                          gzip's: not read */
 };
 
 /* Fills FILE with what PATH holds, which must have MIN_DIMS to MAX_DIMS
