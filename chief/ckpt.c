@@ -1,5 +1,6 @@
 /* Reads the directory as any reader does: only what has a manifest is there,
- * one that cannot be read is named as damaged, and nothing is changed. */
+ * one that cannot be read is named as damaged, a step's folder without one as
+ * incomplete, and nothing is changed. */
 #include "chief/ckpt.h"
 
 #include "proto/base/time.h"
@@ -14,6 +15,58 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+static const char incomplete_text[] =
+    "incomplete: it has no manifest.json; a run is writing it, or ended before "
+    "it was whole";
+
+/* The steps of the directory that are no checkpoints yet, or any more, of which
+ * only the wanted one when one is named. */
+static enum status list_incomplete(const struct ckpt_options *options,
+                                   json_t **out, struct failure *why) {
+    uint64_t *steps;
+    size_t count;
+    char folder[PATH_MAX];
+    enum status status =
+        checkpoint_incomplete(options->dir, &steps, &count, why);
+    *out = json_array();
+    for (size_t i = 0; !status && i < count; i++) {
+        if (options->has_step && steps[i] != options->step)
+            continue;
+        checkpoint_folder(options->dir, steps[i], folder, sizeof folder);
+        json_array_append_new(*out,
+                              json_pack("{s:I, s:s}", "step",
+                                        (json_int_t)steps[i], "path", folder));
+    }
+    free(steps);
+    return status;
+}
+
+/* Each of ROWS: BEFORE, its step in WIDTH columns, BETWEEN, what it is. */
+static void print_incomplete(const json_t *rows, const char *before, int width,
+                             const char *between, FILE *to) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+        fprintf(to, "%s%*" JSON_INTEGER_FORMAT "%s%s\n", before, width,
+                json_integer_value(json_object_get(row, "step")), between,
+                incomplete_text);
+}
+
+static enum status fail_no_step(const struct ckpt_options *options,
+                                struct failure *why) {
+    json_t *incomplete;
+    bool there = !list_incomplete(options, &incomplete, why) &&
+                 json_array_size(incomplete);
+    json_decref(incomplete);
+    if (there)
+        return status_fail(why, STATUS_FAILED, "%s: step %" PRIu64 " is %s",
+                           options->dir, options->step, incomplete_text);
+    return status_fail(why, STATUS_FAILED,
+                       "%s has no checkpoint of step %" PRIu64
+                       "; `capstan ckpt ls` lists those it has",
+                       options->dir, options->step);
+}
 
 /* The wanted steps of the directory, ascending; the caller frees *STEPS. */
 static enum status wanted_steps(const struct ckpt_options *options,
@@ -35,22 +88,34 @@ static enum status wanted_steps(const struct ckpt_options *options,
         }
     free(*steps);
     *steps = NULL;
-    return status_fail(why, STATUS_FAILED,
-                       "%s has no checkpoint of step %" PRIu64
-                       "; `capstan ckpt ls` lists those it has",
-                       options->dir, options->step);
+    return fail_no_step(options, why);
+}
+
+/* All that is there: those two. On failure there is nothing to free. */
+static enum status look(const struct ckpt_options *options, uint64_t **steps,
+                        size_t *count, json_t **incomplete,
+                        struct failure *why) {
+    enum status status = list_incomplete(options, incomplete, why);
+    if (!status)
+        status = wanted_steps(options, steps, count, why);
+    if (status)
+        json_decref(*incomplete);
+    return status;
 }
 
 /* DIR holds no step: it is another folder than was meant, and a step's own
  * folder most of all. */
-static void say_empty(const char *dir, char *text, size_t size) {
+static void say_empty(const char *dir, const json_t *incomplete, char *text,
+                      size_t size) {
     size_t length = strlen(dir);
     while (length > 1 && dir[length - 1] == '/')
         length--;
     size_t name = length;
     while (name && dir[name - 1] != '/')
         name--;
-    if (strncmp(dir + name, "step-", 5) != 0)
+    if (json_array_size(incomplete))
+        snprintf(text, size, "%s has no complete checkpoint", dir);
+    else if (strncmp(dir + name, "step-", 5) != 0)
         snprintf(text, size,
                  "%s has no checkpoint: is it the job's checkpoint.dir?", dir);
     else
@@ -60,9 +125,10 @@ static void say_empty(const char *dir, char *text, size_t size) {
                  dir, name > 1 ? (int)name - 1 : 1, name ? dir : ".");
 }
 
-static enum status fail_empty(const char *dir, struct failure *why) {
+static enum status fail_empty(const char *dir, const json_t *incomplete,
+                              struct failure *why) {
     char text[2 * PATH_MAX];
-    say_empty(dir, text, sizeof text);
+    say_empty(dir, incomplete, text, sizeof text);
     return status_fail(why, STATUS_FAILED, "%s", text);
 }
 
@@ -155,7 +221,8 @@ enum status ckpt_ls(const struct ckpt_options *options, FILE *to,
                     struct failure *why) {
     uint64_t *steps;
     size_t count, i;
-    enum status status = wanted_steps(options, &steps, &count, why);
+    json_t *incomplete;
+    enum status status = look(options, &steps, &count, &incomplete, why);
     if (status)
         return status;
     json_t *whole = json_array(), *damaged = json_array(), *one;
@@ -166,22 +233,25 @@ enum status ckpt_ls(const struct ckpt_options *options, FILE *to,
         list_step(options, steps[i], whole, damaged, to);
     free(steps);
     if (options->json) {
-        print_json(json_pack("{s:s, s:o, s:o}", "dir", options->dir,
-                             "checkpoints", whole, "damaged", damaged),
+        print_json(json_pack("{s:s, s:o, s:o, s:o}", "dir", options->dir,
+                             "checkpoints", whole, "damaged", damaged,
+                             "incomplete", incomplete),
                    to);
         return STATUS_OK;
     }
     if (!count) {
         char text[2 * PATH_MAX];
-        say_empty(options->dir, text, sizeof text);
+        say_empty(options->dir, incomplete, text, sizeof text);
         fprintf(to, "%s\n", text);
     }
     json_array_foreach(damaged, i, one)
         fprintf(to, "%12" JSON_INTEGER_FORMAT " damaged: %s\n",
                 json_integer_value(json_object_get(one, "step")),
                 json_string_value(json_object_get(one, "error")));
+    print_incomplete(incomplete, "", 12, " ", to);
     json_decref(whole);
     json_decref(damaged);
+    json_decref(incomplete);
     return STATUS_OK;
 }
 
@@ -227,7 +297,8 @@ enum status ckpt_verify(const struct ckpt_options *options, FILE *to,
     uint64_t *steps;
     size_t count, failed = 0;
     struct failure wrong;
-    enum status status = wanted_steps(options, &steps, &count, why);
+    json_t *incomplete;
+    enum status status = look(options, &steps, &count, &incomplete, why);
     if (status)
         return status;
     json_t *rows = json_array();
@@ -235,16 +306,20 @@ enum status ckpt_verify(const struct ckpt_options *options, FILE *to,
         failed += verify_step(options, steps[i], rows, to, &wrong) != STATUS_OK;
     free(steps);
     if (options->json)
-        print_json(json_pack("{s:s, s:b, s:O}", "dir", options->dir, "ok",
-                             count && !failed, "checkpoints", rows),
+        print_json(json_pack("{s:s, s:b, s:O, s:O}", "dir", options->dir, "ok",
+                             count && !failed, "checkpoints", rows,
+                             "incomplete", incomplete),
                    to);
-    json_decref(rows);
+    else
+        print_incomplete(incomplete, "step ", 0, ": ", to);
     if (!count)
-        status = fail_empty(options->dir, why);
+        status = fail_empty(options->dir, incomplete, why);
     else if (failed) /* each has been named, with its reason */
         status =
             status_fail(why, STATUS_FAILED, "%zu of %zu checkpoints in %s fail",
                         failed, count, options->dir);
+    json_decref(rows);
+    json_decref(incomplete);
     return status;
 }
 
@@ -334,7 +409,7 @@ static enum status choose(const struct ckpt_options *options,
     status = checkpoint_reader_newest(options->dir, CHECKPOINT_READER_ANY,
                                       manifest, &found, log, why);
     if (!status && !found)
-        status = fail_empty(options->dir, why);
+        status = fail_empty(options->dir, NULL, why);
     return status;
 }
 

@@ -22,14 +22,17 @@ struct ckpt_options {
 };
 
 /* Prints to TO a line a checkpoint: step, epoch, samples, size, files, final,
- * age; those whose manifest cannot be read after them, with the reason. JSON:
- * {"dir":..,"checkpoints":[..],"damaged":[..]}. */
+ * age; those whose manifest cannot be read after them, with the reason, then
+ * the steps that have none. JSON:
+ * {"dir":..,"checkpoints":[..],"damaged":[..],"incomplete":[..]}. */
 enum status ckpt_ls(const struct ckpt_options *options, FILE *to,
                     struct failure *why) MUST_CHECK;
 
 /* Reads the step, or every one, whole and prints the outcome of each.
- * STATUS_FAILED when one fails, naming the first thing wrong in each. JSON:
- * {"dir":..,"ok":..,"checkpoints":[..]}. */
+ * STATUS_FAILED when one fails, naming the first thing wrong in each, or when
+ * there is none. Steps without a manifest are named, and fail nothing: they are
+ * no checkpoints. JSON:
+ * {"dir":..,"ok":..,"checkpoints":[..],"incomplete":[..]}. */
 enum status ckpt_verify(const struct ckpt_options *options, FILE *to,
                         struct failure *why) MUST_CHECK;
 

@@ -74,6 +74,13 @@ static void damage(const char *dir, uint64_t step, const char *name) {
     assert_int_equal(truncate(path, 10), 0);
 }
 
+static void remove_manifest(const char *dir, uint64_t step) {
+    char folder[PATH_MAX], path[PATH_MAX + 32];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    assert_int_equal(unlink(path), 0);
+}
+
 #define SHARD "ps-0-of-1-0000000000abcdef.mdb"
 
 static void ls_prints_a_line_a_checkpoint(void **state) {
@@ -199,6 +206,49 @@ static void verify_names_what_is_wrong_in_each(void **state) {
     json_decref(object);
 }
 
+/* What a killed run leaves of a checkpoint, and what one that writes has. */
+static void a_step_without_a_manifest_is_named_incomplete(void **state) {
+    struct place *place = *state;
+    struct ckpt_options options = {.dir = place->dir, .out = place->out};
+    struct failure why;
+    char folder[PATH_MAX];
+    checkpoint_fixture_write(place->dir, 5, 1);
+    checkpoint_fixture_write(place->dir, 9, 1);
+    checkpoint_folder(place->dir, 9, folder, sizeof folder);
+    remove_manifest(place->dir, 9);
+    char *text = printed(LS, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, "           9 incomplete: "));
+    free(text);
+    text = printed(VERIFY, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, "step 5: ok"));
+    assert_non_null(strstr(text, "step 9: incomplete: "));
+    free(text);
+    for (int verb = LS; verb <= VERIFY; verb++) {
+        json_t *object = printed_json((enum verb)verb, options, STATUS_OK);
+        json_t *rows = json_object_get(object, "incomplete");
+        json_t *row = json_array_get(rows, 0);
+        assert_int_equal(json_array_size(rows), 1);
+        assert_int_equal(json_integer_value(json_object_get(row, "step")), 9);
+        assert_string_equal(json_string_value(json_object_get(row, "path")),
+                            folder);
+        assert_int_equal(
+            json_array_size(json_object_get(object, "checkpoints")), 1);
+        json_decref(object);
+    }
+    options.has_step = true;
+    options.step = 9;
+    for (int verb = LS; verb <= EXPORT; verb++) {
+        free(printed((enum verb)verb, &options, STATUS_FAILED, &why));
+        assert_non_null(strstr(why.text, "step 9 is incomplete"));
+    }
+    options.has_step = false;
+    remove_manifest(place->dir, 5);
+    text = printed(VERIFY, &options, STATUS_FAILED, &why);
+    assert_non_null(strstr(text, "step 5: incomplete: "));
+    assert_non_null(strstr(why.text, "has no complete checkpoint"));
+    free(text);
+}
+
 static void assert_tensor(struct tensor_file *file, const char *name,
                           uint64_t step, uint32_t parameter, uint16_t slot) {
     static const uint32_t dims[3][2] = {{300, 200}, {300, 0}, {100, 300}};
@@ -282,6 +332,7 @@ int main(void) {
         IN_PLACE(verify_of_a_folder_without_checkpoints_fails),
         IN_PLACE(who_names_a_checkpoint_is_shown_the_folder_above),
         IN_PLACE(verify_names_what_is_wrong_in_each),
+        IN_PLACE(a_step_without_a_manifest_is_named_incomplete),
         IN_PLACE(export_takes_the_newest_that_verifies),
         IN_PLACE(export_writes_a_step_with_its_state),
         IN_PLACE(export_of_a_damaged_step_fails_and_writes_nothing),

@@ -146,14 +146,15 @@ static const struct verb ckpt_parts[] = {
     {"ckpt ls", "DIR",
      "Lists the checkpoints in DIR, a job's checkpoint.dir, oldest first: step, "
      "epochs and samples behind it, size, files, whether it is a run's last, "
-     "age. Damaged ones stand below, with what is wrong. Nothing is read but "
-     "their manifests.",
+     "age. Damaged ones stand below, with what is wrong, and those that have no "
+     "manifest, as incomplete. Nothing is read but manifests.",
      ckpt_read_options, 2, 2, NULL, NULL},
     {"ckpt verify", "DIR",
      "Reads every checkpoint in DIR, a job's checkpoint.dir, whole, and checks "
      "each file against the size and the hash that its manifest has. Exit code "
-     "1 when one fails. Files that another host holds are counted and not "
-     "checked.",
+     "1 when one fails, or there is none. Files that another host holds are "
+     "counted and not checked; a step without a manifest is named and fails "
+     "nothing.",
      ckpt_read_options, 2, 2, NULL, NULL},
     {"ckpt export", "DIR OUT",
      "Writes the weights of one checkpoint in DIR, a job's checkpoint.dir, to "

@@ -167,8 +167,9 @@ static enum status scan(const char *dir, struct found **all, size_t *count,
     return status;
 }
 
-enum status checkpoint_list(const char *dir, uint64_t **steps, size_t *count,
-                            struct failure *why) {
+/* Those that have a manifest, or have none. */
+static enum status list(const char *dir, bool complete, uint64_t **steps,
+                        size_t *count, struct failure *why) {
     struct found *all;
     size_t num_all;
     *steps = NULL;
@@ -182,10 +183,20 @@ enum status checkpoint_list(const char *dir, uint64_t **steps, size_t *count,
         return status_errno(why, STATUS_FAILED, ENOMEM, "checkpoints");
     }
     for (size_t i = 0; i < num_all; i++)
-        if (all[i].complete)
+        if (all[i].complete == complete)
             (*steps)[(*count)++] = all[i].step;
     free(all);
     return STATUS_OK;
+}
+
+enum status checkpoint_list(const char *dir, uint64_t **steps, size_t *count,
+                            struct failure *why) {
+    return list(dir, true, steps, count, why);
+}
+
+enum status checkpoint_incomplete(const char *dir, uint64_t **steps,
+                                  size_t *count, struct failure *why) {
+    return list(dir, false, steps, count, why);
 }
 
 /* Also what a kill has left of them (.tmp); a user's own files stay. */

@@ -34,6 +34,12 @@ enum status checkpoint_make_folder(const char *dir, uint64_t step,
 enum status checkpoint_list(const char *dir, uint64_t **steps, size_t *count,
                             struct failure *why) MUST_CHECK;
 
+/* The same of the steps that have a folder and no manifest: they are being
+ * written, or are what is left of it. */
+enum status checkpoint_incomplete(const char *dir, uint64_t **steps,
+                                  size_t *count,
+                                  struct failure *why) MUST_CHECK;
+
 /* Removes STEP, manifest first; files that are not Capstan's stay. One that
  * is not there is no failure. */
 enum status checkpoint_remove(const char *dir, uint64_t step,
