@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30; /* seconds */
+/* Where the job's are not known. */
+static const double PEER_TIMEOUT = 30, STOP_TIMEOUT = 5;
 
 static struct role *add_role(struct composition *composition,
                              enum role_kind kind, const char *name, int index) {
@@ -284,6 +286,30 @@ static enum status compose_chief(struct composition *composition,
         add_inner_ps(composition, trainer_inside);
     if (trainer_inside)
         add_worker(composition, true, alone);
+    return STATUS_OK;
+}
+
+enum status composition_of_refusal(struct composition *composition,
+                                   const struct failure *why) {
+    const struct cluster *cluster = composition->cluster;
+    struct job *job = calloc(1, sizeof *job);
+    composition->job = job;
+    if (!job)
+        return STATUS_RETRY;
+    job->timeouts = (struct job_timeouts){
+        .join = JOIN_TIMEOUT, .peer = PEER_TIMEOUT, .stop = STOP_TIMEOUT};
+    struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
+    role->chief = (struct chief_settings){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .job = job,
+        .wrong = why,
+        .cluster = cluster,
+        .num_workers = cluster->jobs[CLUSTER_WORKER].count,
+        .num_ps = cluster->jobs[CLUSTER_PS].count,
+        .join_timeout = join_timeout(composition),
+        .interrupts = role->interrupts,
+    };
     return STATUS_OK;
 }
 

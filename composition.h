@@ -44,6 +44,11 @@ struct composition {
 enum status composition_of_run(struct composition *composition,
                                struct failure *why) MUST_CHECK;
 
+/* Adds a chief that tells those who join that there is no run, for the reason
+ * WHY (borrowed), and nobody else. STATUS_RETRY: no memory. */
+enum status composition_of_refusal(struct composition *composition,
+                                   const struct failure *why) MUST_CHECK;
+
 /* Adds a bench's client instead, which measures with REFERENCE's help. */
 void composition_of_client(struct composition *composition,
                            const struct reference *reference);

@@ -23,10 +23,13 @@ static enum status verb_run(const struct options *options,
                             struct failure *why) {
     struct choices choices;
     struct cluster *cluster = NULL;
-    enum status status = choices_read(&choices, options, why);
-    if (!status)
-        status = cluster_resolve(&cluster, &options->flags, choices_environment,
-                                 NULL, why);
+    enum status status = cluster_resolve(&cluster, &options->flags,
+                                         choices_environment, NULL, why);
+    if (status)
+        return status;
+    status = choices_read(&choices, options, why);
+    if (status && cluster_is_awaited(cluster))
+        process_refuse(options, cluster, why);
     if (!status && cluster_is_chief(cluster) && verb_compare_asked(options))
         status = verb_compare_members(options, &choices, cluster, why);
     else if (!status)

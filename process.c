@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
@@ -71,14 +72,36 @@ static enum status play(struct composition *composition, struct failure *why) {
     return status;
 }
 
+/* What is said here may have several lines: it is no line of the log. */
+enum status process_refuse(const struct options *options,
+                           const struct cluster *cluster, struct failure *why) {
+    struct composition composition = {.options = options, .cluster = cluster};
+    struct failure told = *why, ignored;
+    fprintf(stderr, "error: %s\n", why->text);
+    why->text[0] = 0;
+    enum status status = open_process(&composition, &ignored);
+    if (!status)
+        status = composition_of_refusal(&composition, &told);
+    if (!status)
+        status = roles_play(&composition.roles, &ignored);
+    close_process(&composition);
+    return told.status; /* also where it could not be told */
+}
+
 static enum status play_run(struct composition *composition,
                             struct failure *why) {
+    const struct cluster *cluster = composition->cluster;
+    bool composed = false;
     enum status status = open_process(composition, why);
-    if (!status)
+    if (!status) {
         status = composition_of_run(composition, why);
-    if (!status)
+        composed = !status;
+    }
+    if (composed)
         status = play(composition, why);
     close_process(composition);
+    if (!composed && cluster_is_awaited(cluster) && !composition->lead)
+        status = process_refuse(composition->options, cluster, why);
     return status;
 }
 

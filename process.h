@@ -18,6 +18,13 @@ enum status process_run(const struct options *options,
                         const struct cluster *cluster,
                         struct failure *why) MUST_CHECK;
 
+/* The run that this process would lead, and that others would join
+ * (cluster_is_awaited), cannot begin: says WHY on standard
+ * error, and empties it, then tells those who join within 5 s. Returns its
+ * status. */
+enum status process_refuse(const struct options *options,
+                           const struct cluster *cluster, struct failure *why);
+
 /* Plays this process's part, the chief's, of one run of a series: the run's
  * status, with WHY, which the log has not said. Call it again for the next. */
 enum status process_lead(const struct options *options,

@@ -179,6 +179,7 @@ struct members {
     const struct options *options;
     const struct choices *choices;
     const struct cluster *cluster;
+    bool begun; /* its first run: members have joined */
 };
 
 static enum status lead(void *context, struct job *job, struct series *series,
@@ -230,6 +231,7 @@ static enum status run_members(struct members *members, struct options *options,
         status = comparison_members_run(&result, &given, why);
     if (!status)
         status = show(options, result, why);
+    members->begun = given.begun;
     json_decref(result);
     return status;
 }
@@ -239,13 +241,15 @@ enum status verb_compare_members(const struct options *flags,
                                  const struct cluster *cluster,
                                  struct failure *why) {
     struct options options = *flags;
-    struct members members = {&options, choices, cluster};
+    struct members members = {&options, choices, cluster, false};
     struct job *job = NULL;
     struct log log;
     log_open(&log, "chief", -1);
     enum status status = load(&job, &options, &log, why);
     if (!status)
         status = run_members(&members, &options, job, &log, why);
+    if (status && !members.begun && cluster_is_awaited(cluster))
+        process_refuse(&options, cluster, why);
     if (status && why->text[0])
         log_failure(&log, why);
     job_free(&job);

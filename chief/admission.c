@@ -122,12 +122,13 @@ static bool comes_too_late(const struct run *run,
            run->phase >= RUN_FINISHING;
 }
 
-/* Who comes first after the run has failed ends as all others do. */
+/* Who comes first after the run has failed ends as all others do. SLOT may be
+ * NULL: a run that cannot begin knows not all that are to come. */
 static void refuse_late(struct run *run, uint32_t peer,
                         struct roster_slot *slot) {
     char text[sizeof run->text + 64];
     bool failed = run->phase == RUN_STOPPING && run->status &&
-                  !slot->pid; /* nobody ever held it */
+                  !(slot && slot->pid); /* nobody ever held it */
     if (!failed) {
         refuse(run, peer, STATUS_RETRY,
                "the run is ending; start again once it is over");
@@ -138,7 +139,8 @@ static void refuse_late(struct run *run, uint32_t peer,
     refusal.ended = true;
     answer(run, peer, run_signalled(run->status) ? STATUS_RETRY : run->status,
            text, refusal);
-    slot->state = ROSTER_GONE;
+    if (slot)
+        slot->state = ROSTER_GONE;
     run->refused_at = time_now();
 }
 
@@ -229,6 +231,10 @@ void admission_join(struct run *run, const struct post_letter *letter,
         refusal.stranger = true;
         answer(run, peer, STATUS_RETRY, "this chief leads another job",
                refusal);
+        return;
+    }
+    if (run->unstarted) {
+        refuse_late(run, peer, slot);
         return;
     }
     if (is_of_another_size(run, join, text, sizeof text)) {

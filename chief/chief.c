@@ -76,23 +76,7 @@ static enum status allocate(struct run *run,
     return STATUS_OK;
 }
 
-/* A connection from each member, and to a ps those by which weights are read.
- */
-static enum status check_descriptors(const struct chief_settings *settings,
-                                     struct failure *why) {
-    enum { OF_TRAINER = 1, OF_PS = 8 };
-    uint32_t trainers = settings->num_workers + settings->trains;
-    char what[64];
-    snprintf(what, sizeof what, "%u trainers and %u ps", trainers,
-             settings->num_ps);
-    return limits_descriptors(LIMITS_OWN_DESCRIPTORS +
-                                  (uint64_t)trainers * OF_TRAINER +
-                                  (uint64_t)settings->num_ps * OF_PS,
-                              what, why);
-}
-
-/* All that can fail for the place it is started in (port, folders) fails here,
- * before anybody has joined. */
+/* Without these nobody can be told anything. */
 static enum status open_run(struct run *run,
                             const struct chief_settings *settings,
                             struct failure *why) {
@@ -123,9 +107,35 @@ static enum status open_run(struct run *run,
                   run->opened);
     enum status status = open_link(run, settings, why);
     if (!status)
-        status = check_descriptors(settings, why);
-    if (!status)
         status = allocate(run, settings, why);
+    return status;
+}
+
+/* A connection from each member, and to a ps those by which weights are read.
+ */
+static enum status check_descriptors(const struct chief_settings *settings,
+                                     struct failure *why) {
+    enum { OF_TRAINER = 1, OF_PS = 8 };
+    uint32_t trainers = settings->num_workers + settings->trains;
+    char what[64];
+    snprintf(what, sizeof what, "%u trainers and %u ps", trainers,
+             settings->num_ps);
+    return limits_descriptors(LIMITS_OWN_DESCRIPTORS +
+                                  (uint64_t)trainers * OF_TRAINER +
+                                  (uint64_t)settings->num_ps * OF_PS,
+                              what, why);
+}
+
+/* All else that can fail for the place it is started in fails here, before
+ * anybody has joined. */
+static enum status prepare(struct run *run,
+                           const struct chief_settings *settings,
+                           struct failure *why) {
+    if (settings->wrong) {
+        *why = *settings->wrong;
+        return why->status;
+    }
+    enum status status = check_descriptors(settings, why);
     if (!status)
         status = saves_open(run, why);
     if (!status)
@@ -133,6 +143,22 @@ static enum status open_run(struct run *run,
     if (!status && run->job->events_dir)
         status = events_open(&run->events, run->job->events_dir, why);
     return status;
+}
+
+/* Those who are to join would wait for their chief until timeouts.join. */
+static void fail_start(struct run *run, const struct chief_settings *settings,
+                       const struct failure *why) {
+    struct roster_slot *own = roster_find(&run->roster, settings->cluster->role,
+                                          settings->cluster->index);
+    if (settings->wrong && own)
+        own->state = ROSTER_GONE; /* nobody comes in this process */
+    run->unstarted = true;
+    run_stop(run, why->status, "%s", why->text);
+    if (roster_count(&run->roster, CLUSTER_ROLES, ROSTER_ABSENT))
+        log_info(run->log,
+                 "the run cannot begin; who joins within %.0f s "
+                 "(timeouts.stop) is told why",
+                 run->job->timeouts.stop);
 }
 
 static void close_run(struct run *run) {
@@ -350,7 +376,7 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
     measures_show(run, now);
     ending_step(run, now);
     post_step(run->post, now, beat_every);
-    if (run->phase < RUN_FINISHING)
+    if (run->phase < RUN_FINISHING || run->unstarted)
         crier_step(crier, now);
 }
 
@@ -370,6 +396,7 @@ static void my_address(const struct chief_settings *settings,
 enum status chief_run(const struct chief_settings *settings,
                       struct failure *why) {
     struct run *run = calloc(1, sizeof *run);
+    struct failure first;
     char address[300];
     if (!run)
         return status_fail(why, STATUS_RETRY, "no memory for a chief");
@@ -386,6 +413,12 @@ enum status chief_run(const struct chief_settings *settings,
     my_address(settings, run, address, sizeof address);
     struct crier *crier =
         crier_open(settings->zmq, settings->cluster, &run->roster, address);
+    if (!crier)
+        status = status_fail(&first, STATUS_RETRY, "no memory for a chief");
+    else
+        status = prepare(run, settings, &first);
+    if (status)
+        fail_start(run, settings, &first);
     while (crier && run->phase != RUN_OVER)
         turn(run, crier, settings->interrupts);
     crier_close(&crier);
@@ -394,7 +427,9 @@ enum status chief_run(const struct chief_settings *settings,
     if (run->series && !run->status)
         run->series->measured = summary_object(run);
     status = run->status;
-    if (status)
+    if (run->unstarted)
+        *why = first;
+    else if (status)
         status_fail(why, status, "%s", run->text);
     close_run(run);
     free(run);

@@ -14,7 +14,8 @@
 struct chief_settings {
     void *zmq;
     const struct log *log;
-    struct job *job;               /* read and checked; borrowed */
+    struct job *job;               /* read and checked; borrowed. With WRONG
+                                      its timeouts are enough */
     const struct cluster *cluster; /* borrowed */
     const char *inside;    /* name of my link for roles in this process */
     const char *ps_inside; /* who holds weights in this process, or NULL */
@@ -27,11 +28,14 @@ struct chief_settings {
     double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
     bool json;
     bool together; /* a launcher has started all, and starts nobody again */
+    const struct failure *wrong; /* why there can be no run: all that is done is
+                                    to tell those who join; else NULL */
     struct series *series; /* this run is one of several, or NULL; borrowed */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 
-/* Returns when the run has ended: its status, with WHY unless OK. */
+/* Returns when the run has ended: its status, with WHY unless OK. What fails
+ * once the port is bound is told to those who join, within timeouts.stop. */
 enum status chief_run(const struct chief_settings *settings,
                       struct failure *why) MUST_CHECK;
 

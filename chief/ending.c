@@ -93,6 +93,8 @@ void ending_bye(struct run *run, struct roster_slot *slot) {
 /* The first signal asks for one checkpoint, a second one here does not wait for
  * it. Signals to several processes at once are one. */
 void ending_interrupt(struct run *run, enum status status) {
+    if (run->unstarted)
+        run_enter(run, RUN_OVER);
     if (run->phase >= RUN_STOPPING)
         return;
     bool begun = run->interrupted;
@@ -239,7 +241,8 @@ static void list_silent(const struct run *run, char *text, size_t size) {
 static bool awaits_absent(const struct run *run, int64_t now) {
     if (run->refused_at && now - run->refused_at < TIME_S)
         return true;
-    return run->status && !run_signalled(run->status) && !series_needs(run) &&
+    return run->status && !run_signalled(run->status) &&
+           (run->unstarted || !series_needs(run)) &&
            run->phase_since - run->opened < run->join_limit &&
            now - run->phase_since <
                time_from_seconds(run->job->timeouts.stop) &&

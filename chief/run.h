@@ -189,6 +189,7 @@ struct run {
     bool init_wanted;        /* all ps are ready for the weights of job.init */
     bool init_done;
     char export_problem[512]; /* why there is no export, "" */
+    bool unstarted;           /* failed before anybody could join */
     bool json;
     bool together;      /* nobody can be started again */
     enum status status; /* of the end */

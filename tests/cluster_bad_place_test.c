@@ -1,7 +1,7 @@
 /* What a run finds where it is started: ports taken, hosts that are none, full
  * disks, data that cannot be read, a place that another has. Everyone ends, and
  * says what is wrong. */
-#include "tests/cluster_run.h"
+#include "tests/cluster_play.h"
 #include "tests/skip.h"
 
 #include <setjmp.h>
@@ -221,6 +221,48 @@ static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
                          "(checkpoint.dir)");
 }
 
+static const struct start {
+    unsigned chiefs; /* 0: worker 0 leads */
+    const char *job, *said;
+} starts[] = {
+    {1, "{\"checkpoint\": {\"dir\": \"/proc/x\"}}",
+     "cannot make the folder /proc/x (checkpoint.dir)"},
+    {0, "{\"export\": {\"path\": \"/proc/x/y.npz\"}}",
+     "cannot make the folder /proc/x (export.path)"},
+    {1, "{\"epoch\": 3}", "epochs"},
+    {0, "{\"train_batch_size\": 7}", "batch: train_batch_size 7"},
+    {1, "{\"compare\": {\"csv\": \"/proc/x\"}}", "--csv /proc/x"},
+};
+
+/* Whatever it is that keeps a chief from beginning, the others learn it. */
+static void expect_all_told(struct cluster_run *run,
+                            const struct start *start) {
+    cluster_run_job(run, start->job);
+    cluster_run_describe(run, start->chiefs, 1, 2);
+    struct cluster_process *others[] = {
+        cluster_run_task(run, "worker", 1, NULL),
+        cluster_run_task(run, "ps", 0, NULL),
+        start->chiefs ? cluster_run_task(run, "worker", 0, NULL) : NULL,
+    };
+    struct cluster_process *chief =
+        cluster_run_task(run, start->chiefs ? "chief" : "worker", 0, job);
+    cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
+    expect_said(chief, "error: ");
+    expect_said(chief, start->said);
+    for (unsigned i = 0; i < 2 + start->chiefs; i++) {
+        cluster_run_expect(others[i], 2, CLUSTER_RUN_DEADLINE);
+        expect_said(others[i], "the chief ended the run: ");
+        expect_said(others[i], start->said);
+    }
+}
+
+static void a_chief_that_cannot_begin_tells_who_joins(void **state) {
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        print_message("# %s\n", starts[i].job);
+        expect_all_told(cluster_play_renew(state), &starts[i]);
+    }
+}
+
 /* And not waited for once more, until timeouts.stop. */
 static void who_does_not_come_in_time_is_named(void **state) {
     struct cluster_run *run = *state;
@@ -402,6 +444,7 @@ int main(int count, char **arguments) {
             a_full_disk_costs_the_later_checkpoints_only, cluster_run_setup,
             teardown_with_disk),
         IN_FOLDER(a_chief_without_its_folder_ends_a_local_cluster_at_once),
+        IN_FOLDER(a_chief_that_cannot_begin_tells_who_joins),
         IN_FOLDER(who_does_not_come_in_time_is_named),
         IN_FOLDER(missing_data_ends_all),
         IN_FOLDER(missing_data_starts_no_local_cluster),

@@ -180,6 +180,10 @@ bool cluster_is_chief(const struct cluster *cluster) {
     return cluster->local || (self && self == cluster_chief(cluster));
 }
 
+bool cluster_is_awaited(const struct cluster *cluster) {
+    return cluster_is_chief(cluster) && !cluster->local;
+}
+
 static json_t *json_warnings(unsigned warnings) {
     json_t *names = json_array();
     for (size_t i = 0; i < sizeof warning_names / sizeof *warning_names; i++)

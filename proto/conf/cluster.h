@@ -105,6 +105,9 @@ const struct cluster_task *cluster_chief(const struct cluster *cluster);
 /* True when this process is the one that leads. */
 bool cluster_is_chief(const struct cluster *cluster);
 
+/* Does this process lead, and are there others that join it? */
+bool cluster_is_awaited(const struct cluster *cluster);
+
 /* The object that `capstan cluster` prints, one line, no newline; the
  * caller frees it. `chief` is null when none is known. NULL: no memory. */
 char *cluster_json(const struct cluster *cluster);
