@@ -387,8 +387,10 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
     lose(run, slot, gone);
 }
 
+/* What of its silence may be the chief's own doing is said: who has heard
+ * nothing of it for as long has given it up. */
 void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
-    char text[512];
+    char text[512], how[80] = "is gone";
     if (goodbye) {
         roster_name(slot, text, sizeof text);
         log_info(run->log, "%s said goodbye", text);
@@ -398,7 +400,11 @@ void admission_gone(struct run *run, struct roster_slot *slot, bool goodbye) {
     }
     snprintf(text, sizeof text, ": silent for %.1f s",
              time_to_seconds(time_now() - slot->heard));
-    declare_dead(run, slot, "is gone", text);
+    if (run->stood && slot->heard <= run->stood)
+        snprintf(how, sizeof how,
+                 "is gone since this chief itself stood still for %.0f s",
+                 time_to_seconds(run->still));
+    declare_dead(run, slot, how, text);
 }
 
 void admission_ended(struct run *run, struct roster_slot *slot,

@@ -363,6 +363,7 @@ static void turn(struct run *run, struct crier *crier, int interrupts) {
     int64_t wait =
         beat_every / 2 < LONGEST_WAIT ? beat_every / 2 : LONGEST_WAIT;
     zmq_poll(items, count, (long)(wait / TIME_MS));
+    watch_standstill(run, time_now());
     read_letters(run);
     read_interrupt(run, interrupts);
     int64_t now = time_now();

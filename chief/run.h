@@ -113,6 +113,9 @@ struct run {
     bool resident;    /* gradients and state stay on the trainers' devices */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
+    int64_t turned; /* when the loop last looked */
+    int64_t still;  /* how long it has stood still in all */
+    int64_t stood;  /* until when, at last; 0: never for long */
 
     struct run_trainer *trainers;  /* [num_ranks] */
     struct run_ps *ps;             /* [num_ps], then rank 0 in all-reduce */

@@ -130,7 +130,8 @@ json_t *summary_object(const struct run *run) {
     set_real(object, "bound_steps_per_second", bound(run));
     set_real(object, "share_of_bound", steps_per_second(run) / bound(run));
     causes_add(object, run);
-    set_real(object, "wall_seconds", time_to_seconds(time_now() - run->opened));
+    set_real(object, "wall_seconds",
+             time_to_seconds(time_now() - run->opened + run->still));
     json_object_set_new(object, "checkpoint",
                         run->has_saved ? json_string(run->checkpoint)
                                        : json_null());

@@ -5,6 +5,7 @@
 #include "chief/enlisting.h"
 #include "chief/evaluations.h"
 #include "chief/planning.h"
+#include "chief/series.h"
 #include "proto/base/time.h"
 #include "proto/base/wait.h"
 
@@ -184,6 +185,47 @@ static void watch_phase(struct run *run, int64_t now) {
                  "rank 0 on host %s was not ready within %.0f s "
                  "(timeouts.step)",
                  run->roster.slots[0].host, limit);
+}
+
+/* What others did meanwhile is still to be read, and what they did not do they
+ * may have waited for this process to do. */
+static void move_deadlines(struct run *run, int64_t still, int64_t now) {
+    int64_t *since[] = {&run->opened,         &run->phase_since,
+                        &run->said_waiting,   &run->said_slow,
+                        &run->crowded_since,  &run->link_asked,
+                        &run->together_asked, &run->refused_at,
+                        &run->nobody_since,   &run->lost_at};
+    for (size_t i = 0; i < sizeof since / sizeof *since; i++)
+        wait_move(since[i], still, now);
+    if (run->give_up != TIME_NEVER)
+        run->give_up += still;
+    if (run->series)
+        wait_move(&run->series->began, still, now);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        wait_move(&run->trainers[r].moved, still, now);
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        struct roster_slot *slot = &run->roster.slots[i];
+        wait_move(&slot->heard, still, now);
+        wait_move(&slot->silent, still, now);
+        wait_move(&slot->claimed, still, now);
+    }
+}
+
+void watch_standstill(struct run *run, int64_t now) {
+    int64_t still = wait_stood_still(run->turned, now);
+    run->turned = now;
+    if (!still)
+        return;
+    move_deadlines(run, still, now);
+    run->still += still;
+    if (still < wait_silence(run->roster.peer_limit))
+        return;
+    run->stood = now;
+    log_warning(run->log,
+                "this process itself stood still for %.0f s (stopped, starved, "
+                "or at a slow disk): nobody's deadline counts that time, but "
+                "who waited for it that long may have given it up",
+                time_to_seconds(still));
 }
 
 static void tell_silence(const struct run *run, struct roster_slot *slot,

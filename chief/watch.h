@@ -5,6 +5,11 @@
 
 #include "chief/run.h"
 
+/* First of all at NOW: if this process stood still since the last time, that
+ * time is on nobody's account. No deadline that began before it comes nearer.
+ */
+void watch_standstill(struct run *run, int64_t now);
+
 /* Deadlines of joining and of steps; checkpoints and evaluations that do not
  * stand in the plan. */
 void watch_step(struct run *run, int64_t now);

@@ -40,11 +40,30 @@ static void a_silence_is_told_long_before_it_counts(void **state) {
     assert_int_equal(wait_silence(TIME_S), 3 * TIME_S);
 }
 
+/* A turn that takes a second is none; what was set moves, and not beyond now.
+ */
+static void a_standstill_moves_what_waits_began_at(void **state) {
+    (void)state;
+    int64_t now = 100 * TIME_S, since = 70 * TIME_S, none = 0,
+            last = 99 * TIME_S;
+    assert_int_equal(wait_stood_still(0, now), 0);
+    assert_int_equal(wait_stood_still(now - TIME_S, now), 0);
+    int64_t still = wait_stood_still(now - 20 * TIME_S, now);
+    assert_int_equal(still, 20 * TIME_S);
+    wait_move(&since, still, now);
+    wait_move(&none, still, now);
+    wait_move(&last, still, now);
+    assert_int_equal(since, 90 * TIME_S);
+    assert_int_equal(none, 0);
+    assert_int_equal(last, now);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_is_told_with_its_end),
         cmocka_unit_test(a_wait_is_over_at_its_end),
         cmocka_unit_test(a_silence_is_told_long_before_it_counts),
+        cmocka_unit_test(a_standstill_moves_what_waits_began_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

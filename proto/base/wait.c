@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static const int64_t LATE = 3 * TIME_S;
+static const int64_t LATE = 3 * TIME_S, TURN = TIME_S;
 
 struct wait wait_for(const char *peer, const char *limit, int64_t since,
                      int64_t longest) {
@@ -27,4 +27,13 @@ void wait_text(const struct wait *wait, int64_t now, char *text, size_t size) {
     snprintf(text, size, "waiting for %s since %.0f s, gives up in %.0f s (%s)",
              wait->peer, time_to_seconds(now - wait->since),
              time_to_seconds(left), wait->limit);
+}
+
+int64_t wait_stood_still(int64_t before, int64_t now) {
+    return before && now - before > TURN ? now - before : 0;
+}
+
+void wait_move(int64_t *since, int64_t still, int64_t now) {
+    if (*since)
+        *since = *since + still < now ? *since + still : now;
 }

@@ -27,4 +27,14 @@ void wait_text(const struct wait *wait, int64_t now, char *text, size_t size);
  * LIMIT. */
 int64_t wait_silence(int64_t limit);
 
+/* A loop takes several turns a second. Of the time from its last turn, at
+ * BEFORE (0: none), to NOW, what the process stood still: stopped, starved, or
+ * with a machine that was; 0: it did not. That time counts for nobody's
+ * silence. */
+int64_t wait_stood_still(int64_t before, int64_t now);
+
+/* Moves SINCE (0: unset), at which a wait began before a standstill of STILL,
+ * past it, to NOW at most. */
+void wait_move(int64_t *since, int64_t still, int64_t now);
+
 #endif

@@ -153,19 +153,35 @@ static void send_beat(struct member *member) {
     member_send(member, &control);
 }
 
-/* Who stood still itself has heard nothing of a chief that may live. */
+/* What came meanwhile is not read yet, and a chief that lives has its turn to
+ * say more: of the wait for it there is left what there was. */
+static void note_standstill(struct member *member, int64_t now) {
+    int64_t still = wait_stood_still(member->stepped, now);
+    member->stepped = now;
+    wait_move(&member->heard, still, now);
+    wait_move(&member->silent, still, now);
+    if (still < wait_silence(member->peer_limit) ||
+        member->settings.chief_inside) /* which says it */
+        return;
+    member->still = still;
+    member->stood = now;
+    log_warning(member->settings.log,
+                "this process itself stood still for %.0f s (stopped, starved, "
+                "or at a slow disk): %s has that much longer (timeouts.peer), "
+                "but may have given it up",
+                time_to_seconds(still), member->chief_name);
+}
+
 static enum status fail_silent(const struct member *member,
-                               const struct wait *wait, int64_t now,
-                               struct failure *why) {
-    int64_t still = now - member->stepped;
-    if (still > member->peer_limit / 2)
+                               const struct wait *wait, struct failure *why) {
+    if (member->still && member->heard <= member->stood)
         return status_fail(
             why, STATUS_RETRY,
-            "nothing was heard of %s for %.0f s (%s), but for %.0f s of them "
-            "this process itself stood still, stopped or starved; start the "
-            "same command again",
-            wait->peer, time_to_seconds(now - member->heard), wait->limit,
-            time_to_seconds(still));
+            "nothing was heard of %s for %.0f s (%s), since this process "
+            "itself stood still for %.0f s, stopped or starved; start the same "
+            "command again",
+            wait->peer, time_to_seconds(member->peer_limit), wait->limit,
+            time_to_seconds(member->still));
     return status_fail(
         why, STATUS_RETRY,
         "%s was silent for %.0f s (%s): it is gone, or the network is; "
@@ -173,12 +189,9 @@ static enum status fail_silent(const struct member *member,
         wait->peer, time_to_seconds(member->peer_limit), wait->limit);
 }
 
-/* Who stood still itself has not yet read what came meanwhile. */
 static void tell_silence(struct member *member, const struct wait *wait,
                          int64_t now) {
     char text[512];
-    if (now - member->stepped > TIME_S)
-        return;
     if (member->silent && member->heard > member->silent) {
         log_info(member->settings.log, "%s is heard of again",
                  member->chief_name);
@@ -218,11 +231,11 @@ enum status member_step(struct member *member, int64_t now,
                         struct failure *why) {
     if (!member->joined)
         return member_step_joining(member, now, why);
+    note_standstill(member, now);
     struct wait wait = member_wait(member);
     if (wait_over(&wait, now))
-        return fail_silent(member, &wait, now, why);
+        return fail_silent(member, &wait, why);
     tell_silence(member, &wait, now);
-    member->stepped = now;
     if (now - member->heard > MEMBER_LOOK_UP_EVERY)
         member_look_up(member, now);
     join_again(member, now);

@@ -27,6 +27,7 @@ struct member {
     bool joined, planned, said_stranger;
     int64_t opened, heard, join_sent, beat_sent, said_waiting;
     int64_t stepped;           /* when it last looked */
+    int64_t still, stood;      /* the last standstill: how long, until when */
     int64_t silent;            /* the chief's silence that was told; 0: none */
     int64_t looked_up, looked; /* look-up started, last asked about */
     int64_t join_limit, peer_limit, beat_every;

@@ -324,6 +324,8 @@ static void say_way(const struct client *client, uint32_t p, int64_t now) {
 
 enum status client_step(struct client *client, int64_t now,
                         struct failure *why) {
+    window_stood_still(client->window, wait_stood_still(client->stepped, now));
+    client->stepped = now;
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
         look_up(client, p, now);
         say_way(client, p, now);

@@ -36,6 +36,7 @@ struct client {
     struct client_peer *peers;
     uint64_t seq, snapshot;
     int64_t step_limit, said_wait;
+    int64_t stepped; /* when it last looked */
     struct message_arena arena;
     unsigned char header[MESSAGE_MAX_HEADER];
     char refusal[256]; /* last one logged */

@@ -273,6 +273,17 @@ uint32_t window_awaited(const struct window *window) {
     return window->awaited;
 }
 
+void window_stood_still(struct window *window, int64_t still) {
+    for (uint32_t p = 0; p < window->settings.num_ps; p++) {
+        struct ps_state *ps = &window->ps[p];
+        ps->heard += still;
+        if (ps->unreachable != REACHABLE)
+            ps->unreachable += still;
+        if (ps->before != REACHABLE)
+            ps->before += still;
+    }
+}
+
 static int64_t silent_since(const struct ps_state *ps) {
     int64_t since = ps->sent ? ps->heard : NEVER;
     return ps->waiting && ps->unreachable < since ? ps->unreachable : since;

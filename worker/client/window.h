@@ -82,6 +82,10 @@ void window_lacking(struct window *window, uint32_t block, uint64_t clock);
 /* How many blocks are awaited, sent or not. */
 uint32_t window_awaited(const struct window *window);
 
+/* This process itself stood still for so long: silences begun before it are
+ * shorter by that. */
+void window_stood_still(struct window *window, int64_t still);
+
 /* A ps with blocks under way and when it last answered, or one that cannot be
  * reached and since when; false when there is none. The longest silent one. */
 bool window_silent(const struct window *window, uint32_t *ps, int64_t *since);
