@@ -8,15 +8,19 @@
 #include "proto/base/time.h"
 #include "proto/math/rule.h"
 #include "proto/store/checkpoint.h"
+#include "proto/store/claim.h"
 
+#include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 struct commit {
     uint64_t id; /* of the cut */
     const char *dir;
+    struct claim *claim; /* on it; the run's */
     uint32_t keep;
     char folder[4096];
     struct manifest manifest;
@@ -25,12 +29,40 @@ struct commit {
     struct errand *errand;
 };
 
+/* What stands where this process sees it: a directory may go after the ps have
+ * written into it, or be theirs no more. */
+static enum status look_for_files(const struct commit *commit,
+                                  struct failure *why) {
+    const struct manifest *manifest = &commit->manifest;
+    for (uint32_t i = 0; i < manifest->num_files; i++) {
+        const struct shard_info *file = &manifest->files[i];
+        char path[sizeof commit->folder + sizeof file->name];
+        struct stat about;
+        snprintf(path, sizeof path, "%s/%s", commit->folder, file->name);
+        if (file->holder[0])
+            continue;
+        if (stat(path, &about))
+            return status_errno(why, STATUS_FAILED, errno,
+                                "%s was written, and is not there", path);
+        if ((uint64_t)about.st_size != file->size)
+            return status_fail(why, STATUS_FAILED,
+                               "%s was written with %llu bytes, and has %llu",
+                               path, (unsigned long long)file->size,
+                               (unsigned long long)about.st_size);
+    }
+    return STATUS_OK;
+}
+
 /* On a thread of its own. The manifest's appearance makes the checkpoint. */
 static enum status work(void *context, int cancel, struct failure *why) {
     struct commit *commit = context;
     (void)cancel; /* nothing ends a wait for a disk */
-    enum status status =
-        checkpoint_make_folder(commit->dir, commit->manifest.step, why);
+    enum status status = claim_renew(commit->claim, why);
+    if (!status)
+        status =
+            checkpoint_make_folder(commit->dir, commit->manifest.step, why);
+    if (!status)
+        status = look_for_files(commit, why);
     if (!status)
         status = manifest_write(&commit->manifest, commit->folder, why);
     if (!status)
@@ -53,6 +85,7 @@ static void fill(struct commit *commit, const struct run *run,
                  const struct run_cut *cut) {
     commit->id = cut->id;
     commit->dir = run->job->checkpoint.dir;
+    commit->claim = run->claim;
     commit->keep = run->job->checkpoint.keep;
     checkpoint_folder(commit->dir, cut->step, commit->folder,
                       sizeof commit->folder);

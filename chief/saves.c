@@ -235,7 +235,8 @@ void saves_tell(struct run *run) {
 }
 
 /* The remains of a step stay when that very step stands complete: it was taken
- * twice, and only the second has failed. */
+ * twice, and only the second has failed. What stands in a directory that is not
+ * this run's any more may be another's. */
 void saves_discard(struct run *run, const struct run_cut *cut) {
     struct failure why;
     if (cut->step > run->unsaved)
@@ -245,7 +246,9 @@ void saves_discard(struct run *run, const struct run_cut *cut) {
     if (!run->has_saved || run->saved < cut->step)
         snprintf(run->last_problem, sizeof run->last_problem, "%s",
                  cut->problem);
-    if (run->has_saved && run->saved == cut->step)
+    bool holds = claim_holds(run->claim);
+    run->has_saved &= holds;
+    if (!holds || (run->has_saved && run->saved == cut->step))
         return;
     if (checkpoint_remove(run->job->checkpoint.dir, cut->step, &why))
         log_warning(run->log, "its remains stay: %s", why.text);

@@ -33,7 +33,7 @@ struct cutter {
     bool said_full;
     char host[256];
     bool shares_folder;
-    struct claim *claim; /* on a folder of this host's own, or NULL */
+    struct claim *claim; /* NULL: there is no directory */
 };
 
 /* Without a directory nobody looks for anything. */
@@ -123,10 +123,7 @@ static void order_write(struct cutter *cutter, struct snapshot *snapshot,
     checkpoint_shard_name(cutter->settings.index, plan->num_ps,
                           member_run(cutter->settings.member), name,
                           sizeof name);
-    struct failure why;
-    if (checkpoint_make_folder(plan->checkpoint_dir, step, &why))
-        log_warning(cutter->settings.log, "%s", why.text); /* writing fails */
-    snapshot_write(snapshot, folder, name);
+    snapshot_write(snapshot, cutter->claim, folder, name);
 }
 
 /* A checkpoint that is due while one is being written is left out, but never
@@ -256,7 +253,7 @@ enum status cutter_end(struct cutter *cutter, const Capstan__CutEnd *order) {
 enum status cutter_keep(struct cutter *cutter, const Capstan__Keep *order) {
     const char *dir = cutter->settings.plan->checkpoint_dir;
     struct failure why;
-    if (cutter->shares_folder || !dir)
+    if (cutter->shares_folder || !dir || !claim_holds(cutter->claim))
         return STATUS_OK;
     if (checkpoint_keep(dir, order->steps, order->n_steps, &why))
         log_warning(cutter->settings.log,

@@ -6,6 +6,8 @@
 #include "ps/snapshot.h"
 
 #include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/claim.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -37,6 +39,7 @@ struct snapshot {
     uint32_t added, written;
     struct held_block *blocks;
     unsigned char *rows; /* a row each */
+    struct claim *claim;
     char folder[4096], name[128];
     struct snapshot_result result;
 };
@@ -170,8 +173,14 @@ static void write_snapshot(struct snapshots *all, struct snapshot *snapshot) {
     snprintf(path, sizeof path, "%s/%s", snapshot->folder, snapshot->name);
     uint64_t entries =
         (uint64_t)shard_blocks(all->shard) * (shard_tensors(all->shard) + 1);
-    enum status status = shard_writer_open(&writer, path, total_bytes(all),
-                                           entries, &result->why);
+    enum status status = STATUS_OK;
+    if (snapshot->claim)
+        status = claim_renew(snapshot->claim, &result->why);
+    if (!status)
+        status = checkpoint_make(snapshot->folder, &result->why);
+    if (!status)
+        status = shard_writer_open(&writer, path, total_bytes(all), entries,
+                                   &result->why);
     if (!status)
         status = write_blocks(all, snapshot, writer, &result->why);
     if (!status)
@@ -333,9 +342,10 @@ struct buffer *snapshot_weights(const struct snapshot *snapshot, uint32_t b) {
     return snapshot->keep ? snapshot->blocks[b].tensors[0] : NULL;
 }
 
-void snapshot_write(struct snapshot *snapshot, const char *folder,
-                    const char *name) {
+void snapshot_write(struct snapshot *snapshot, struct claim *claim,
+                    const char *folder, const char *name) {
     struct snapshots *all = snapshot->all;
+    snapshot->claim = claim;
     snprintf(snapshot->folder, sizeof snapshot->folder, "%s", folder);
     snprintf(snapshot->name, sizeof snapshot->name, "%s", name);
     pthread_mutex_lock(&all->mutex);

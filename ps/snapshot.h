@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct claim;
 struct snapshot;
 struct snapshots;
 
@@ -46,10 +47,11 @@ bool snapshot_complete(const struct snapshot *snapshot);
  * snapshot is not kept: its blocks may be let go at any time. */
 struct buffer *snapshot_weights(const struct snapshot *snapshot, uint32_t b);
 
-/* Orders it to be written to FOLDER/NAME; blocks may still be added. Written
- * blocks are let go unless kept. */
-void snapshot_write(struct snapshot *snapshot, const char *folder,
-                    const char *name);
+/* Orders it to be written to FOLDER/NAME, where CLAIM (claim.h; borrowed, or
+ * NULL) stands; blocks may still be added. Written blocks are let go unless
+ * kept. */
+void snapshot_write(struct snapshot *snapshot, struct claim *claim,
+                    const char *folder, const char *name);
 
 /* Kept ones stay readable until snapshot_end. */
 void snapshot_keep(struct snapshot *snapshot);

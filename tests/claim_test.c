@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,8 +104,11 @@ static void who_finds_the_chiefs_claim_needs_none(void **state) {
     const char *dir = *state;
     bool shares = false;
     struct claim *chief = take(dir, ONE);
-    assert_null(take_beside(dir, ONE, &shares));
+    struct claim *beside = take_beside(dir, ONE, &shares);
     assert_true(shares);
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+    claim_release(&beside);
+    assert_int_equal(try(&beside, dir, TWO), STATUS_CONFIG);
     claim_release(&chief);
 }
 
@@ -151,6 +155,54 @@ static void files_of_others_stay(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 4);
 }
 
+/* In place of DIR, whose content goes elsewhere, there is nothing. */
+static void move_away(const char *dir) {
+    char away[PATH_MAX];
+    snprintf(away, sizeof away, "%s.away", dir);
+    assert_int_equal(rename(dir, away), 0);
+    checkpoint_fixture_remove(away);
+}
+
+/* Whoever writes next claims it for all of the run. */
+static void a_directory_that_was_removed_is_claimed_anew(void **state) {
+    const char *dir = *state;
+    bool shares;
+    struct claim *chief = take(dir, ONE), *other;
+    struct claim *beside = take_beside(dir, ONE, &shares);
+    assert_int_equal(claim_renew(beside, &why), STATUS_OK);
+    assert_true(claim_holds(chief));
+    move_away(dir);
+    assert_false(claim_holds(chief));
+    assert_int_equal(claim_renew(beside, &why), STATUS_OK);
+    assert_int_equal(try(&other, dir, TWO), STATUS_CONFIG);
+    assert_int_equal(claim_renew(chief, &why), STATUS_OK);
+    assert_true(claim_holds(chief));
+    claim_release(&beside);
+    assert_int_equal(try(&other, dir, TWO), STATUS_CONFIG);
+    claim_release(&chief);
+    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+}
+
+static void another_runs_claim_in_its_place_is_left_alone(void **state) {
+    const char *dir = *state;
+    bool shares;
+    struct claim *chief = take(dir, ONE);
+    struct claim *beside = take_beside(dir, ONE, &shares);
+    move_away(dir);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    struct claim *two = take(dir, TWO);
+    assert_int_equal(claim_renew(chief, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "another run is using"));
+    assert_int_equal(claim_renew(beside, &why), STATUS_CONFIG);
+    assert_false(claim_holds(chief));
+    assert_true(claim_holds(two));
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+    claim_release(&two);
+    assert_int_equal(claim_renew(chief, &why), STATUS_OK);
+    claim_release(&beside);
+    claim_release(&chief);
+}
+
 static void a_directory_that_cannot_be_written_is_an_error(void **state) {
     struct claim *claim;
     bool shares;
@@ -159,8 +211,10 @@ static void a_directory_that_cannot_be_written_is_an_error(void **state) {
     assert_null(claim);
     assert_int_equal(try_beside(&claim, &shares, "/proc/self/x", ONE),
                      STATUS_OK);
-    assert_null(claim);
     assert_false(shares);
+    assert_false(claim_holds(claim));
+    assert_int_equal(claim_renew(claim, &why), STATUS_FAILED);
+    claim_release(&claim);
 }
 
 static void a_reader_sees_a_claim_while_it_is_held(void **state) {
@@ -193,6 +247,8 @@ int main(void) {
         CLAIM_TEST(those_of_a_run_share_a_hosts_directory),
         CLAIM_TEST(a_chief_does_not_come_beside_another_runs_ps),
         CLAIM_TEST(files_of_others_stay),
+        CLAIM_TEST(a_directory_that_was_removed_is_claimed_anew),
+        CLAIM_TEST(another_runs_claim_in_its_place_is_left_alone),
         CLAIM_TEST(a_directory_that_cannot_be_written_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

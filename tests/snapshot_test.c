@@ -153,7 +153,7 @@ static void a_snapshot_is_written_as_it_was_while_training_goes_on(
     for (int i = 0; i < 3; i++)
         close_round(fixture, 1);
     assert_false(snapshots_busy(fixture->snapshots));
-    snapshot_write(snapshot, fixture->folder, "shard.mdb");
+    snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
     assert_true(snapshots_busy(fixture->snapshots));
     struct snapshot_result result = await_done(fixture);
     assert_int_equal(result.id, 9);
@@ -167,7 +167,7 @@ static void a_snapshot_is_written_as_it_was_while_training_goes_on(
 static void blocks_may_come_after_the_order(void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 1);
-    snapshot_write(snapshot, fixture->folder, "shard.mdb");
+    snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
     for (uint32_t b = 0; b < BLOCKS; b++) {
         close_round(fixture, b);
         assert_false(snapshot_complete(snapshot));
@@ -201,7 +201,7 @@ static void a_kept_one_stays_after_it_was_written(void **state) {
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 5);
     add_all(fixture, snapshot);
     snapshot_keep(snapshot);
-    snapshot_write(snapshot, fixture->folder, "shard.mdb");
+    snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
     assert_true(await_done(fixture).written);
     assert_ptr_equal(snapshots_find(fixture->snapshots, 5), snapshot);
     for (uint32_t b = 0; b < BLOCKS; b++)
@@ -217,14 +217,14 @@ static void a_folder_that_is_not_there_is_a_failure_with_a_reason(
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 5);
     add_all(fixture, snapshot);
-    snapshot_write(snapshot, "/proc/nowhere/at/all", "shard.mdb");
+    snapshot_write(snapshot, NULL, "/proc/nowhere/at/all", "shard.mdb");
     struct snapshot_result result = await_done(fixture);
     assert_false(result.written);
     assert_non_null(strstr(result.why.text, "/proc/nowhere"));
     assert_int_equal(shard_copied_bytes(fixture->shard), 0);
     snapshot = snapshots_begin(fixture->snapshots, 6);
     add_all(fixture, snapshot);
-    snapshot_write(snapshot, fixture->folder, "shard.mdb");
+    snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
     assert_true(await_done(fixture).written);
 }
 
@@ -237,7 +237,7 @@ static void several_are_written_one_after_the_other(void **state) {
         struct snapshot *snapshot = snapshots_begin(fixture->snapshots, id);
         add_all(fixture, snapshot);
         snprintf(name, sizeof name, "shard-%d.mdb", (int)id);
-        snapshot_write(snapshot, fixture->folder, name);
+        snapshot_write(snapshot, NULL, fixture->folder, name);
     }
     for (int i = 0; i < 3; i++) {
         struct snapshot_result result = await_done(fixture);
@@ -253,7 +253,7 @@ static void those_that_end_together_are_told_in_their_order(void **state) {
         struct snapshot *snapshot = snapshots_begin(fixture->snapshots, id);
         add_all(fixture, snapshot);
         snprintf(name, sizeof name, "shard-%d.mdb", (int)id);
-        snapshot_write(snapshot, fixture->folder, name);
+        snapshot_write(snapshot, NULL, fixture->folder, name);
     }
     while (snapshots_busy(fixture->snapshots) && time_now() < end)
         sched_yield();
@@ -264,7 +264,7 @@ static void those_that_end_together_are_told_in_their_order(void **state) {
 static void what_is_half_written_is_removed_at_the_end(void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 1);
-    snapshot_write(snapshot, fixture->folder, "shard.mdb");
+    snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
     snapshot_add(snapshot, 0, 0); /* the others never come */
     snapshots_close(&fixture->snapshots);
     assert_null(fixture->snapshots);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,12 @@ enum { RUN_DIGITS = 16, TRIES = 16 };
 static const char beginning[] = ".run-"; /* checkpoint_mark's */
 
 struct claim {
-    int file;
+    pthread_mutex_t mutex; /* who writes asks on a thread of its own */
+    int file;              /* -1: none */
     bool locked;
-    char path[PATH_MAX];
+    bool watches; /* the chief's file, which is enough while it stands */
+    char path[PATH_MAX], who[32];
+    struct claim_settings settings;
 };
 
 static bool set_lock(int file, short type) {
@@ -35,25 +39,29 @@ static bool is_locked(int file) {
 }
 
 /* Is FILE what its path leads to? Another may have removed it before it was
- * locked. */
+ * locked, or the whole directory since. Where that cannot be seen it is. */
 static bool still_stands(const struct claim *claim) {
     struct stat own, found;
-    return !fstat(claim->file, &own) && !stat(claim->path, &found) &&
-           own.st_ino == found.st_ino && own.st_dev == found.st_dev;
+    if (!claim->watches && claim->file < 0)
+        return false;
+    if (stat(claim->path, &found))
+        return errno != ENOENT && errno != ENOTDIR;
+    return claim->watches ||
+           (!fstat(claim->file, &own) && own.st_ino == found.st_ino &&
+            own.st_dev == found.st_dev);
 }
 
 /* For those who are told of it; who shares a file writes beside each other. */
-static void sign(const struct claim *claim, const char *who) {
+static void sign(const struct claim *claim) {
     char host[256] = "", text[512];
     gethostname(host, sizeof host - 1);
-    int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n", who,
-                          (int)getpid(), host);
+    int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n",
+                          claim->who, (int)getpid(), host);
     if (pwrite(claim->file, text, (size_t)length, 0) != length)
         return; /* then nobody is named */
 }
 
-static enum status open_own(struct claim *claim, const char *who,
-                            const struct log *log, struct failure *why) {
+static enum status open_own(struct claim *claim, struct failure *why) {
     for (int i = 0; i < TRIES; i++) {
         claim->file = open(claim->path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
         if (claim->file < 0)
@@ -61,14 +69,14 @@ static enum status open_own(struct claim *claim, const char *who,
                                 claim->path);
         claim->locked = set_lock(claim->file, F_RDLCK);
         if (!claim->locked) {
-            log_warning(log,
+            log_warning(claim->settings.log,
                         "%s takes no lock (%s): a second run in the same "
                         "directory would not be noticed",
                         claim->path, strerror(errno));
             return STATUS_OK;
         }
         if (still_stands(claim)) {
-            sign(claim, who);
+            sign(claim);
             return STATUS_OK;
         }
         close(claim->file);
@@ -130,51 +138,111 @@ static enum status check_others(const char *dir, const char *own,
     return status;
 }
 
+/* The file goes with the last who holds it. */
+static void let_go(struct claim *claim) {
+    if (claim->file < 0)
+        return;
+    if (!is_locked(claim->file) && still_stands(claim))
+        unlink(claim->path);
+    close(claim->file);
+    claim->file = -1;
+}
+
 /* First its own, then a look at the others': of two that come together at least
- * one sees the other. ENDING tells a host's own claim from the chief's. */
-static enum status take(struct claim **out,
-                        const struct claim_settings *settings,
-                        const char *ending, struct failure *why) {
+ * one sees the other. */
+static enum status take(struct claim *claim, struct failure *why) {
+    const char *name = strrchr(claim->path, '/') + 1;
+    enum status status = open_own(claim, why);
+    if (!status && claim->locked)
+        status = check_others(claim->settings.dir, name, why);
+    if (status)
+        let_go(claim);
+    return status;
+}
+
+/* ENDING tells a host's own claim from the chief's. */
+static struct claim *new (const struct claim_settings *settings,
+                          const char *ending, struct failure *why) {
     char mark[PATH_MAX - 16];
     struct claim *claim = calloc(1, sizeof *claim);
-    *out = NULL;
-    if (!claim)
-        return status_fail(why, STATUS_RETRY, "out of memory");
+    if (!claim) {
+        status_fail(why, STATUS_RETRY, "out of memory");
+        return NULL;
+    }
     claim->file = -1;
+    claim->settings = *settings;
+    snprintf(claim->who, sizeof claim->who, "%s", settings->who);
+    pthread_mutex_init(&claim->mutex, NULL);
     checkpoint_mark(settings->dir, settings->run, mark, sizeof mark);
     snprintf(claim->path, sizeof claim->path, "%s%s", mark, ending);
-    enum status status = open_own(claim, settings->who, settings->log, why);
-    if (!status && claim->locked)
-        status = check_others(settings->dir, strrchr(mark, '/') + 1, why);
-    if (status)
-        claim_release(&claim);
-    *out = claim;
-    return status;
+    return claim;
 }
 
 enum status claim_take(struct claim **out,
                        const struct claim_settings *settings,
                        struct failure *why) {
-    return take(out, settings, "", why);
+    *out = new (settings, "", why);
+    enum status status = *out ? take(*out, why) : STATUS_RETRY;
+    if (status)
+        claim_release(out);
+    return status;
 }
 
 enum status claim_take_beside(struct claim **out, bool *shares,
                               const struct claim_settings *settings,
                               struct failure *why) {
     char mark[PATH_MAX];
-    *out = NULL;
     checkpoint_mark(settings->dir, settings->run, mark, sizeof mark);
     *shares = !access(mark, F_OK);
+    *out = new (settings, *shares ? "" : "-host", why);
+    if (!*out)
+        return STATUS_RETRY;
+    (*out)->watches = *shares;
     if (*shares)
         return STATUS_OK;
     enum status status = checkpoint_make(settings->dir, why);
     if (!status)
-        status = take(out, settings, "-host", why);
+        status = take(*out, why);
+    if (status == STATUS_CONFIG)
+        claim_release(out);
     if (!status || status == STATUS_CONFIG)
         return status;
     log_warning(settings->log, "no checkpoint can be written here: %s",
                 why->text);
     return STATUS_OK;
+}
+
+/* The mutex is held. Who shared the directory claims it as its chief does: of
+ * those of a run all may hold the file. */
+static enum status take_anew(struct claim *claim, struct failure *why) {
+    const struct claim_settings *settings = &claim->settings;
+    bool was_there = claim->watches || claim->file >= 0;
+    let_go(claim);
+    claim->watches = false;
+    enum status status = checkpoint_make(settings->dir, why);
+    if (!status)
+        status = take(claim, why);
+    if (!status && was_there)
+        log_warning(settings->log,
+                    "%s was removed or replaced while the run goes on: it is "
+                    "there again and locked for this run; what it held is not",
+                    settings->dir);
+    return status;
+}
+
+enum status claim_renew(struct claim *claim, struct failure *why) {
+    pthread_mutex_lock(&claim->mutex);
+    enum status status =
+        still_stands(claim) ? STATUS_OK : take_anew(claim, why);
+    pthread_mutex_unlock(&claim->mutex);
+    return status;
+}
+
+bool claim_holds(struct claim *claim) {
+    pthread_mutex_lock(&claim->mutex);
+    bool holds = still_stands(claim);
+    pthread_mutex_unlock(&claim->mutex);
+    return holds;
 }
 
 bool claim_stands(const char *dir) {
@@ -194,16 +262,12 @@ bool claim_stands(const char *dir) {
     return stands;
 }
 
-/* The file goes with the last who holds it. */
 void claim_release(struct claim **where) {
     struct claim *claim = *where;
     *where = NULL;
     if (!claim)
         return;
-    if (claim->file >= 0) {
-        if (!is_locked(claim->file))
-            unlink(claim->path);
-        close(claim->file);
-    }
+    let_go(claim);
+    pthread_mutex_destroy(&claim->mutex);
     free(claim);
 }

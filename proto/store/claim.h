@@ -17,7 +17,8 @@
 
 struct claim;
 
-/* Who wants a directory for a run; all borrowed. */
+/* Who wants a directory for a run; all but WHO is borrowed until the release.
+ */
 struct claim_settings {
     const char *dir;
     uint64_t run;
@@ -42,6 +43,15 @@ enum status claim_take(struct claim **out,
 enum status claim_take_beside(struct claim **out, bool *shares,
                               const struct claim_settings *settings,
                               struct failure *why) MUST_CHECK;
+
+/* Before a checkpoint is written, on any thread: a directory that was removed
+ * or replaced meanwhile is made anew and claimed for the run again, which the
+ * log is told. Fails as claim_take: STATUS_CONFIG, it is another run's now. */
+enum status claim_renew(struct claim *claim, struct failure *why) MUST_CHECK;
+
+/* Is the directory the one that was claimed? Else nothing in it is the run's,
+ * to be removed. On any thread. */
+bool claim_holds(struct claim *claim);
 
 /* For a reader of DIR: does a run's process that lives hold a claim on it? Not
  * where that cannot be told. */

@@ -60,6 +60,7 @@ static enum status open_parts(struct keeper *keeper, struct failure *why) {
         .layout = settings->plan->layout,
         .num_tensors = 1 + rule_slots(&job->optimizer),
         .checkpoint_dir = settings->plan->checkpoint_dir,
+        .claim = keeper->claim,
         .run = settings->run,
         .copy_bytes = job->checkpoint.copy_mb ? job->checkpoint.copy_mb << 20
                                               : free_memory_half(),
@@ -210,7 +211,7 @@ static void cut(struct keeper *keeper, const Capstan__Cut *order) {
 static void keep(struct keeper *keeper, const Capstan__Keep *order) {
     const char *dir = keeper->settings.plan->checkpoint_dir;
     struct failure why;
-    if (!keeper->shares_folder && dir &&
+    if (!keeper->shares_folder && dir && claim_holds(keeper->claim) &&
         checkpoint_keep(dir, order->steps, order->n_steps, &why))
         log_warning(keeper->settings.log,
                     "old checkpoints were not removed: %s", why.text);

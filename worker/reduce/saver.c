@@ -7,6 +7,7 @@
 
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
+#include "proto/store/claim.h"
 #include "proto/store/shard_writer.h"
 
 #include <errno.h>
@@ -118,7 +119,10 @@ static enum status open_file(struct saver *saver, struct shard_writer **writer,
     checkpoint_shard_name(0, 1, settings->run, name, size);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     enum status status =
-        checkpoint_make_folder(settings->checkpoint_dir, saver->step, why);
+        settings->claim ? claim_renew(settings->claim, why) : STATUS_OK;
+    if (!status)
+        status =
+            checkpoint_make_folder(settings->checkpoint_dir, saver->step, why);
     uint64_t bytes = settings->num_tensors * layout->elements * sizeof(float) +
                      layout->num_blocks * sizeof saver->step;
     uint64_t entries =

@@ -17,6 +17,7 @@ struct saver_settings {
     const struct layout *layout;
     unsigned num_tensors;       /* of a block: weights and state */
     const char *checkpoint_dir; /* NULL: nothing is ever saved */
+    struct claim *claim;        /* on it, or NULL: nobody looks */
     uint64_t run;
     uint64_t copy_bytes; /* limit of copies */
 };
