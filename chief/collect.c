@@ -11,6 +11,7 @@
 #include "proto/base/time.h"
 #include "proto/store/tensor_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +42,8 @@ enum status collect_check(const struct run *run, struct failure *why) {
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     enum status status = folder_make(folder, "export.path", why);
     if (!status && access(folder, W_OK | X_OK))
-        status = status_fail(why, STATUS_CONFIG,
-                             "cannot write into %s (export.path)", folder);
+        status = status_errno(why, STATUS_CONFIG, errno,
+                              "cannot write into %s (export.path)", folder);
     return status;
 }
 
