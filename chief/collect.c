@@ -6,9 +6,9 @@
 
 #include "chief/cuts.h"
 #include "chief/errand.h"
-#include "chief/folder.h"
 #include "chief/transfer.h"
 #include "proto/base/time.h"
+#include "proto/store/disk.h"
 #include "proto/store/tensor_file.h"
 
 #include <errno.h>
@@ -40,11 +40,14 @@ enum status collect_check(const struct run *run, struct failure *why) {
     if (!slash || slash == path)
         return STATUS_OK;
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-    enum status status = folder_make(folder, "export.path", why);
+    enum status status = disk_make_folder(folder, why);
     if (!status && access(folder, W_OK | X_OK))
-        status = status_errno(why, STATUS_CONFIG, errno,
-                              "cannot write into %s (export.path)", folder);
-    return status;
+        status = status_errno(why, STATUS_CONFIG, errno, "cannot write into %s",
+                              folder);
+    if (!status)
+        return STATUS_OK;
+    status_context(why, "export.path");
+    return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);
 }
 
 static enum status fetch(void *context, uint32_t index, float *floats,

@@ -1,8 +1,8 @@
 #include "chief/events.h"
 
 #include "chief/event.pb-c.h"
-#include "chief/folder.h"
 #include "proto/base/time.h"
+#include "proto/store/disk.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -80,9 +80,13 @@ enum status events_open(struct events **out, const char *dir,
     struct events *events = calloc(1, sizeof *events);
     if (!events)
         return status_fail(why, STATUS_RETRY, "out of memory for events");
-    enum status status = folder_make(dir, "tensorboard.output_path", why);
-    if (!status)
+    enum status status = disk_make_folder(dir, why);
+    if (status) {
+        status_context(why, "tensorboard.output_path");
+        status = why->status = STATUS_CONFIG;
+    } else {
         status = name_file(events, dir, why);
+    }
     if (status)
         goto fail;
     events->file = fopen(events->path, "wxe");

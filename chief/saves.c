@@ -6,12 +6,12 @@
 #include "chief/saves.h"
 
 #include "chief/cuts.h"
-#include "chief/folder.h"
 #include "proto/base/time.h"
 #include "proto/math/rule.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/claim.h"
+#include "proto/store/disk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,12 +24,11 @@ enum status saves_open(struct run *run, struct failure *why) {
     const char *dir = run->job->checkpoint.dir;
     if (!dir)
         return STATUS_OK;
-    enum status status = folder_make(dir, "checkpoint.dir", why);
-    if (status)
-        return status;
     struct claim_settings claim = {
         .dir = dir, .run = run->id, .who = "the chief", .log = run->log};
-    status = claim_take(&run->claim, &claim, why);
+    enum status status = disk_make_folder(dir, why);
+    if (!status)
+        status = claim_take(&run->claim, &claim, why);
     if (status) {
         status_context(why, "checkpoint.dir");
         return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);

@@ -217,8 +217,8 @@ static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
     struct cluster_process *process =
         cluster_run_start(run, "local", local, NULL);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE / 2);
-    expect_said(process, "chief: error: cannot make the folder /proc/x "
-                         "(checkpoint.dir)");
+    expect_said(process, "chief: error: checkpoint.dir: cannot make the folder "
+                         "/proc/x: No such file");
 }
 
 static const struct start {

@@ -217,7 +217,7 @@ static void a_folder_that_cannot_be_written_is_told_at_the_start(void **state) {
     struct cluster_process *chief =
         cluster_run_start(run, "alone", arguments, NULL);
     cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
-    expect_words(chief, "/proc/no (export.path)");
+    expect_words(chief, "export.path: cannot make the folder /proc/no: ");
 }
 
 #define IN_FOLDER(test)                                                        \

@@ -9,8 +9,11 @@
 
 #include <errno.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static void network_mounts_are_told_from_local_disks(void **state) {
     (void)state;
@@ -47,6 +50,26 @@ static void the_local_folder_is_the_first_that_can_be_written(void **state) {
     unsetenv("TMPDIR");
     assert_int_equal(disk_local_folder(folder, 1, &why), STATUS_FAILED);
     assert_non_null(strstr(why.text, "set TMPDIR"));
+}
+
+/* As a user for whom rights count. */
+static void the_folder_that_cannot_be_made_is_named_with_its_reason(
+    void **state) {
+    (void)state;
+    char closed[] = "/tmp/disk-test-XXXXXX", path[64], expected[128];
+    struct failure why;
+    assert_non_null(mkdtemp(closed));
+    assert_int_equal(chmod(closed, 0500), 0);
+    snprintf(path, sizeof path, "%s/run/events", closed);
+    snprintf(expected, sizeof expected,
+             "cannot make the folder %s/run: Permission denied", closed);
+    uid_t user = geteuid();
+    assert_true(user || !seteuid(65534));
+    enum status status = disk_make_folder(path, &why);
+    assert_int_equal(seteuid(user), 0);
+    assert_int_equal(rmdir(closed), 0);
+    assert_int_equal(status, STATUS_FAILED);
+    assert_string_equal(why.text, expected);
 }
 
 static void the_folder_of_a_path_is_what_stands_before_its_name(void **state) {
@@ -96,6 +119,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(network_mounts_are_told_from_local_disks),
         cmocka_unit_test(the_local_folder_is_the_first_that_can_be_written),
+        cmocka_unit_test(
+            the_folder_that_cannot_be_made_is_named_with_its_reason),
         cmocka_unit_test(the_folder_of_a_path_is_what_stands_before_its_name),
         cmocka_unit_test(a_failed_write_names_path_bytes_and_what_is_free),
         cmocka_unit_test(room_is_compared_with_what_is_free),

@@ -10,6 +10,7 @@
  * names are not written here stay as they are. */
 #include "proto/store/checkpoint.h"
 
+#include "proto/store/disk.h"
 #include "proto/store/durable_file.h"
 
 #include <dirent.h>
@@ -60,29 +61,9 @@ static enum status check_length(const char *dir, struct failure *why) {
     return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", dir);
 }
 
-/* Makes PATH and its parents; PATH is changed meanwhile. */
-static enum status make_folders(char *path, struct failure *why) {
-    for (char *at = path + 1;; at++) {
-        char kept = *at;
-        if (kept != '/' && kept != '\0')
-            continue;
-        *at = '\0';
-        if (mkdir(path, 0777) && errno != EEXIST)
-            return status_errno(why, STATUS_FAILED, errno,
-                                "cannot make the folder %s", path);
-        *at = kept;
-        if (!kept)
-            return STATUS_OK;
-    }
-}
-
 enum status checkpoint_make(const char *dir, struct failure *why) {
-    char path[PATH_MAX];
     enum status status = check_length(dir, why);
-    if (status)
-        return status;
-    snprintf(path, sizeof path, "%s", dir);
-    return make_folders(path, why);
+    return status ? status : disk_make_folder(dir, why);
 }
 
 enum status checkpoint_make_folder(const char *dir, uint64_t step,
@@ -92,7 +73,7 @@ enum status checkpoint_make_folder(const char *dir, uint64_t step,
     if (status)
         return status;
     checkpoint_folder(dir, step, path, sizeof path);
-    return make_folders(path, why);
+    return disk_make_folder(path, why);
 }
 
 /* Names that we would not write ourselves ("step-7", "step-7.bak") are not
@@ -318,7 +299,7 @@ enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
     snprintf(aside, sizeof aside, "%s/aside-%016" PRIx64, dir, run);
     for (size_t i = count; i-- > 0 && !status && all[i].step >= from;) {
         if (!*moved)
-            status = make_folders(aside, why);
+            status = disk_make_folder(aside, why);
         if (!status)
             status = move(dir, all[i].step, aside, why);
         *moved += !status;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -100,6 +101,25 @@ enum status disk_write_failed(const char *path, uint64_t bytes, int error,
     return status_fail(why, STATUS_FAILED,
                        "cannot write %s: %" PRIu64 " bytes wanted%s: %s", path,
                        bytes, room, strerror(error));
+}
+
+enum status disk_make_folder(const char *path, struct failure *why) {
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+    if (length >= sizeof part)
+        return status_errno(why, STATUS_FAILED, ENAMETOOLONG,
+                            "cannot make the folder %s", path);
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i])
+            continue;
+        part[i] = '\0';
+        if (mkdir(part, 0777) && errno != EEXIST)
+            return status_errno(why, STATUS_FAILED, errno,
+                                "cannot make the folder %s", part);
+        part[i] = path[i];
+    }
+    return STATUS_OK;
 }
 
 enum status disk_folder_of(const char *path, char *folder, size_t size,

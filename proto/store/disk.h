@@ -30,6 +30,10 @@ enum status disk_has_room(const char *folder, const char *path, uint64_t bytes,
 enum status disk_write_failed(const char *path, uint64_t bytes, int error,
                               struct failure *why);
 
+/* Makes the folder PATH, and its parents where they are missing. STATUS_FAILED
+ * names the first of them that cannot be made. */
+enum status disk_make_folder(const char *path, struct failure *why) MUST_CHECK;
+
 /* Writes the folder of PATH, "." when it names none. STATUS_FAILED when it
  * does not fit. */
 enum status disk_folder_of(const char *path, char *folder, size_t size,
