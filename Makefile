@@ -400,13 +400,18 @@ bundle: deps-bundle ## an archive of all that was built, for machines without co
 # The plugins are looked for beside the binary, so both live in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan
 SHARE := $(DESTDIR)$(PREFIX)/share
+# A job's paths start at its folder, where users may not write once it is
+# installed: jobs are without the keys that name what is written.
+WRITING := checkpoint\|tensorboard\|export
 install: all ## install below PREFIX (/usr/local), DESTDIR before it
 	install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/capstan/docs $(SHARE)/capstan/jobs
 	install $(BUILD)/capstan $(wildcard $(BUILD)/capstan-*.so) $(LIB)
 	ln -sfr $(LIB)/capstan $(DESTDIR)$(PREFIX)/bin/capstan
 	install -m 644 README.md CHANGELOG.md LICENSE $(SHARE)/doc/capstan
 	install -m 644 $(wildcard docs/*.md) $(SHARE)/doc/capstan/docs
-	install -m 644 $(wildcard deploy/*.json) $(SHARE)/capstan/jobs
+	for job in $(notdir $(wildcard deploy/*.json)); do \
+	    sed -z 's/,\n  "\($(WRITING)\)": {[^\n]*}//g' deploy/$$job | \
+	    install -m 644 /dev/stdin $(SHARE)/capstan/jobs/$$job || exit; done
 
 format: deps-lint ## lay out the source with clang-format
 	git ls-files '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format -i

@@ -1,5 +1,6 @@
-/* deploy/demo.sh begins anew where its own run is, and nowhere else. The
- * program that it trains with leaves a file, as a run does. */
+/* deploy/demo.sh begins anew where its own run is, and nowhere else: the
+ * program that it trains with leaves a file, as a run does. Its job, installed,
+ * is there for everyone. */
 #include "tests/cluster_run.h"
 
 #include <setjmp.h>
@@ -123,6 +124,43 @@ static void what_is_no_folder_stays(void **state) {
     assert_true(is_there(run, "deploy/run"));
 }
 
+/* Runs WORDS, a shell's, from the root of the source. */
+static void shell(struct cluster_run *run, const char *name, const char *words,
+                  const char *const *environment) {
+    const char *const arguments[] = {"-c", words, NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, name, "/bin/sh", arguments, environment);
+    cluster_run_expect(process, 0, DEADLINE);
+}
+
+/* As a user who may write in her own folder and nowhere else. */
+static void the_installed_job_runs_for_who_may_not_write_beside_it(
+    void **state) {
+    struct cluster_run *run = *state;
+    char root[PATH_MAX], source[PATH_MAX + 8];
+    if (system("command -v make > /dev/null"))
+        skip(); /* as where a bundle is unpacked */
+    assert_non_null(realpath(".", root));
+    snprintf(source, sizeof source, "SOURCE=%s", root);
+    const char *const environment[] = {source, "MAKEFLAGS=", NULL};
+    shell(run, "install",
+          "p=$PWD; chmod 755 . && mkdir home && chmod 777 home && "
+          "make -C \"$SOURCE\" -o all BUILD=\"$(dirname $CAPSTAN)\" "
+          "PREFIX=\"$p/prefix\" install && chmod -R a-w prefix",
+          environment);
+    shell(run, "train",
+          "p=$PWD; cd home; [ $(id -u) != 0 ] || user='setpriv --reuid=65534 "
+          "--regid=65534 --clear-groups'; "
+          "$user \"$p/prefix/bin/capstan\" local --ps 1 --workers 2 "
+          "\"$p/prefix/share/capstan/jobs/fashion-mnist.json\" "
+          "--set data.dir=\"$p\" --set model.layers='[64, 16, 10]' "
+          "--set data.train='[\"train-images\", \"train-labels\"]' "
+          "--set data.test='[\"test-images\", \"test-labels\"]' "
+          "--set steps=4 --set train_batch_size=20",
+          environment);
+    shell(run, "clean", "chmod -R u+w prefix", environment);
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -134,6 +172,7 @@ int main(void) {
         TEST(a_file_that_was_written_after_it_stays),
         TEST(what_was_there_before_any_demo_stays),
         TEST(what_is_no_folder_stays),
+        TEST(the_installed_job_runs_for_who_may_not_write_beside_it),
     };
     if (!realpath("deploy/demo.sh", script))
         return 1;
