@@ -56,6 +56,7 @@ static void renew_trainer(struct run *run, uint32_t rank) {
         .loss = trainer->past_loss + trainer->beat.loss_sum,
         .samples = trainer->past_samples + trainer->beat.samples};
     *trainer = (struct run_trainer){
+        .began = run->points.last.seconds,
         .past_loss = mark.loss,
         .past_samples = mark.samples,
         .mark = mark,

@@ -66,10 +66,12 @@ static enum status allocate(struct run *run,
     run->trainers = calloc(run->roster.num_ranks + 1, sizeof *run->trainers);
     run->ps = calloc(run->roster.num_ps + 1, sizeof *run->ps);
     run->limits = calloc(run->roster.count + 1, sizeof *run->limits);
+    run->points.sums = calloc(RUN_POINTS, sizeof *run->points.sums);
     run->post = roster ? post_open(run->link, &run->roster, run->log, run->id,
                                    run->incarnation)
                        : NULL;
-    if (!run->trainers || !run->ps || !run->limits || !run->post)
+    if (!run->trainers || !run->ps || !run->limits || !run->post ||
+        !run->points.sums)
         return status_fail(why, STATUS_RETRY, "no memory for a chief");
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         capstan__beat__init(&run->trainers[r].beat);
@@ -103,8 +105,7 @@ static enum status open_run(struct run *run,
     if (settings->allreduce)
         snprintf(run->backend, sizeof run->backend, "%s", settings->backend);
     run_enter(run, RUN_JOINING);
-    progress_open(&run->progress, run->log, run->job->steps_per_print,
-                  run->opened);
+    progress_open(&run->progress, run->log, run->opened);
     enum status status = open_link(run, settings, why);
     if (!status)
         status = allocate(run, settings, why);
@@ -183,6 +184,7 @@ static void close_run(struct run *run) {
     free(run->trainers);
     free(run->ps);
     free(run->limits);
+    free(run->points.sums);
     free(run->ps_of_block);
     free(run->square_sums);
 }
@@ -264,6 +266,9 @@ static void take_trainer(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_SIGHT:
         sharing_take(run, slot, control->sight);
+        break;
+    case CAPSTAN__CONTROL__BODY_POINTS:
+        measures_points(run, slot, control->points);
         break;
     case CAPSTAN__CONTROL__BODY_DECLARATION:
         declaration_take(run, slot, control->declaration);
@@ -424,6 +429,7 @@ enum status chief_run(const struct chief_settings *settings,
         turn(run, crier, settings->interrupts);
     crier_close(&crier);
     commit_finish(run);
+    measures_end(run);
     summary_tell(run, settings->json);
     if (run->series && !run->status)
         run->series->measured = summary_object(run);

@@ -4,6 +4,7 @@
 
 #include "chief/cuts.h"
 #include "chief/errand.h"
+#include "chief/measures.h"
 #include "chief/saves.h"
 #include "proto/base/time.h"
 #include "proto/math/rule.h"
@@ -175,13 +176,20 @@ static void begin(struct run *run, struct run_cut *cut) {
         end(run, cut, status, &why);
 }
 
+/* A run that goes on from there has no other chance to tell of the steps before
+ * it; trainers tell of theirs within half a second. */
+static bool is_told(struct run *run, const struct run_cut *cut) {
+    return run->phase >= RUN_STOPPING || measures_reach(run, cut->step) ||
+           time_now() - cut->whole_at > TIME_S;
+}
+
 void commit_step(struct run *run) {
     struct run_cut *cut;
     enum status status;
     struct failure why;
     if (run->commit && errand_over(run->commit->errand, &status, &why))
         end(run, cuts_find(run, run->commit->id), status, &why);
-    while (!run->commit && (cut = cuts_whole(run)))
+    while (!run->commit && (cut = cuts_whole(run)) && is_told(run, cut))
         begin(run, cut);
 }
 

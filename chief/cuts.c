@@ -286,6 +286,7 @@ static void held(struct run *run, struct run_cut *cut) {
 
 static void write_over(struct run *run, struct run_cut *cut) {
     cut->whole = !cut->failed;
+    cut->whole_at = time_now();
     if (!cut->failed)
         return;
     saves_discard(run, cut);

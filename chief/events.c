@@ -126,6 +126,18 @@ enum status events_scalar(struct events *events, const char *tag, uint64_t step,
     return write_event(events, &event, why);
 }
 
+enum status events_restart(struct events *events, uint64_t step,
+                           struct failure *why) {
+    Tensorboard__SessionLog log = TENSORBOARD__SESSION_LOG__INIT;
+    Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
+    log.status = TENSORBOARD__SESSION_LOG__SESSION_STATUS__START;
+    event.step = (int64_t)step;
+    event.what_case = TENSORBOARD__EVENT__WHAT_SESSION_LOG;
+    event.session_log = &log;
+    enum status status = write_event(events, &event, why);
+    return status ? status : events_flush(events, why);
+}
+
 enum status events_flush(struct events *events, struct failure *why) {
     if (fflush(events->file))
         return status_errno(why, STATUS_FAILED, errno, "writing %s",

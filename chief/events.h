@@ -20,6 +20,11 @@ enum status events_open(struct events **out, const char *dir,
 enum status events_scalar(struct events *events, const char *tag, uint64_t step,
                           double value, struct failure *why) MUST_CHECK;
 
+/* A run goes on before STEP: readers drop what earlier files of the folder have
+ * from there on (TensorFlow's SessionLog START). */
+enum status events_restart(struct events *events, uint64_t step,
+                           struct failure *why) MUST_CHECK;
+
 /* Hands what is buffered to the kernel; a reader then sees it. */
 enum status events_flush(struct events *events, struct failure *why) MUST_CHECK;
 

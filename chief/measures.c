@@ -84,16 +84,19 @@ static double seconds_left(const struct run *run, uint64_t step) {
                : NAN;
 }
 
-static struct progress_numbers numbers(const struct run *run, uint64_t step) {
+/* The epoch that STEP is of, from 1. */
+static uint64_t epoch_of(const struct run *run, uint64_t step) {
     uint64_t epochs = run->job->has_steps ? 0 : run->job->epochs;
     uint64_t epoch = rounds_epochs(&run->rounds, step) + 1;
-    if (step > run->rounds.total)
-        step = run->rounds.total;
+    return epochs && epoch > epochs ? epochs : epoch;
+}
+
+static struct progress_numbers numbers(const struct run *run, uint64_t step) {
     return (struct progress_numbers){
         .step = step,
         .total_steps = run->rounds.total,
-        .epoch = epochs && epoch > epochs ? epochs : epoch,
-        .epochs = epochs,
+        .epoch = epoch_of(run, step),
+        .epochs = run->job->has_steps ? 0 : run->job->epochs,
         .loss = run->shown_loss,
         .accuracy = NAN,
         .examples_per_second = run->shown_rate,
@@ -168,23 +171,161 @@ static void write_shares(struct run *run, uint64_t step) {
     scalar(run, "time/waiting_for_weights", step, waiting / all);
 }
 
-static void write_metrics(struct run *run, uint64_t step) {
+static uint64_t point_step(const struct run *run, uint64_t number) {
+    return smaller(number * run->job->steps_per_print, run->rounds.total);
+}
+
+/* Of the point at STEP, or after it. */
+static uint64_t point_number(const struct run *run, uint64_t step) {
+    return (step + run->job->steps_per_print - 1) / run->job->steps_per_print;
+}
+
+static struct run_point *point_sums(const struct run *run, uint64_t number) {
+    return &run->points.sums[number % RUN_POINTS];
+}
+
+void measures_begin(struct run *run) {
     struct failure why;
-    scalar(run, "train/loss", step, run->shown_loss);
-    scalar(run, "train/examples_per_second", step, run->shown_rate);
+    run->points.next = run->rounds.start / run->job->steps_per_print + 1;
+    if (!run->has_restored || !run->events ||
+        !events_restart(run->events, run->rounds.start + 1, &why))
+        return;
+    log_warning(run->log, "no more TensorBoard events: %s", why.text);
+    events_close(&run->events);
+}
+
+/* The sums of point NUMBER. With staleness two pushes may be told the same
+ * step, and none the one before: the next that are told count for both. NULL:
+ * there are none. */
+static const struct run_point *told_sums(const struct run *run,
+                                         uint64_t number) {
+    uint64_t end = point_number(run, run->points.furthest);
+    for (; number <= end; number++)
+        if (point_sums(run, number)->seconds > 0)
+            return point_sums(run, number);
+    return NULL;
+}
+
+/* Of the last second or more. */
+static double point_rate(struct run_points *points,
+                         const struct run_point *sums) {
+    points->last.samples += sums->samples;
+    points->last.seconds = fmax(points->last.seconds, sums->seconds);
+    if (points->last.seconds - points->to.seconds >= 1) {
+        points->from = points->to;
+        points->to = points->last;
+    }
+    return rate(points->from, points->last);
+}
+
+static void write_point(struct run *run) {
+    uint64_t step = point_step(run, run->points.next);
+    const struct run_point *told = told_sums(run, run->points.next);
+    struct run_point *sums = point_sums(run, run->points.next++);
+    struct progress_numbers point = numbers(run, step);
+    if (!told)
+        return;
+    point.loss = measures_mean_loss((struct run_point){0}, *told);
+    point.examples_per_second = point_rate(&run->points, sums);
+    scalar(run, "train/loss", step, point.loss);
+    scalar(run, "train/examples_per_second", step, point.examples_per_second);
     scalar(run, "train/learning_rate", step, current_rate(run, step));
     scalar(run, "train/loss_scale", step, measures_loss_scale(run));
     if (measures_checks_overflow(run))
         scalar(run, "train/skipped_steps", step, (double)measures_skipped(run));
     write_shares(run, step);
+    progress_point(&run->progress, &point);
+    *sums = (struct run_point){0};
+}
+
+static void flush(struct run *run) {
+    struct failure why;
     if (run->events && events_flush(run->events, &why))
         log_warning(run->log, "%s", why.text);
 }
 
+/* Makes room for point NUMBER: trainers that are so far behind the one who
+ * tells of it are not awaited. */
+static void make_room(struct run *run, uint64_t number) {
+    struct run_points *open = &run->points;
+    if (number < open->next + RUN_POINTS)
+        return;
+    while (number >= open->next + RUN_POINTS &&
+           point_step(run, open->next) <= open->furthest)
+        write_point(run);
+    if (number >= open->next + RUN_POINTS)
+        open->next = number;
+    flush(run);
+}
+
+void measures_points(struct run *run, const struct roster_slot *slot,
+                     const Capstan__Points *points) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    struct run_points *open = &run->points;
+    for (size_t i = 0; i < points->n_step && open->next; i++) {
+        uint64_t step = points->step[i], number = point_number(run, step);
+        if (step <= run->rounds.start || step > run->rounds.total)
+            continue;
+        make_room(run, number);
+        struct run_point *sums =
+            point_sums(run, number > open->next ? number : open->next);
+        sums->loss += points->loss_sum[i];
+        sums->samples += points->samples[i];
+        sums->seconds =
+            fmax(sums->seconds, trainer->began + points->training_s[i]);
+        if (step > open->furthest)
+            open->furthest = step;
+        trainer->point = step;
+        measures_step(run, step);
+    }
+}
+
+/* Is there a trainer who may still tell of STEP? What it tells later counts to
+ * the next point. */
+static bool point_awaited(const struct run *run, uint64_t step) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        bool takes_it = !run_synchronous(run) || trainer->from <= step;
+        if (run->roster.slots[r].state == ROSTER_HELD && trainer->from &&
+            !trainer->left && trainer->point < step && takes_it)
+            return true;
+    }
+    return false;
+}
+
+/* The points up to step LAST that are complete. */
+static void write_points(struct run *run, uint64_t last) {
+    uint64_t first = run->points.next;
+    last = smaller(last, run->points.furthest);
+    while (run->points.next && point_step(run, run->points.next) <= last &&
+           run->points.next <= point_number(run, run->rounds.total) &&
+           !point_awaited(run, point_step(run, run->points.next)))
+        write_point(run);
+    if (run->points.next > first)
+        flush(run);
+}
+
+bool measures_reach(struct run *run, uint64_t step) {
+    if (run->interrupted)
+        return true;
+    write_points(run, step);
+    return point_step(run, run->points.next) > step ||
+           run->points.next > point_number(run, run->rounds.total);
+}
+
+void measures_end(struct run *run) {
+    if (!run->interrupted)
+        write_points(run, UINT64_MAX);
+    else if (run->has_saved)
+        write_points(run, run->saved);
+}
+
 void measures_show(struct run *run, int64_t now) {
+    uint64_t step = run_step(run);
+    if (!run->interrupted && run->phase < RUN_STOPPING)
+        write_points(run, UINT64_MAX);
     if (run->phase != RUN_TRAINING || !run->began)
         return;
-    uint64_t step = run_step(run);
     struct run_point point = measures_total(run);
     bool turn = now - run->shown_at >= SHOW_EVERY;
     if (turn)
@@ -196,9 +337,9 @@ void measures_show(struct run *run, int64_t now) {
     if (turn) {
         run->shown = point;
         run->shown_at = now;
-        write_metrics(run, step);
     }
-    struct progress_numbers shown = numbers(run, step);
+    struct progress_numbers shown =
+        numbers(run, smaller(step, run->rounds.total));
     progress_update(&run->progress, &shown, now);
 }
 
@@ -209,6 +350,8 @@ void measures_epoch(struct run *run, uint64_t step,
     uint64_t epochs = rounds_epochs(&run->rounds, step);
     bool whole = epochs > run->epochs_ended;
     double loss = measures_mean_loss(run->epoch_start, point);
+    if (!run->interrupted)
+        write_points(run, step);
     run->evaluated = step;
     if (result->count) {
         run->accuracy = (double)result->correct / (double)result->count;

@@ -5,6 +5,10 @@
 
 #include "chief/run.h"
 
+/* There is a plan: of a run that resumes, what an earlier one has written of
+ * later steps counts no more. */
+void measures_begin(struct run *run);
+
 /* A trainer's heartbeat. */
 void measures_beat(struct run *run, const struct roster_slot *slot,
                    const Capstan__Beat *beat, int64_t now);
@@ -12,8 +16,21 @@ void measures_beat(struct run *run, const struct roster_slot *slot,
 /* With staleness: the global step as the ps counts it. */
 void measures_step(struct run *run, uint64_t step);
 
-/* Shows progress and writes metrics, when something is due. */
+/* Points that a trainer has reached. One is written once no trainer that is
+ * here may still tell of it. */
+void measures_points(struct run *run, const struct roster_slot *slot,
+                     const Capstan__Points *points);
+
+/* Writes the points up to STEP that are complete; are these all, or are they
+ * left to measures_end? */
+bool measures_reach(struct run *run, uint64_t step);
+
+/* Shows progress and writes points, when something is due. */
 void measures_show(struct run *run, int64_t now);
+
+/* Writes what is left at the end, but for steps that the next run takes again.
+ */
+void measures_end(struct run *run);
 
 /* An evaluation of STEP is over, with RESULT. */
 void measures_epoch(struct run *run, uint64_t step,

@@ -5,6 +5,7 @@
 #include "chief/enlisting.h"
 #include "chief/fitting.h"
 #include "chief/link_rate.h"
+#include "chief/measures.h"
 #include "chief/placement.h"
 #include "chief/replicas.h"
 #include "chief/saves.h"
@@ -303,6 +304,7 @@ static void plan(struct run *run) {
                  "read",
                  run->job->init);
     set_rounds(run);
+    measures_begin(run);
     say_plan(run);
     check_schedule(run);
     if (run->has_restored && run->rounds.start >= run->rounds.total)

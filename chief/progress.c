@@ -1,7 +1,7 @@
 /* From numbers to texts, and when to show them. A terminal's line is drawn at
  * most ten times a second and always whole, in one write; what does not fit
- * leaves out the bar first, then the rate, then the loss. A log's line comes
- * every five seconds, or by steps where the job says so. */
+ * leaves out the bar first, then the rate, then the loss. A log has a line a
+ * point, and one every five seconds where there is none. */
 #include "chief/progress.h"
 
 #include "proto/base/time.h"
@@ -197,9 +197,8 @@ void progress_epoch_text(char *bytes, size_t size,
 }
 
 void progress_open(struct progress *progress, const struct log *log,
-                   uint64_t every_steps, int64_t now) {
-    *progress =
-        (struct progress){.log = log, .every_steps = every_steps, .last = now};
+                   int64_t now) {
+    *progress = (struct progress){.log = log, .last = now};
 }
 
 static unsigned terminal_columns(void) {
@@ -222,31 +221,39 @@ static void draw(struct progress *progress,
     progress->drawn = true;
 }
 
-static bool due(const struct progress *progress,
-                const struct progress_numbers *numbers, int64_t now) {
+static bool due(struct progress *progress, int64_t now) {
+    if (progress->written)
+        progress->last = now;
+    progress->written = false;
     int64_t since = now - progress->last;
-    if (progress->log->terminal)
-        return !progress->drawn || since >= 100 * TIME_MS;
-    if (since >= 5 * TIME_S)
-        return true;
-    uint64_t every = progress->every_steps;
-    return every > 0 && since >= TIME_S &&
-           numbers->step / every > progress->last_step / every;
+    return progress->log->terminal ? !progress->drawn || since >= 100 * TIME_MS
+                                   : since >= 5 * TIME_S;
+}
+
+static void write_line(const struct progress *progress,
+                       const struct progress_numbers *numbers) {
+    char text[MAX_TEXT];
+    progress_line_text(text, sizeof text, numbers);
+    log_info(progress->log, "%s", text);
+}
+
+void progress_point(struct progress *progress,
+                    const struct progress_numbers *numbers) {
+    if (!progress->log || progress->log->terminal)
+        return;
+    write_line(progress, numbers);
+    progress->written = true;
 }
 
 void progress_update(struct progress *progress,
                      const struct progress_numbers *numbers, int64_t now) {
-    if (!progress->log || !due(progress, numbers, now))
+    if (!progress->log || !due(progress, now))
         return;
     progress->last = now;
-    progress->last_step = numbers->step;
-    if (progress->log->terminal) {
+    if (progress->log->terminal)
         draw(progress, numbers);
-        return;
-    }
-    char text[MAX_TEXT];
-    progress_line_text(text, sizeof text, numbers);
-    log_info(progress->log, "%s", text);
+    else
+        write_line(progress, numbers);
 }
 
 void progress_epoch(struct progress *progress,

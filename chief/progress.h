@@ -1,5 +1,6 @@
 /* How far the run is, for people: on a terminal one line that is redrawn in
- * place, elsewhere a log line now and then. Driven by numbers only. */
+ * place, elsewhere a log line at each point of the run (the job's
+ * steps_per_print), and now and then between two. Driven by numbers only. */
 #ifndef CAPSTAN_PROGRESS_H
 #define CAPSTAN_PROGRESS_H
 
@@ -36,20 +37,23 @@ void progress_loss_text(char *text, size_t size, double loss);
 
 struct progress {
     const struct log *log;
-    uint64_t every_steps, last_step;
     int64_t last; /* when something was last shown */
+    bool written; /* a line since then */
     bool drawn;   /* a bar stands on the terminal's last line */
 };
 
 /* Borrows LOG until the close: its `terminal` chooses between bar and lines;
- * NULL is silence. A line comes every 5 s, and at most once a second when a
- * multiple of EVERY_STEPS, the job's steps_per_print, has been passed (0:
- * not so). */
+ * NULL is silence. */
 void progress_open(struct progress *progress, const struct log *log,
-                   uint64_t every_steps, int64_t now);
+                   int64_t now);
+
+/* A log line for a point; nothing on a terminal. */
+void progress_point(struct progress *progress,
+                    const struct progress_numbers *numbers);
 
 /* Cheap when nothing is due: call it at each report. The bar is redrawn at
- * most 10 times a second, and fitted to the terminal's present width. */
+ * most 10 times a second, and fitted to the terminal's present width; a log
+ * line comes where there was none for 5 s. */
 void progress_update(struct progress *progress,
                      const struct progress_numbers *numbers, int64_t now);
 

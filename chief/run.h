@@ -56,11 +56,28 @@ struct run_trainer {
     bool dismissed;    /* a joiner that was told to end */
     bool measured;     /* has told what it passes beside all others */
     uint64_t from;     /* clock of its first contribution; 0: not set */
+    uint64_t point;    /* last that it has reached */
+    double began;      /* seconds of training behind the run when it came */
     double past_loss;  /* of incarnations before this one */
     uint64_t past_samples;
     struct run_point mark; /* of all, at its last evaluation */
     Capstan__Beat beat;    /* the last; its texts are not kept */
     int64_t moved;         /* when its clock last moved */
+};
+
+/* Points are the multiples of the job's steps_per_print and the last step. Of
+ * those that are not written yet, what trainers have told; seconds 0: nothing.
+ */
+enum { RUN_POINTS = 16384 };
+struct run_points {
+    struct run_point *sums; /* [RUN_POINTS], a ring by the points' numbers */
+    uint64_t next;          /* number of the first that is not written; 0: there
+                               is no plan yet */
+    uint64_t furthest;      /* step that any trainer has told */
+    struct run_point from, to, last; /* samples and seconds since the start: of
+                                        the last that was written; the rate
+                                        counts from the first, a second or more
+                                        ago, and later on from the second */
 };
 
 struct run_ps {
@@ -79,6 +96,7 @@ struct run_cut {
     bool evaluating, exporting; /* the reader has begun */
     uint32_t readers;           /* evaluation and export, until each is over */
     bool whole;                 /* written by all ps */
+    int64_t whole_at;
     bool written, failed;
     char problem[512];
     struct shard_info *files; /* [num_holders] */
@@ -176,6 +194,7 @@ struct run {
     bool began;                         /* a trainer has taken a step */
     int64_t said_waiting, said_slow;
     double shown_rate, shown_loss, epoch_loss;
+    struct run_points points;
     struct progress progress;
     struct events *events;
 

@@ -1,6 +1,7 @@
 /* Training in bf16 and fp16 by real processes, with ps and without: what it
  * comes to, what is skipped, and that it goes on from its checkpoints. */
 #include "tests/cluster_play.h"
+#include "tests/event_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +9,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <glob.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -55,23 +55,11 @@ static double number(const struct cluster_process *process, const char *key) {
     return found;
 }
 
-/* Does the one event file below FOLDER/DIR hold TEXT? */
-static bool in_events(const struct cluster_run *run, const char *dir,
-                      const char *text) {
-    char path[PATH_MAX], bytes[1 << 16];
-    glob_t files;
-    cluster_run_path(run, dir, path);
-    strncat(path, "/events.out.tfevents.*", sizeof path - strlen(path) - 1);
-    assert_int_equal(glob(path, 0, NULL, &files), 0);
-    FILE *file = fopen(files.gl_pathv[0], "rb");
-    globfree(&files);
-    assert_non_null(file);
-    size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
-    for (size_t i = 0; i + strlen(text) <= size; i++)
-        if (!memcmp(bytes + i, text, strlen(text)))
-            return true;
-    return false;
+static bool in_events(const struct cluster_run *run, const char *tag) {
+    struct event_point points[1000];
+    char folder[PATH_MAX];
+    cluster_run_path(run, "events", folder);
+    return event_files_read(folder, tag, points, 1000);
 }
 
 static void halves_come_to_the_loss_of_float32(void **state) {
@@ -180,8 +168,8 @@ static void tensorboard_shows_the_scale_and_what_was_skipped(void **state) {
     cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    assert_true(in_events(run, "events", "train/loss_scale"));
-    assert_true(in_events(run, "events", "train/skipped_steps"));
+    assert_true(in_events(run, "train/loss_scale"));
+    assert_true(in_events(run, "train/skipped_steps"));
 }
 
 static void with_staleness_overflows_are_skipped_too(void **state) {

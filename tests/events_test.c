@@ -164,6 +164,25 @@ static void every_record_is_framed_and_reads_back(void **state) {
     fclose(file);
 }
 
+static void a_run_that_goes_on_says_before_which_step(void **state) {
+    struct folder *folder = *state;
+    struct events *events = open_events(folder);
+    struct failure why = {0};
+    assert_int_equal(events_restart(events, 501, &why), STATUS_OK);
+    find_file(folder);
+    FILE *file = fopen(folder->file, "rb");
+    assert_non_null(file);
+    expect_version(file);
+    Tensorboard__Event *event = read_event(file);
+    assert_int_equal(event->what_case, TENSORBOARD__EVENT__WHAT_SESSION_LOG);
+    assert_int_equal(event->session_log->status,
+                     TENSORBOARD__SESSION_LOG__SESSION_STATUS__START);
+    assert_int_equal(event->step, 501);
+    tensorboard__event__free_unpacked(event, NULL);
+    fclose(file);
+    events_close(&events);
+}
+
 static void a_flush_shows_what_was_written_to_readers(void **state) {
     struct folder *folder = *state;
     struct events *events = open_events(folder);
@@ -268,6 +287,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_oracle_knows_the_published_check_value),
         WITH_FOLDER(every_record_is_framed_and_reads_back),
+        WITH_FOLDER(a_run_that_goes_on_says_before_which_step),
         WITH_FOLDER(a_flush_shows_what_was_written_to_readers),
         WITH_FOLDER(a_tag_beyond_the_limit_is_refused),
         WITH_FOLDER(a_folder_that_cannot_be_is_named),

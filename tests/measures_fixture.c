@@ -13,7 +13,10 @@ int measures_fixture_setup(void **state) {
     run->job = &measured->job;
     run->trainers = measured->trainers;
     run->phase = RUN_TRAINING;
+    run->points.sums = calloc(RUN_POINTS, sizeof *run->points.sums);
+    measured->job.steps_per_print = 10;
     run->rounds.total = 1000;
+    run->rounds.accumulation = 1;
     run->rounds.epoch_batches = 1000;
     run->roster.num_ranks = 1;
     run->roster.slots = calloc(2, sizeof *run->roster.slots);
@@ -28,6 +31,7 @@ int measures_fixture_setup(void **state) {
 int measures_fixture_teardown(void **state) {
     struct measures_fixture *measured = *state;
     free(measured->run.roster.slots);
+    free(measured->run.points.sums);
     free(measured);
     return 0;
 }

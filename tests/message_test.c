@@ -149,6 +149,25 @@ static enum status read_told(Capstan__Control *control, struct failure *why) {
 }
 
 /* What is told becomes an exit code, of which the system keeps 8 bits. */
+static void points_that_lack_a_number_are_refused(void **state) {
+    Capstan__Points points = CAPSTAN__POINTS__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint64_t two[] = {10, 20};
+    double sums[] = {1, 2};
+    struct failure why;
+    (void)state;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
+    control.points = &points;
+    points.step = points.samples = two;
+    points.loss_sum = points.training_s = sums;
+    points.n_step = points.n_samples = points.n_loss_sum = 2;
+    for (points.n_training_s = 1; points.n_training_s <= 2;
+         points.n_training_s++)
+        assert_int_equal(read_told(&control, &why),
+                         points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
+}
+
 static void a_status_that_no_process_ends_with_is_refused(void **state) {
     static const uint32_t sound[] = {0, 1, 2, 130, 138, 143},
                           wrong[] = {3, 256, UINT32_MAX};
@@ -326,6 +345,7 @@ int main(void) {
         cmocka_unit_test(fields_out_of_range_are_named),
         cmocka_unit_test(nothing_at_all_is_no_message),
         cmocka_unit_test(a_status_that_no_process_ends_with_is_refused),
+        cmocka_unit_test(points_that_lack_a_number_are_refused),
         cmocka_unit_test(a_welcome_to_no_trainers_is_refused),
         cmocka_unit_test(another_version_is_told_what_to_do),
         cmocka_unit_test(a_message_of_blocks_passes_in_half_a_millisecond),

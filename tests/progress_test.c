@@ -266,7 +266,7 @@ static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
     struct progress progress;
     char text[512];
     struct screen screen = lead_into_terminal(71);
-    progress_open(&progress, &log, 1, 0);
+    progress_open(&progress, &log, 0);
     progress_update(&progress, &halfway, 0);
     seen(&screen, text, sizeof text);
     char first[512];
@@ -292,7 +292,7 @@ static void the_end_of_an_epoch_stays_above_the_bar(void **state) {
     struct progress progress;
     char text[512];
     struct screen screen = lead_into_terminal(80);
-    progress_open(&progress, &log, 0, 0);
+    progress_open(&progress, &log, 0);
     progress_update(&progress, &halfway, 0);
     seen(&screen, text, sizeof text);
     progress_epoch(&progress, &halfway);
@@ -324,7 +324,7 @@ static void elsewhere_a_line_comes_every_five_seconds(void **state) {
     const struct log log = {.who = "chief"};
     struct progress progress;
     struct screen screen = lead_into_pipe();
-    progress_open(&progress, &log, 0, 7 * TIME_S);
+    progress_open(&progress, &log, 7 * TIME_S);
     bool early = writes(&progress, &screen, 10, 12 * TIME_S - 1);
     bool first = writes(&progress, &screen, 10, 12 * TIME_S);
     bool soon = writes(&progress, &screen, 90, 16 * TIME_S);
@@ -337,25 +337,46 @@ static void elsewhere_a_line_comes_every_five_seconds(void **state) {
     assert_true(second);
 }
 
-static void steps_per_print_adds_lines_at_most_once_a_second(void **state) {
+/* Whether the point of STEP has a line. */
+static bool has_line(struct progress *progress, struct screen *screen,
+                     uint64_t step) {
+    struct progress_numbers numbers = halfway;
+    char text[512], position[64];
+    numbers.step = step;
+    snprintf(position, sizeof position, "epoch 3/5, step %d/1000", (int)step);
+    progress_point(progress, &numbers);
+    return strstr(seen(screen, text, sizeof text), position);
+}
+
+static void each_point_has_a_line_however_soon(void **state) {
     (void)state;
     const struct log log = {.who = "chief"};
     struct progress progress;
     struct screen screen = lead_into_pipe();
-    progress_open(&progress, &log, 100, 0);
-    bool below = writes(&progress, &screen, 99, 4 * TIME_S);
-    bool at = writes(&progress, &screen, 100, 4 * TIME_S);
-    bool fast = writes(&progress, &screen, 200, 5 * TIME_S - 1);
-    bool later = writes(&progress, &screen, 250, 5 * TIME_S);
-    bool same = writes(&progress, &screen, 299, 9 * TIME_S);
-    bool slow = writes(&progress, &screen, 299, 10 * TIME_S);
+    progress_open(&progress, &log, 0);
+    bool first = has_line(&progress, &screen, 100);
+    bool second = has_line(&progress, &screen, 200);
+    bool between = writes(&progress, &screen, 210, 4 * TIME_S) ||
+                   writes(&progress, &screen, 210, 9 * TIME_S - 1);
+    bool none_came = writes(&progress, &screen, 210, 9 * TIME_S);
     restore(&screen);
-    assert_false(below);
-    assert_true(at);
-    assert_false(fast);
-    assert_true(later);
-    assert_false(same);
-    assert_true(slow);
+    assert_true(first);
+    assert_true(second);
+    assert_false(between);
+    assert_true(none_came);
+}
+
+static void a_terminal_has_no_line_a_point(void **state) {
+    (void)state;
+    const struct log log = {.who = "chief", .terminal = true};
+    struct progress progress;
+    char text[512];
+    struct screen screen = lead_into_terminal(80);
+    progress_open(&progress, &log, 0);
+    progress_point(&progress, &halfway);
+    seen(&screen, text, sizeof text);
+    restore(&screen);
+    assert_string_equal(text, "");
 }
 
 static void no_log_is_silence(void **state) {
@@ -363,8 +384,9 @@ static void no_log_is_silence(void **state) {
     struct progress progress;
     char text[64];
     struct screen screen = lead_into_pipe();
-    progress_open(&progress, NULL, 1, 0);
+    progress_open(&progress, NULL, 0);
     progress_update(&progress, &halfway, TIME_S);
+    progress_point(&progress, &halfway);
     progress_epoch(&progress, &halfway);
     progress_close(&progress);
     seen(&screen, text, sizeof text);
@@ -390,7 +412,8 @@ int main(void) {
         cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second),
         cmocka_unit_test(the_end_of_an_epoch_stays_above_the_bar),
         cmocka_unit_test(elsewhere_a_line_comes_every_five_seconds),
-        cmocka_unit_test(steps_per_print_adds_lines_at_most_once_a_second),
+        cmocka_unit_test(each_point_has_a_line_however_soon),
+        cmocka_unit_test(a_terminal_has_no_line_a_point),
         cmocka_unit_test(no_log_is_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

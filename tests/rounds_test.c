@@ -46,6 +46,17 @@ static void the_last_step_is_saved_and_evaluated_whatever_it_is(void **state) {
     assert_false(rounds_saves(&rounds, 7));
 }
 
+static void points_are_multiples_and_the_last_step(void **state) {
+    (void)state;
+    struct rounds rounds = {.start = 25, .total = 47};
+    for (uint64_t step = 26; step <= 49; step++) {
+        uint64_t expected = step <= 30 ? 30 : step <= 40 ? 40 : 47;
+        assert_int_equal(rounds_point(&rounds, 10, step), expected);
+        assert_int_equal(rounds_point(&rounds, 1, step), step < 47 ? step : 47);
+        assert_int_equal(rounds_point(&rounds, 1000000000, step), 47);
+    }
+}
+
 static void steps_are_saved_by_their_number_not_since_the_start(void **state) {
     (void)state;
     struct rounds rounds = {.start = 25,
@@ -131,6 +142,7 @@ int main(void) {
         cmocka_unit_test(epochs_end_where_their_batches_are_read),
         cmocka_unit_test(a_group_may_cross_the_end_of_an_epoch),
         cmocka_unit_test(the_last_step_is_saved_and_evaluated_whatever_it_is),
+        cmocka_unit_test(points_are_multiples_and_the_last_step),
         cmocka_unit_test(steps_are_saved_by_their_number_not_since_the_start),
         cmocka_unit_test(a_jump_over_what_is_due_is_seen),
         cmocka_unit_test(

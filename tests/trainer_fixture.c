@@ -62,6 +62,7 @@ int trainer_fixture_setup(void **state) {
         .has_steps = true,
         .steps = TRAINER_STEPS,
         .micro_batch = TRAINER_BATCH,
+        .steps_per_print = 100,
         .accumulation = 1,
         .schedule.lr = 0.5,
         .device = JOB_DEVICE_CPU,

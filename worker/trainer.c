@@ -128,12 +128,20 @@ static bool goes_on(struct trainer *trainer) {
            trainer->plan->rounds.start < total;
 }
 
+/* With staleness a push is the step of the run that its answer tells. */
+static void count_answered(struct trainer *trainer) {
+    if (!trainer_is_synchronous(trainer) && trainer->clock >= trainer->from &&
+        !trainer->forsaken)
+        trainer_step_count(trainer, partner_global_step(trainer->partner));
+}
+
 static enum status train(struct trainer *trainer, struct failure *why) {
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
     trainer->began = time_now();
     trainer->waited = partner_waited(trainer->partner);
     while (!status && goes_on(trainer)) {
+        count_answered(trainer);
         trainer->clock++;
         status = trainer_step_take(trainer, why);
         if (!status && trainer_is_synchronous(trainer) &&
@@ -144,8 +152,10 @@ static enum status train(struct trainer *trainer, struct failure *why) {
             status = trainer_evaluate_ordered(trainer, why);
     }
     struct loss_scaler now;
-    if (!status && trainer_await_all(trainer) &&
-        scaling_checks(trainer->settings.job))
+    bool answered = !status && trainer_await_all(trainer);
+    if (answered)
+        count_answered(trainer);
+    if (answered && scaling_checks(trainer->settings.job))
         (void)trainer_step_scale(trainer, &now);
     return status ? status : partner_show(trainer->partner, why);
 }
@@ -204,6 +214,13 @@ enum status trainer_open(struct trainer **out,
         free(trainer);
         return status;
     }
+    status = reports_open(&trainer->points, trainer->points_room,
+                          sizeof *trainer->points_room, TRAINER_POINTS, why);
+    if (status) {
+        reports_close(&trainer->reports);
+        free(trainer);
+        return status;
+    }
     trainer->settings = *settings;
     trainer->scaling = (struct scaling){
         .job = settings->job, .log = settings->log, .speaks = !settings->rank};
@@ -215,6 +232,7 @@ enum status trainer_open(struct trainer **out,
         return STATUS_OK;
     }
     reports_close(&trainer->reports);
+    reports_close(&trainer->points);
     free(trainer);
     return status_errno(why, STATUS_FAILED, error,
                         "cannot start the training thread");
@@ -232,6 +250,7 @@ void trainer_close(struct trainer **where) {
         partner_cancel(trainer->partner);
     pthread_mutex_unlock(&trainer->mutex);
     reports_cancel(&trainer->reports);
+    reports_cancel(&trainer->points);
     pthread_join(trainer->thread, NULL);
     partner_end(trainer->partner);
     team_close(&trainer->team);
@@ -242,6 +261,7 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_destroy(&trainer->mutex);
     pthread_cond_destroy(&trainer->changed);
     reports_close(&trainer->reports);
+    reports_close(&trainer->points);
     free(trainer);
 }
 
@@ -251,6 +271,10 @@ int trainer_descriptor(const struct trainer *trainer) {
 
 bool trainer_reports(struct trainer *trainer, struct trainer_report *report) {
     return reports_take(&trainer->reports, report);
+}
+
+bool trainer_take_point(struct trainer *trainer, struct trainer_point *point) {
+    return reports_take(&trainer->points, point);
 }
 
 void trainer_progress(struct trainer *trainer,

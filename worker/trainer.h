@@ -40,6 +40,13 @@ struct trainer_progress {
     uint64_t skipped;  /* steps whose gradients overflowed, of the whole run */
 };
 
+/* The steps from the point before it on (rounds.h) to this one. */
+struct trainer_point {
+    uint64_t step, samples;
+    double loss_sum;
+    double training_s; /* since the trainer began */
+};
+
 enum trainer_event {
     TRAINER_SEES,      /* ids of devices; with any it waits for trainer_share */
     TRAINER_DECLARES,  /* the data is read: layout and the counts are here */
@@ -92,6 +99,10 @@ bool trainer_reports(struct trainer *trainer, struct trainer_report *report);
 /* Its numbers as of the last step. */
 void trainer_progress(struct trainer *trainer,
                       struct trainer_progress *progress);
+
+/* Takes the oldest point that is complete; false: there is none. The trainer
+ * waits where thousands are not taken. */
+bool trainer_take_point(struct trainer *trainer, struct trainer_point *point);
 
 /* After DECLARES; views. */
 const struct layout *trainer_layout(const struct trainer *trainer);

@@ -14,7 +14,7 @@
 
 #include <pthread.h>
 
-enum { TRAINER_REPORTS = 8 };
+enum { TRAINER_REPORTS = 8, TRAINER_POINTS = 8192 };
 
 struct trainer {
     struct trainer_settings settings;
@@ -31,6 +31,11 @@ struct trainer {
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
+    struct trainer_point point; /* of the steps since the last one; step 0:
+                                   there is none */
+    double uncounted_loss;      /* of the last step, as is the next: until it
+                                   is known which step of the run that was */
+    uint64_t uncounted_samples;
     struct scaling scaling;
     int64_t began, evaluating, input; /* ns */
     double waited;                    /* seconds, before it began */
@@ -47,6 +52,8 @@ struct trainer {
 
     struct reports reports;
     struct trainer_report room[TRAINER_REPORTS];
+    struct reports points;
+    struct trainer_point points_room[TRAINER_POINTS];
 };
 
 static inline bool trainer_is_synchronous(const struct trainer *trainer) {
@@ -86,6 +93,9 @@ bool trainer_await_all(struct trainer *trainer);
 /* The run's scale for the next step, which is here with the last parameter;
  * false as trainer_await. */
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now);
+
+/* The last step taken was STEP of the run: its loss counts to that point. */
+void trainer_step_count(struct trainer *trainer, uint64_t step);
 
 /* Takes step `clock`: samples in, gradients announced, or nothing where there
  * is no meaning in it any more. */

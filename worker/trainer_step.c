@@ -64,6 +64,26 @@ bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now) {
     return true;
 }
 
+void trainer_step_count(struct trainer *trainer, uint64_t step) {
+    struct trainer_point *open = &trainer->point;
+    uint64_t point = rounds_point(&trainer->plan->rounds,
+                                  trainer->settings.job->steps_per_print, step);
+    if (open->step && open->step < point) {
+        reports_put(&trainer->points, open);
+        *open = (struct trainer_point){0};
+    }
+    open->step = point;
+    open->loss_sum += trainer->uncounted_loss;
+    open->samples += trainer->uncounted_samples;
+    open->training_s = trainer->progress.training_s;
+    trainer->uncounted_loss = 0;
+    trainer->uncounted_samples = 0;
+    if (step < point)
+        return;
+    reports_put(&trainer->points, open);
+    *open = (struct trainer_point){0};
+}
+
 static void add_progress(struct trainer *trainer,
                          const struct replica_result *result) {
     struct trainer_progress *progress = &trainer->progress;
@@ -84,6 +104,10 @@ static void add_progress(struct trainer *trainer,
     progress->compute_s =
         progress->training_s - progress->input_s - progress->wire_s;
     pthread_mutex_unlock(&trainer->mutex);
+    trainer->uncounted_loss = result->finite;
+    trainer->uncounted_samples = result->samples;
+    if (trainer_is_synchronous(trainer))
+        trainer_step_count(trainer, trainer->clock);
 }
 
 static bool clips(const struct trainer *trainer) {

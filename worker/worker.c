@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-enum { MAX_PS = 1024 }; /* polled at once */
+enum { MAX_PS = 1024 /* polled at once */, POINTS = 1024 /* a message */ };
+static const int64_t TELL_POINTS_EVERY = TIME_S / 4;
 
 static enum status open_links(struct worker *worker, struct failure *why) {
     const struct worker_settings *settings = worker->settings;
@@ -178,6 +179,44 @@ static void tell_left(struct worker *worker, bool goodbye, uint64_t clock,
     member_tell(worker->member, &control);
 }
 
+void worker_tell_points(struct worker *worker) {
+    uint64_t steps[POINTS], samples[POINTS];
+    double losses[POINTS], seconds[POINTS];
+    struct trainer_point point;
+    size_t count;
+    do {
+        Capstan__Points points = CAPSTAN__POINTS__INIT;
+        Capstan__Control control = CAPSTAN__CONTROL__INIT;
+        for (count = 0; count < POINTS && worker->trainer &&
+                        trainer_take_point(worker->trainer, &point);
+             count++) {
+            steps[count] = point.step;
+            samples[count] = point.samples;
+            losses[count] = point.loss_sum;
+            seconds[count] = point.training_s;
+        }
+        points.n_step = points.n_loss_sum = count;
+        points.n_samples = points.n_training_s = count;
+        points.step = steps;
+        points.loss_sum = losses;
+        points.samples = samples;
+        points.training_s = seconds;
+        control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
+        control.points = &points;
+        if (count)
+            member_tell(worker->member, &control);
+    } while (count == POINTS);
+}
+
+/* What a step costs does not depend on how many are points. */
+static void pass_points(struct worker *worker) {
+    int64_t now = time_now();
+    if (now - worker->points_told < TELL_POINTS_EVERY)
+        return;
+    worker->points_told = now;
+    worker_tell_points(worker);
+}
+
 static void tell_signal(struct worker *worker, enum status status) {
     struct failure why = {.status = status};
     tell_left(worker, true, 0, &why);
@@ -211,6 +250,7 @@ static void pass_on(struct worker *worker,
                     const struct trainer_report *report) {
     fill_beat(worker);
     member_beat_now(worker->member);
+    worker_tell_points(worker); /* it has reached them before it reported */
     switch (report->event) {
     case TRAINER_SEES:
         tell_sight(worker, report);
@@ -320,6 +360,7 @@ static enum status turn(struct worker *worker, struct failure *why) {
     if (worker->allreduce)
         step_allreduce(worker);
     worker_measure(worker);
+    pass_points(worker);
     fill_beat(worker);
     if (!status)
         status = member_step(worker->member, time_now(), why);

@@ -218,6 +218,7 @@ static void take_share(struct worker *worker, const Capstan__Share *share) {
 static enum status take_stop(struct worker *worker, const Capstan__Stop *stop,
                              struct failure *why) {
     worker->stopped = true;
+    worker_tell_points(worker);
     return member_stop(worker->member, stop, worker->settings->again, why);
 }
 

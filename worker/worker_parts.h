@@ -23,6 +23,7 @@ struct worker {
     struct link_probe *probe;    /* of the network, or NULL */
     uint64_t chief;              /* its incarnation */
     uint32_t rank, num_ranks;
+    int64_t points_told;
     bool stopped, leaving;
     enum status interrupted; /* by a signal, or OK */
 };
@@ -33,6 +34,9 @@ bool worker_trains(const struct worker *worker);
 /* Does what ORDER says, or passes it on to all-reduce's parts. */
 enum status worker_obey(struct worker *worker, const Capstan__Control *order,
                         struct failure *why) MUST_CHECK;
+
+/* Tells the chief the points that the trainer has reached. */
+void worker_tell_points(struct worker *worker);
 
 /* Goes on measuring the network, if the chief has asked for it, and tells the
  * rate. */

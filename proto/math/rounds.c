@@ -29,6 +29,13 @@ bool rounds_evaluates(const struct rounds *rounds, uint64_t step) {
     return step == rounds->total || rounds_ends_epoch(rounds, step);
 }
 
+uint64_t rounds_point(const struct rounds *rounds, uint64_t every,
+                      uint64_t step) {
+    uint64_t past = step % every;
+    uint64_t point = past ? step - past + every : step;
+    return point < rounds->total ? point : rounds->total;
+}
+
 bool rounds_passed(const struct rounds *rounds, uint64_t before, uint64_t now) {
     uint64_t every = rounds->every_steps;
     return (every && now / every > before / every) ||

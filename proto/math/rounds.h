@@ -30,6 +30,11 @@ uint64_t rounds_total(const struct rounds *rounds, uint64_t epochs);
 /* Is STEP (> start) one after which the test set is evaluated? */
 bool rounds_evaluates(const struct rounds *rounds, uint64_t step);
 
+/* The first point at STEP or after it: a multiple of EVERY (> 0) steps, or the
+ * last step. */
+uint64_t rounds_point(const struct rounds *rounds, uint64_t every,
+                      uint64_t step);
+
 /* Does an epoch's end, or a multiple of every_steps, lie in (BEFORE, NOW]? */
 bool rounds_passed(const struct rounds *rounds, uint64_t before, uint64_t now);
 

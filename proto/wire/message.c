@@ -45,6 +45,12 @@ static uint32_t status_told(const Capstan__Control *control) {
     }
 }
 
+static bool is_whole(const Capstan__Points *points) {
+    size_t count = points->n_step;
+    return points->n_loss_sum == count && points->n_samples == count &&
+           points->n_training_s == count;
+}
+
 static enum status check_control(const Capstan__Control *control,
                                  struct failure *why) {
     if (control->version != MESSAGE_VERSION)
@@ -59,6 +65,9 @@ static enum status check_control(const Capstan__Control *control,
     if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
         !control->welcome->trainers)
         return status_fail(why, STATUS_FAILED, "a run without trainers");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
+        !is_whole(control->points))
+        return status_fail(why, STATUS_FAILED, "points that lack a number");
     return STATUS_OK;
 }
 

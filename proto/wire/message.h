@@ -33,9 +33,9 @@ uint64_t message_random(void);
 uint32_t message_group(double link_gbits);
 
 /* Unpacks BYTES of CONTROL; STATUS_FAILED for what is not one of this
- * protocol version, tells a status that no process ends with (status.h), or
- * welcomes to a run without trainers. The caller frees it by
- * message_free_control. */
+ * protocol version, tells a status that no process ends with (status.h),
+ * welcomes to a run without trainers, or has points that lack a number. The
+ * caller frees it by message_free_control. */
 enum status message_read_control(Capstan__Control **out, const void *bytes,
                                  size_t size, struct failure *why) MUST_CHECK;
 
