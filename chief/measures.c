@@ -1,5 +1,7 @@
 #include "chief/measures.h"
 
+#include "chief/cuts.h"
+#include "chief/evaluations.h"
 #include "proto/base/time.h"
 #include "proto/math/schedule.h"
 
@@ -86,9 +88,22 @@ static double seconds_left(const struct run *run, uint64_t step) {
 
 /* The epoch that STEP is of, from 1. */
 static uint64_t epoch_of(const struct run *run, uint64_t step) {
+    uint64_t before = step > run->rounds.start ? step - 1 : step;
     uint64_t epochs = run->job->has_steps ? 0 : run->job->epochs;
-    uint64_t epoch = rounds_epochs(&run->rounds, step) + 1;
+    uint64_t epoch = rounds_epochs(&run->rounds, before) + 1;
     return epochs && epoch > epochs ? epochs : epoch;
+}
+
+/* What comes after an epoch is shown after the epoch's own result, if that is
+ * still to come. */
+static uint64_t last_shown(const struct run *run) {
+    bool evaluates = run_synchronous(run) || run->test_samples;
+    bool comes = run->phase == RUN_TRAINING
+                     ? evaluates
+                     : evaluations_pending(run) || cuts_evaluating(run);
+    if (!comes)
+        return UINT64_MAX;
+    return rounds_total(&run->rounds, run->epochs_ended + 1);
 }
 
 static struct progress_numbers numbers(const struct run *run, uint64_t step) {
@@ -321,9 +336,9 @@ void measures_end(struct run *run) {
 }
 
 void measures_show(struct run *run, int64_t now) {
-    uint64_t step = run_step(run);
+    uint64_t last = last_shown(run), step = smaller(run_step(run), last);
     if (!run->interrupted && run->phase < RUN_STOPPING)
-        write_points(run, UINT64_MAX);
+        write_points(run, last);
     if (run->phase != RUN_TRAINING || !run->began)
         return;
     struct run_point point = measures_total(run);
@@ -351,7 +366,7 @@ void measures_epoch(struct run *run, uint64_t step,
     bool whole = epochs > run->epochs_ended;
     double loss = measures_mean_loss(run->epoch_start, point);
     if (!run->interrupted)
-        write_points(run, step);
+        write_points(run, smaller(step, last_shown(run)));
     run->evaluated = step;
     if (result->count) {
         run->accuracy = (double)result->correct / (double)result->count;

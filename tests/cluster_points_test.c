@@ -119,6 +119,38 @@ static void a_worker_that_dies_leaves_no_gap(void **state) {
     expect_points(run, "train/loss", 3, 2000);
 }
 
+/* No result of an epoch comes after a step of a later one; how many results
+ * there are. */
+static unsigned results_in_order(const struct cluster_process *process) {
+    unsigned epoch, latest = 0, results = 0;
+    char line[512];
+    const char *said = cluster_run_errors(process);
+    for (; *said; said = strchr(said, '\n') + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(said, "\n"), said);
+        const char *found = strstr(line, "chief: epoch ");
+        if (!found || sscanf(found, "chief: epoch %u/", &epoch) != 1)
+            continue;
+        bool result = strstr(line, ": test accuracy");
+        if (result && epoch < latest)
+            fail_msg("a step of epoch %u was before: %s", latest, line);
+        if (!result && epoch > latest)
+            latest = epoch;
+        results += result;
+    }
+    assert_int_equal(latest, 3);
+    return results;
+}
+
+/* Pushes may have passed an epoch before any is evaluated. */
+static void an_epoch_ends_before_the_next_begins(void **state) {
+    cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+    assert_int_equal(results_in_order(CLUSTER_PLAY_RUN(*state, 1, 2, 0,
+                                                       "steps_per_print=1")),
+                     3);
+    assert_true(results_in_order(CLUSTER_PLAY_RUN(
+        *state, 1, 2, 0, "steps_per_print=1", "strategy.staleness=inf")));
+}
+
 #define IN_FOLDER(test)                                                        \
     cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -129,6 +161,7 @@ int main(void) {
         IN_FOLDER(so_they_are_without_rounds),
         IN_FOLDER(all_reduce_has_the_same_points),
         IN_FOLDER(a_run_that_resumes_has_each_point_once),
+        IN_FOLDER(an_epoch_ends_before_the_next_begins),
         IN_FOLDER(a_worker_that_dies_leaves_no_gap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

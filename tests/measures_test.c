@@ -173,6 +173,22 @@ static void steps_after_the_checkpoint_are_no_points(void **state) {
     expect_losses("10:2 20:2 ");
 }
 
+/* The line of an epoch's result comes before those of the next. */
+static void an_epoch_has_its_result_before_the_next_has_points(void **state) {
+    struct measures_fixture *measured = *state;
+    struct part_result result = {.count = 1};
+    measured->run.rounds.epoch_batches = 15;
+    measured->run.test_samples = 1;
+    adds_trainer(measured);
+    for (uint64_t step = 10; step <= 20; step += 10)
+        for (uint32_t rank = 0; rank < 2; rank++)
+            reaches(measured, rank, step, 2);
+    expect_losses("10:2 ");
+    measures_epoch(&measured->run, 15, &result);
+    measures_show(&measured->run, 0);
+    expect_losses("10:2 20:2 ");
+}
+
 #define MEASURED(f)                                                            \
     cmocka_unit_test_setup_teardown(f, measures_fixture_setup,                 \
                                     measures_fixture_teardown)
@@ -204,6 +220,7 @@ int main(void) {
         POINTS(no_step_out_of_the_run_is_taken),
         POINTS(who_is_far_behind_counts_to_a_later_point),
         POINTS(steps_after_the_checkpoint_are_no_points),
+        POINTS(an_epoch_has_its_result_before_the_next_has_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
