@@ -381,6 +381,9 @@ void measures_epoch(struct run *run, uint64_t step,
     }
     run->epochs_ended = epochs;
     shown.epoch = epochs ? epochs : 1;
+    if (shown.epochs &&
+        shown.epoch > shown.epochs) /* of a job for fewer epochs */
+        shown.epochs = shown.total_steps = 0;
     shown.loss = isfinite(loss) ? loss : run->shown_loss;
     shown.accuracy = result->count ? run->accuracy : NAN;
     shown.share = (double)result->count / (double)run->test_samples;

@@ -285,6 +285,22 @@ static void check_schedule(const struct run *run) {
                     schedule_rate(schedule, last), last);
 }
 
+/* The job may ask for less than the checkpoint has behind it. */
+static void say_over(const struct run *run) {
+    const struct job *job = run->job;
+    const char *what = job->has_steps ? "steps" : "epochs";
+    unsigned long long asked = job->has_steps ? job->steps : job->epochs;
+    unsigned long long behind =
+        job->has_steps ? run->rounds.start
+                       : rounds_epochs(&run->rounds, run->rounds.start);
+    if (!run->has_restored || run->rounds.start < run->rounds.total)
+        return;
+    log_info(run->log,
+             "the checkpoint has %llu %s behind it and the job asks for %llu: "
+             "nothing is left to train (raise %s to go on)",
+             behind, what, asked, what);
+}
+
 static void plan(struct run *run) {
     struct failure why;
     bool settled = run->ps_of_block; /* and has waited for memory since */
@@ -307,9 +323,7 @@ static void plan(struct run *run) {
     measures_begin(run);
     say_plan(run);
     check_schedule(run);
-    if (run->has_restored && run->rounds.start >= run->rounds.total)
-        log_info(run->log, "that is the end of the run: nothing is left to "
-                           "train (raise epochs or steps to go on)");
+    say_over(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         run->trainers[r].planned = true;
     run_enter(run, RUN_READYING);

@@ -112,6 +112,18 @@ static void told_never_a_run_begins_anew_and_the_old_are_moved_aside(
         "checkpoint/step-000000060, epoch 2");
 }
 
+static void a_checkpoint_beyond_the_job_is_evaluated_and_left(void **state) {
+    cluster_run_job(*state, NULL);
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=4");
+    struct cluster_process *local =
+        CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=2");
+    cluster_play_expect_said(local,
+                             "the checkpoint has 4 epochs behind it and the "
+                             "job asks for 2: nothing is left to train");
+    cluster_play_expect_said(local, "chief: step 120: test accuracy");
+    assert_false(cluster_play_said(local, "epoch 4/2"));
+}
+
 static void a_run_made_longer_than_its_schedule_is_warned(void **state) {
     cluster_run_job(*state, "{\"scheduler\": {\"type\": \"WarmupDecayLR\","
                             " \"params\": {\"warmup_max_lr\": 0.05,"
@@ -339,6 +351,7 @@ int main(void) {
         RESUME_TEST(checkpoints_come_by_seconds),
         RESUME_TEST(as_many_checkpoints_are_kept_as_the_job_says),
         RESUME_TEST(told_never_a_run_begins_anew_and_the_old_are_moved_aside),
+        RESUME_TEST(a_checkpoint_beyond_the_job_is_evaluated_and_left),
         RESUME_TEST(a_run_made_longer_than_its_schedule_is_warned),
         RESUME_TEST(told_never_no_signal_promises_that_it_resumes),
         RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
