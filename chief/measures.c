@@ -2,6 +2,7 @@
 
 #include "chief/cuts.h"
 #include "chief/evaluations.h"
+#include "chief/stall.h"
 #include "proto/base/time.h"
 #include "proto/math/schedule.h"
 
@@ -355,6 +356,10 @@ void measures_show(struct run *run, int64_t now) {
     }
     struct progress_numbers shown =
         numbers(run, smaller(step, run->rounds.total));
+    char cause[256];
+    stall_note(run, now);
+    shown.still = stall_seconds(run, now, cause, sizeof cause);
+    shown.cause = cause[0] ? cause : NULL;
     progress_update(&run->progress, &shown, now);
 }
 

@@ -104,6 +104,11 @@ static void add_figures(struct text *text,
         add_loss(text, numbers->loss);
         first = separator;
     }
+    if (numbers->still > 0) {
+        add(text, "%sno step for %.0f s", first, numbers->still);
+        add(text, numbers->cause ? " (%s)" : "", numbers->cause);
+        return;
+    }
     if (shown & RATE && numbers->examples_per_second >= 0) {
         add(text, "%s", first);
         add_count(text, numbers->examples_per_second);

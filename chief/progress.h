@@ -19,6 +19,9 @@ struct progress_numbers {
     double share;               /* of the test set that accuracy is over */
     double examples_per_second; /* of all trainers */
     double seconds_left;
+    double still;      /* seconds without a step, where that is unusual, or 0:
+                          then there is neither rate nor time left */
+    const char *cause; /* of that: "waiting for worker 1"; NULL: not known */
 };
 
 /* The text of each, without a newline, cut at SIZE - 1 bytes (SIZE >= 1).

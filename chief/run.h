@@ -80,6 +80,19 @@ struct run_points {
                                         ago, and later on from the second */
 };
 
+/* How long the run has been at its step, and who did not beat meanwhile. */
+struct run_still {
+    uint64_t step;
+    int64_t since;
+    const struct roster_slot *silent; /* or NULL */
+};
+
+/* What trainers have lost by waiting for others that did not beat. */
+struct run_lost {
+    double seconds, longest;
+    char peer[64]; /* of the longest wait */
+};
+
 struct run_ps {
     bool ready, shares_folder;
     uint16_t port; /* rank 0: where its weights are read */
@@ -195,6 +208,8 @@ struct run {
     int64_t said_waiting, said_slow;
     double shown_rate, shown_loss, epoch_loss;
     struct run_points points;
+    struct run_still still;
+    struct run_lost lost_time;
     struct progress progress;
     struct events *events;
 

@@ -151,6 +151,34 @@ static void an_epoch_ends_before_the_next_begins(void **state) {
         *state, 1, 2, 0, "steps_per_print=1", "strategy.staleness=inf")));
 }
 
+/* A synchronous run whose worker 1 does not go on after some steps: a signal's
+ * NUMBER. Its chief, once it has said so. */
+static struct cluster_process *hold_up(struct cluster_run *run,
+                                       struct cluster_play *play, int number,
+                                       const char *message) {
+    cluster_run_job(run, "{\"steps\": 300, \"chief\": \"coordinate\","
+                         " \"timeouts\": {\"peer\": 8},"
+                         " \"steps_per_print\": 1}");
+    cluster_play_describe(play, run, 1, 1, 2);
+    cluster_play_start_all(play);
+    unsigned victim = cluster_play_find(play, "worker", 1);
+    struct cluster_process *chief = play->tasks[0].process;
+    cluster_run_await(chief, "step 99/", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play->tasks[victim].process, number);
+    cluster_run_await(chief, message, CLUSTER_RUN_DEADLINE);
+    return chief;
+}
+
+static void a_run_that_stands_still_says_for_whom_and_no_rate(void **state) {
+    struct cluster_play play;
+    struct cluster_process *chief = hold_up(
+        *state, &play, SIGSTOP, " s (waiting for worker 1, silent for ");
+    cluster_run_signal(
+        play.tasks[cluster_play_find(&play, "worker", 1)].process, SIGCONT);
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(chief, "step 300/300");
+}
+
 #define IN_FOLDER(test)                                                        \
     cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -162,6 +190,7 @@ int main(void) {
         IN_FOLDER(all_reduce_has_the_same_points),
         IN_FOLDER(a_run_that_resumes_has_each_point_once),
         IN_FOLDER(an_epoch_ends_before_the_next_begins),
+        IN_FOLDER(a_run_that_stands_still_says_for_whom_and_no_rate),
         IN_FOLDER(a_worker_that_dies_leaves_no_gap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,6 +193,26 @@ static void a_line_names_epoch_and_step(void **state) {
                               "12.3k examples/s, 0:21 left");
 }
 
+/* A rate or a time left would be of another moment. */
+static void a_run_without_a_step_says_for_how_long_and_why(void **state) {
+    (void)state;
+    struct progress_numbers numbers = halfway;
+    char text[256];
+    numbers.still = 7.4;
+    progress_line_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
+                              "no step for 7 s");
+    numbers.cause = "waiting for worker 1";
+    progress_line_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
+                              "no step for 7 s (waiting for worker 1)");
+    expect_bar(&numbers, 81,
+               " epoch 3/5 [====>     ]  45%  loss 0.4123  no step for 7 s "
+               "(waiting for worker 1)");
+    expect_bar(&numbers, 60,
+               " epoch 3/5  45%  no step for 7 s (waiting for worker 1)");
+}
+
 static void a_loss_is_short_however_large(void **state) {
     (void)state;
     char text[64];
@@ -407,6 +427,7 @@ int main(void) {
         cmocka_unit_test(times_read_as_a_clock),
         cmocka_unit_test(a_loss_of_any_size_is_readable),
         cmocka_unit_test(a_line_names_epoch_and_step),
+        cmocka_unit_test(a_run_without_a_step_says_for_how_long_and_why),
         cmocka_unit_test(a_loss_is_short_however_large),
         cmocka_unit_test(an_epoch_ends_with_its_accuracy),
         cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second),
