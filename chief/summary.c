@@ -15,9 +15,9 @@
 static const double WORTH_A_CHANGE = 0.1; /* of the trainers' time */
 
 struct share {
-    const char *cause;
+    char cause[128];
     double seconds;
-    char key[160]; /* what to change */
+    char key[160]; /* what to change; "": none helps */
 };
 
 /* One trainer and its ps in this process. */
@@ -28,11 +28,12 @@ static bool is_alone(const struct run *run) {
 /* A larger batch has fewer rounds to wait for. With staleness nobody waits for
  * another trainer, if there is one, but each push is an update of its own. */
 static struct share waiting(const struct run *run) {
-    struct share share = {
-        .cause = run->allreduce ? "waiting for other trainers (network, sums)"
-                 : is_alone(run)
-                     ? "waiting for weights (the ps of this process)"
-                     : "waiting for weights (wire, ps and other trainers)"};
+    struct share share = {0};
+    snprintf(share.cause, sizeof share.cause, "%s",
+             run->allreduce  ? "waiting for other trainers (network, sums)"
+             : is_alone(run) ? "waiting for weights (the ps of this process)"
+                             : "waiting for weights (wire, ps and other "
+                               "trainers)");
     bool staleness =
         run_synchronous(run) && !run->allreduce && run->roster.num_ranks > 1;
     snprintf(share.key, sizeof share.key, "%s (larger)%s", run->job->batch_key,
@@ -40,7 +41,18 @@ static struct share waiting(const struct run *run) {
     return share;
 }
 
-/* The largest cause of lost time, its share, and the one key to change. */
+/* No key makes a peer answer. */
+static struct share silence(const struct run *run, double waited) {
+    const struct run_lost *lost = &run->lost_time;
+    struct share share = {.seconds = fmin(lost->seconds, waited)};
+    snprintf(share.cause, sizeof share.cause,
+             "waiting for %s, which was silent for %.1f s", lost->peer,
+             lost->longest);
+    return share;
+}
+
+/* The largest cause of lost time, its share, and the one key to change, if
+ * there is one. */
 static struct share largest_loss(const struct run *run, double *all) {
     double update = 0;
     struct share input = {.cause = "input", .key = "data.num_workers (larger)"};
@@ -54,6 +66,10 @@ static struct share largest_loss(const struct run *run, double *all) {
     }
     for (uint32_t i = 0; i < run->roster.num_ps; i++)
         update += run->ps[i].update_s;
+    struct share silent = silence(run, weights.seconds);
+    weights.seconds -= silent.seconds;
+    if (silent.seconds > weights.seconds && silent.seconds > input.seconds)
+        return silent;
     double ps = run->allreduce || is_alone(run)
                     ? 0
                     : update / run_holding(run) * (double)run->roster.num_ranks;
@@ -148,8 +164,8 @@ static void print_json(const struct run *run) {
     json_decref(object);
 }
 
-/* A key to change is named when it is worth a change. In a run that has failed
- * trainers waited for what failed. */
+/* A key to change is named when it is worth a change, and helps. In a run that
+ * has failed trainers waited for what failed. */
 static void say_lost_time(const struct run *run) {
     double all;
     if (run->status && !run->interrupted)
@@ -157,8 +173,9 @@ static void say_lost_time(const struct run *run) {
     struct share share = largest_loss(run, &all);
     double part = all > 0 ? share.seconds / all : 0;
     if (part >= WORTH_A_CHANGE)
-        log_info(run->log, "largest cause of lost time: %s, %.0f %%; key: %s",
-                 share.cause, 100 * part, share.key);
+        log_info(run->log, "largest cause of lost time: %s, %.0f %%%s%s",
+                 share.cause, 100 * part, share.key[0] ? "; key: " : "",
+                 share.key);
     else if (all > 0)
         log_info(run->log, "no cause of lost time stands out: %s, %.0f %%",
                  share.cause, 100 * part);

@@ -179,6 +179,17 @@ static void a_run_that_stands_still_says_for_whom_and_no_rate(void **state) {
     cluster_play_expect_said(chief, "step 300/300");
 }
 
+static void what_a_peer_costs_that_is_gone_is_no_key_to_change(void **state) {
+    struct cluster_play play;
+    struct cluster_process *chief =
+        hold_up(*state, &play, SIGKILL, "worker 1 on host ");
+    cluster_play_expect(&play, cluster_play_find(&play, "worker", 1), 0,
+                        CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(chief, "largest cause of lost time: waiting for "
+                                    "worker 1, which was silent for ");
+    assert_false(cluster_play_said(chief, "key: "));
+}
+
 #define IN_FOLDER(test)                                                        \
     cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -191,6 +202,7 @@ int main(void) {
         IN_FOLDER(a_run_that_resumes_has_each_point_once),
         IN_FOLDER(an_epoch_ends_before_the_next_begins),
         IN_FOLDER(a_run_that_stands_still_says_for_whom_and_no_rate),
+        IN_FOLDER(what_a_peer_costs_that_is_gone_is_no_key_to_change),
         IN_FOLDER(a_worker_that_dies_leaves_no_gap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,6 +94,19 @@ static void a_process_alone_is_told_of_its_own_ps(void **state) {
                    true);
 }
 
+static void a_silent_peer_is_named_and_no_key(void **state) {
+    struct measures_fixture *measured = *state;
+    measured->job.batch_key = "train_batch_size";
+    waits(measured, 2);
+    measured->run.lost_time = (struct run_lost){1.2, 1.2, "worker 1"};
+    expect_summary(measured,
+                   "largest cause of lost time: waiting for worker 1, which "
+                   "was silent for 1.2 s, 24 %\n",
+                   true);
+    measured->run.lost_time.seconds = 0.9;
+    expect_summary(measured, "other trainers), 22 %; key:", true);
+}
+
 static void what_failed_is_no_cause_of_lost_time(void **state) {
     struct measures_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
@@ -114,6 +127,7 @@ int main(void) {
         MEASURED(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps),
         MEASURED(the_key_to_change_is_that_of_the_job),
         MEASURED(a_process_alone_is_told_of_its_own_ps),
+        MEASURED(a_silent_peer_is_named_and_no_key),
         MEASURED(what_failed_is_no_cause_of_lost_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
