@@ -32,6 +32,7 @@ static void fail(struct run *run, struct roster_slot *slot,
         admission_dismiss(run, slot, (enum status)left->status, text);
     else
         run_stop(run, status_of(run, left), "%s", text);
+    run->diverged |= run->phase == RUN_STOPPING && left->diverged;
 }
 
 /* A rank that has lost another may have lost one that only gave up for the same

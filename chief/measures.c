@@ -234,6 +234,15 @@ static double point_rate(struct run_points *points,
     return rate(points->from, points->last);
 }
 
+static void add_tenth(struct run *run, uint64_t step,
+                      const struct run_point *sums) {
+    uint64_t start = run->rounds.start, steps = run->rounds.total - start;
+    double share = (double)(step - start - 1) / (double)steps;
+    struct run_point *tenth = &run->tenths[(int)(RUN_TENTHS * share)];
+    tenth->loss += sums->loss;
+    tenth->samples += sums->samples;
+}
+
 static void write_point(struct run *run) {
     uint64_t step = point_step(run, run->points.next);
     const struct run_point *told = told_sums(run, run->points.next);
@@ -243,6 +252,7 @@ static void write_point(struct run *run) {
         return;
     point.loss = measures_mean_loss((struct run_point){0}, *told);
     point.examples_per_second = point_rate(&run->points, sums);
+    add_tenth(run, step, sums);
     scalar(run, "train/loss", step, point.loss);
     scalar(run, "train/examples_per_second", step, point.examples_per_second);
     scalar(run, "train/learning_rate", step, current_rate(run, step));

@@ -68,7 +68,7 @@ struct run_trainer {
 /* Points are the multiples of the job's steps_per_print and the last step. Of
  * those that are not written yet, what trainers have told; seconds 0: nothing.
  */
-enum { RUN_POINTS = 16384 };
+enum { RUN_POINTS = 16384, RUN_TENTHS = 10 };
 struct run_points {
     struct run_point *sums; /* [RUN_POINTS], a ring by the points' numbers */
     uint64_t next;          /* number of the first that is not written; 0: there
@@ -208,6 +208,8 @@ struct run {
     int64_t said_waiting, said_slow;
     double shown_rate, shown_loss, epoch_loss;
     struct run_points points;
+    struct run_point tenths[RUN_TENTHS]; /* of the steps from start to end */
+    bool diverged;                       /* a loss was no number */
     struct run_still still;
     struct run_lost lost_time;
     struct progress progress;

@@ -191,6 +191,64 @@ static void say_skipped(const struct run *run) {
              measures_skipped(run), scale);
 }
 
+/* Of the first step of each trainer that was there from the run's first: before
+ * anything was learnt. NAN: not known. */
+static double first_loss(const struct run *run) {
+    double sum = 0;
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        if (!(trainer->beat.first_loss > 0) || trainer->past_samples)
+            continue;
+        sum += trainer->beat.first_loss;
+        count++;
+    }
+    return count && !run->has_restored ? sum / count : NAN;
+}
+
+/* Has the loss risen for good? By its mean over each tenth of the steps: it was
+ * above that of the first step and has not come down again by a tenth of that,
+ * or it ends half as high again as it has been. WORDS say so. */
+static bool rises(const struct run *run, char *words, size_t size) {
+    double first = first_loss(run), least = INFINITY, most = 0, last = NAN;
+    for (int i = 0; i < RUN_TENTHS; i++) {
+        double mean = measures_mean_loss((struct run_point){0}, run->tenths[i]);
+        if (isnan(mean))
+            continue;
+        least = fmin(least, mean);
+        most = fmax(most, mean);
+        last = mean;
+    }
+    bool stays = most > 1.05 * first && last > 0.9 * first;
+    snprintf(words, size,
+             "train loss %.4g %s, %.4g at its highest, %.4g at the end",
+             stays ? first : least, stays ? "at first" : "at its lowest", most,
+             last);
+    return stays || last > 1.5 * least;
+}
+
+/* A rate that fits a synchronous run may be too large for pushes that are not
+ * averaged; one trainer's are as they are there. */
+static void say_diverged(const struct run *run) {
+    const struct schedule *schedule = &run->job->schedule;
+    bool warms = schedule->type == SCHEDULE_WARMUP ||
+                 schedule->type == SCHEDULE_WARMUP_DECAY;
+    double rate = warms ? schedule->warmup_max_lr : schedule->lr;
+    uint32_t trainers = run->roster.num_ranks;
+    char words[160];
+    bool risen = rises(run, words, sizeof words);
+    if (run_synchronous(run) || trainers < 2 || !(risen || run->diverged))
+        return;
+    log_warning(run->log,
+                "the run has diverged: %s. With staleness each push of the %u "
+                "trainers is an update of its own, where a synchronous run "
+                "averages them: try %s %g, which is %g over %u",
+                run->diverged ? "the loss is no number" : words, trainers,
+                warms ? "scheduler.params.warmup_max_lr"
+                      : "optimizer.params.lr",
+                rate / trainers, rate, trainers);
+}
+
 void summary_tell(const struct run *run, bool json) {
     uint64_t step = run->end_step;
     double seconds = training_seconds(run);
@@ -203,6 +261,8 @@ void summary_tell(const struct run *run, bool json) {
                  step - run->rounds.start, seconds, steps_per_second(run),
                  (double)measures_total(run).samples / seconds, loss,
                  run->status ? "; not complete" : "");
+    if (run->began)
+        say_diverged(run);
     if (run->began && measures_checks_overflow(run))
         say_skipped(run);
     if (run->began && seconds > 0 && bound(run) > 0)

@@ -215,6 +215,29 @@ static void checkpoints_follow_the_steps_closely(void **state) {
                  close, EVERY);
 }
 
+/* Weights that are far off compute one class, or no number. */
+static void a_run_that_diverges_says_so_and_names_a_rate(void **state) {
+    static const struct {
+        const char *rate, *words;
+        int code;
+    } cases[] = {
+        {"optimizer.params.lr=10", "diverged: train loss", 0},
+        {"optimizer.params.lr=1e30", "diverged: the loss is no number", 1},
+        {"optimizer.params.lr=0.05", "train loss", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+        struct cluster_process *local =
+            CLUSTER_PLAY_RUN(*state, 1, 2, cases[i].code, cases[i].rate,
+                             "strategy.staleness=inf", "steps_per_print=5");
+        cluster_play_expect_said(local, cases[i].words);
+        assert_int_equal(cluster_play_said(local, "diverged"), i < 2);
+        if (i == 0)
+            cluster_play_expect_said(
+                local, "try optimizer.params.lr 5, which is 10 over 2");
+    }
+}
+
 #define TEST(name)                                                             \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
                                     cluster_run_teardown)
@@ -226,6 +249,7 @@ int main(void) {
         TEST(without_a_bound_nobody_waits),
         TEST(who_is_stopped_keeps_no_run_from_its_last_checkpoint),
         TEST(checkpoints_follow_the_steps_closely),
+        TEST(a_run_that_diverges_says_so_and_names_a_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

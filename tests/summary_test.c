@@ -118,6 +118,64 @@ static void what_failed_is_no_cause_of_lost_time(void **state) {
     expect_summary(measured, "key: train_batch_size (larger)", true);
 }
 
+/* Two trainers without rounds whose losses were FIRST in the first step, and
+ * BEFORE and AFTER the mean of the first and the last half of the tenths. */
+static struct measures_fixture *learns(struct measures_fixture *measured,
+                                       double first, double before,
+                                       double after) {
+    measured->run.began = true;
+    measured->run.roster.num_ranks = 2;
+    measured->job.staleness = JOB_STALENESS_INF;
+    measured->job.schedule.lr = 0.1;
+    measured->job.batch_key = "train_batch_size";
+    for (int i = 0; i < 2; i++)
+        measured->trainers[i].beat.first_loss = first;
+    for (int i = 0; i < RUN_TENTHS; i++)
+        measured->run.tenths[i] = (struct run_point){
+            .loss = 10 * (i < RUN_TENTHS / 2 ? before : after), .samples = 10};
+    return measured;
+}
+
+static void a_rate_too_large_for_pushes_is_said_with_one_to_try(void **state) {
+    learns(*state, 2.3, 4, 2.25);
+    expect_summary(*state,
+                   "warning: the run has diverged: train loss 2.3 at first, 4 "
+                   "at its highest, 2.25 at the end. With staleness each push "
+                   "of the 2 trainers is an update of its own, where a "
+                   "synchronous run averages them: try optimizer.params.lr "
+                   "0.05, which is 0.1 over 2\n",
+                   true);
+    learns(*state, 2.3, 0.5, 0.8)->job.schedule =
+        (struct schedule){.type = SCHEDULE_WARMUP_DECAY, .warmup_max_lr = 0.2};
+    expect_summary(*state,
+                   "train loss 0.5 at its lowest, 0.8 at its highest, 0.8 at "
+                   "the end. ",
+                   true);
+    expect_summary(*state,
+                   "try scheduler.params.warmup_max_lr 0.1, which is 0.2 over "
+                   "2\n",
+                   true);
+    learns(*state, 2.3, 2.2, 1)->run.diverged = true;
+    expect_summary(*state, "diverged: the loss is no number. With", true);
+}
+
+static void who_learns_has_not_diverged(void **state) {
+    learns(*state, 2.3, 2.4, 1);
+    expect_summary(*state, "diverged", false);
+    learns(*state, 2.3, 2.3, 2.2); /* little, but nothing went wrong */
+    expect_summary(*state, "diverged", false);
+    learns(*state, 0.15, 0.2, 0.2)->run.has_restored = true;
+    expect_summary(*state, "diverged", false);
+}
+
+/* There the rate is no other than elsewhere. */
+static void rounds_and_a_lone_trainer_are_not_told_of_pushes(void **state) {
+    learns(*state, 2.3, 4, 4)->job.staleness = 0;
+    expect_summary(*state, "diverged", false);
+    learns(*state, 2.3, 4, 4)->run.roster.num_ranks = 1;
+    expect_summary(*state, "diverged", false);
+}
+
 #define MEASURED(f)                                                            \
     cmocka_unit_test_setup_teardown(f, measures_fixture_setup,                 \
                                     measures_fixture_teardown)
@@ -128,6 +186,9 @@ int main(void) {
         MEASURED(the_key_to_change_is_that_of_the_job),
         MEASURED(a_process_alone_is_told_of_its_own_ps),
         MEASURED(a_silent_peer_is_named_and_no_key),
+        MEASURED(a_rate_too_large_for_pushes_is_said_with_one_to_try),
+        MEASURED(who_learns_has_not_diverged),
+        MEASURED(rounds_and_a_lone_trainer_are_not_told_of_pushes),
         MEASURED(what_failed_is_no_cause_of_lost_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -197,6 +197,7 @@ static void *run_thread(void *argument) {
     pthread_mutex_unlock(&trainer->mutex);
     if (partner_lost(partner, &lost))
         failed.why = lost; /* the wait for the device was given up for it */
+    failed.diverged = trainer->diverged;
     reports_put(&trainer->reports, &failed);
     return NULL;
 }

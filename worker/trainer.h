@@ -35,6 +35,7 @@ struct trainer_settings {
 struct trainer_progress {
     uint64_t clock, samples, correct, global_step;
     double loss_sum, last_loss;
+    double first_loss; /* mean of the first step; 0: none yet */
     double input_s, compute_s, wire_s, training_s;
     double loss_scale; /* fp16: of the present step */
     uint64_t skipped;  /* steps whose gradients overflowed, of the whole run */
@@ -74,6 +75,7 @@ struct trainer_report {
     bool adds_on_host;                /* DECLARES: as in team.h */
     struct trainer_device devices[JOB_MOST_DEVICES];
     struct failure why;
+    bool diverged; /* FAILED: the loss is no number any more */
 };
 
 struct trainer;

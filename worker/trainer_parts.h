@@ -31,6 +31,7 @@ struct trainer {
     uint32_t unsaid; /* parameters done and not announced */
     uint64_t unsaid_elements;
     double step_loss;
+    bool diverged;              /* it is no number, and the run ends for it */
     struct trainer_point point; /* of the steps since the last one; step 0:
                                    there is none */
     double uncounted_loss;      /* of the last step, as is the next: until it

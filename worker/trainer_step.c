@@ -93,6 +93,8 @@ static void add_progress(struct trainer *trainer,
     progress->loss_sum += result->finite;
     if (result->last_samples)
         progress->last_loss = result->last_loss / (double)result->last_samples;
+    if (!progress->samples && result->samples)
+        progress->first_loss = result->finite / (double)result->samples;
     progress->samples += result->samples;
     progress->correct += result->correct;
     progress->clock = trainer->clock;
@@ -133,7 +135,8 @@ static enum status leave_out(struct trainer *trainer, struct failure *why) {
         skip_overflow(trainer);
         return STATUS_OK;
     }
-    if (!job->nan_skip)
+    trainer->diverged = !job->nan_skip;
+    if (trainer->diverged)
         return status_fail(why, STATUS_FAILED,
                            "the loss is %g at step %llu: try a smaller rate, "
                            "or gradient_clipping, or \"on_nan\": \"skip\"",

@@ -170,6 +170,7 @@ static void tell_left(struct worker *worker, bool goodbye, uint64_t clock,
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     left.goodbye = goodbye;
     left.clock = clock;
+    left.diverged = worker->diverged;
     if (why) {
         left.status = why->status;
         left.text = (char *)why->text;
@@ -235,6 +236,7 @@ static void fill_beat(struct worker *worker) {
     beat->global_step = progress.global_step;
     beat->loss_sum = progress.loss_sum;
     beat->last_loss = progress.last_loss;
+    beat->first_loss = progress.first_loss;
     beat->samples = progress.samples;
     beat->correct = progress.correct;
     beat->input_s = progress.input_s;
@@ -265,6 +267,7 @@ static void pass_on(struct worker *worker,
         tell_left(worker, worker->leaving, report->clock, NULL);
         break;
     case TRAINER_FAILED:
+        worker->diverged = report->diverged;
         tell_left(worker, false, report->clock, &report->why);
         break;
     }

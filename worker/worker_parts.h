@@ -25,6 +25,7 @@ struct worker {
     uint32_t rank, num_ranks;
     int64_t points_told;
     bool stopped, leaving;
+    bool diverged;           /* its loss is no number any more */
     enum status interrupted; /* by a signal, or OK */
 };
 
