@@ -81,7 +81,7 @@ struct run_points {
 };
 
 /* How long the run has been at its step, and who did not beat meanwhile. */
-struct run_still {
+struct run_stall {
     uint64_t step;
     int64_t since;
     const struct roster_slot *silent; /* or NULL */
@@ -210,7 +210,7 @@ struct run {
     struct run_points points;
     struct run_point tenths[RUN_TENTHS]; /* of the steps from start to end */
     bool diverged;                       /* a loss was no number */
-    struct run_still still;
+    struct run_stall stall;
     struct run_lost lost_time;
     struct progress progress;
     struct events *events;

@@ -27,9 +27,9 @@ static bool is_evaluating(const struct run *run) {
 
 /* The others' time: who was silent may be gone meanwhile. */
 static void note_lost(struct run *run, int64_t now) {
-    const struct roster_slot *slot = run->still.silent;
+    const struct roster_slot *slot = run->stall.silent;
     struct run_lost *lost = &run->lost_time;
-    double seconds = time_to_seconds(now - run->still.since);
+    double seconds = time_to_seconds(now - run->stall.since);
     bool trains = slot->rank != ROSTER_NO_RANK && slot->state == ROSTER_HELD &&
                   run->trainers[slot->rank].from;
     uint32_t waiting = run_live(run) - (trains && run_live(run));
@@ -41,18 +41,18 @@ static void note_lost(struct run *run, int64_t now) {
 }
 
 void stall_note(struct run *run, int64_t now) {
-    struct run_still *still = &run->still;
+    struct run_stall *stall = &run->stall;
     uint64_t step = run_step(run);
-    if (still->since && step == still->step && !is_evaluating(run)) {
-        if (!still->silent)
-            still->silent = find_silent(run, now);
+    if (stall->since && step == stall->step && !is_evaluating(run)) {
+        if (!stall->silent)
+            stall->silent = find_silent(run, now);
         return;
     }
-    if (still->silent)
+    if (stall->silent)
         note_lost(run, now);
-    if (still->silent || step != still->step)
-        still->since = 0;
-    *still = (struct run_still){step, still->since ? still->since : now, NULL};
+    if (stall->silent || step != stall->step)
+        stall->since = 0;
+    *stall = (struct run_stall){step, stall->since ? stall->since : now, NULL};
 }
 
 /* The trainers that others wait for in a synchronous round, if not all are
@@ -85,7 +85,7 @@ double stall_seconds(const struct run *run, int64_t now, char *text,
     const struct roster_slot *silent = find_silent(run, now);
     uint64_t taken = run_step(run) - run->rounds.start;
     double usual = measures_total(run).seconds / (double)(taken ? taken : 1);
-    double still = time_to_seconds(now - run->still.since);
+    double still = time_to_seconds(now - run->stall.since);
     char name[64];
     text[0] = 0;
     if (still < fmax(LEAST, 3 * usual))

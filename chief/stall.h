@@ -5,7 +5,7 @@
 
 #include "chief/run.h"
 
-/* Looks whether the run has taken a step, and who is silent if not: run->still,
+/* Looks whether the run has taken a step, and who is silent if not: run->stall,
  * and run->lost_time when it goes on. Several times a second. */
 void stall_note(struct run *run, int64_t now);
 

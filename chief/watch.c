@@ -190,11 +190,11 @@ static void watch_phase(struct run *run, int64_t now) {
 /* What others did meanwhile is still to be read, and what they did not do they
  * may have waited for this process to do. */
 static void move_deadlines(struct run *run, int64_t still, int64_t now) {
-    int64_t *since[] = {&run->opened,         &run->phase_since,
-                        &run->said_waiting,   &run->said_slow,
-                        &run->crowded_since,  &run->link_asked,
-                        &run->together_asked, &run->refused_at,
-                        &run->nobody_since,   &run->lost_at};
+    int64_t *since[] = {
+        &run->opened,         &run->phase_since,   &run->said_waiting,
+        &run->said_slow,      &run->crowded_since, &run->link_asked,
+        &run->together_asked, &run->refused_at,    &run->nobody_since,
+        &run->lost_at,        &run->stall.since};
     for (size_t i = 0; i < sizeof since / sizeof *since; i++)
         wait_move(since[i], still, now);
     if (run->give_up != TIME_NEVER)
