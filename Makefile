@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # make help lists the targets; V=1 shows the commands whole.
 SHELL := /bin/bash
 CC = gcc

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "choices.h"
 
 #include "proto/wire/member_record.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is chosen for a process, not for a run: by flags, by the environment. */
 #ifndef CAPSTAN_CHOICES_H
 #define CAPSTAN_CHOICES_H

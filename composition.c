@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Four cases: the process leads the run, is one of its ps or workers,
  * evaluates, or is a bench's client. Who leads is alone in reading the job;
  * beside its chief it may have a trainer, and where nobody else holds the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who plays in this process, and with which settings: from what the user gave,
  * the cluster description and, where this process leads, the job. One to three
  * roles, that hear of each other by the names of links inside the process. It

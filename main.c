@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program: the verb and the exit. */
 #include "chief/ckpt.h"
 #include "chief/info.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run from opening to closing, in this process: signals and the ZeroMQ
  * context first, then who plays (composition.c), their threads (roles.c), and
  * all of it down again. Members of a series go through that once a run: what a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process of a run or of a bench: the roles that its cluster description
  * gives it, one to three, each on a thread of its own, in one ZeroMQ context;
  * and the signals, which go to the first of them. */

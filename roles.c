@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A role's thread owns its settings and what it writes back until it has ended;
  * the main thread waits for all of them and for signals, by descriptors.
  * Signals are blocked in every thread and read from a signalfd here, so that no

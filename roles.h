@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The roles that one process plays, one to three, each on a thread of its own;
  * and the signals, which go to the first of them. */
 #ifndef CAPSTAN_ROLES_H

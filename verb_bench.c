@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Three ways: with no cluster described one is started on this machine, and its
  * table printed here; in a described cluster this process plays its part; with
  * --simulate nothing is started, and only costs are measured. */

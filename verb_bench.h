@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan bench`: how fast vectors move, measured here, played as a part of a
  * described cluster, or simulated. */
 #ifndef CAPSTAN_VERB_BENCH_H

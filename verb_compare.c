@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flags count before the job's block "compare", which counts before defaults.
  * What would be written at the end is opened at the beginning, as the runs in
  * between may take hours. */

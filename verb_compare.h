@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan compare`, and `capstan run` of a job with "compare": parameter
  * server and all-reduce beside each other, measured or predicted. */
 #ifndef CAPSTAN_VERB_COMPARE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who comes goes through joining (welcome, with the job), its declaration, the
  * plan, and a view that lists it with the clock of its first contribution. A
  * view is told to the ps, which say in their beats that they know it, and then

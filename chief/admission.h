@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who comes in and who goes: joins, claims, deaths, goodbyes. */
 #ifndef CAPSTAN_ADMISSION_H
 #define CAPSTAN_ADMISSION_H

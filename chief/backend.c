@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/backend.h"
 
 #include "chief/strategy.h"

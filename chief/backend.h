@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* By which collectives a run reduces, and whether what is reduced stays on the
  * trainers' devices: settled at the plan, so that all ranks take the same. */
 #ifndef CAPSTAN_BACKEND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan bench` around its client: the job that chief and ps play, the
  * cluster on this machine, the table. */
 #ifndef CAPSTAN_BENCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `capstan bench` measured, for people. */
 #ifndef CAPSTAN_BENCH_TABLE_H
 #define CAPSTAN_BENCH_TABLE_H

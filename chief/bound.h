@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the network allows at best: rounds a second when every ps and every
  * trainer has a host of its own, whose link passes as much each way. Pure. */
 #ifndef CAPSTAN_BOUND_H

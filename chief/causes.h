@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the steps of a run went, for its JSON object: what `capstan compare`
  * lays beside the formulas. */
 #ifndef CAPSTAN_CAUSES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a run from its chief's side: gather, plan, watch, save, end. */
 #ifndef CAPSTAN_CHIEF_H
 #define CAPSTAN_CHIEF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the directory as any reader does: only what has a manifest is there,
  * one that cannot be read is named as damaged, a step's folder without one as
  * incomplete, and nothing is changed. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan ckpt ls|verify|export DIR`: what a checkpoint directory holds. */
 #ifndef CAPSTAN_CKPT_H
 #define CAPSTAN_CKPT_H

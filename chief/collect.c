@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One errand at a time: init, which is over before the first view, or the
  * export, which begins with the last cut. What the thread works with is copied,
  * as the roster goes on changing; the run itself is touched by the loop alone,

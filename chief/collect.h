@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The run's weights and single files: out of all ps into job.export_path at
  * the end, out of job.init into all ps at the start. The chief alone does
  * both, over the wire, with one tensor at a time in its memory, on a thread

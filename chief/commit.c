@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the thread works with is copied, or stays as it is while its cut is not
  * over; the run itself is touched by the loop alone. */
 #include "chief/commit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a checkpoint: its manifest, which makes it exist, then older ones
  * go. Both are done on a thread beside the chief's loop, one checkpoint after
  * the other: a disk may take longer than others wait for the chief. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/crier.h"
 
 #include "proto/base/time.h"

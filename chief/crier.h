@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls listed peers that have not joined: they may know no chief. */
 #ifndef CAPSTAN_CRIER_H
 #define CAPSTAN_CRIER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/cut_round.h"
 
 void cut_round_ask(struct cut_round *cut, uint32_t num_ps) {

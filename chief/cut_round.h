@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The course of one cut: what is awaited from the ps before their next order,
  * and which round it is at. Pure: answers in, decisions out. Each ps gives
  * each answer once and in this order: marked, held, done; a cut that stands in

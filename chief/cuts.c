@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a reason to a checkpoint, an evaluation or an export. A cut is asked for
  * (cuts_ask): synchronous, each holder says how far it is and closes no further
  * than one round more (cuts_marked), so the round after the highest is still

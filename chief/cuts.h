@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts: one moment of all blocks, for a checkpoint, an evaluation, an export
  * or a joiner. In synchronous runs most stand in the plan; the others are
  * agreed on with the ps. */

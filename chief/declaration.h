@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What trainers declare: the model that they train, the data that they read,
  * the devices that they compute on. Rank 0's word counts, and the others agree
  * with it or the run ends; who joins later agrees, or ends alone. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a run ends: trainers leave the loop, the last evaluation, checkpoint and
  * export, the stop order and its goodbyes. Signals too. */
 #ifndef CAPSTAN_ENDING_H

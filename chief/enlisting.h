@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who trains, as a view lists it: told to the ps, and by them to who may start.
  */
 #ifndef CAPSTAN_ENLISTING_H

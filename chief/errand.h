@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Work that waits, on a thread of its own, so that the chief's loop keeps
  * turning: one function, whose end is told through a descriptor. */
 #ifndef CAPSTAN_ERRAND_H

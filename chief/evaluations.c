@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluation on own weights (id 0) is begun by the first part that comes:
  * each rank computes its own after the planned round, and nobody can take
  * another's. One on a snapshot is begun by its cut: parts are handed out to who

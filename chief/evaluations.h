@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Accuracy on the test set: each trainer reports its part, the chief adds up.
  * In synchronous runs the parts go by rank, on the weights that each trainer
  * holds after the round; otherwise they are handed out, on a snapshot, and a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TensorBoard event files: scalars in the TFRecord framing with masked CRC32C
  * (tensorflow/core/lib/io/record_writer.h, event.proto, summary.proto). */
 #ifndef CAPSTAN_EVENTS_H

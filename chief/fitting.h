@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Does what the job takes fit into the memory of those who are to hold it? The
  * sum is made of each limit that members have told of, for all that share it.
  * Pure. */

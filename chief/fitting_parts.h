@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a check of memory is made of: for fitting.c and fitting_remedies.c. */
 #ifndef CAPSTAN_FITTING_PARTS_H
 #define CAPSTAN_FITTING_PARTS_H

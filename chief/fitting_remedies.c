@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What would make a job fit: each change that the keys allow is tried on the
  * same sum, and told with what is taken then if that is less. They are told one
  * by one; that several together are needed is for the reader to see. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan info`: version and commit, devices, collectives, libraries. */
 #ifndef CAPSTAN_INFO_H
 #define CAPSTAN_INFO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Only where every process has a host of its own by name: on one host, or where
  * that is not known, there is nothing to measure and nothing waits for it. What
  * is not told within a second is left unknown. */

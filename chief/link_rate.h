@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the network passes, measured before the first view: rank 0 and one ps
  * send each other bytes while nobody trains, so that no two pairs meet on a
  * link. One pair speaks for all, as the bound takes every host's link to be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the run's numbers say while it goes on: progress, TensorBoard scalars,
  * epochs. */
 #ifndef CAPSTAN_MEASURES_H

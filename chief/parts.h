@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a test set in one evaluation: who has which, what has come. A
  * holder is an incarnation, 0 nobody: who died and came back is another one.
  * Pure: the living and their reports in, the next order out. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The largest block that is left goes to the ps with the least so far (Graham
  * 1969, longest processing time first): a heap of ps, and blocks sorted once.
  * Ties go by number, so that the same layout is placed alike each time. */

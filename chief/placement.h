@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which ps keeps which block: greedy, largest block first to the least loaded
  * ps, by bytes; of equals the lowest block and the lowest ps. A pure function
  * of the layout and the number of ps.

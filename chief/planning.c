@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/planning.h"
 
 #include "chief/backend.h"

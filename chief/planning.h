@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From declarations to a plan: what is trained, which ps holds which block,
  * where the run starts. */
 #ifndef CAPSTAN_PLANNING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Letters of known senders go through a channel, which drops what came before
  * and asks for nothing that is missing: the other side sends again what is not
  * acknowledged. A sender is known by its incarnation and the connection that it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The chief's side of control messages: a channel to each slot's holder, in
  * order and surely, over one link. */
 #ifndef CAPSTAN_POST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From numbers to texts, and when to show them. A terminal's line is drawn at
  * most ten times a second and always whole, in one write; what does not fit
  * leaves out the bar first, then the rate, then the loss. A log has a line a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far the run is, for people: on a terminal one line that is redrawn in
  * place, elsewhere a log line at each point of the run (the job's
  * steps_per_print), and now and then between two. Driven by numbers only. */

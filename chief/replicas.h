@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replicas of the model: one for each device that a trainer computes on. What
  * trainers declare the plan counts: a batch, the samplers, the learning rate
  * and the mean of gradients go by them. */

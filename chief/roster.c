@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A slot is absent, held or gone. Of two processes in the name of one task
  * nobody but the first can say whether it still lives: the claim of a second is
  * kept open until the holder beats after it (then it is refused) or has been

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who is in the run: a slot for every task that is awaited, and who holds it.
  * Only the roster declares arrivals and deaths. Pure: times and events in,
  * verdicts out. */

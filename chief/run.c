@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every part of the chief asks of a run, and how it ends: one order to
  * all, of which the first reason stays. */
 #include "chief/run.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run as its chief knows it: what the chief's parts (admission, planning,
  * cuts, evaluations, ending) share. One thread. */
 #ifndef CAPSTAN_RUN_H

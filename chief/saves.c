@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Order makes a checkpoint: the shards' files, then the manifest, then older
  * ones go (commit.c); and in the other direction the manifest goes first. So
  * whatever moment the chief dies at, what has a manifest is whole, and what has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The chief's part of checkpoints: where a run starts, and what becomes of
  * those that stand. */
 #ifndef CAPSTAN_SAVES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs that one chief leads one after another, with the same members: each
  * process takes all of its part down, comes back and joins the next run, as it
  * would another chief's. What is different from a run that stands alone. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which trainers are on one machine, for the devices that they share: those who
  * see the same one. What the cluster calls their hosts, by name or by number,
  * says nothing here; and who is shown devices that nobody else sees has them to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run that takes no step: for how long, whom it waits for, and what that has
  * cost its trainers. */
 #ifndef CAPSTAN_STALL_H

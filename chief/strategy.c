@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The job's word counts; else ps where some are listed, all-reduce between
  * several trainers without, and for one alone its own process keeps the
  * weights. What does not go together is said with the way out that fits how the

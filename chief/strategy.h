@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameter server or all-reduce: what the job says, or what the cluster
  * suggests. */
 #ifndef CAPSTAN_STRATEGY_H

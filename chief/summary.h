@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run at its end: how fast it was, what it has learnt, where the time went,
  * and which key would change that. */
 #ifndef CAPSTAN_SUMMARY_H

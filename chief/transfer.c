@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One parameter at a time: each of its blocks is wanted, asked for, or here. A
  * ps is asked for a few at once; after two seconds of its silence all that it
  * was asked for is wanted again, as a connection may have been lost with it:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole parameters between the chief and all ps, over their data links: out of
  * a snapshot that they hold, or into their first weights. It waits, so it runs
  * on a thread of its own (errand.h), to which it belongs from open to close. */

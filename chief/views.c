@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/views.h"
 
 struct views_entry views_list(uint64_t incarnation, uint64_t from, bool left) {

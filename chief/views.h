@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Views: who trains, from which clock on. A view goes to the ps first; a
  * trainer may start once every ps has the view that lists it, so that nobody
  * is asked by a stranger. Pure. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the chief sees to while others work: deadlines, joiners, and what is
  * due by time or by step. */
 #ifndef CAPSTAN_WATCH_H

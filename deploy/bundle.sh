@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs what was built for machines without compiler and network:
 # deploy/bundle.sh BUILD [gz | xz | folder]
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Trains Fashion-MNIST with a chief, two servers and two workers, all on this
 # machine: deploy/demo.sh CAPSTAN
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs through apt what is missing of deploy/packages.txt.
 #
 #   deploy/deps.sh          to build and to run the demo

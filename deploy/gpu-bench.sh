@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures a training step on this machine's GPU beside what copies and wire
 # allow: deploy/gpu-bench.sh [BUILD] [FLAGS of build/bench/gpu_bench]
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every test that uses this machine's GPU, then the kernels' tests and a short
 # training under compute-sanitizer: deploy/gpu-check.sh [BUILD]
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced: what a host has of what capstan does not bring along. Sets
 # LD_LIBRARY_PATH so that programs of the folder $build find it, and says what
 # was found where.

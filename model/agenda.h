@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What happens when: the events of a simulated run, by time, of equal times in
  * the order in which they were added. Pure. */
 #ifndef CAPSTAN_AGENDA_H

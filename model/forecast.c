@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From flags and measured costs to a case, and from its result to lines, a
  * table or JSON. --overhead scales what the exchange costs and leaves the
  * computing. */

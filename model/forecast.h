@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `capstan bench --simulate` prints: one case, or all of 1 to 256 workers
  * by 1 to 64 ps. */
 #ifndef CAPSTAN_FORECAST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A message of a simulated run, and a queue of them. */
 #ifndef CAPSTAN_LETTER_H
 #define CAPSTAN_LETTER_H

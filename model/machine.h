@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cores of a simulated host. Threads that have something to compute share
  * them evenly, as under Linux's fair scheduler: k threads on c cores run at
  * min(1, c/k) of a core's speed each (processor sharing). Pure. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run of a cluster, simulated: what a round takes with these hosts, links and
  * costs, and the bound of it. Which blocks there are, where they lie, when each
  * is sent, updated and answered is decided by the code that decides it in a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One thread, in ps.c's order: an answer that is ready leaves before anything
  * else is decided, updates that were decided are paid for with the next work, a
  * message is taken when nothing else is due. Actions are carried out until

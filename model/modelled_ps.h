@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A ps of a simulated run: the exchange of a real one decides what is updated
  * and who is answered, and one thread takes the time for it. */
 #ifndef CAPSTAN_MODELLED_PS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trainer of a simulated run: a thread that computes, layer by layer, and one
  * that exchanges, with the resend window of a real worker between it and the
  * ps. */

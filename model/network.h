@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The links of simulated hosts: full duplex, each direction at one rate, and a
  * switch between them that holds nobody up. Shared as TCP shares them: a
  * connection's messages arrive in order; the connections of a sending host take

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a message, a byte and an update cost on this machine: the costs of a
  * simulated run. The one file of this room that touches the world. */
 #ifndef CAPSTAN_PROBE_H

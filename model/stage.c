@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The processes of a run, on machines, between hosts. A letter goes in pieces,
  * each of which costs its sender's and its receiver's porter (what libzmq's I/O
  * thread does) time for its bytes, and the network its own in between; so a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the processes of one simulated run share. */
 #ifndef CAPSTAN_STAGE_H
 #define CAPSTAN_STAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each rank has an outbox: blocks that are answers to one request, or receipts
  * of several, wait there until something does not join them, until they fill a
  * message, or until they are flushed. A block that can go without a copy (alone

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps sends: weights to trainers, several blocks together where they are
  * answers to one request; receipts, of several requests together; and single
  * words. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A task passes through lists: put by the caller for the hand that its block
  * belongs to, started with all others when the caller says so, taken by the
  * hand as one list, and finished as one list. So a lock is taken once for many

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that work on blocks: each block belongs to one of them, which does
  * what is asked of it in the order asked. With no thread the caller does the
  * work itself. Puts, starts and takes back: one thread alone. */

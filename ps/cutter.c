@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A cut has an id: of a round that stands in the plan its number, of one that
  * the chief asks for a number from 2^63 on. Snapshots begin with the first of
  * their blocks that the exchange says is there, and are complete with the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts: which snapshot a block's state belongs to, and their way to the
  * checkpoint directory and back to the chief. */
 #ifndef CAPSTAN_CUTTER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a block goes from one version to the next. A contribution is judged by
  * its clock alone: one that the ledger has is a copy and only answered, the
  * next one counts, any other is refused.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The core of a ps: which contribution counts, when a block is updated, who is
  * answered. Pure: events in, actions out; no socket, no clock, no weights.
  * Blocks are those of this shard, numbered from 0 in the plan's order.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A large shard takes seconds to fill, in which its ps has to beat and to
  * answer calls: so a thread of its own does it. Until filler_done says so, that
  * thread alone touches the shard. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sets the first weights and state of a shard on a thread of its own, by the
  * seed or from a checkpoint: gigabytes take longer than a ps may be silent. */
 #ifndef CAPSTAN_FILLER_H

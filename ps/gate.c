@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Nothing is counted here: clocks are the ledger's. A row may still have an
  * entry of who held the rank before; it counts for nobody. Who has not
  * contributed yet stands one below its first clock: so a joiner holds up the

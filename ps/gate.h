@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gate answers one question: may this reader have this block at this
  * clock? And for synchronous runs: has everybody who is awaited contributed to
  * this block's round? It counts contributions, not bytes. Pure. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that a header says of blocks is checked here in one pass, before
  * the exchange hears of any: that they are this ps's, in the plan's order and
  * so none twice, in the job's encoding, and as long as the payload. */

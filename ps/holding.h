@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of the plan's blocks a ps holds, and whether a message fits them. */
 #ifndef CAPSTAN_HOLDING_H
 #define CAPSTAN_HOLDING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One entry is enough, however many copies of a contribution come and in
  * whatever order: of one incarnation the clocks that are taken rise by one at a
  * time (exchange_push), so what is not above the entry was taken. Another

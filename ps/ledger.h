@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Exactly once: for each block and rank, the incarnation and the clock of the
  * last contribution taken. A row belongs to its block: it is saved and moved
  * with the block's weights in one piece. Pure; no field grows. */

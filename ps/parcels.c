@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A message may bring blocks of which each is updated at its own time, so its
  * payload is counted: one holder for each contribution that lies in it, and one
  * for who is just reading it. One thread does all of that. */

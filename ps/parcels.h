@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What trainers have sent, kept where it came: a parcel is a received payload,
  * which lives as long as a block's contribution lies in it. */
 #ifndef CAPSTAN_PARCELS_H

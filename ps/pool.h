@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers that come back: a few of each size are kept for the next update, the
  * rest are freed, but for those in memory that is shown. Buffers come back from
  * any thread. */

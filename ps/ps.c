@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One thread takes turns: frames alone, for a millisecond, while they keep
  * coming; then all else. Who sends more than copies have room for waits.
  *

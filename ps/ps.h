@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a ps: join, take the plan, restore or initialise, serve, save,
  * leave. */
 #ifndef CAPSTAN_PS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the chief orders, in the order in which a run goes: the job, the plan
  * with which blocks are allocated and filled, views, cuts, the end. A second
  * job or plan changes nothing. */

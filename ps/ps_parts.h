@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps is made of: for ps.c, its life, and ps_orders.c, what the chief
  * orders. */
 #ifndef CAPSTAN_PS_PARTS_H

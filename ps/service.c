@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange decides, in the order in which messages come; what its actions
  * cost (sums, updates, encodings) is done as tasks, several at once. A block's
  * tasks keep their order. What a done task leaves is answered when it is taken

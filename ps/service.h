@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The data side of a ps: takes pushes and reads from trainers, applies what
  * the exchange decides to the shard, answers, and takes snapshots. */
 #ifndef CAPSTAN_SERVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What trainers and the chief ask of a ps, message by message. A function that
  * takes one returns NULL, or the words it is refused with; what a message has
  * done before it was refused stays done, as each of its blocks stands for

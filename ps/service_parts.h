@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a service is made of: for service.c, which carries out what the exchange
  * decides, and service_messages.c, which tells it what has come. */
 #ifndef CAPSTAN_SERVICE_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of a block's tensors may be written in place is asked of the buffers
  * themselves: who holds one alone may. So nobody has to tell the shard of a
  * snapshot's beginning or end, or of a reply that has left. Its blocks are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The blocks of one ps in memory: weights and state in counted buffers. An
  * update writes in place when nobody else holds the buffer, else into one from
  * a pool, so that replies, snapshots and evaluations read without copying. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A snapshot holds buffers, not copies: what an update would write in place it
  * writes elsewhere while somebody holds the block, so a copy is made only of
  * blocks that change before they are on disk. One thread writes, one snapshot

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots: what every block of a shard held at one round, by holding its
  * buffers, and their way to disk on a thread of their own while training goes
  * on. Functions are called by the ps's thread, except where said. */

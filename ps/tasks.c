@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A task is used again and again: it lies on the `spare` list between two uses,
  * with room behind it for one pointer a rank. What it does to a block's bytes
  * is done on one of the crew's threads; that tasks of one block never run

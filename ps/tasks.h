@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the exchange decides is carried out on the bytes of blocks by a crew:
  * updates, square sums, and holding what a reply reads, in their order for each
  * block. One thread begins tasks and takes them back. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the program under test lies, for tests that start what was built beside
  * it: the same program with other plugins, tools, scripts' inputs. */
 #ifndef CAPSTAN_BUILT_H

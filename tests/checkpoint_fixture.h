@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Temporary folders, and checkpoints of a small model in them, for tests. */
 #ifndef CAPSTAN_CHECKPOINT_FIXTURE_H
 #define CAPSTAN_CHECKPOINT_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client of rank 0 and, in the same thread, the ps it talks to; a compute
  * thread beside it. Time is the test's own: it runs as the test says. */
 #ifndef CAPSTAN_CLIENT_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a client writes in its requests, and what it makes of the answers: those
  * that are not sound are left. */
 #include "worker/client/client.h"

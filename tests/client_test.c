@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds of a client and a ps over a link that may lose messages: the compute
  * thread sees the weights of each round and no others. */
 #include "worker/client/client.h"

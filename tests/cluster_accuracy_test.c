@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every accuracy is over the whole test set, whoever dies meanwhile: what the
  * chief says of a moment, an evaluator says of that moment's checkpoint. */
 #include "tests/cluster_play.h"

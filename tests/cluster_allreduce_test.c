@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training without ps by real processes: what it computes, what it leaves, and
  * how it ends. */
 #include "proto/base/time.h"

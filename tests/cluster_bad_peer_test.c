@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Peers that are none of a run's, at the ports of all its processes, while it
  * runs: it goes on to the same weights, and says so once. */
 #include "proto/conf/cluster.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run finds where it is started: ports taken, hosts that are none, full
  * disks, data that cannot be read, a place that another has. Everyone ends, and
  * says what is wrong. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan bench` with real processes: what its object promises, what many
  * requests and gigabytes of weights cost a ps in memory. */
 #include "tests/cluster_run.h"

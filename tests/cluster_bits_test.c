@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Synchronous runs of real processes end in the same bits, weights and state,
  * however the work was spread, slowed or interrupted. */
 #include "proto/math/rule.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the scripts around a build say: what is missing, what is installed for
  * which tests, how many tests ran. Programs in FOLDER/bin stand in for those
  * that would change this machine. */

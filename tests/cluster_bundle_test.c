@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* deploy/bundle.sh: what it packs runs where it is put, with the libraries it
  * brings along. */
 #include "tests/built.h"

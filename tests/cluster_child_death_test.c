@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A launcher's child that is killed: the chief hears of it at once, and not
  * after timeouts.peer, which is 30 s here. */
 #include "tests/cluster_play.h"

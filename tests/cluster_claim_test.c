@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two runs and one checkpoint directory. */
 #include "tests/cluster_play.h"
 

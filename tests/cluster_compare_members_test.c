@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "compare" in a job: real processes of a described cluster play all runs. */
 #include "tests/cluster_play.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `capstan compare` names as the limit of a cluster, moved on purpose:
  * hosts whose links are made slower, batches made larger, data made dearer. */
 #include "tests/cluster_play.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan compare` with real runs of a tiny job. */
 #include "tests/cluster_run.h"
 #include "tests/skip.h"

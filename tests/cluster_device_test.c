@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that compute on a GPU: a fake one (tests/fake_device.h), which
  * lies as a plugin beside a copy of the program. */
 #include "tests/built.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many devices a worker takes that has several, and what becomes of it when
  * one of them does not do. */
 #include "tests/built.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-cuda.so itself where there is no GPU: its kernels run on the CPU
  * (tests/cuda_on_cpu.h), and the CPU plays CUDA's libraries. */
 #include "tests/built.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluator beside a run: it joins nobody and follows the checkpoints. */
 #include "tests/cluster_run.h"
 

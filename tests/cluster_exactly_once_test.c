@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between the trainers and each ps stands a network that drops, repeats,
  * delays and cuts: what the ps hold at the end is exact. */
 #include "proto/math/philox.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights out of a run and into one, over the wire, between real processes. */
 #include "tests/cluster_run.h"
 #include "tests/skip.h"

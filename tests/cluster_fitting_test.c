@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A job that is too large for those who are to hold it ends before anything is
  * had or touched; and activations that are computed anew change no bit. */
 #include "tests/cluster_run.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoint folders that hosts do not share: each host is a name and a mount
  * of its own, for which the test has to be root. */
 #include "tests/built.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What trainers and ps hold is what the plan's sum says: of devices too, whose
  * memory is the process's where they are fake ones (tests/fake_device.h). */
 #include "proto/math/footprint.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster_form.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A form of the cluster description and what must come of it. */
 #ifndef CAPSTAN_CLUSTER_FORM_H
 #define CAPSTAN_CLUSTER_FORM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_bench on a device that is the CPU (tests/fake_device.h), on the CPU
  * itself, and where there is none. */
 #include "tests/built.h"

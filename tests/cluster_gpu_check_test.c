@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* deploy/gpu-check.sh and gpu-bench.sh: what they run, where, and how they end.
  * The folder of what was built holds stand-ins for most of it. */
 #include "tests/built.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Workers that see fake devices (tests/fake_device.h): each process as many of
  * them as its environment says. Trainers that see the same device are on one
  * machine. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A chief that coordinates, workers and perhaps a ps, whose memory is looked
  * at.
  */

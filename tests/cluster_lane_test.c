@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory between the processes of a run: the same bits as over TCP, and
  * nobody who is stopped, killed or a stranger there does harm or leaves
  * anything behind. */

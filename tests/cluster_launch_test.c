@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan launch`: what it starts knows its rank, and none is left behind. */
 #include "tests/cluster_run.h"
 

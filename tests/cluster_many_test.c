@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many processes, and processes that come again and again: each gets in. */
 #include "tests/cluster_play.h"
 

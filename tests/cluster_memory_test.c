@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps keeps in memory, and what a process does that has nothing to do. */
 #include "tests/cluster_held.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-nccl.so and capstan-cuda.so themselves where there is no GPU: kernels
  * run on the CPU, which plays CUDA's libraries and NCCL
  * (tests/cuda_runtime_on_cpu.cc, nccl_on_cpu.cc). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A cluster with a network between its processes: each on a host of its own,
  * told by TF_CONFIG, or by its rank, alone. Hosts are network namespaces
  * (tests/net/hosts.sh), which need root. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the model of cluster_numeric_test.c by NumPy, in double precision.
 
 cluster_numeric.py FOLDER FROM TO ROUNDS BATCH RATE TOLERANCE: from the weights

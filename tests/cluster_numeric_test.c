@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What real processes compute, against the same model in double precision,
  * written here once more: gradients, and whole runs of SGD. All weights are
  * read from what `capstan ckpt export` wrote. */

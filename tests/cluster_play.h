@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole clusters of real processes for tests: who takes part, started together
  * or at random offsets, ended together; their checkpoints; moments drawn from
  * a seed. What is awaited and does not come fails the test. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What TensorBoard and the log tell of a run by its steps: at each multiple of
  * steps_per_print and at the last step, once, whatever happens on the way. */
 #include "tests/cluster_play.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training in bf16 and fp16 by real processes, with ps and without: what it
  * comes to, what is skipped, and that it goes on from its checkpoints. */
 #include "tests/cluster_play.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process that a test has started: a thread takes what it says on its pipes,
  * so that it never waits for the test; waits are for a line of it, or for its
  * end. */

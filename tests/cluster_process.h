@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One process of a struct cluster_run, which starts it and waits for it by the
  * functions of cluster_run.h. */
 #ifndef CAPSTAN_CLUSTER_PROCESS_H

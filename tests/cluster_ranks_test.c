@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs whose processes know nothing but their ranks and where rank 0 is. */
 #include "chief/launch/port.h"
 #include "tests/cluster_run.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that run a replica of the model on each of several devices:
  * the weights of as many workers of one. */
 #include "tests/built.h"

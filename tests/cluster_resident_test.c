@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce whose gradients and state stay on GPUs: fake ones
  * (tests/fake_device.h), over a collective that joins their streams
  * (tests/fake_nccl.c), both plugins beside a copy of the program. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes of capstan for tests: a folder with tiny data and a job, the
  * processes, what they say, how they end. Every wait is for an event and has a
  * deadline; what does not come in time fails the test, which then tells what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signals that a scheduler or a terminal sends: SIGUSR1 for a checkpoint after
  * which the run goes on, SIGHUP as its terminal goes away. */
 #include "tests/cluster_play.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that find out who is on their machine, by the devices that
  * they see: fake ones (tests/fake_device.h), as many as the environment says,
  * of the machine that it names. And what counts the devices they take by that:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan bench --simulate` as a user types it: a job, a vector, a mistake. */
 #include "tests/cluster_run.h"
 

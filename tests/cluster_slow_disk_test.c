@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Disks that take long for a file of a checkpoint, or refuse it in the end. */
 #include "tests/cluster_play.h"
 #include "tests/held_file.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs that srun starts, in a Slurm cluster of one node that the test starts
  * itself (tests/slurm/one_node.sh, which needs root and Debian's slurm-wlm). */
 #include "chief/launch/port.h"

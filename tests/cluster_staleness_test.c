@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far the others get ahead of a worker that is stopped. Clocks are read
  * from the rows in checkpoints: a block's row has, for each rank, the clock of
  * its last contribution. Who has pushed clock c waits until it may read at c,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that stand still for longer than a deadline and go on: the time in
  * which one did not run itself, it blames on nobody. */
 #include "tests/cluster_play.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whom a process takes itself for: settings found in public, with their
  * sources, and settings spoilt at random. */
 #include "tests/cluster_form.h"

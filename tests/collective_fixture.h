@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A backend of collectives whose ranks are threads of one process. Sums are in
  * rank order; all_reduce is reduce_scatter, then all_gather; what is left
  * undefined is NaN. Faults can be planted. Nothing is allocated by a call. */

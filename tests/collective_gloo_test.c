@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
 #include "tests/gloo_play.h"
 

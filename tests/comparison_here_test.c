@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole comparisons of a program that only pretends to train: what it is asked
  * for, in which order, and what becomes of those that fail. */
 #include "chief/compare/comparison_here.h"

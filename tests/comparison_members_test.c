@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Comparisons across a cluster that only pretends to run: which jobs are made
  * of the one that is given, and what a cluster must have. */
 #include "chief/compare/comparison_members.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole comparisons by a way that makes no runs: in which order it is asked, of
  * what, and what becomes of its answers. */
 #include "chief/compare/comparison.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What capstan-cuda.so calls of cuBLAS, as its manual defines it: matrices are
  * column-major, op(A) is [m, k], op(B) [k, n], and what BETA 0 multiplies is
  * not read. A product joins the handle's stream, factors are read at once, and

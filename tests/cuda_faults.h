@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels with a fault each, which the machine they run on has to show, and
  * what is right about them. All use one block of 256 threads. */
 #ifndef CAPSTAN_CUDA_FAULTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of a block as fibers of one thread: each runs until it waits, then
  * another is resumed. */
 #ifndef CAPSTAN_CUDA_FIBER_H

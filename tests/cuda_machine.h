@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where tests run kernels: memory for them, and the order in which their
  * threads run. tests/cuda_on_cpu.cc plays a GPU on the CPU. */
 #ifndef CAPSTAN_CUDA_MACHINE_H

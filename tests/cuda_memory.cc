@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the machine that plays a GPU: tests/cuda_machine.h. */
 #include "tests/cuda_machine.h"
 

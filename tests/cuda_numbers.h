@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of kernels share: sizes, orders of threads, numbers. */
 #ifndef CAPSTAN_CUDA_NUMBERS_H
 #define CAPSTAN_CUDA_NUMBERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA's language as far as worker/cuda_*.cu speak it, for g++: a kernel is a
  * function that tests/cuda_on_cpu.cc calls once a thread. Blocks run one after
  * the other, the threads of a block each until it waits for others; in which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cuda_faults.h"
 #include "tests/cuda_numbers.h"
 

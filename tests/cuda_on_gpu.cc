@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda_machine.h on the GPU that is there: memory that both sides reach,
  * threads in the order that the GPU has. What lies beside memory is
  * compute-sanitizer's affair. */

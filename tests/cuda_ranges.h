@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What memory CUDA knows: a device's, and the host's that is pinned. All else
  * is ordinary memory of the host. For tests/cuda_runtime_on_cpu.cc and who
  * plays a library above it. From any thread. */

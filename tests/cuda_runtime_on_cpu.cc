@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What capstan-cuda.so calls of CUDA's runtime, where tests/cuda_on_cpu.cc runs
  * the kernels: GPUs whose memory ends at a page that nobody may touch, and
  * whose streams are tests/cuda_streams.h's. A copy is refused that does not go

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA's streams, events and graphs as its manual describes them, on the CPU:
  * for tests/cuda_runtime_on_cpu.cc. What a stream is given is done once
  * somebody asks for it, at once, or at a random moment, and never before what

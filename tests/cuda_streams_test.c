@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What plays CUDA's streams and graphs finds the mistakes that CUDA has rules
  * against. */
 #include "tests/cuda_streams.h"

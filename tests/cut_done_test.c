@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/cut_done.h"
 
 #include <setjmp.h>

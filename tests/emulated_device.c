@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/emulated_device.h"
 
 #include "proto/base/plugin.h"

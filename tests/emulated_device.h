@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-cuda.so over stand-ins for CUDA's libraries (tests/cuda_streams.h),
  * in this process. */
 #ifndef CAPSTAN_EMULATED_DEVICE_H

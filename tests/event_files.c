@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/event_files.h"
 
 #include "chief/event.pb-c.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What TensorBoard shows of a folder of event files. */
 #ifndef CAPSTAN_EVENT_FILES_H
 #define CAPSTAN_EVENT_FILES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One exchange without a ps around it: a test tells it events, and after each
  * sees which actions it asks for. */
 #ifndef CAPSTAN_EXCHANGE_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random histories of an exchange beside a naive model of it, which keeps all
  * that was ever taken and finds anew, after each event, what is due. */
 #include "ps/exchange.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Losses that are scaled: pushes of gradients that were not finite, the rounds
  * they void, and the scale that each version of a block tells. */
 #include "ps/exchange.h"

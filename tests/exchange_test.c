@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When a block's round closes and who is answered then, event by event. */
 #include "ps/exchange.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A device on the CPU for tests, with what makes a GPU hard: memory of its own
  * that the host cannot touch, streams that go on by themselves, copies that
  * read and write late, failures. What is computed has ops_cpu's bits, so that a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A collective for tests that adds up what lies in the memory of several fake
  * devices of one process, which nobody may touch else: built as
  * build/fake/capstan-nccl.so. It works where CAPSTAN_FAKE_DEVICE has "nccl",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A collective that adds up in the memory of fake devices (tests/fake_device.h)
  * of one process; fake_nccl.c says how it is arranged. */
 #ifndef CAPSTAN_FAKE_NCCL_H

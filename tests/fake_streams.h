@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The streams of a fake device: calls that are given, and done when it is
  * their turn. */
 #ifndef CAPSTAN_FAKE_STREAMS_H

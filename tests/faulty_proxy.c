@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/faulty_proxy.h"
 
 #include "chief/launch/port.h"

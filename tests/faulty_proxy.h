@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A network that fails, between trainers and one ps: it forwards whole
  * messages and, by a seeded generator, drops, repeats and holds up requests
  * and answers, which reorders them, and cuts all connections. */

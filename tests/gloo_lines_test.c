@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of both kinds beside each other, and what becomes of shared memory when
  * a rank cannot have it, breaks its rules or is killed. */
 #include "proto/base/time.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks of the gloo plugin meet, by TCP, before there is a line of either
  * kind; who does not come or goes, and strangers. */
 #include "proto/base/time.h"

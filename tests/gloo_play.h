@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of the gloo plugin, each a process of a test, and what all tests of it
  * play: every call at several sizes, checked. */
 #ifndef CAPSTAN_GLOO_PLAY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/collective/group.h"
 
 #include "tests/collective_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/held_file.h"
 
 #include "tests/built.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A file of a checkpoint that the disk of processes under test takes, or
  * refuses, when the test says so (tests/preload/held_disk.c). */
 #ifndef CAPSTAN_HELD_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/intake.h"
 
 #include "tests/fake_device.h"

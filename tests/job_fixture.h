@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The job file of the tests, a folder for it, and what a log line says. */
 #ifndef CAPSTAN_JOB_FIXTURE_H
 #define CAPSTAN_JOB_FIXTURE_H

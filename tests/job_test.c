@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each key of a job file, by one table of what it takes and what it refuses,
  * which has to have every key of the schema; and texts spoilt at random. */
 #include "proto/conf/job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/joined_collective.h"
 
 #include "tests/fake_streams.h"

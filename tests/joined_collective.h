@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any collective of the host's memory as one that joins a stream of a fake
  * device (fake_streams.h): a call is made when it is the stream's turn, by the
  * thread that works there then. Without a stream it is the other itself. */

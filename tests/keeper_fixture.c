@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/keeper_fixture.h"
 
 #include "tests/checkpoint_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keeper of rank 0 with nobody around it: a test stands for the reducer,
  * whose rounds it closes, and for the chief, whose orders it gives. */
 #ifndef CAPSTAN_KEEPER_FIXTURE_H

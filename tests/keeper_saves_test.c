@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What rank 0 writes, and when: rounds that were planned or asked for, and
  * those for which the disk is too slow. */
 #include "worker/reduce/keeper.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the keeper of rank 0 does for its chief beside saving: it reads and sets
  * weights, and reads the checkpoint that a run begins with. */
 #include "worker/reduce/keeper.h"

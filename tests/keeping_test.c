@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/reduce/keeping.h"
 
 #include "tests/reducer_fixture.h"

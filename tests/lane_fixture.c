@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lane_fixture.h"
 
 #include "proto/wire/message.h"

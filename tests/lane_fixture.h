@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two sides of a host, in one thread: a server under a name of its own, and a
  * client that calls it. A teardown finds descriptors that were left open. */
 #ifndef CAPSTAN_LANE_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who is on the other end is not trusted: a client that breaks the protocol, is
  * another user or another release is left, and harms nobody. */
 #include "proto/wire/lane.h"

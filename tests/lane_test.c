@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames between two processes of a host: their order, the bells, memory that
  * is shown, and an end that is killed. */
 #include "proto/wire/lane.h"

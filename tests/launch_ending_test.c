@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the processes of a launch end: by the chief, by a signal, by their own
  * fault, or because whoever launched them is gone. */
 #include "chief/launch/launch.h"

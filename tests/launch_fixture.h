@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder with a script in the place of capstan, two named pipes ("first" and
  * "second") for its processes to wait on each other, and what they write. */
 #ifndef CAPSTAN_LAUNCH_FIXTURE_H

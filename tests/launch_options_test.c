@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/launch_options.h"
 
 #include "tests/cluster_form.h"

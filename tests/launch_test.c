@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each process of a launch is given: its task and no other's, its words,
  * its streams. */
 #include "chief/launch/launch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/link_rate.h"
 
 #include "chief/series.h"

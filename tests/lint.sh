@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What the compiler does not check of how the tree is built: each room
 # includes only rooms before it, each role only proto/ and itself, the model
 # only proto/, itself and what is pure in the roles; basenames are unique; a

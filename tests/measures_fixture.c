@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/measures_fixture.h"
 
 #include "chief/measures.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run of one trainer that nobody looks at: for tests of what is measured of
  * a run and said of it. */
 #ifndef CAPSTAN_MEASURES_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A member of a run with the test for its chief: messages and time are the
  * test's. */
 #include "proto/wire/member.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model on the CPU with its weights, its gradients and a batch of random
  * inputs. */
 #ifndef CAPSTAN_MLP_FIXTURE_H

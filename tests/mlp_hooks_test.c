@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a pass tells as it goes: which weights it needs next, which gradients
  * are done, and where its spans begin and end. */
 #include "worker/mlp.h"

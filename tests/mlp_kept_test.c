@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models that keep few activations and compute the others anew: the same bits
  * in less memory. */
 #include "worker/mlp.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's gradients beside finite differences of its loss in double
  * precision, and two hundred steps that have to learn. */
 #include "worker/mlp.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a step: cases whose time is a sum that fits on paper, and what
  * holds of every case, for random ones. */
 #include "model/model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What capstan-nccl.so calls of NCCL, among processes of one machine, beside
  * tests/cuda_streams.h: a call is put on its stream, and when it is its turn
  * there it meets the other ranks in shared memory. Communicators are such as do

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any device as one whose memory is the host's and whose calls are done when
  * they return, so that a test of the CPU's ops is one of every device's. Slow:
  * each call copies what it reads and what it may write there, and back. */

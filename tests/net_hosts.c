@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/net_hosts.h"
 #include "tests/skip.h"
 

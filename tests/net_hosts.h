@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hosts for the processes of a test: network namespaces (tests/net/hosts.sh),
  * which need root, and a link each that can be cut or made slower. */
 #ifndef CAPSTAN_NET_HOSTS_H

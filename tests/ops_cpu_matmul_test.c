@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Beside sums in double precision, by shapes in turn. */
 #include "worker/ops/ops_cpu_matmul.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The spans of capstan-cuda.so and its graphs: on this machine's GPU, else over
  * stand-ins for CUDA's libraries, where the host's calls are counted too. */
 #include "worker/ops/ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every operation of a device beside sums in double precision, or beside the
  * loops of the rules to the bit: on the CPU, on a fake GPU, and on a GPU of
  * this machine where there is one. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What launchers set that are no source of a cluster description. */
 #include "tests/cluster_form.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who a process is by TF_CONFIG's task: how its index is written, what it
  * leaves to be plain, and its place in the lists of the cluster. */
 #include "proto/conf/own_task.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/placement.h"
 
 #include "proto/math/philox.h"

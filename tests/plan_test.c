@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan goes over the wire and back; each test spoils one thing of it. */
 #include "proto/math/plan.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks as processes of a test, and the board where they leave what others are
  * to know: the store of collectives, and how each of them ended. */
 #ifndef CAPSTAN_RANK_BOARD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that train by reducers in threads of one process, and the same on one
  * process with the whole batch. */
 #ifndef CAPSTAN_REDUCER_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of all-reduce, a thread each: they end in the bits that one process
  * makes of all gradients (tests/reducer_fixture.h), or all of them with one
  * reason. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/reduce/reduction.h"
 
 #include "tests/reducer_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Resident reducers, in resident.c over reduction.c and keeping.c, on fake
  * devices whose streams go on in each order there is. */
 #include "worker/reduce/reducer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/wire/ring.h"
 
 #include "tests/seed.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/role_name.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/math/rounds.h"
 
 #include "tests/seed.h"

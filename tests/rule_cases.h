@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimisers that together use every rule, every option and every loop. */
 #ifndef CAPSTAN_RULE_CASES_H
 #define CAPSTAN_RULE_CASES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every variant of the rules' loops, on every split of a block, has the bits of
  * the plain one. */
 #include "proto/math/rule_loops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every update rule for one element in double precision, as the papers and
  * torch.optim's pages write them. */
 #ifndef CAPSTAN_RULE_ORACLE_H

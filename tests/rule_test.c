@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rules beside an oracle in double precision (tests/rule_oracle.h) over
  * many rounds. */
 #include "proto/math/rule.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs test programs: tests/run.sh SIDE_BY_SIDE... [-- ONE_BY_ONE...]
 # Two more at a time than there are cores, as most of them wait most of the time.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A chief's run before there is a plan, whose answers go to a link that nobody
  * reads: for tests of what trainers tell the chief. */
 #ifndef CAPSTAN_RUN_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Seeds of random histories: another one in each run, printed, so that a
  * failing history can be played again with SEED=... */
 #ifndef CAPSTAN_SEED_H

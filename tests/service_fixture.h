@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A ps of one process: its service, its link, and trainers that write to it. A
  * model of four parameters, a block each; the ps holds all but block 2. */
 #ifndef CAPSTAN_SERVICE_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps answers to each message: receipts, words of refusal, what it lacks,
  * weights in the encoding that the job asks for, and to whom they go. */
 #include "ps/service.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Half precision at a ps: rounds with a push whose gradients were not finite
  * are skipped whole, and answers tell what losses are scaled by next. */
 #include "ps/service.h"

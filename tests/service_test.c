@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rounds of a ps as its trainers see them: weights begin at 0 and the rate
  * is 1, so that the weights that come back tell what was summed. */
 #include "ps/service.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A ps's file of a checkpoint: what was put comes back, and a file that is cut,
  * of other bits or not to be written at all is refused by name. */
 #include <setjmp.h>

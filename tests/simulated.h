@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A whole cluster in one thread, for tests/simulation.h: the real cores of ps,
  * worker and chief joined by a simulated network under virtual time. Weights
  * are symbols: numbers in which every contribution leaves its mark. This

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated chief: the real roster, views and cut rounds, and what
  * chief/admission.c, cuts.c, planning.c, watch.c and ending.c do around
  * them. What changes there changes here. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated chief's cuts, as chief/cuts.c has them. */
 #ifndef CAPSTAN_SIMULATED_CUTS_H
 #define CAPSTAN_SIMULATED_CUTS_H

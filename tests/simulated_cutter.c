@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulated_cutter.h"
 
 #include "tests/simulated_member.h"

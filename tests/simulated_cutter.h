@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots of a simulated ps: which cut a block's state belongs to, and its
  * way to the disk, as ps/cutter.c has it. */
 #ifndef CAPSTAN_SIMULATED_CUTTER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated ps's or worker's membership: it joins the chief, keeps in touch
  * and hands on orders, as proto/wire/member.c does over a real link. */
 #ifndef CAPSTAN_SIMULATED_MEMBER_H

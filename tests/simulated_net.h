@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated network, and time: a queue of what is under way and who wakes
  * when. A connection keeps order and loses nothing until it breaks; before it
  * heals a message may also vanish, come twice or overtake. What was under way

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated ps: the real exchange, symbols for weights, and what
  * ps/service.c and ps/cutter.c do around it. */
 #ifndef CAPSTAN_SIMULATED_PS_H

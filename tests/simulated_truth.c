@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulated_truth.h"
 
 #include <math.h>

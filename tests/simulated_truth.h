@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What must be true of every history: the judges of a simulated cluster. They
  * know what no process knows, and see every step. */
 #ifndef CAPSTAN_SIMULATED_TRUTH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated worker: the real window, symbols for weights and gradients, and
  * what worker/client/client.c and worker/trainer.c do around it. */
 #ifndef CAPSTAN_SIMULATED_WORKER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole clusters simulated from a seed: property tests of the cores together.
  * Messages are dropped, doubled, delayed and overtaken, connections break,
  * processes pause, die and come back; then all heals, and the run must end

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests that cannot run here. tests/run.sh shows their reasons and counts them;
  * `make lint` refuses cmocka's skip() elsewhere, which gives none. */
 #ifndef CAPSTAN_SKIP_H

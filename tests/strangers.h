@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Peers that a port on a network meets, each on this machine and over when
  * the call returns, but for those who stay. */
 #ifndef CAPSTAN_STRANGERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model with its first weights, samples that no two are alike of, and what a
  * trainer's thread does with a team of replicas on fake devices.
  *

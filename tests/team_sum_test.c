@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/team_sum.h"
 
 #include "tests/fake_nccl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replicas of one trainer on fake devices: their sum, and what one of them that
  * fails does to the step. */
 #include "worker/team.h"

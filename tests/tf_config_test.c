@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What may stand in TF_CONFIG, in tables: a text, and the cluster that comes of
  * it or the class of its refusal. */
 #include "tests/cluster_form.h"

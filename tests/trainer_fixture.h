@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One trainer on twelve images of 2 x 2 and, in the test's thread, the ps and
  * the communication thread: a whole run without a cluster. */
 #ifndef CAPSTAN_TRAINER_FIXTURE_H

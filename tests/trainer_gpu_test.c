@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs of a trainer on a fake GPU: they end in the bits of the CPU, and a
  * GPU that is lost, hangs or has no memory is told in words. */
 #include "worker/trainer.h"

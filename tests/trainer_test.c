@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs of a trainer on the CPU, its steps and how they end. */
 #include "worker/trainer.h"
 

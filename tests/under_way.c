@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all test programs have in common: whatever has started them, Ctrl-C is
  * not ignored in what they start, and who ends one from outside, because it
  * hangs, reads which test was under way. Linked by --wrap, as allocations.c. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a client sends to which ps and when, without a link; beside a naive
  * model where whatever is sent may be lost. */
 #include "worker/client/window.h"

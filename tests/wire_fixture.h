@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ends of a link in one process, strangers, and what the log says.
  *
  * A failed assertion ends the whole program: what the test had opened beside

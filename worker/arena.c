@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/arena.h"
 
 #include "proto/conf/byte_size.h"

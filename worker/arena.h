@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a model's parameters and of their gradients: two counted
  * buffers in the plan's order, so that messages leave from where they lie. */
 #ifndef CAPSTAN_ARENA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Listed ps are asked one after the other, as a ps may have been called by the
  * chief already; each answer, and each call, is handed on, and the latest
  * counts. */

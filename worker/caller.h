@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a worker and its chief find each other when the cluster description does
  * not say: the worker's own port takes the chief's call (call_guard.h), and a
  * worker that knows no chief asks a ps for it. */

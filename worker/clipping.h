@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's own gradient clipped by its norm: with staleness no ps sees the
  * sum of all. */
 #ifndef CAPSTAN_CLIPPING_H

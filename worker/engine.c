@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order in which memory of the device is had, and given back: first nothing
  * of it may be under way any more. What cannot be had is told with the keys
  * that need less of it (device_advise). */

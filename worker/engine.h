@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model on its device: what computes, and what brings weights and samples
  * there and gradients back. */
 #ifndef CAPSTAN_ENGINE_H

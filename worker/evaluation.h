@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loss and accuracy of a model over a part of a test set. */
 #ifndef CAPSTAN_EVALUATION_H
 #define CAPSTAN_EVALUATION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Follows a directory, not a run: it joins nobody, so it may start before,
  * after or without the others, and outlives restarts. A checkpoint is known by
  * step, inode and time of its manifest, as a run that was started over writes

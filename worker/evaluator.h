@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluator: follows a checkpoint directory and measures each new
  * checkpoint on the whole test set, until a run has ended with one. It joins
  * nobody. */

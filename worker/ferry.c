@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Three streams of the device work beside each other, and events order them:
  *
  *   weights:   upload p ... record brought

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights on their way to the device that computes with them, and gradients on
  * their way back, parameter by parameter, each kind on a stream of its own
  * beside the computing. Where the device's memory is the host's, the host's

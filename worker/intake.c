@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two places on the device: while one batch is computed with, the next is on
  * its way into the other. `here` says that a batch has come, `free` that what
  * reads it has been done, so neither stream overtakes the other, and the host

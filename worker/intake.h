@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Samples on their way to the device, one batch ahead of the computing, on a
  * stream of their own. Where the device's memory is the host's, batches are
  * computed with where they lie. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A burst is timed from its first quarter to its end: by then the way is full
  * and the connection has found its pace. On one host there is no network to
  * measure: the probe ends without a rate. */

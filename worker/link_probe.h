@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measures what the network passes between this host and one ps, both ways at
  * once: bursts of messages that the ps sends back as they are, twice as many
  * each time, until one lasts long enough to be timed. Over within LIMIT. */

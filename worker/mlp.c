@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layer after layer forward, and back from the last to the first. Outputs lie
  * in rooms, which recompute.h deals out: all of them stay, or some are computed
  * a second time on the way back. Of the gradients of sums only two are ever

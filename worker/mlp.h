@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The multilayer perceptron: weights layerI.weight [out, in], layerI.bias
  * [out], as PyTorch's Linear has them. */
 #ifndef CAPSTAN_MLP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A training pass without a cluster: what each parameter's layer takes forward
  * and backward, by the thread's processor time, so that other work on the
  * machine is not counted. The median of the passes counts for each lap. Then as

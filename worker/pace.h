@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long a model's computing takes on this machine, parameter by parameter:
  * what a simulated worker is given. */
 #ifndef CAPSTAN_PACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two tables of the same verbs. Functions that only pass a pointer on are there
  * because a table's function takes a void pointer: calling client_pull by a
  * pointer of another type would be undefined. What a resident reducer alone can

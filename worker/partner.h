@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer exchanges gradients for weights with: the ps, through a
  * client, or the other trainers, through a reducer. The same verbs for both;
  * their contracts are in client.h and reducer.h. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One of a trainer's replicas of the model, on a device of its own: its
  * samples, and what it computes of a step. Used by one thread at a time. */
 #ifndef CAPSTAN_REPLICA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The thread that reports waits when nobody takes its reports, rather than lose
  * one; cancelled, it goes on and what finds no room is lost, as nobody will
  * ask. */

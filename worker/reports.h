@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one thread reports to another, which polls: a queue of values of one
  * size. */
 #ifndef CAPSTAN_REPORTS_H

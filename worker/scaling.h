@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixed precision in a trainer's step (docs/precision.md): by how much its loss
  * is multiplied, and what its gradients are looked at and divided by before
  * they leave. Where neither fp16 nor a check is on, nothing is done. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A turn is a step. The trainer's thread raises `go`; each thread computes, and
  * waits in it for the weights that the trainer's thread raises as they come.
  * Each says when the losses of its samples are known (`settled`): from them the

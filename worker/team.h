@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The replicas of one trainer, each on a device of its own. The first computes
  * on the trainer's thread, every other on one of its own, so that each device
  * is given its work at once. Their gradients become one sum, in the order of

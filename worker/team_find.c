@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which devices a team has, and what adds their gradients up: known before
  * there is a plan, as the chief counts replicas by it. */
 #include "proto/base/plugin.h"

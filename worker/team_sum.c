@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* By the host: each member brings its gradients into memory of its own, and the
  * trainer's thread adds them up in the order of the members as they come. By a
  * collective: neighbouring gradients, which lie one behind the other on each

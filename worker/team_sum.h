@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step's gradients as one sum over a team's devices, parameter by parameter,
  * the last first, while the first layers' are still computed. */
 #ifndef CAPSTAN_TEAM_SUM_H

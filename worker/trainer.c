@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The thread's life: data, layout and device are declared; a plan is awaited;
  * then memory, first weights, steps; and after the last step it stays for
  * evaluations until it is cancelled. The mutex holds what the communication

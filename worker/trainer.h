@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The training loop, on a thread of its own: reads the data, declares the
  * model, then takes step after step and evaluates. The communication thread
  * gives it a plan and a partner and collects its reports. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer computes on. Trainers who see the same device are on one
  * machine, whatever the cluster calls their hosts: the chief hears what each
  * sees and tells each its place among those. Where devices tell no ids, the

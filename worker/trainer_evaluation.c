@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer's thread on the test set: its own part after a planned round, and
  * the part of a snapshot that the chief has ordered; and its life after the
  * loop, when that is all there is to do. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer is made of: for trainer.c, its life, and its parts by the
  * course of a run: trainer_prepare.c, what it declares; trainer_device.c, what
  * it computes on; trainer_step.c, a step; trainer_evaluation.c, the test set.

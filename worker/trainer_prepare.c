@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer has to have before there is a plan, and what it declares of
  * it: data, the model's parameters, devices. No memory for the model is had
  * yet. */

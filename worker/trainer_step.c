@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One step: weights are awaited layer by layer while the samples go forward,
  * gradients announced layer by layer while they come back, the last first.
  *

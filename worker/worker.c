@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The communication thread: each turn it waits for the chief, the exchange, a
  * signal, a caller or the trainer, whichever comes first, and lets each do what
  * is due. The trainer computes on its own thread and is heard by its reports.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a trainer: join, declare, train, leave. */
 #ifndef CAPSTAN_WORKER_H
 #define CAPSTAN_WORKER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker is made of: for worker*.c only. */
 #ifndef CAPSTAN_WORKER_PARTS_H
 #define CAPSTAN_WORKER_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same work by every case, in turns: runs of `capstan local`, or of whoever
  * makes them otherwise. */
 #ifndef CAPSTAN_COMPARISON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/comparison_batch.h"
 
 /* Trainers of one machine have a device each: one alone may have more, and so

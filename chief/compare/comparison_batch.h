@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each replica of a comparison's runs computes on in a step: the same in
  * every case. */
 #ifndef CAPSTAN_COMPARISON_BATCH_H

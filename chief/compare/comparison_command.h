@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one run of a comparison is asked for: the job with what makes the case,
  * and without what a run leaves behind; alone, or as a command line of `capstan
  * local`. */

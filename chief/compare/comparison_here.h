@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs of a comparison on this machine, each a `capstan local` of its own. */
 #ifndef CAPSTAN_COMPARISON_HERE_H
 #define CAPSTAN_COMPARISON_HERE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs of a comparison between the processes of a cluster: a series, which the
  * chief leads. */
 #ifndef CAPSTAN_COMPARISON_MEMBERS_H

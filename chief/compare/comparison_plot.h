@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The pictures of `capstan compare --plot`, drawn by gnuplot. */
 #ifndef CAPSTAN_COMPARISON_PLOT_H
 #define CAPSTAN_COMPARISON_PLOT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `capstan compare` measured, for people and for spreadsheets. */
 #ifndef CAPSTAN_COMPARISON_TABLE_H
 #define CAPSTAN_COMPARISON_TABLE_H

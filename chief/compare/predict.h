@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a step takes by parameter server and by all-reduce: formulas over a
  * handful of numbers, each with its source in docs/compare.md. Pure.
  *

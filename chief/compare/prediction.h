@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan compare --predict`: from the flags to the formulas, and what they
  * say for people and for programs. */
 #ifndef CAPSTAN_PREDICTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What several runs of one case say together: throughput, where the time went,
  * the bound by the formulas of predict.h, what limits it. Pure: from the runs'
  * JSON objects to one. */

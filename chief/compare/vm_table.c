@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/vm_table.h"
 
 #include "proto/conf/nearest.h"

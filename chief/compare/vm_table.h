@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Machines of two clouds, as far as their network matters: for `capstan compare
  * --vm`. Figures are the vendors' (pages in vm_table.c and docs/compare.md),
  * not measured. */

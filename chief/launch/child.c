@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One child at a time, in a process group of its own, waited for by pidfd, its
  * pipes, and this process's signals, until a deadline. Ending it takes two
  * steps: SIGTERM, then after a while SIGKILL. Of what it says the newest is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program that is started, heard and waited for, with a deadline; signals to
  * this process end it first. */
 #ifndef CAPSTAN_CHILD_H

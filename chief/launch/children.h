@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that a launcher starts, waits for and ends: in one thread, by
  * events, each in a process group of its own, none outliving the launcher. */
 #ifndef CAPSTAN_CHILDREN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a launcher tells the chief of a run when one of its children has died:
  * how, and in whose name. Only who started a process can say so at once; for
  * all others its silence does. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a launch ends: the chief is waited for and signalled, told of children
  * that die before it, and followed by the others, who are ended in steps. */
 #include "chief/launch/launch_parts.h"

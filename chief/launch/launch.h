@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A whole cluster on this machine: a chief, servers and workers, each a
  * process of `capstan run` (or of another verb) with the TF_CONFIG of its
  * task. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/launch/launch_count.h"
 
 #include "proto/base/cores.h"

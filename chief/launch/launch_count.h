@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many processes `capstan launch` starts where it is told to start one for
  * each thing that this machine has. */
 #ifndef CAPSTAN_LAUNCH_COUNT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a launch is made of: for launch.c, how it ends, and launch_start.c, how
  * its processes come to be. */
 #ifndef CAPSTAN_LAUNCH_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each process is told of the cluster as its kind of launch does: by a
  * TF_CONFIG of its own, or by the variables of its rank. */
 #include "chief/launch/launch_parts.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The processes of one node of a job, each told its rank, as
  * torch.distributed.launch does it: any command. */
 #ifndef CAPSTAN_NODE_LAUNCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Free TCP ports for the processes of a local cluster. */
 #ifndef CAPSTAN_PORT_H
 #define CAPSTAN_PORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The variables by which launchers tell a process its rank, as this process's
  * own environment: for a child before it becomes another program. */
 #ifndef CAPSTAN_RANK_VARIABLES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CAPSTAN_CORES_H
 #define CAPSTAN_CORES_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the table of a device's plugin begins with: enough to tell which devices
  * there are. The whole table is worker/ops/ops.h's. */
 #ifndef CAPSTAN_DEVICE_HEAD_H

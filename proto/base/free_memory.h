@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a process may still take of memory, and what sets the limit: its
  * machine, the control groups that it is in, its own limits. */
 #ifndef CAPSTAN_FREE_MEMORY_H

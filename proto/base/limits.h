@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the system lets this process have, checked before it is needed: the
  * libraries beneath end a process that has no descriptor or address space left,
  * or stand still. */

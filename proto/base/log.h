@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines for people, on standard error: time, role and index, then the text.
  * One write a line, so that several processes may share a terminal; there a
  * line first clears the progress bar it lands on. */

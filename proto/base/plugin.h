@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plugins: what needs a special library or machine, as a shared object beside
  * the program, capstan-NAME.so, opened when it is wanted. It exports a table
  * that begins with a head. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a thread may wait awake: only where that keeps no other from its
  * core. */
 #ifndef CAPSTAN_SPARE_CORE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Outcomes. A function that can fail returns an enum status and writes the
  * text for a person into the struct failure its caller lends: what is wrong,
  * where, what was found, what is allowed, what to do. */

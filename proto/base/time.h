@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Time as a number: nanoseconds of the monotonic clock. Pure cores take it as
  * an argument; only the loops around them read it. */
 #ifndef CAPSTAN_TIME_H

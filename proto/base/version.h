@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The release, and the commit that was built. */
 #ifndef CAPSTAN_VERSION_H
 #define CAPSTAN_VERSION_H

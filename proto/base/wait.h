@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A wait as people are told of it: for whom, since when, until when, and by
  * which setting. */
 #ifndef CAPSTAN_WAIT_H

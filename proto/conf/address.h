@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses as descriptions write them: "host:port", "[v6]:port". */
 #ifndef CAPSTAN_ADDRESS_H
 #define CAPSTAN_ADDRESS_H

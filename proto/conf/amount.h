@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A flag of the command line that takes a number: which member of its verb's
  * options it fills, and within what bounds. */
 #ifndef CAPSTAN_AMOUNT_H

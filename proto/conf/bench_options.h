@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The flags of `capstan bench`: values and their checks. */
 #ifndef CAPSTAN_BENCH_OPTIONS_H
 #define CAPSTAN_BENCH_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers of bytes as people write them: "64", "4K", "16 MB". A thousand is
  * 1024 here. */
 #ifndef CAPSTAN_BYTE_SIZE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/chief_address.h"
 
 #include "proto/conf/address.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the rank that leads listens, as launchers tell it in the environment:
  * MASTER_ADDR and MASTER_PORT, and what Azure's batch systems set instead. */
 #ifndef CAPSTAN_CHIEF_ADDRESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From whichever source describes the cluster to one struct that says the same
  * of all of them. Every source has a file of its own, which reads that source
  * and nothing else; what holds for all (an address twice, flags that go with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cluster description: who is in the job and who am I. Read from flags,
  * TF_CONFIG, CLUSTER_SPEC, or from the ranks that torch, MPI or Slurm give: the
  * first that is set; never from two. Rules and error classes: docs/cluster.md.

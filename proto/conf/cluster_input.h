@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a cluster description may come from: the command line and the
  * environment. Each source takes its own part and nothing else. */
 #ifndef CAPSTAN_CLUSTER_INPUT_H

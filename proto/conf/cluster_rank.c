@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/cluster_rank.h"
 
 #include "proto/conf/cluster_input.h"

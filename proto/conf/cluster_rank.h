@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which trainer this is, as far as the description tells; and where this
  * process stands among those on its host, and its host among the
  * hosts: to choose a device and its memory. Any source; launchers tell it in

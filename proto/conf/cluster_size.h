@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many workers and ps a description says there are, for what describes one
  * run to several processes to be compared. */
 #ifndef CAPSTAN_CLUSTER_SIZE_H

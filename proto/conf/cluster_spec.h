@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CLUSTER_SPEC, in two forms. Vertex AI: an object like TF_CONFIG's, its jobs
  * named workerpool0 (chief), workerpool1 (worker), workerpool2 (ps) and
  * workerpool3 (evaluator), or as in TF_CONFIG. TonY: the map of jobs alone,

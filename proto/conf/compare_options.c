@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/compare_options.h"
 
 #include "proto/conf/amount.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The flags of `capstan compare`: values and their checks. */
 #ifndef CAPSTAN_COMPARE_OPTIONS_H
 #define CAPSTAN_COMPARE_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decimal digits as a number. */
 #ifndef CAPSTAN_DECIMAL_H
 #define CAPSTAN_DECIMAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSpeed's configuration is taken for what it is meant to do, key by key, by
  * the table in deepspeed_keys.c: a key means the same here, or has another
  * name, or asks for what is so anyway (said once for each reason), or is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSpeed's configuration: what Capstan does with each of its keys
  * (deepspeed.ai/docs/config-json, deepspeed/runtime/constants.py). */
 #ifndef CAPSTAN_DEEPSPEED_H

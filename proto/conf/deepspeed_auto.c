@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/deepspeed_auto.h"
 
 #include "proto/conf/job_tree.h"

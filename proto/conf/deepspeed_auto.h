@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "auto" in a DeepSpeed configuration, which Hugging Face's Trainer replaces by
  * its own arguments (transformers, integrations/deepspeed.py,
  * HfTrainerDeepSpeedConfig; defaults of training_args.py). */

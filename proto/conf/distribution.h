@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The distribution block of an Azure ML job: which processes it starts on how
  * many instances. */
 #ifndef CAPSTAN_DISTRIBUTION_H

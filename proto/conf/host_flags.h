@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The flags of legacy scripts: --job_name --task_index --ps_hosts
  * --worker_hosts --chief_hosts. */
 #ifndef CAPSTAN_HOST_FLAGS_H

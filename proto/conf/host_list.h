@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of hosts and of counts as Slurm writes them, in their short form:
  * "n[001-003,7],m[1-2,4]x" is n001, n002, n003, n7, m1x, m2x, m4x;
  * "2(x3),1" is 2, 2, 2, 1. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A job is a tree first and a struct last. The tree is the job file,
  * completed by DeepSpeed's configuration (two values of one key are a problem),
  * and --set over both; DeepSpeed's keys are turned into ours; each key of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The job file: what is trained, on what, how. Every key, its type, range and
  * default: docs/job.md. Only the chief reads the file; others get `text`. */
 #ifndef CAPSTAN_JOB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A key that nothing reads is a slip of the pen, and training with its default
  * is what nobody asked for. The nearest key is looked for among its siblings of
  * the job file and of DeepSpeed, then anywhere by its last part, as keys are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys of a job file that have no place in it. */
 #ifndef CAPSTAN_JOB_CHECK_H
 #define CAPSTAN_JOB_CHECK_H

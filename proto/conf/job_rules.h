@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the keys of a job file must be to each other. */
 #ifndef CAPSTAN_JOB_RULES_H
 #define CAPSTAN_JOB_RULES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/job_schema.h"
 
 #define FIELD(member) offsetof(struct job, member)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every key of the job file: its path, kind, range, default and place in
  * struct job. This one table reads, checks, suggests and writes. */
 #ifndef CAPSTAN_JOB_SCHEMA_H

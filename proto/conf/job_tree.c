@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Paths are walked part by part, without being copied where nothing is changed.
  * Objects that a path needs are made on the way; arrays are entered by numbers,
  * and nothing else is made of them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A tree of JSON addressed by dotted paths, as job files, overrides and
  * DeepSpeed configurations are before they are checked. */
 #ifndef CAPSTAN_JOB_TREE_H

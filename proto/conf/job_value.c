@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A kind of value is three functions and a count: how it is read into its
  * field, how it is written back, what is allowed in words, and how many strings
  * the field owns. A value that is refused leaves its field as it was. Kinds

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One value of the job file: from JSON into its field of struct job and back,
  * by the kind of its key. */
 #ifndef CAPSTAN_JOB_VALUE_H

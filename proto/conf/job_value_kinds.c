@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of values that one key of the job has to itself, or a few: arrays, and
  * numbers with a word among them. */
 #include "proto/conf/job_value_parts.h"

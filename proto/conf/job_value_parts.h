@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What values of the job are read and written by: for job_value.c, the kinds
  * that many keys share, and job_value_kinds.c, those of their own. */
 #ifndef CAPSTAN_JOB_VALUE_PARTS_H

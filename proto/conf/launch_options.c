@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/launch_options.h"
 
 #include "proto/conf/chief_address.h"

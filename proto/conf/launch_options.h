@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The flags of `capstan launch`, which are those of torch.distributed.launch,
  * and what stands in their place when they are not given. */
 #ifndef CAPSTAN_LAUNCH_OPTIONS_H

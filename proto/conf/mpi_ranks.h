@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The variables of mpirun: Open MPI's OMPI_COMM_WORLD_*, and those of the
  * process managers below MPIs, PMI_* and PMIX_*. */
 #ifndef CAPSTAN_MPI_RANKS_H

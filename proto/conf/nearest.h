@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The known word that is most like a mistyped one. */
 #ifndef CAPSTAN_NEAREST_H
 #define CAPSTAN_NEAREST_H

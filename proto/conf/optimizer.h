@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser and its learning-rate schedule as the job file gives them;
  * the arithmetic is in proto/math (rule.h, schedule.h). */
 #ifndef CAPSTAN_OPTIMIZER_H

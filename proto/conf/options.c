@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One parser for all verbs: which flags there are is said by the verb's own
  * table (verb.c), so one that another verb has is unknown here. argp is kept
  * from printing and from exiting (ARGP_NO_ERRS, ARGP_NO_EXIT): the first

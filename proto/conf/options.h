@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command line: one structure for all verbs, filled through argp. */
 #ifndef CAPSTAN_OPTIONS_H
 #define CAPSTAN_OPTIONS_H

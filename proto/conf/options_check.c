@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/conf/options_check.h"
 
 static const char *bench_wrong(const struct options *options) {

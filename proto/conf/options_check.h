@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flags that go together, and those that do not. */
 #ifndef CAPSTAN_OPTIONS_CHECK_H
 #define CAPSTAN_OPTIONS_CHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One table has every variable, and what its value says; the code below knows
  * kinds of values only. */
 #include "proto/conf/other_launchers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launchers that are no source of a cluster description, though they tell a
  * process that there are others. */
 #ifndef CAPSTAN_OTHER_LAUNCHERS_H

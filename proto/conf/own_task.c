@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two steps, as a place among the tasks can be judged only when the tasks are
  * known: first what the process says of itself is taken as it stands, whether
  * it makes sense or not, then it is settled against the cluster. */

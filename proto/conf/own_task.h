@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who this process says it is, and its place among the tasks of the cluster. */
 #ifndef CAPSTAN_OWN_TASK_H
 #define CAPSTAN_OWN_TASK_H

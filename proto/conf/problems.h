@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is wrong with a configuration, gathered so that one run shows all. */
 #ifndef CAPSTAN_PROBLEMS_H
 #define CAPSTAN_PROBLEMS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A value that someone wrote, as an error text shows it: in double quotes, on
  * one line, free of control characters, cut when it is long. */
 #ifndef CAPSTAN_QUOTED_H

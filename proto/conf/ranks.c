@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch, MPI and Slurm differ in the names of variables alone: their files say
  * which, and here ranks become roles. */
 #include "proto/conf/ranks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clusters that a launcher describes by ranks: each process has a number, and
  * the address of number 0 is all that is known of the others. Rank 0 leads and
  * is worker 0, the next are workers by rank, and the last are ps as many as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The names that descriptions give to roles. */
 #ifndef CAPSTAN_ROLE_NAME_H
 #define CAPSTAN_ROLE_NAME_H

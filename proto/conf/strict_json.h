@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON from the environment, read strictly: one value, nothing after it. */
 #ifndef CAPSTAN_STRICT_JSON_H
 #define CAPSTAN_STRICT_JSON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part that TF_CONFIG and CLUSTER_SPEC share. A description that TensorFlow
  * takes is taken, with what it means there; what TensorFlow would take and then
  * hang on, or read otherwise than its writer meant, is an error with the way to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tasks of each job: {"ps": ["host:port", ...], "worker": {"1": ...}}. */
 #ifndef CAPSTAN_TASK_MAP_H
 #define CAPSTAN_TASK_MAP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TF_CONFIG: {"cluster": {...}, "task": {"type": ..., "index": ...}}. */
 #ifndef CAPSTAN_TF_CONFIG_H
 #define CAPSTAN_TF_CONFIG_H

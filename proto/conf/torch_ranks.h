@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The variables of torchrun and of whoever sets what it sets: RANK, WORLD_SIZE,
  * MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE. */
 #ifndef CAPSTAN_TORCH_RANKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The verbs of the command line: their flags, and the texts of their help. */
 #ifndef CAPSTAN_VERB_H
 #define CAPSTAN_VERB_H

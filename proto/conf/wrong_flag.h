@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why the flags of a verb do not take a word. */
 #ifndef CAPSTAN_WRONG_FLAG_H
 #define CAPSTAN_WRONG_FLAG_H

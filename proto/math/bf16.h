@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bf16: the upper half of a float32, so sign and exponent are whole and 7 bits
  * of the fraction are left. Integer operations alone, the same bits on every
  * device. A file for another device may define BF16_ELEMENT as its own function

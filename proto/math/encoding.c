@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/math/encoding.h"
 
 #include "proto/math/bf16.h"

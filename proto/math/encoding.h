@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Floats as they travel between trainers and ps: the job's `wire`. Encoded
  * floats may lie at any alignment; the two sides do not overlap. */
 #ifndef CAPSTAN_ENCODING_H

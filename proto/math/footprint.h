@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How much memory a job takes, in bytes that a process holds after its first
  * rounds. Pure. What is small whatever the model (threads, libraries, rows of
  * blocks, rings between processes) is not in it, nor what is taken only while

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fp16, IEEE 754's binary16: 5 bits of exponent, 10 of fraction; the largest
  * is 65504, the smallest above 0 is 2^-24. Integer operations alone but for an
  * exact product, the same bits on every device. A file for another device may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The size of a block depends on the total alone, not on how many ps there are,
  * and blocks never cross a parameter's end: so a checkpoint fits any number of
  * ps. Blocks are numbered in the order in which gradients come: last parameter

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How parameters are cut into blocks, the unit of placement, update and
  * checkpoint. A pure function of the shapes: the same for any number of ps. */
 #ifndef CAPSTAN_LAYOUT_H

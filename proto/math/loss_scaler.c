@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/math/loss_scaler.h"
 
 static const double FACTOR = 2, LARGEST = 0x1p127;

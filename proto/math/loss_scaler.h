@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loss scale of fp16 training: by how much the loss is multiplied before
  * the backward pass, so that gradients of activations are neither lost below
  * fp16's range nor beyond it, and what it becomes after each step. Pure.

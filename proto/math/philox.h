@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Philox4x32-10, a counter-based generator: the numbers at a position are a
  * pure function of key and position. Salmon, Moraes, Dror, Shaw: Parallel
  * Random Numbers: As Easy as 1, 2, 3, SC 2011.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Philox4x32-10's arithmetic for one position, and what numbers are made of
  * its words: integer and exact float operations, the same bits on every device.
  * philox.h says what key, stream and position are. A file for another device

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plan comes from the chief, which is trusted to be the run's but not to be
  * without fault: each number that an array is later indexed by, or memory asked
  * for by, is checked here once against what it belongs to. Parameters come

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plan as everyone keeps it: unpacked and checked from the chief's
  * message. */
 #ifndef CAPSTAN_PLAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/math/recompute.h"
 
 /* KEPT of HIDDEN outputs, the others in stretches between them, of which none

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which layers' outputs stay in memory from the forward pass to the backward
  * pass, and which are computed anew there (activation_checkpointing; Chen et
  * al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 3). Pure.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All follows from how many micro batches have been read after a step: an epoch
  * ends with the step in whose course that passes a multiple of the epoch's. So
  * who knows the plan and a step number knows what is due, and nobody asks. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The course of a run by step number: where epochs end, what is saved and
  * evaluated when. A step is a round of all trainers in synchronous runs, one
  * push of one trainer otherwise. Pure; the same on every process. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pass over memory: a tile of gradients is summed into the first-level
  * cache and the rule reads it there at once, so each gradient, weight and state
  * slot goes by once. Which loops do it is chosen by the processor; a lone

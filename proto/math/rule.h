@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Update rules: how a gradient changes a block's weights. One fused pass sums
  * the gradients of a round, scales the sum and applies the rule. The same
  * bits from every variant of the loops, and for any split into blocks (Ftrl

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rule as its arithmetic for one element takes it (rule_element.h), on any
  * device. */
 #ifndef CAPSTAN_RULE_FORM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Built once a variant: VARIANT is plain, avx2 or avx512. The compiler makes
  * the vectors; every element is computed alone, so their width is not seen in
  * the result. */

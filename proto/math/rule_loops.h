@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loops behind rule.h, compiled once for each set of vector instructions.
  * Only rule.c and the tests include this. */
 #ifndef CAPSTAN_RULE_LOOPS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Learning rate by step number: WarmupLR, WarmupDecayLR, WarmupCosineLR with
  * DeepSpeed's formulas (deepspeed/runtime/lr_schedules.py), or constant.
  *

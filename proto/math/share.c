@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/math/share.h"
 
 uint64_t share_samples(uint64_t samples, uint64_t replicas) {

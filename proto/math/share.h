@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each replica reads of an epoch, as torch's DistributedSampler deals it
  * out: all as much, the last samples wrapped around. Pure. */
 #ifndef CAPSTAN_SHARE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What lies in a checkpoint directory:
  *
  *   step-000001500/ps-0-of-2-RUN.mdb   one file a holder of blocks

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checkpoint directory: step folders, listing and cleaning up. A folder
  * without a manifest is no checkpoint, and one with a manifest is whole:
  * whoever writes the manifest has the word of all ps that their files are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint is a manifest and the shard files it names, each of which is
  * checked whole before LMDB sees it (shard_reader.c). Verifying reads
  * everything; restoring opens a file when the first block of it is wanted, so

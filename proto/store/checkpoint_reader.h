@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads checkpoints: is one whole, which is the newest that is, what do its
  * blocks hold. */
 #ifndef CAPSTAN_CHECKPOINT_READER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who writes into a checkpoint directory now. A file there has the number of
  * the run in its name and a lock of the kernel's on it, which ends with the
  * process however that dies; so of two runs each sees that the other lives, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/cut_done.h"
 
 Capstan__CutDone cut_done_written(uint64_t id, const struct shard_info *file,

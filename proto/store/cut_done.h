@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What who holds blocks (a ps, or rank 0 in all-reduce) tells the chief of a
  * cut ID: first that it is held, then that its part is written, or that there
  * will be none. Texts are borrowed by the message. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What stands under a folder: whose disk it is and how much of it is free. */
 #ifndef CAPSTAN_DISK_H
 #define CAPSTAN_DISK_H

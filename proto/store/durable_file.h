@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A file that is there whole or not at all: written under a temporary name,
  * synced, renamed, its folder synced. */
 #ifndef CAPSTAN_DURABLE_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one file that makes a checkpoint exist: DIR/step-000001500/manifest.json.
  * Written last (fsync, rename, fsync of the folder), removed first. */
 #ifndef CAPSTAN_MANIFEST_H

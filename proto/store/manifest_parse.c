@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A manifest may be damaged, or another release's: nothing of it is used but
  * what is of its type and within its range, and a wrong one leaves nothing
  * behind. The format is looked at before the digest, as another release may

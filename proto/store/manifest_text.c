@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/manifest_text.h"
 
 #include "proto/store/manifest.h"

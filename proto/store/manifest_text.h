@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the two directions of a manifest's text agree on. */
 #ifndef CAPSTAN_MANIFEST_TEXT_H
 #define CAPSTAN_MANIFEST_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NumPy's archive of arrays: a zip, stored, of NAME.npy each (format 1.0 of
  * numpy/lib/format.py). */
 #ifndef CAPSTAN_NPZ_H

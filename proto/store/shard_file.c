@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/shard_file.h"
 
 #include "proto/store/durable_file.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is common to writing and reading one ps's part of a checkpoint: an
  * LMDB file written once by one process (shard_writer.h), built under a
  * temporary name and renamed, never opened for writing again

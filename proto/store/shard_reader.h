@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a shard file. One reader belongs to one thread at a time. */
 #ifndef CAPSTAN_SHARD_READER_H
 #define CAPSTAN_SHARD_READER_H

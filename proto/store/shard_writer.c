@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LMDB as a format that is written once: no locks and no syncs of its own, the
  * map as large as the values need at most, a commit every 32 MiB so that few
  * dirty pages are in memory, keys appended where they ascend. One sync at the

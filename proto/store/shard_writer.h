@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a shard file. One writer belongs to one thread at a time. */
 #ifndef CAPSTAN_SHARD_WRITER_H
 #define CAPSTAN_SHARD_WRITER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that people bring are not trusted: every entry of a header is checked
  * when a file is opened, so that reading a tensor has only to ask whether it is
  * the model's. What is written appears whole or not at all (durable_file.h),

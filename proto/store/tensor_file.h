@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files of named tensors that other tools read: safetensors and npz. */
 #ifndef CAPSTAN_TENSOR_FILE_H
 #define CAPSTAN_TENSOR_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counted memory: who reads it holds it, so that a message on its way, a
  * snapshot and an update can share one copy. Counting is thread-safe; what is
  * in it belongs to its only holder, or to nobody's pen. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/wire/call_guard.h"
 
 #include <stdio.h>

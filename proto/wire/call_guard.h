@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a call ("the chief is at this address", data.proto's CALL) that came
  * to this process's port counts. It does where the cluster description names no
  * chief, and from a listed host; a description that lists nobody but this

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers go up by one at a time on both sides, so what is taken is the next
  * one and nothing else: a copy, or one that came before an earlier one, is left
  * and comes again. One number acknowledges all up to it. */

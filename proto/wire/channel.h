@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control messages in order and exactly once between two incarnations, across
  * lost connections: each is numbered, kept until acknowledged and sent again.
  * Pure: bytes and times in, bytes out. */

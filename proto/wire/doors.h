@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client's links to a peer that listens on one of several ports in a row:
  * all are tried at once until the peer has answered behind one. Belongs to one
  * thread. */

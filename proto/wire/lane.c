@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A payload goes in one of three ways. Where it lies in memory that can be
  * shown, the other side gets the memory's descriptor once, and from then on a
  * number and an offset: the buffer is held until the reader has let the message

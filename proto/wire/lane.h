@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection between two processes of a user on one host, over memory that
  * both map: a ring each way, and the memory of buffers that either has shown
  * the other. A socket of the file system's abstract space brings them together,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How two sides meet: the client sends memory, the server answers a word that
  * it read there, with a bell for each side. Shown memory comes the same way.
  *

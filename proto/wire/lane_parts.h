@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a lane is made of: for lane.c and lane_meeting.c only. */
 #ifndef CAPSTAN_LANE_PARTS_H
 #define CAPSTAN_LANE_PARTS_H

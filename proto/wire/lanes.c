@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One epoll stands for all lanes: their sockets, and each one's bell once it is
  * open. Bells ring for who sleeps only, so a wait is framed by two calls:
  * lanes_sleep before it asks for bells and moves on what can move, lanes_tend

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lanes of one link, told apart by numbers with the top bit set. One that
  * is broken is closed at the next lanes_tend. */
 #ifndef CAPSTAN_LANES_H

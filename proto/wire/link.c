@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The socket of a link, and what comes by it. A server is a ROUTER, a client a
  * DEALER, so that neither has to take turns; a message is a header frame and at
  * most one payload frame. The other parts of a link: what leaves (link_send.c),

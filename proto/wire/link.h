@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames between processes, over ZeroMQ. A server link has many peers, each
  * known by the number of its connection; a client link has one, number 0. A
  * link belongs to one thread. Nothing here waits: a frame that cannot leave

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who has just heard something looks for the next frame a while before it
  * sleeps: waking takes longer than most answers do. Only while there are cores
  * to spare (spare_core.h), as it is the other side's that it would take. */

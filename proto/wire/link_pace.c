@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How much of what waits to leave the kernel is handed at a time. */
 #include "proto/wire/link_parts.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a link is made of: for link*.c only. */
 #ifndef CAPSTAN_LINK_PARTS_H
 #define CAPSTAN_LINK_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves by a link: payloads, and the messages that carry them. */
 #include "proto/wire/link_parts.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Connections of a server: who came, who may stay, and what may be said of
  * those that keep no rules.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Over which lane messages go: shared memory where there is some.
  *
  * A client's way: it calls (LINK_MEETING, a second at most) and goes by the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The chief may not run yet, and its name may move: it is looked up again and
  * again, and asked to let this process join until it answers. What is told from
  * then on is numbered and kept until it is acknowledged (channel.h), which any

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process's membership in a run: it finds and joins the chief, keeps in
  * touch, hands on its orders in sequence, and notices when it is gone. Belongs
  * to one thread. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way into a run: the chief's name is looked up until it is known, and the
  * chief asked to be let in until it answers. */
 #include "proto/wire/member_parts.h"

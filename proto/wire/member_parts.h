@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a member is made of: for member.c, its life in the run, and
  * member_join.c, the way there. */
 #ifndef CAPSTAN_MEMBER_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The number of a descriptor in the environment may outlive the descriptor (a
  * program between the launcher and this one may close it, and the number be
  * another file's): the inode beside it tells. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a process stands in a run, for the launcher that started it: should it
  * die, the launcher tells the chief so in its name. A file in memory that the
  * process inherits, so that nobody else can write or read it. */

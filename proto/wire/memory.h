@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that processes of one host share: a memfd sealed against any change
  * of size, so that nobody who has mapped it can be hurt by its other side, and
  * that has no name to be left behind. Counting is thread-safe. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* protobuf-c checks how a message is written, not what it says: enumerations
  * may hold any number, lists any length. What a reader relies on is checked
  * here, once, before anyone else sees the message; what depends on the plan (is

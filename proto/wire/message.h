@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packing and checking what goes over the wire. Control messages are
  * allocated; data headers are unpacked into a fixed arena, so that a step
  * allocates nothing. */

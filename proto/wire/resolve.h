@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names to numbers without waiting, and not on ZeroMQ's threads. */
 #ifndef CAPSTAN_RESOLVE_H
 #define CAPSTAN_RESOLVE_H

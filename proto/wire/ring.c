@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A position counts the bytes ever written; its place is the position modulo
  * the capacity. Head and tail are positions, each written by one side alone;
  * the other's is read with acquire after what it stands for was written with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One direction of a lane: messages from one writer to one reader, in memory
  * that both map. Neither trusts the other: what lies in the memory is read
  * once and checked, its own place is known to each side by heart. A message

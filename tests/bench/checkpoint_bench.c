@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a shard of 1 GB (or argv[2] MB) in the folder argv[1] (default ".")
  * and, as dd conv=fsync would, a plain file of the same bytes; then reads the
  * shard back with every check. Prints MB/s of each, medians of argv[3] (3)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A training step on this machine's GPU: alone, and as 1 ps and 1 worker take
  * it, beside what the copies and the wire allow.
  *

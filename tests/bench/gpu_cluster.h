@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs of 1 ps and 1 worker for gpu_bench, and the wire between them:
  * `capstan local` and `capstan bench`, whose objects are read. */
 #ifndef CAPSTAN_GPU_CLUSTER_H

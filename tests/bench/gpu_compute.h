@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's step on a device with nothing around it, and copies to it and from
  * it: what whole runs are held against. */
 #ifndef CAPSTAN_GPU_COMPUTE_H

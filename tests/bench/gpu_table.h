@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What gpu_bench has measured, and how it is told: tables for people, or one
  * JSON object. */
 #ifndef CAPSTAN_GPU_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How busy a GPU is, as NVIDIA's management library (libnvidia-ml) tells: the
  * share of the last moments in which it ran a kernel. */
 #ifndef CAPSTAN_GPU_USE_H

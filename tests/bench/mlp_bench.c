@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One training step's arithmetic, 784-512-512-10 with ReLU, on one thread:
  * milliseconds and GFLOP/s, beside oneDNN's sgemm alone on the same shapes.
  * Medians of REPEATS. */

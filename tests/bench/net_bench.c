@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Four hosts at 1 Gbit/s each way, or less, a process on each: steps a second
  * beside what the network allows, and beside what the formulas of `capstan
  * compare` predict from the time that computing took. Hosts are network

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What gpu_use.c calls of libnvidia-ml, for tests: a GPU that is busy for 37 %
  * of the time. */
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Update rules in GB/s of gradient (as float32) a core, beside memcpy of the
  * same bytes. `bound` is what memory would allow: memcpy's rate over the
  * tensors the rule reads and writes. Weights are 64 MiB, cut into blocks,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole training runs on this machine, by ps and workers, over loopback and (as
  * root) over network namespaces of a gigabit, beside the simulated ones: the
  * costs of a message, a byte and an update are measured alone, between the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole training runs on this machine, 1 ps and 2 workers, over TCP on loopback
  * and over shared memory, beside what other systems reach on such a machine
  * with the same model. The cases are interleaved; medians.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A run with a host for each process (tests/net/hosts.sh), told by TF_CONFIG
 # alone; worker 0 leads.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Hosts on one machine: network namespaces joined by veth pairs and a bridge,
 # each limited to a rate each way by tbf, as one port of a switch is.
 #

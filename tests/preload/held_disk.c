@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loaded before the C library: fsync and fdatasync of FOLDER/FILE first look
  * for a pipe in the folder that CAPSTAN_HELD_DISK names, whose own name is how
  * "FOLDER.FILE" begins (FOLDER without what is above it). There they wait until

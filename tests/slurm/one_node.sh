@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Slurm with one node, this machine, while a command runs.
 #
 #   tests/slurm/one_node.sh FOLDER PORT OTHER_PORT COMMAND...

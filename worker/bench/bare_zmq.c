@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/bench/bare_zmq.h"
 
 #include "proto/base/time.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a lane is compared with: the same frames by a DEALER and a ROUTER of
  * libzmq, with nothing of ours around them. */
 #ifndef CAPSTAN_BARE_ZMQ_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's life without training: it joins, declares parameters that are the
  * vectors to be moved, and once a view lists it measures on a thread of its
  * own, while this one keeps in touch with the chief. */

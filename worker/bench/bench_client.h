@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a client of `capstan bench`: join as a worker, declare vectors,
  * measure on a thread of its own, leave. */
 #ifndef CAPSTAN_BENCH_CLIENT_H

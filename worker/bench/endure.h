@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Very many small requests, and what the ps keeps of them: nothing. */
 #ifndef CAPSTAN_ENDURE_H
 #define CAPSTAN_ENDURE_H

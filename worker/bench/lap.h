@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One stretch of measuring: what is moved, for how long, and what came of it.
  * Every lane and everything it is compared with runs the same laps. Pure. */
 #ifndef CAPSTAN_LAP_H

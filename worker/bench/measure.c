@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For each size and kind of request the movers take turns, and the turns are
  * repeated: what the machine does in the course of minutes then meets all of
  * them. A figure is the median over the repeats. Each turn is two laps, one

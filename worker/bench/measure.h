@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `capstan bench` measures: vectors of several sizes by the lane to the
  * ps, and beside it, in turns, by memcpy, a plain socket and bare libzmq. */
 #ifndef CAPSTAN_MEASURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a lane is compared with: the same bytes by send(2) and recv(2) over one
  * TCP connection, with nothing around them. */
 #ifndef CAPSTAN_PLAIN_SOCKET_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process beside this one, on this machine, that answers the plain socket
  * and the bare libzmq which a lane is compared with. It ends with this one. */
 #ifndef CAPSTAN_REFERENCE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An exchange with the ps that keeps no weights: vectors are pushed out of one
  * buffer and read into another, over and over, so that a few megabytes serve a
  * plan of any size. The messages are those of worker/client/client.h. One

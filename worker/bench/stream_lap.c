@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lap: vectors go out as fast as credit allows, and answers come in. Two
  * counts tell where it stands: blocks sent and blocks answered; a vector's time
  * is over when both are level. Credit is counted for each ps, in bytes and in

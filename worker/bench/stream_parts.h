@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a stream is made of: for stream.c, its links and memory, and
  * stream_lap.c, what goes over them. */
 #ifndef CAPSTAN_STREAM_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two threads meet here. The compute thread writes down what it wants (a
  * client_wish) and wakes the communication thread, which alone touches the
  * links and the window: it asks, and counts down `missing` as blocks come.

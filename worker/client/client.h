@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trainer's connection to the ps: declare what is ready, wait for what is
  * needed. Two threads meet here: the communication thread moves bytes
  * (client_step and what polls), the compute thread announces gradients and

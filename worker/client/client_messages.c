@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer and the ps say to each other: the window's requests leave,
  * answers are checked, and their weights put in place. */
 #include "proto/math/encoding.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a client is made of: for client*.c only. */
 #ifndef CAPSTAN_CLIENT_PARTS_H
 #define CAPSTAN_CLIENT_PARTS_H

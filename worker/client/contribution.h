@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer brings to a round, or to a step of its own. */
 #ifndef CAPSTAN_CONTRIBUTION_H
 #define CAPSTAN_CONTRIBUTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A block is idle, then wanted and waiting, then under way, and idle again when
  * an answer of its clock has come. What a ps lacks waits again, in its old
  * place, as places are numbers: the oldest block goes first, always. Credit is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The core of a worker's side of the exchange: which blocks go to which ps
  * now, under byte credits; what has to be asked for or sent again. Pure: events
  * and times in, requests out. Blocks have the plan's numbers and always leave

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives: what ranks do together to one vector. A backend is a plugin
  * beside the binary (capstan-gloo.so, capstan-nccl.so) that exports one such
  * table as the symbol `capstan_collective`. Every rank calls the same functions

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-gloo.so: collectives over Gloo's TCP transport. Sums are of our own:
  * Gloo reduces and scatters only whole copies, and adds only when a whole
  * segment has come. */

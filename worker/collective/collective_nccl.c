@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-nccl.so: collectives over NCCL, for ranks that have a GPU each. In a
  * group that has joined a stream a call only starts what is to be done. Else a
  * vector in host memory goes through pinned memory to the device and back; one

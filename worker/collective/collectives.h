@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The collective backends that are here. */
 #ifndef CAPSTAN_COLLECTIVES_H
 #define CAPSTAN_COLLECTIVES_H

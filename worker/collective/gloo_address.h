@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* At which of this host's addresses the other ranks reach this one. */
 #ifndef CAPSTAN_GLOO_ADDRESS_H
 #define CAPSTAN_GLOO_ADDRESS_H

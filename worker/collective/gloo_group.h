@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that are connected by Gloo's TCP transport, each to each, and twice:
  * data go by lines that the calling thread reads and writes itself, last words
  * by connections that Gloo's thread listens to. One thread calls, any may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is sent goes in pieces: while the other side works at one, the next is
  * written. */
 #include "worker/collective/gloo_lane.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines that the calling thread reads and writes itself, each rank to each:
  * connections of Gloo's in its synchronous mode, and between two ranks on one
  * host, once they are connected, shared memory. A message is added to what is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/collective/gloo_thread.h"
 
 #include <gloo/common/error.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gloo's own threads throw when a connection to a listening address is reset
  * before it has said anything (Gloo of 2023: read, then getpeername), and an
  * exception that leaves a thread ends the process. Anybody can reset a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Last words: who fails tells all others which rank it was waiting for, and
  * from what they say, and from who says nothing, each finds the one at fault.
  */

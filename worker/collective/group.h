@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* This rank among the others: a backend's collectives, counted and timed; with
  * one rank alone there is nobody to meet and each is done at once. */
 #ifndef CAPSTAN_GROUP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Members find each other as ranks of a cluster do, by what one tells all; but
  * here that is a list in memory. */
 #include "worker/collective/siblings.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Devices of one process that add up what each of them has, by a collective's
  * plugin (collective.h): each is a rank of a group that meets in memory. Every
  * member calls on a thread of its own. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Images and labels in memory, from gzip-compressed or plain IDX files
  * (LeCun's format, as in MNIST): bytes 0 0 8 and the number of dimensions, a
  * big-endian 32-bit size a dimension, then the bytes. */

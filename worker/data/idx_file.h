@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One IDX file of bytes, gzip-compressed or plain, read whole. */
 #ifndef CAPSTAN_IDX_FILE_H
 #define CAPSTAN_IDX_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Readers claim batches in order and fill them in any; the viewer takes them in
  * order. Two locks: `mutex` for the counts that a claim or a take changes, and
  * `drawing` for the sampler, whose order of an epoch is drawn once for all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reader threads that prepare micro batches ahead of the trainer. What they
  * deliver is the same for any number of them, and for any depth. */
 #ifndef CAPSTAN_LOADER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An epoch's order is a function of seed and epoch alone: whoever resumes, or
  * joins, draws what the others do without a word. */
 #include "worker/data/sampler.h"

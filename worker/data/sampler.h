@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which samples a trainer reads: torch's DistributedSampler. An epoch's order
  * is a permutation by (seed, epoch), or file order; rank r of n takes r, r+n,
  * r+2n, ..., wrapped so that all have ceil(N / n). */

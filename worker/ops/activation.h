@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The activations' arithmetic for one element, in the order written here on
  * every device. A file for another device may define ACTIVATION_ELEMENT as its
  * own function qualifiers before it includes this one. */

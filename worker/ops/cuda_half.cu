@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* float32 to 16 bits and back. */
 #include "worker/ops/cuda_launch.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a GPU computes beside cuBLAS's products. Each call puts its kernels on
  * STREAM and returns at once: 0, or the cudaError_t of a launch that was
  * refused. Nothing here allocates, waits or copies, so that every call may be

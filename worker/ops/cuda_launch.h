@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each .cu file includes first: the element headers as functions of the
  * device, and how kernels are launched. A kernel's loops stride over the whole
  * grid, so that any number of blocks computes the same; threads of a block are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a layer is beside its product: bias and activation, the activation's
  * gradient, and column sums, which are the bias's gradient. */
 #include "worker/ops/cuda_launch.h"

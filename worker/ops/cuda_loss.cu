@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Losses: a warp a sample, whose lanes take every 32nd class; then one block
  * adds the samples. Sums over lanes go by a butterfly, in which each lane adds
  * the same two numbers as its partner, so that all have the same bits. */

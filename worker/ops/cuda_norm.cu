@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gradient's norm, what clips by it, and whether it can be used at all. */
 #include "worker/ops/cuda_launch.h"
 

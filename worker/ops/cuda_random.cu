@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers of the counter-based generator. A thread takes a position, whose four
  * words belong to four neighbouring elements; the first and the last position
  * may be needed in part. */

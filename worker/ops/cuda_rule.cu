@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Update rules, a kernel for each form: rule_element.h's arithmetic over the
  * whole arena at once. */
 #include "worker/ops/cuda_launch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which device a trainer gets: its rank on the host modulo the devices that it
  * sees. With "auto" whatever keeps a GPU from being used is said in one line
  * and the processor is taken; with "cuda" it is the end. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device a trainer computes on: which it is, opened, and what is said when
  * it cannot be had or has no memory left. */
 #ifndef CAPSTAN_DEVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dropout's arithmetic for one element, the same bits on every device: word
  * e mod 4 of position e / 4 decides over element e (philox.h). A file for
  * another device may define DROPOUT_ELEMENT as its own function qualifiers

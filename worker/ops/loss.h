@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Losses of one sample: its logits z[out] against its label, the target being
  * 1 at the label and 0 elsewhere. Sums run from the first class to the last,
  * in double. DZ[out] receives FACTOR times the gradient; it may be NULL, or Z

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The losses' arithmetic for one logit, in the order written here on every
  * device; loss.h says what is summed. A file for another device may define
  * LOSS_ELEMENT as its own function qualifiers before it includes this one. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A device as a table of functions. Models are written once against it. The
  * processor is one (ops_cpu); another is a plugin beside the program,
  * capstan-NAME.so, that exports one such table as the symbol `capstan_device`.

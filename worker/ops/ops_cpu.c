@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The processor as a device: its memory is the host's, every call is done when
  * it returns, so streams and events have nothing to order. What layers compute
  * is in ops_cpu_layer.c; rules and sums are proto/math's. */

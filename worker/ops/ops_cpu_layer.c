@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a layer computes on the processor: products by oneDNN, all else as plain
  * loops that the compiler makes vectors of. With bf16 or fp16 the operands of a
  * product are rounded to it and back first, as a GPU's tensor cores take them;

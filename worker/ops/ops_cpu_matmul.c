@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A shape is prepared once and found again among the few that a model has: its
  * layers, each with the rows of a batch, of an epoch's last and of evaluation.
  * oneDNN's own cache keeps the code of a shape, not the memory it works in. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products with a transposed matrix by oneDNN's matmul primitive, which keeps
  * what it prepares for a shape. With AVX-512 it takes less time than oneDNN's
  * sgemm where there are OPS_CPU_MATMUL_ROWS rows or more, and more below. */

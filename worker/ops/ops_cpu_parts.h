@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the processor's device is made of: for ops_cpu.c and ops_cpu_layer.c. */
 #ifndef CAPSTAN_OPS_CPU_PARTS_H
 #define CAPSTAN_OPS_CPU_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-cuda.so: an NVIDIA GPU as a device. Products are cuBLAS's, in float32
  * with settings that give the same bits each time; the rest is
  * cuda_kernels.h's. */

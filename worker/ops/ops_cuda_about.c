@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which GPUs there are, and which of them this build has code for. */
 #include "worker/ops/ops_cuda_parts.h"
 

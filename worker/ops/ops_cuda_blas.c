@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/ops_cuda_blas.h"
 
 #include <cuda_runtime.h>

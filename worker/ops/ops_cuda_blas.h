@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuBLAS, opened when a GPU is: on a machine that has none nobody waits for it,
  * and its hundred megabytes stay on the disk. */
 #ifndef CAPSTAN_OPS_CUDA_BLAS_H

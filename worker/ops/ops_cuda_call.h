@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a GPU is asked to do, as a value: it can be kept, compared with another,
  * and done later. */
 #ifndef CAPSTAN_OPS_CUDA_CALL_H

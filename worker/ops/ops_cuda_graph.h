@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A span's calls as one CUDA graph. */
 #ifndef CAPSTAN_OPS_CUDA_GRAPH_H
 #define CAPSTAN_OPS_CUDA_GRAPH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a GPU as a device is made of: for ops_cuda*.c. */
 #ifndef CAPSTAN_OPS_CUDA_PARTS_H
 #define CAPSTAN_OPS_CUDA_PARTS_H

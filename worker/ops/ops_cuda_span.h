@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Spans: what is given between `begin` and `end` of worker/ops/ops.h. A span's
  * calls are held back until its end and then compared with those of earlier
  * spans: the first of its kind goes to the streams call by call, the second is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/ops_cuda_update.h"
 
 #include "worker/ops/cuda_kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a GPU does to weights, gradients and state beside a pass: functions of
  * worker/ops/ops.h, for the table in ops_cuda.c. They are no calls of a span:
  * one that is open ends before them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for a GPU. It tells by being asked: a wait inside CUDA could not be
  * ended. */
 #include "proto/base/time.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all-reduce adds to a worker, and in which order it is opened and ended:
  * the meeting first, as words of other ranks may come at any time; rank 0's
  * keeper, which finds the checkpoint folder and tells the chief that it is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trainer's part in all-reduce beside the training itself: it meets the other
  * ranks through the chief, has the reducer, and on rank 0 the keeper.
  * Communication thread. */

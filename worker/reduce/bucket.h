@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the arena of gradients is cut into what one collective carries. The first
  * bucket is small: it brings the word of the round, leaves while the backward
  * pass has most before it, and is summed for all whoever updates it. The rest

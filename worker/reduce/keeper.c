@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two threads meet here: the reducer's loads, saves and pauses (keeper_calls),
  * the communication thread takes the chief's orders and tells what came of
  * them.

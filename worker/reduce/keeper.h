@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0's care for the weights in all-reduce: it answers the chief's orders as
  * a ps does. It agrees on rounds to save, hands what the reducer gives it to
  * the saver, reads a checkpoint to start from, and lets the chief read and set

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a keeper is made of: for keeper.c, the communication thread's side, and
  * keeper_saves.c, the reducer's. */
 #ifndef CAPSTAN_KEEPER_PARTS_H

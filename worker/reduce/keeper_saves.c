@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the reducer's thread does with its keeper: first values of weights and
  * state come from a checkpoint or from the chief's weights; a round that is to
  * be saved goes to the saver block by block; and before each round it waits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* First weights and state, and the way to rank 0's keeper, block by block in
  * the arena's order. Each rank has all weights, and all state or (ZeRO) its
  * piece of every bucket. Loading: rank 0 reads a block, broadcasts it, each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* First weights and state, and saving them: all ranks together, through rank
  * 0's keeper, a block at a time, so that no rank ever needs the memory of all
  * state at once. */

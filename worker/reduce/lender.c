@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One block a message, nothing kept: a snapshot that is shown is the weights as
  * they lie, as nobody trains while one is. A message of anyone else but the
  * chief, unless it is a probe, costs the connection. */

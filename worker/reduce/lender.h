@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce: lets the chief read the weights of rank 0, to export them, and
  * set them before the first round (init), as it does with a ps: the same
  * messages, over a link of its own. Before the first round what another rank

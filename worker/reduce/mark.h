@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A number that only rises: one thread raises it, others wait for it. */
 #ifndef CAPSTAN_MARK_H
 #define CAPSTAN_MARK_H

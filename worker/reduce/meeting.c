@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A word goes from the reducer's thread to `said`, from there with the
  * communication thread to the chief, which sends it to all ranks, the one that
  * said it among them, and so to `heard`, where it stays: ranks may ask for it

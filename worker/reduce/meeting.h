@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the ranks of all-reduce find each other: what one tells under a key, all
  * get, through the chief. Two threads: the reducer's sets and gets, the
  * communication thread moves the words. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which floats of each bucket this rank's rule updates, and the state for those
  * alone, one after the other in the order of buckets. Without sharing that is
  * everything, by the same arithmetic with one rank; so it is in the first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What of the optimiser's state this rank keeps, and so which weights it
  * updates: all of them, or of each bucket the piece that a reduce-scatter gives
  * it (ZeRO, Rajbhandari et al. 2020); of the first, whose sum all have, the

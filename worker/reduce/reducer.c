@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two threads and two marks. The compute thread raises `announced` as gradients
  * are complete; the reducer's waits for what a bucket needs of it, sums the
  * bucket, applies the rule and raises `updated`, which the compute thread waits

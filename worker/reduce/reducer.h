@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training without ps: gradients are summed over the ranks bucket by bucket
  * while the backward pass goes on, and every rank applies the rule itself. Two
  * threads meet here: the compute thread announces gradients and waits for

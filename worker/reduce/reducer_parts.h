@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a reducer is made of: for reducer.c and resident.c. */
 #ifndef CAPSTAN_REDUCER_PARTS_H
 #define CAPSTAN_REDUCER_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The word of a round: how many replicas bring gradients, and whether rank 0
  * asks for it to be saved. Each rank writes its own in front of the first
  * bucket's gradients, and the sum over ranks is what all read. So no message

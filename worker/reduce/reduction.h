@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The work of a round without ps, on one thread: gradients are summed over the
  * ranks bucket by bucket, then the rule is applied to what this rank updates
  * and, where ranks share that out, all gather the weights. All of it is put on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping: sums of squares are made where the gradients are, in fixed pieces,
  * and all of it is put on the device's stream: on each in the same order. */
 #include "proto/base/time.h"

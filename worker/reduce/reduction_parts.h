@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What reduction.c, a round, and reduction_clip.c, its norm, both need. */
 #ifndef CAPSTAN_REDUCTION_PARTS_H
 #define CAPSTAN_REDUCTION_PARTS_H

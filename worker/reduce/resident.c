@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A reducer without a thread: what is to be done to a device's memory the
  * compute thread puts on OPS_EXCHANGE, behind what OPS_COMPUTE has by then, and
  * OPS_COMPUTE follows it before it reads weights. The host waits once a round,

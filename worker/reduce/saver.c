@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Block after block of one file goes from thread to thread: the caller copies
  * the next one to copies[added], the saver's thread writes copies[taken] and
  * frees it. `copied` bytes are held in between; at the limit the caller waits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes what a round has left to a checkpoint's shard file, on a thread of its
  * own: blocks are copied as they are handed over, and training waits only when
  * the copies reach their limit. */
