@@ -3,6 +3,7 @@
  * program that it trains with leaves a file, as a run does. Its job, installed,
  * is there for everyone. */
 #include "tests/cluster_run.h"
+#include "tests/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -139,8 +140,7 @@ static void the_installed_job_runs_for_who_may_not_write_beside_it(
     void **state) {
     struct cluster_run *run = *state;
     char root[PATH_MAX], source[PATH_MAX + 8];
-    if (system("command -v make > /dev/null"))
-        skip(); /* as where a bundle is unpacked */
+    skip_without("make", "make");
     assert_non_null(realpath(".", root));
     snprintf(source, sizeof source, "SOURCE=%s", root);
     const char *const environment[] = {source, "MAKEFLAGS=", NULL};
