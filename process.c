@@ -37,8 +37,7 @@ static void say_end(const struct log *log, struct failure *why) {
 /* Before the first library opens anything. What peers take is counted where
  * they are known: by the chief, and by others with the plan. */
 static enum status check_limits(struct failure *why) {
-    enum status status =
-        limits_descriptors(LIMITS_OWN_DESCRIPTORS, "nobody else", why);
+    enum status status = limits_descriptors(LIMITS_OWN_DESCRIPTORS, NULL, why);
     return status ? status : limits_address_space(why);
 }
 

@@ -28,7 +28,7 @@
 #include <sys/eventfd.h>
 
 enum { LETTERS_A_TURN = 256, QUEUED_OF_A_PEER = 16 };
-static const int64_t LONGEST_WAIT = TIME_S / 10;
+static const int64_t LONGEST_WAIT = TIME_S / 10, JOINED_WITHIN = 30 * TIME_S;
 
 /* PORT, or the first free of COUNT from it on: those who join try them all. */
 static enum status bind_port(struct link *link, uint16_t port, unsigned count,
@@ -55,6 +55,8 @@ static enum status open_link(struct run *run,
     if (!status && self)
         status = bind_port(run->link, self->port,
                            settings->cluster->chief_ports, why);
+    if (!status)
+        link_admit_within(run->link, JOINED_WITHIN);
     return status;
 }
 

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-static const int64_t RESEND_AFTER = 2 * TIME_S, JOINED_WITHIN = 30 * TIME_S;
+static const int64_t RESEND_AFTER = 2 * TIME_S;
 
 /* A slot's, not a connection's: its holder may join again by a new connection,
  * and the channel goes on. A new holder gets an empty one (post_meet). */
@@ -43,7 +43,6 @@ struct post *post_open(struct link *link, struct roster *roster,
                           .run = run,
                           .incarnation = incarnation};
     post->boxes = calloc(roster->count + 1, sizeof *post->boxes);
-    link_admit_within(link, JOINED_WITHIN);
     if (!post->boxes)
         post_close(&post);
     return post;

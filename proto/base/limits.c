@@ -34,11 +34,12 @@ enum status limits_descriptors(uint64_t more, const char *what,
     if (limit.rlim_max < needed)
         return status_fail(
             why, STATUS_CONFIG,
-            "this process may have %llu open files, and beside %s needs %llu: "
-            "raise the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile "
-            "in /etc/security/limits.conf)",
-            (unsigned long long)limit.rlim_max, what,
-            (unsigned long long)needed, (unsigned long long)needed);
+            "this process may have %llu open files, and%s%s needs %llu: raise "
+            "the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile in "
+            "/etc/security/limits.conf)",
+            (unsigned long long)limit.rlim_max, what ? " with " : "",
+            what ? what : "", (unsigned long long)needed,
+            (unsigned long long)needed);
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
     return STATUS_OK;

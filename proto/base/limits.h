@@ -12,9 +12,9 @@
 /* Descriptors beside those of peers: files, threads' wake-ups, look-ups. */
 enum { LIMITS_OWN_DESCRIPTORS = 64 };
 
-/* MORE descriptors for WHAT ("4 ps") beside those open now: raises the soft
- * limit, to 65536 where the hard one lets it. STATUS_CONFIG when the hard limit
- * is lower than what is needed, with the number. */
+/* MORE descriptors for WHAT ("4 ps", NULL: itself) beside those open now:
+ * raises the soft limit, to 65536 where the hard one lets it. STATUS_CONFIG
+ * when the hard limit is lower than what is needed, with the number. */
 enum status limits_descriptors(uint64_t more, const char *what,
                                struct failure *why) MUST_CHECK;
 
