@@ -100,7 +100,7 @@ static void fields_out_of_range_are_named(void **state) {
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     assert_int_equal(refuse(&header, ""), STATUS_OK);
     header.version = MESSAGE_VERSION + 1;
-    assert_int_equal(refuse(&header, "version 4 (this is 3)"), STATUS_FAILED);
+    assert_int_equal(refuse(&header, "version 5 (this is 4)"), STATUS_FAILED);
     header.version = MESSAGE_VERSION;
     header.kind = CAPSTAN__DATA_HEADER__KIND__NONE;
     assert_int_equal(refuse(&header, "kind 0"), STATUS_FAILED);
