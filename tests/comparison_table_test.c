@@ -86,7 +86,9 @@ static void a_diverged_run_is_marked(void **state) {
     char *text = print(comparison_table_print);
     assert_null(strstr(text, "diverged"));
     free(text);
-    json_t *cases = json_object_get(json_loads(result, 0, NULL), "cases");
+    json_t *object = json_loads(result, 0, NULL);
+    json_t *cases = json_incref(json_object_get(object, "cases"));
+    json_decref(object);
     for (size_t i = 0; i < 2; i++)
         json_object_set_new(json_array_get(cases, i), "diverged", json_true());
     text = print_with("cases", cases);
