@@ -207,12 +207,68 @@ static bool is_of_another_size(const struct run *run, const Capstan__Join *join,
     return true;
 }
 
+/* Is JOIN of a process that this run has a slot for? Else it is told why. SLOT
+ * may be NULL: there is none. */
+static bool is_expected(struct run *run, const struct post_letter *letter,
+                        struct roster_slot *slot) {
+    const Capstan__Join *join = letter->control->join;
+    uint32_t peer = letter->peer;
+    char text[768];
+    if (is_anothers(run, join)) {
+        Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+        refusal.stranger = true;
+        answer(run, peer, STATUS_RETRY, "this chief leads another job",
+               refusal);
+        return false;
+    }
+    if (run->unstarted) {
+        refuse_late(run, peer, slot);
+        return false;
+    }
+    if (is_of_another_size(run, join, text, sizeof text)) {
+        warn_and_refuse(run, peer, text);
+        return false;
+    }
+    if (slot)
+        return true;
+    snprintf(text, sizeof text,
+             "this run has no %s %u: it has %u trainers and %u ps",
+             join->role < CLUSTER_ROLES
+                 ? cluster_role_name((enum cluster_role)join->role)
+                 : "task of that kind",
+             join->index, run->roster.num_ranks, run->roster.num_ps);
+    refuse(run, peer, STATUS_CONFIG, text);
+    return false;
+}
+
+/* The sender of LETTER wants SLOT: it has it, is refused, or asks again. */
+static void take_claim(struct run *run, const struct post_letter *letter,
+                       struct roster_slot *slot, int64_t now) {
+    const Capstan__Join *join = letter->control->join;
+    char address[300];
+    address_of(run, letter, address, sizeof address);
+    struct roster_claim claim = {letter->control->incarnation,
+                                 join->pid,
+                                 (uint16_t)join->port,
+                                 join->host,
+                                 address,
+                                 join->lane};
+    enum roster_verdict verdict = roster_claim(slot, &claim, now);
+    if (verdict == ROSTER_REFUSED)
+        refuse_second(run, letter->peer, slot, join);
+    if (verdict != ROSTER_TAKEN)
+        return;
+    if (slot->rank != ROSTER_NO_RANK)
+        renew_trainer(run, slot->rank);
+    slot->end_key = join->end_key;
+    keep_limits(run, slot, join);
+    welcome(run, slot, letter->peer);
+}
+
 void admission_join(struct run *run, const struct post_letter *letter,
                     int64_t now) {
     const Capstan__Control *control = letter->control;
     const Capstan__Join *join = control->join;
-    uint32_t peer = letter->peer;
-    char address[300], text[768];
     struct roster_slot *slot =
         join->role < CLUSTER_ROLES
             ? roster_find(&run->roster, (enum cluster_role)join->role,
@@ -225,54 +281,17 @@ void admission_join(struct run *run, const struct post_letter *letter,
         return;
     }
     if (control->run) {
-        admission_stranger(run, peer, control); /* it was in a run already */
+        admission_stranger(run, letter->peer, control); /* of a run already */
         return;
     }
-    if (is_anothers(run, join)) {
-        Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
-        refusal.stranger = true;
-        answer(run, peer, STATUS_RETRY, "this chief leads another job",
-               refusal);
+    if (!is_expected(run, letter, slot))
         return;
-    }
-    if (run->unstarted) {
-        refuse_late(run, peer, slot);
-        return;
-    }
-    if (is_of_another_size(run, join, text, sizeof text)) {
-        warn_and_refuse(run, peer, text);
-        return;
-    }
-    if (!slot) {
-        snprintf(text, sizeof text,
-                 "this run has no %s %u: it has %u trainers and %u ps",
-                 join->role < CLUSTER_ROLES
-                     ? cluster_role_name((enum cluster_role)join->role)
-                     : "task of that kind",
-                 join->index, run->roster.num_ranks, run->roster.num_ps);
-        refuse(run, peer, STATUS_CONFIG, text);
-        return;
-    }
     if (run->phase >= RUN_FINISHING && series_again(run, run->status) > 0)
         return; /* it is here early: the next run's chief is asked again */
-    if (comes_too_late(run, slot)) {
-        refuse_late(run, peer, slot);
-        return;
-    }
-    address_of(run, letter, address, sizeof address);
-    struct roster_claim claim = {
-        control->incarnation, join->pid, (uint16_t)join->port,
-        join->host,           address,   join->lane};
-    enum roster_verdict verdict = roster_claim(slot, &claim, now);
-    if (verdict == ROSTER_REFUSED)
-        refuse_second(run, peer, slot, join);
-    if (verdict != ROSTER_TAKEN)
-        return;
-    if (slot->rank != ROSTER_NO_RANK)
-        renew_trainer(run, slot->rank);
-    slot->end_key = join->end_key;
-    keep_limits(run, slot, join);
-    welcome(run, slot, peer);
+    if (comes_too_late(run, slot))
+        refuse_late(run, letter->peer, slot);
+    else
+        take_claim(run, letter, slot, now);
 }
 
 /* Who says goodbye is out of its slot, and may say it again; so may its
