@@ -165,9 +165,9 @@ void link_admit_within(struct link *link, int64_t limit);
 void link_admit(struct link *link, uint32_t peer);
 
 /* Server, at each turn: sees who came, went and has to go. What is then to be
- * said of a stranger (it spoke another protocol, sent a frame too long, could
- * not be let in) fills TEXT; false when there is nothing that link_may_say lets
- * be told. */
+ * said of a stranger (it spoke another protocol, sent a frame too long, was
+ * closed for want of descriptors) fills TEXT; false when there is nothing that
+ * link_may_say lets be told. */
 bool link_stranger(struct link *link, char *text, size_t size);
 
 /* Whether a line of the log may say TEXT of a peer now: the same once in ten
