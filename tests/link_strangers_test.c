@@ -145,56 +145,6 @@ static void who_is_not_admitted_in_time_is_let_go(void **state) {
     assert_false(link_renewed(fixture->client));
 }
 
-static void await_connection(struct link *client) {
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
-    while (!link_renewed(client)) {
-        assert_true(time_now() < deadline);
-        zmq_poll(NULL, 0, 5);
-    }
-}
-
-/* The client says something, and is admitted: the descriptor it came by. The
- * server looks for the message alone, as one that has been busy does. */
-static int admit_client(struct wire_fixture *fixture) {
-    struct link_frame frame;
-    zmq_pollitem_t item = {link_socket(fixture->server), 0, ZMQ_POLLIN, 0};
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
-    wire_fixture_send(fixture->client, 0, "join", NULL);
-    while (!link_view(fixture->server, &frame)) {
-        assert_true(time_now() < deadline);
-        zmq_poll(&item, 1, 10);
-    }
-    link_admit(fixture->server, frame.peer);
-    int descriptor =
-        zmq_msg_get((zmq_msg_t *)frame.header_room.bytes, ZMQ_SRCFD);
-    link_release(&frame);
-    return descriptor;
-}
-
-/* It is cut and comes again, until that is by the same descriptor, before
- * anybody has heard that the one before ended. */
-static void who_comes_again_by_the_same_descriptor_stays(void **state) {
-    struct wire_fixture *fixture = *state;
-    char text[128];
-    wire_fixture_connect(fixture);
-    link_admit_within(fixture->server, 50 * TIME_MS);
-    await_connection(fixture->client);
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
-    for (int before, now = admit_client(fixture), again = 0; !again;
-         again = now == before) {
-        assert_true(time_now() < deadline);
-        before = now;
-        shutdown(before, SHUT_RDWR);
-        await_connection(fixture->client);
-        now = admit_client(fixture);
-    }
-    for (int i = 0; i < 60; i++) { /* it would be cut, and come once more */
-        zmq_poll(NULL, 0, 10);
-        link_stranger(fixture->server, text, sizeof text);
-    }
-    assert_false(link_renewed(fixture->client));
-}
-
 /* So many could wait for who shakes hands, asks without end and reads nothing;
  * others are answered all the same. */
 static void answers_do_not_pile_up_for_who_reads_nothing(void **state) {
@@ -301,7 +251,6 @@ int main(void) {
         WIRE_FIXTURE_TEST(a_message_of_the_oldest_protocol_is_not_taken),
         WIRE_FIXTURE_TEST(who_connects_and_is_silent_is_noticed_and_dropped),
         WIRE_FIXTURE_TEST(who_is_not_admitted_in_time_is_let_go),
-        WIRE_FIXTURE_TEST(who_comes_again_by_the_same_descriptor_stays),
         WIRE_FIXTURE_TEST(answers_do_not_pile_up_for_who_reads_nothing),
         WIRE_FIXTURE_TEST(strangers_leave_descriptors_to_others),
         WIRE_FIXTURE_TEST(a_client_watches_for_no_strangers),
