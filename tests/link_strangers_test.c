@@ -138,9 +138,10 @@ static void who_is_not_admitted_in_time_is_let_go(void **state) {
     link_admit_within(fixture->server, 50 * TIME_MS);
     tend_until_end(fixture, talks);
     tend_until_end(fixture, silent);
-    tend_until_end(fixture, speak(fixture->port, "\0\5later", 7));
-    wire_fixture_send(fixture->client, 0, "unharmed", NULL);
+    int later = speak(fixture->port, "\0\5later", 7);
     wire_fixture_expect(fixture->server, "later");
+    tend_until_end(fixture, later);
+    wire_fixture_send(fixture->client, 0, "unharmed", NULL);
     wire_fixture_expect(fixture->server, "unharmed");
     assert_false(link_renewed(fixture->client));
 }
