@@ -116,10 +116,17 @@ static void pass_on(struct roles *roles, int number) {
         roles->passed_over = true;
         return;
     }
-    if (number == SIGHUP && roles->signalled)
+    if (number == SIGHUP && roles->stopped_by)
         return;
-    roles->signalled |= !saves;
+    if (!saves && !roles->stopped_by)
+        roles->stopped_by = number;
     eventfd_write(first->raise, (eventfd_t)number);
+}
+
+static void take_signal(struct roles *roles) {
+    struct signalfd_siginfo signal;
+    if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
+        pass_on(roles, (int)signal.ssi_signo);
 }
 
 /* Roles beside a chief that has ended without telling them end too. */
@@ -128,16 +135,25 @@ static void await(struct roles *roles, unsigned started) {
     while (ended < started) {
         struct pollfd items[] = {{roles->signals, POLLIN, 0},
                                  {roles->done, POLLIN, 0}};
-        struct signalfd_siginfo signal;
         eventfd_t count = 0;
         bool chief_ended = atomic_load(&roles->list[0].ended);
         if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
             end_from(roles, 1, started);
-        if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
-            pass_on(roles, (int)signal.ssi_signo);
+        take_signal(roles);
         if (!eventfd_read(roles->done, &count))
             ended += (unsigned)count;
     }
+    take_signal(roles);
+}
+
+/* A signal to every process of a run may reach one after the chief's message
+ * that the run ends: the process still ends by its own signal. */
+static enum status first_status(const struct roles *roles) {
+    const struct role *first = &roles->list[0];
+    return first->status == STATUS_RETRY && first->why.heard &&
+                   roles->stopped_by
+               ? status_of_signal(roles->stopped_by)
+               : first->status;
 }
 
 enum status roles_play(struct roles *roles, struct failure *why) {
@@ -154,7 +170,7 @@ enum status roles_play(struct roles *roles, struct failure *why) {
     if (error)
         return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
     *why = roles->list[0].why;
-    enum status status = roles->list[0].status;
+    enum status status = first_status(roles);
     for (unsigned i = 1; !status && i < started; i++)
         if (roles->list[i].status)
             log_warning(&roles->list[i].log, "%s", roles->list[i].why.text);

@@ -45,7 +45,7 @@ struct roles {
     int done, signals; /* heard by roles_play; -1: closed */
     struct role list[ROLES_MAX];
     unsigned count;
-    bool signalled;   /* to end */
+    int stopped_by;   /* the first signal to end; 0: none */
     bool passed_over; /* SIGUSR1, and it was said */
 };
 
