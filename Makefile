@@ -35,29 +35,34 @@ else ifneq ($(SAN),)
   $(error SAN=$(SAN): address, undefined or thread)
 endif
 
-ROOMS := $(addprefix proto/,base conf wire math store) ps \
-    worker $(addprefix worker/,data ops client collective reduce bench) \
-    chief $(addprefix chief/,launch compare) model
-SOURCES := $(filter-out proto/base/version.c proto/math/rule_loops.c \
-    worker/collective/collective_nccl.c $(wildcard worker/ops/ops_cuda*.c),$(wildcard $(ROOMS:=/*.c)))
-PROGRAM := $(wildcard *.c)
+# Linked into what needs it, main.c into the program; what plugins are made of is
+# listed with each.
+ROOMS := commands proto ps worker chief simulator
+SOURCES := $(filter-out proto/base/version.c proto/tensor/rule_loops.c \
+    worker/collective/collective_nccl.c worker/ops/cuda/%,\
+    $(sort $(shell find $(ROOMS) -name '*.c')))
 VARIANTS := plain avx2 avx512
-GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,\
-    $(wildcard proto/wire/*.proto chief/*.proto))
+GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,$(shell find $(ROOMS) -name '*.proto'))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
-    $(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o)
+    $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o)
 GPU_BENCH := $(BUILD)/bench/gpu_bench
 # No part of the library: with another commit only the program is linked again.
 VERSION := $(BUILD)/proto/base/version.o
 BENCHES := $(filter-out $(GPU_BENCH),\
     $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c)))
-TEST_PARTS := $(filter-out $(wildcard tests/*_test.c),$(wildcard tests/*.c))
-# tests/cluster_*_test.c start processes; but proto/conf has a cluster.c too.
-UNIT_SOURCES := $(filter $(notdir $(SOURCES:.c=_test.c)),$(notdir $(wildcard tests/*_test.c)))
-CLUSTER_SOURCES := $(filter-out $(UNIT_SOURCES),$(notdir $(wildcard tests/cluster_*_test.c)))
-TESTS := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/*_test.c)))
-CLUSTER_TESTS := $(CLUSTER_SOURCES:%.c=$(BUILD)/tests/%)
-UNIT_TESTS := $(filter-out $(CLUSTER_TESTS),$(TESTS))
+# A program for each folder of tests: build/tests/gate_test is a link to
+# build/tests/room-unit-ps-consistency, which runs the tests of gate_test.c when it is
+# called by that name (tests/lib/room.c). Those in tests/gpu are linked with the
+# kernels, one by one.
+TEST_ROOMS := $(sort $(dir $(shell find tests/unit tests/cluster tests/simulation -name '*_test.c')))
+room_program = $(BUILD)/tests/room-$(subst /,-,$(patsubst tests/%/,%,$(1)))
+room_tests = $(patsubst $(1)%.c,$(BUILD)/tests/%,$(wildcard $(1)*_test.c))
+TEST_PARTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %_test.c,\
+    $(wildcard $(addprefix tests/,lib/*.c cluster/*.c simulation/*.c gpu/*.c))))
+CLUSTER_TESTS := $(call room_tests,tests/cluster/)
+CUDA_TESTS := $(call room_tests,tests/gpu/)
+UNIT_TESTS := $(CUDA_TESTS) $(foreach room,$(filter-out tests/cluster/,$(TEST_ROOMS)),$(call room_tests,$(room)))
+TESTS := $(CLUSTER_TESTS) $(UNIT_TESTS)
 # What measures runs by itself, and the second of two that take the same network
 # namespaces; all else side by side.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
@@ -74,7 +79,7 @@ all: $(BUILD)/capstan plugins ## build build/capstan and its plugins
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
 
-$(BUILD)/capstan: $(PROGRAM:%.c=$(BUILD)/%.o) $(VERSION) $(BUILD)/libcapstan.a
+$(BUILD)/capstan: $(BUILD)/main.o $(VERSION) $(BUILD)/libcapstan.a
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS)
 
@@ -126,7 +131,7 @@ endif
 # Kernels: machine code for A100 and H100, for V100 where nvcc still makes it
 # (12.x), and PTX, which newer GPUs compile when they first see it. Products are
 # rounded before they are added (-fmad=false), as on the CPU.
-CUDA_SOURCES := $(wildcard worker/ops/cuda_*.cu)
+CUDA_SOURCES := $(wildcard worker/ops/cuda/*.cu)
 ifneq ($(CUDA),)
 NVCC = $(CUDA)/bin/nvcc
 NVCC_MAJOR := $(shell $(CUDA)/bin/nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
@@ -143,8 +148,8 @@ endif
 # The device itself. cuBLAS it opens when there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops/ops_cuda*.c) \
-    proto/math/rule_form.c)
+CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops/cuda/*.c) \
+    proto/tensor/rule_form.c)
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
@@ -163,15 +168,15 @@ $(BUILD)/cuda/%.o: %.cu | $(BUILD)/packages
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spare_core wire/lane \
-        wire/lane_meeting wire/ring wire/memory wire/buffer) \
+    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spare_core \
+        $(addprefix net/shm/,lane lane_meeting ring memory buffer)) \
     $(BUILD)/plugin/worker/collective/gloo_lane.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
 # For tests: the program beside a plugin whose GPU is the CPU
-# (tests/fake_device.h).
+# (tests/gpu/fake_device.h).
 FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
     capstan-gloo.so libnvidia-ml.so.1 held_disk.so)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
@@ -179,7 +184,7 @@ $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	$(Q)cp $< $@
 
 $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/tests/%.o,fake_device fake_streams)
+    $(patsubst %,$(BUILD)/plugin/tests/gpu/%.o,fake_device fake_streams)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
@@ -190,13 +195,13 @@ $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
-$(BUILD)/fake/held_disk.so: $(BUILD)/plugin/tests/preload/held_disk.o
+$(BUILD)/fake/held_disk.so: $(BUILD)/plugin/tests/cluster/preload/held_disk.o
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^
 
 $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/fake_nccl tests/joined_collective)
+    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/gpu/fake_nccl tests/gpu/joined_collective)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
@@ -216,7 +221,7 @@ $(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%
 
 $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
     $(CUDA_SOURCES:%.cu=$(BUILD)/cuda_on_cpu/%.o) \
-    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,on_cpu fiber) $(EMULATED_LIBS)
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/gpu/cuda_%.o,on_cpu fiber) $(EMULATED_LIBS)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
@@ -230,7 +235,7 @@ $(BUILD)/emulated/capstan-nccl.so: $(PLUGIN_COMMON) \
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
 	    -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
-$(BUILD)/emulated/libnccl_on_cpu.so: $(BUILD)/cuda_on_cpu/tests/nccl_on_cpu.o \
+$(BUILD)/emulated/libnccl_on_cpu.so: $(BUILD)/cuda_on_cpu/tests/gpu/nccl_on_cpu.o \
     $(BUILD)/emulated/libcuda_on_cpu.so
 	@mkdir -p $(@D)
 	@echo "c++  $@"
@@ -238,14 +243,14 @@ $(BUILD)/emulated/libnccl_on_cpu.so: $(BUILD)/cuda_on_cpu/tests/nccl_on_cpu.o \
 
 $(BUILD)/tests/ops_cuda_span_test: | $(EMULATED)
 
-$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/cublas_on_cpu.o \
+$(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/gpu/cublas_on_cpu.o \
     $(BUILD)/emulated/libcuda_on_cpu.so
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
 $(BUILD)/emulated/libcuda_on_cpu.so: \
-    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/cuda_%.o,runtime_on_cpu streams ranges memory)
+    $(patsubst %,$(BUILD)/cuda_on_cpu/tests/gpu/cuda_%.o,runtime_on_cpu streams ranges memory)
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
@@ -265,7 +270,7 @@ generated: $(BUILD)/packages $(GENERATED)
 # Everything that is built waits for this, and tests for the second: the place to
 # say what is missing, and to stop. PACKAGES=other: it comes from elsewhere than
 # apt.
-$(TESTS:=.o) $(TEST_PARTS:%.c=$(BUILD)/%.o): | $(BUILD)/packages-test
+$(TEST_PARTS): | $(BUILD)/packages-test
 $(BUILD)/packages $(BUILD)/packages-test: deploy/packages.txt
 	@mkdir -p $(@D)
 	@$(if $(filter other,$(PACKAGES)),,deploy/deps.sh --list \
@@ -286,42 +291,54 @@ $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
 FLAGS_plain :=
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f -mavx512dq -mavx512vl -mavx512bw -mprefer-vector-width=512
-$(VARIANTS:%=$(BUILD)/proto/math/rule_loops.%.o): \
-    $(BUILD)/proto/math/rule_loops.%.o: proto/math/rule_loops.c | $(BUILD)/packages
+$(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o): \
+    $(BUILD)/proto/tensor/rule_loops.%.o: proto/tensor/rule_loops.c | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
 
-# Tests count what our own code allocates: tests/allocations.c; who ends one that
-# hangs is told which test it is: tests/under_way.c.
+# Tests count what our own code allocates: tests/lib/allocations.c; who ends one that
+# hangs is told which test it is: tests/lib/under_way.c.
 COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc \
     _cmocka_run_group_tests)
-$(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
-    $(BUILD)/libcapstan.a | $(VERSION)
+TEST_FLAGS = $(COUNTED) -Wl,--export-dynamic-symbol=*_test_main -o $@ \
+    $(filter %.o,$^) $(filter %.a,$^) $(VERSION) $(LIBS) -lcmocka
+$(BUILD)/tests/%_test.o: tests/%_test.c | generated $(BUILD)/packages-test
+	@mkdir -p $(@D)
 	@echo "cc   $@"
-	$(Q)$(CC) $(CFLAGS_ALL) $(COUNTED) -o $@ $^ $(VERSION) $(LIBS) -lcmocka
+	$(Q)$(CC) $(CFLAGS_ALL) -Wno-missing-prototypes -Dmain=$(basename $(@F))_main \
+	    -MMD -MP -c -o $@ $<
+
+define room_rules
+$(call room_program,$(1)): $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)*_test.c)) \
+    $(TEST_PARTS) $(BUILD)/libcapstan.a | $(VERSION)
+	@echo "cc   $$@"
+	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(TEST_FLAGS)
+$(call room_tests,$(1)): $(call room_program,$(1))
+	@ln -sf $$(<F) $$@
+endef
+$(foreach room,$(TEST_ROOMS),$(eval $(call room_rules,$(room))))
 
 # The kernels as functions of the CPU, and what runs them as a GPU would: their
 # tests need neither nvcc nor a GPU.
 ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
-    $(CUDA_SOURCES:.cu=) $(addprefix tests/cuda_,faults on_cpu fiber memory streams))
-CUDA_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda_*_test.c))
-$(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/%_test.o \
-    $(TEST_PARTS:%.c=$(BUILD)/%.o) $(ON_CPU) $(BUILD)/libcapstan.a | $(VERSION)
+    $(CUDA_SOURCES:.cu=) $(addprefix tests/gpu/cuda_,faults on_cpu fiber memory streams))
+$(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/gpu/%_test.o $(TEST_PARTS) \
+    $(ON_CPU) $(BUILD)/libcapstan.a | $(VERSION)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(VERSION) $(LIBS) -lcmocka
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(TEST_FLAGS)
 
 # The same tests of the kernels themselves, on this machine's GPU.
 ifneq ($(CUDA),)
 GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
     $(filter-out %/cuda_on_cpu_test %/cuda_streams_test,$(CUDA_TESTS)))
 endif
-$(BUILD)/gpu/%_test: $(BUILD)/tests/%_test.o $(TEST_PARTS:%.c=$(BUILD)/%.o) \
-    $(CUDA_OBJECTS) $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a | $(VERSION)
+$(BUILD)/gpu/%_test: $(BUILD)/tests/gpu/%_test.o $(TEST_PARTS) $(CUDA_OBJECTS) \
+    $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a | $(VERSION)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) $(COUNTED) -o $@ $^ $(VERSION) $(LIBS) -lcmocka $(CUDA_LINK) -lcudart
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(TEST_FLAGS) $(CUDA_LINK) -lcudart
 
-$(BUILD)/gpu/%.o: tests/%.cc | $(BUILD)/packages
+$(BUILD)/gpu/%.o: tests/gpu/%.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
@@ -342,7 +359,7 @@ gpu-bench: all $(GPU_BENCH) ## a training step on this machine's GPU beside what
 $(BUILD)/cuda_on_cpu/%.o: %.cu | $(BUILD)/packages
 	@mkdir -p $(@D)
 	@echo "c++  $@"
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC -include tests/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC -include tests/gpu/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
 
 $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
@@ -352,7 +369,7 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 # A plugin may need what the program exports.
 $(GPU_BENCH): CFLAGS_ALL += -rdynamic
 $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
-    $(BUILD)/tests/near_device.o
+    $(BUILD)/tests/gpu/near_device.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -379,12 +396,17 @@ check check-all:
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH)
 
-unit: plugins $(UNIT_TESTS) ## build and run the tests that need no cluster
-	@SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_TESTS)
+# ROOM=ps: of that folder of tests/unit and those in it; TEST=gate: gate_test.c.
+UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
+UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_ROOMS)),\
+    $(call room_tests,$(room))),$(UNIT_TESTS))
+unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file of them
+	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
+	SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_CHOSEN)
 
 COUNT ?= 10
-SOAK_TESTS = $(patsubst %.c,$(BUILD)/%,\
-    $(shell grep -lE 'SOAK_COUNT|cluster_play_repeats' tests/*_test.c))
+SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
+    $(shell grep -rlE --include='*_test.c' 'SOAK_COUNT|cluster_play_repeats' tests)))
 soak: build-tests ## the tests that repeat, COUNT (10) times as often as check
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
 	    tests/run.sh $(filter-out $(LONE_TESTS),$(SOAK_TESTS)) -- \

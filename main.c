@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program: the verb and the exit. */
-#include "chief/ckpt.h"
-#include "chief/info.h"
 #include "chief/launch/launch.h"
 #include "chief/launch/launch_count.h"
 #include "chief/launch/node_launch.h"
-#include "chief/strategy.h"
-#include "process.h"
+#include "chief/plan/strategy.h"
+#include "commands/ckpt.h"
+#include "commands/info.h"
+#include "commands/process.h"
+#include "commands/verb_bench.h"
+#include "commands/verb_compare.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster.h"
-#include "proto/conf/job.h"
-#include "proto/conf/options.h"
-#include "verb_bench.h"
-#include "verb_compare.h"
+#include "proto/config/cli/options.h"
+#include "proto/config/cluster/cluster.h"
+#include "proto/config/job/job.h"
 #include "worker/data/dataset.h"
 
 #include <stdio.h>

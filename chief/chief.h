@@ -6,8 +6,8 @@
 #include "chief/series.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster.h"
-#include "proto/conf/job.h"
+#include "proto/config/cluster/cluster.h"
+#include "proto/config/job/job.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,22 +4,22 @@
 #ifndef CAPSTAN_RUN_H
 #define CAPSTAN_RUN_H
 
-#include "chief/cut_round.h"
-#include "chief/events.h"
-#include "chief/fitting.h"
-#include "chief/parts.h"
-#include "chief/post.h"
-#include "chief/progress.h"
-#include "chief/roster.h"
-#include "chief/sharing.h"
+#include "chief/control/post.h"
+#include "chief/control/roster.h"
+#include "chief/plan/fitting.h"
+#include "chief/plan/sharing.h"
+#include "chief/report/events.h"
+#include "chief/report/parts.h"
+#include "chief/report/progress.h"
+#include "chief/snapshot/cut_round.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster.h"
-#include "proto/conf/job.h"
-#include "proto/math/layout.h"
-#include "proto/math/rounds.h"
+#include "proto/config/cluster/cluster.h"
+#include "proto/config/job/job.h"
+#include "proto/net/link/link.h"
 #include "proto/store/manifest.h"
-#include "proto/wire/link.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/rounds.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -57,8 +57,9 @@ take_built() {
         [[ $file == *.sh ]] || strip -g -o "$stage/build/$file" "$build/$file" ||
             fail "cannot strip $file"
     done < <(cd "$build" && mkdir -p {gpu,bench,fake,emulated,tests} &&
-        find capstan capstan-*.so gpu/*_test tests/*_test bench/*_bench \
+        find capstan capstan-*.so gpu/*_test tests/* bench/*_bench \
             fake/* emulated/* -maxdepth 0 -type f 2> /dev/null)
+    find "$build/tests" -maxdepth 1 -type l -exec cp -P -t "$stage/build/tests" {} +
 }
 
 built() {

@@ -7,8 +7,8 @@
  * for the next who is due the same blocks of the same version. */
 #include "ps/answers.h"
 
-#include "proto/math/encoding.h"
-#include "ps/pool.h"
+#include "proto/tensor/encoding.h"
+#include "ps/dense/pool.h"
 
 #include <stdlib.h>
 #include <string.h>

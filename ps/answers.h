@@ -5,10 +5,10 @@
 #ifndef CAPSTAN_ANSWERS_H
 #define CAPSTAN_ANSWERS_H
 
-#include "proto/wire/link.h"
-#include "proto/wire/message.h"
-#include "ps/exchange.h"
-#include "ps/shard.h"
+#include "proto/net/link/link.h"
+#include "proto/net/messages/message.h"
+#include "ps/consistency/exchange.h"
+#include "ps/dense/shard.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster_size.h"
-#include "proto/math/rule.h"
+#include "proto/config/cluster/cluster_size.h"
+#include "proto/tensor/rule.h"
 
 #include <stdbool.h>
 #include <stdint.h>

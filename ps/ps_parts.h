@@ -4,13 +4,13 @@
 #ifndef CAPSTAN_PS_PARTS_H
 #define CAPSTAN_PS_PARTS_H
 
-#include "proto/math/plan.h"
-#include "proto/wire/call_guard.h"
-#include "proto/wire/link.h"
-#include "proto/wire/member.h"
-#include "proto/wire/message.h"
-#include "ps/cutter.h"
-#include "ps/filler.h"
+#include "proto/net/link/link.h"
+#include "proto/net/messages/member.h"
+#include "proto/net/messages/message.h"
+#include "proto/net/security/call_guard.h"
+#include "proto/tensor/plan.h"
+#include "ps/dense/cutter.h"
+#include "ps/dense/filler.h"
 #include "ps/ps.h"
 #include "ps/service.h"
 

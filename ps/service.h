@@ -6,14 +6,14 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/job.h"
-#include "proto/math/layout.h"
-#include "proto/math/rounds.h"
-#include "proto/wire/link.h"
-#include "proto/wire/message.h"
-#include "ps/exchange.h"
-#include "ps/shard.h"
-#include "ps/snapshot.h"
+#include "proto/config/job/job.h"
+#include "proto/net/link/link.h"
+#include "proto/net/messages/message.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/rounds.h"
+#include "ps/consistency/exchange.h"
+#include "ps/dense/shard.h"
+#include "ps/dense/snapshot.h"
 
 #include <stdint.h>
 

@@ -4,7 +4,7 @@
  * done before it was refused stays done, as each of its blocks stands for
  * itself. Blocks come by their number in the plan and go on by their place in
  * this shard (holding_check); answers name them by the plan again. */
-#include "proto/math/encoding.h"
+#include "proto/tensor/encoding.h"
 #include "ps/service_parts.h"
 
 /* The answer to HEADER for block B leaves without weights, when it asks so.

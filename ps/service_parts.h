@@ -4,10 +4,10 @@
 #ifndef CAPSTAN_SERVICE_PARTS_H
 #define CAPSTAN_SERVICE_PARTS_H
 
-#include "proto/math/schedule.h"
+#include "proto/tensor/schedule.h"
 #include "ps/answers.h"
-#include "ps/holding.h"
-#include "ps/parcels.h"
+#include "ps/dense/holding.h"
+#include "ps/dense/parcels.h"
 #include "ps/service.h"
 #include "ps/tasks.h"
 

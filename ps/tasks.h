@@ -6,10 +6,10 @@
 #define CAPSTAN_TASKS_H
 
 #include "proto/base/status.h"
-#include "proto/wire/buffer.h"
+#include "proto/net/shm/buffer.h"
+#include "ps/consistency/exchange.h"
 #include "ps/crew.h"
-#include "ps/exchange.h"
-#include "ps/shard.h"
+#include "ps/dense/shard.h"
 
 #include <stdbool.h>
 #include <stdint.h>

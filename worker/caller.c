@@ -5,10 +5,10 @@
 #include "worker/caller.h"
 
 #include "proto/base/time.h"
-#include "proto/wire/call_guard.h"
-#include "proto/wire/link.h"
-#include "proto/wire/message.h"
-#include "proto/wire/resolve.h"
+#include "proto/net/link/link.h"
+#include "proto/net/link/resolve.h"
+#include "proto/net/messages/message.h"
+#include "proto/net/security/call_guard.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #include "worker/link_probe.h"
 
 #include "proto/base/time.h"
-#include "proto/wire/link.h"
-#include "proto/wire/message.h"
-#include "proto/wire/resolve.h"
+#include "proto/net/link/link.h"
+#include "proto/net/link/resolve.h"
+#include "proto/net/messages/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>

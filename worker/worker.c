@@ -7,7 +7,7 @@
 
 #include "proto/base/plugin.h"
 #include "proto/base/time.h"
-#include "proto/wire/link.h"
+#include "proto/net/link/link.h"
 #include "worker/worker_parts.h"
 
 #include <stdlib.h>

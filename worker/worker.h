@@ -5,9 +5,9 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster_rank.h"
-#include "proto/conf/cluster_size.h"
-#include "proto/math/rule.h"
+#include "proto/config/cluster/cluster_rank.h"
+#include "proto/config/cluster/cluster_size.h"
+#include "proto/tensor/rule.h"
 
 #include <stdbool.h>
 #include <stdint.h>

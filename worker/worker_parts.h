@@ -3,13 +3,13 @@
 #ifndef CAPSTAN_WORKER_PARTS_H
 #define CAPSTAN_WORKER_PARTS_H
 
-#include "proto/math/plan.h"
-#include "proto/wire/member.h"
+#include "proto/net/messages/member.h"
+#include "proto/tensor/plan.h"
 #include "worker/caller.h"
-#include "worker/client/client.h"
+#include "worker/exchange/allreduce/allreduce.h"
+#include "worker/exchange/client/client.h"
 #include "worker/link_probe.h"
-#include "worker/reduce/allreduce.h"
-#include "worker/trainer.h"
+#include "worker/train/trainer.h"
 #include "worker/worker.h"
 
 struct worker {

@@ -7,8 +7,8 @@
 #include "chief/compare/comparison_command.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/job.h"
-#include "proto/conf/options.h"
+#include "proto/config/cli/options.h"
+#include "proto/config/job/job.h"
 
 #include <jansson.h>
 

@@ -5,7 +5,7 @@
 #define CAPSTAN_COMPARISON_BATCH_H
 
 #include "proto/base/status.h"
-#include "proto/conf/job.h"
+#include "proto/config/job/job.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -7,8 +7,8 @@
 
 #include "chief/compare/comparison_batch.h"
 #include "chief/compare/verdict.h"
-#include "proto/conf/job.h"
-#include "proto/conf/options.h"
+#include "proto/config/cli/options.h"
+#include "proto/config/job/job.h"
 
 #include <stdbool.h>
 #include <stdint.h>

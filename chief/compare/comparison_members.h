@@ -5,8 +5,8 @@
 #define CAPSTAN_COMPARISON_MEMBERS_H
 
 #include "chief/compare/comparison.h"
+#include "chief/plan/strategy.h"
 #include "chief/series.h"
-#include "chief/strategy.h"
 
 struct comparison_members {
     const struct options *flags; /* borrowed, as the rest */

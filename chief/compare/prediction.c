@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/prediction.h"
 
-#include "chief/bound.h"
 #include "chief/compare/ranking.h"
 #include "chief/compare/vm_table.h"
+#include "chief/plan/bound.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -6,7 +6,7 @@
 
 #include "chief/compare/predict.h"
 #include "proto/base/status.h"
-#include "proto/conf/compare_options.h"
+#include "proto/config/cli/compare_options.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/ranking.h"
 
-#include "proto/conf/compare_options.h"
+#include "proto/config/cli/compare_options.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/verdict.h"
 
-#include "chief/bound.h"
-#include "proto/math/layout.h"
-#include "proto/wire/message.h"
+#include "chief/plan/bound.h"
+#include "proto/net/messages/message.h"
+#include "proto/tensor/layout.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "chief/launch/children.h"
 
 #include "proto/base/time.h"
-#include "proto/wire/member_record.h"
+#include "proto/net/messages/member_record.h"
 
 #include <errno.h>
 #include <fcntl.h>

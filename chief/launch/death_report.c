@@ -2,9 +2,9 @@
 #include "chief/launch/death_report.h"
 
 #include "proto/base/time.h"
-#include "proto/wire/link.h"
-#include "proto/wire/member_record.h"
-#include "proto/wire/message.h"
+#include "proto/net/link/link.h"
+#include "proto/net/messages/member_record.h"
+#include "proto/net/messages/message.h"
 
 static const int64_t PATIENCE = 2 * TIME_S;
 

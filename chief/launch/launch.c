@@ -3,7 +3,7 @@
  * that die before it, and followed by the others, who are ended in steps. */
 #include "chief/launch/launch_parts.h"
 #include "proto/base/time.h"
-#include "proto/wire/member_record.h"
+#include "proto/net/messages/member_record.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/distribution.h"
+#include "proto/config/cluster/distribution.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #define CAPSTAN_LAUNCH_COUNT_H
 
 #include "proto/base/log.h"
-#include "proto/conf/launch_options.h"
+#include "proto/config/cli/launch_options.h"
 
 /* Fills WORLD's number of processes where it has only what each is for, and
  * says which it is. STATUS_CONFIG: no GPU, where it is for those. */

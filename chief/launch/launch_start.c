@@ -4,7 +4,7 @@
 #include "chief/launch/launch_parts.h"
 #include "chief/launch/port.h"
 #include "chief/launch/rank_variables.h"
-#include "proto/wire/member_record.h"
+#include "proto/net/messages/member_record.h"
 
 #include <jansson.h>
 #include <signal.h>

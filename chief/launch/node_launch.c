@@ -4,7 +4,7 @@
 #include "chief/launch/children.h"
 #include "chief/launch/death_report.h"
 #include "proto/base/time.h"
-#include "proto/wire/member_record.h"
+#include "proto/net/messages/member_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/launch_options.h"
+#include "proto/config/cli/launch_options.h"
 
 /* Starts the processes and returns when the last has ended. Each has
  * MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE and

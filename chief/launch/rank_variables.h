@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_RANK_VARIABLES_H
 #define CAPSTAN_RANK_VARIABLES_H
 
-#include "proto/conf/distribution.h"
+#include "proto/config/cluster/distribution.h"
 
 #include <stdint.h>
 

@@ -5,8 +5,8 @@
 #ifndef CAPSTAN_CUT_DONE_H
 #define CAPSTAN_CUT_DONE_H
 
+#include "proto/net/messages/control.pb-c.h"
 #include "proto/store/shard_file.h"
-#include "proto/wire/control.pb-c.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,9 +5,9 @@
 #define CAPSTAN_MANIFEST_H
 
 #include "proto/base/status.h"
-#include "proto/math/layout.h"
-#include "proto/math/loss_scaler.h"
 #include "proto/store/shard_file.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/loss_scaler.h"
 
 #include <stdbool.h>
 #include <stdint.h>

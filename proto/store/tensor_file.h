@@ -4,7 +4,7 @@
 #define CAPSTAN_TENSOR_FILE_H
 
 #include "proto/base/status.h"
-#include "proto/math/layout.h"
+#include "proto/tensor/layout.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -13,8 +13,8 @@
 #include "tests/bench/gpu_compute.h"
 #include "tests/bench/gpu_table.h"
 #include "tests/bench/gpu_use.h"
-#include "tests/near_device.h"
-#include "worker/mlp.h"
+#include "tests/gpu/near_device.h"
+#include "worker/models/mlp.h"
 
 #include <getopt.h>
 #include <math.h>

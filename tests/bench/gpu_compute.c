@@ -2,10 +2,10 @@
 #include "tests/bench/gpu_compute.h"
 
 #include "proto/base/time.h"
-#include "proto/math/layout.h"
-#include "proto/math/rule.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/rule.h"
 #include "worker/bench/lap.h"
-#include "worker/mlp.h"
+#include "worker/models/mlp.h"
 
 #include <math.h>
 #include <stdlib.h>

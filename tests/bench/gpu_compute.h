@@ -5,7 +5,7 @@
 #define CAPSTAN_GPU_COMPUTE_H
 
 #include "proto/base/status.h"
-#include "proto/conf/job.h"
+#include "proto/config/job/job.h"
 #include "worker/ops/device.h"
 
 #include <stdint.h>

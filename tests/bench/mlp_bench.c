@@ -3,8 +3,8 @@
  * milliseconds and GFLOP/s, beside oneDNN's sgemm alone on the same shapes.
  * Medians of REPEATS. */
 #include "proto/base/time.h"
-#include "proto/math/layout.h"
-#include "worker/mlp.h"
+#include "proto/tensor/layout.h"
+#include "worker/models/mlp.h"
 
 #include <dnnl.h>
 #include <omp.h>

@@ -72,9 +72,10 @@ static bool run_once(const char *folder, struct net_case *one, int steps,
         return false;
     fprintf(job, data, SAMPLES, steps, one->strategy);
     fclose(job);
-    snprintf(command, sizeof command,
-             "tests/net/cluster.sh %d %d %dmbit %s %s --json --link-gbits %g",
-             one->num_ps, one->num_workers, mbits, folder, path, mbits / 1e3);
+    snprintf(
+        command, sizeof command,
+        "tests/cluster/net/cluster.sh %d %d %dmbit %s %s --json --link-gbits %g",
+        one->num_ps, one->num_workers, mbits, folder, path, mbits / 1e3);
     double before, idle_before, after, idle_after;
     read_ticks(&before, &idle_before);
     FILE *output = popen(command, "r");

@@ -6,8 +6,8 @@
  * Gradients come in float32 and in bf16. Then the conversions
  * between the two. */
 #include "proto/base/time.h"
-#include "proto/math/encoding.h"
-#include "proto/math/rule.h"
+#include "proto/tensor/encoding.h"
+#include "proto/tensor/rule.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,13 +7,13 @@
  * others are predicted. Run from the root of the tree. Usage: scaling_bench
  * [repeats] [seconds a run] [batch] [host | net: only those cases, and the
  * first] [Mbit/s] */
-#include "model/forecast.h"
-#include "model/model.h"
-#include "model/probe.h"
-#include "proto/conf/job.h"
-#include "proto/wire/message.h"
-#include "worker/mlp.h"
-#include "worker/pace.h"
+#include "proto/config/job/job.h"
+#include "proto/net/messages/message.h"
+#include "simulator/forecast.h"
+#include "simulator/model.h"
+#include "simulator/probe.h"
+#include "worker/models/mlp.h"
+#include "worker/train/pace.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -81,8 +81,9 @@ static void write_command(const struct bench *bench, const struct run_case *one,
     const char *program = getenv("CAPSTAN");
     char start[512];
     if (one->net)
-        snprintf(start, sizeof start, "tests/net/cluster.sh %d %d %dmbit %s",
-                 one->ps, one->workers, bench->link_mbits, bench->folder);
+        snprintf(start, sizeof start,
+                 "tests/cluster/net/cluster.sh %d %d %dmbit %s", one->ps,
+                 one->workers, bench->link_mbits, bench->folder);
     else
         snprintf(start, sizeof start,
                  "%s local --lane tcp --ps %d --workers %d",

@@ -5,8 +5,8 @@
 #include "worker/bench/bench_client.h"
 
 #include "proto/base/time.h"
-#include "proto/math/plan.h"
-#include "proto/wire/member.h"
+#include "proto/net/messages/member.h"
+#include "proto/tensor/plan.h"
 #include "worker/bench/endure.h"
 #include "worker/bench/measure.h"
 #include "worker/bench/stream.h"

@@ -6,7 +6,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/cluster.h"
+#include "proto/config/cluster/cluster.h"
 #include "worker/bench/reference.h"
 
 #include <stdbool.h>

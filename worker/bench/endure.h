@@ -4,7 +4,7 @@
 #define CAPSTAN_ENDURE_H
 
 #include "proto/base/status.h"
-#include "proto/math/layout.h"
+#include "proto/tensor/layout.h"
 #include "worker/bench/stream.h"
 
 #include <jansson.h>

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_LAP_H
 #define CAPSTAN_LAP_H
 
-#include "proto/wire/message.h"
+#include "proto/net/messages/message.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

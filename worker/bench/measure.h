@@ -6,7 +6,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/math/layout.h"
+#include "proto/tensor/layout.h"
 #include "worker/bench/reference.h"
 #include "worker/bench/stream.h"
 

@@ -2,7 +2,7 @@
 #include "worker/bench/stream.h"
 
 #include "proto/base/time.h"
-#include "proto/wire/resolve.h"
+#include "proto/net/link/resolve.h"
 #include "worker/bench/stream_parts.h"
 
 #include <stdio.h>

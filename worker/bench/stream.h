@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An exchange with the ps that keeps no weights: vectors are pushed out of one
  * buffer and read into another, over and over, so that a few megabytes serve a
- * plan of any size. The messages are those of worker/client/client.h. One
- * thread. */
+ * plan of any size. The messages are those of worker/exchange/client/client.h.
+ * One thread. */
 #ifndef CAPSTAN_STREAM_H
 #define CAPSTAN_STREAM_H
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/math/plan.h"
+#include "proto/tensor/plan.h"
 #include "worker/bench/lap.h"
 
 #include <stdint.h>

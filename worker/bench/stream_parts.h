@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_STREAM_PARTS_H
 #define CAPSTAN_STREAM_PARTS_H
 
-#include "proto/wire/buffer.h"
-#include "proto/wire/link.h"
-#include "proto/wire/message.h"
+#include "proto/net/link/link.h"
+#include "proto/net/messages/message.h"
+#include "proto/net/shm/buffer.h"
 #include "worker/bench/stream.h"
 
 struct stream_server {

@@ -55,7 +55,7 @@ struct collective_settings {
                         worker/ops/ops.h); NULL: none. Where `joins` alone */
 };
 
-struct buffer; /* proto/wire/buffer.h */
+struct buffer; /* proto/net/shm/buffer.h */
 struct collective;
 
 /* Begins as every plugin's does (proto/base/plugin.h). */

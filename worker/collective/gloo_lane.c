@@ -5,7 +5,7 @@
 
 #include "proto/base/spare_core.h"
 #include "proto/base/time.h"
-#include "proto/wire/lane.h"
+#include "proto/net/shm/lane.h"
 
 #include <errno.h>
 #include <stdatomic.h>

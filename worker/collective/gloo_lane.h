@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A line between two ranks of one user on one host, over shared memory
- * (proto/wire/lane.h). One thread sends and receives, any may cut. Waits have
- * no limit of their own: who has one cuts. */
+ * (proto/net/shm/lane.h). One thread sends and receives, any may cut. Waits
+ * have no limit of their own: who has one cuts. */
 #ifndef CAPSTAN_GLOO_LANE_H
 #define CAPSTAN_GLOO_LANE_H
 

@@ -8,7 +8,7 @@
 #define CAPSTAN_GLOO_LINES_H
 
 extern "C" {
-#include "proto/wire/buffer.h"
+#include "proto/net/shm/buffer.h"
 }
 #include "worker/collective/gloo_lane.h"
 

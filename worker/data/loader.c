@@ -5,7 +5,7 @@
  * readers. Neither is held while samples are converted, and never both. */
 #include "worker/data/loader.h"
 
-#include "proto/conf/byte_size.h"
+#include "proto/config/byte_size.h"
 
 #include <pthread.h>
 #include <stdbool.h>

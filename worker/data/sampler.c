@@ -3,8 +3,8 @@
  * joins, draws what the others do without a word. */
 #include "worker/data/sampler.h"
 
-#include "proto/math/philox.h"
-#include "proto/math/share.h"
+#include "proto/tensor/philox.h"
+#include "proto/tensor/share.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

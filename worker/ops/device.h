@@ -6,7 +6,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/conf/job.h"
+#include "proto/config/job/job.h"
 #include "worker/ops/ops.h"
 
 #include <stdbool.h>

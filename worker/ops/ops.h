@@ -17,8 +17,8 @@
 
 #include "proto/base/device_head.h"
 #include "proto/base/status.h"
-#include "proto/conf/job.h"
-#include "proto/math/rule.h"
+#include "proto/config/job/job.h"
+#include "proto/tensor/rule.h"
 
 #include <stdbool.h>
 #include <stddef.h>

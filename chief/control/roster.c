@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A slot is absent, held or gone. Of two processes in the name of one task
+ * nobody but the first can say whether it still lives: the claim of a second is
+ * kept open until the holder beats after it (then it is refused) or has been
+ * silent beside it for long enough (then the holder is gone). */
+#include "chief/control/roster.h"
+
+#include "proto/base/time.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Beats come at least every half second: a holder silent for this long beside
+ * a claim of its slot was restarted. */
+static const int64_t CLAIMED_LIMIT = 2 * TIME_S;
+
+bool roster_open(struct roster *roster, bool chief_trains, uint32_t num_workers,
+                 uint32_t num_ps, int64_t peer_limit) {
+    uint32_t ranks = num_workers + chief_trains, next = 0;
+    *roster = (struct roster){.count = ranks + num_ps,
+                              .num_ranks = ranks,
+                              .num_ps = num_ps,
+                              .peer_limit = peer_limit};
+    roster->slots = calloc(roster->count + 1, sizeof *roster->slots);
+    if (!roster->slots)
+        return false;
+    if (chief_trains)
+        roster->slots[next++] = (struct roster_slot){.role = CLUSTER_CHIEF};
+    for (uint32_t i = 0; i < num_workers; i++, next++)
+        roster->slots[next] = (struct roster_slot){
+            .role = CLUSTER_WORKER, .index = i, .rank = next};
+    for (uint32_t i = 0; i < num_ps; i++, next++)
+        roster->slots[next] = (struct roster_slot){
+            .role = CLUSTER_PS, .index = i, .rank = ROSTER_NO_RANK};
+    return true;
+}
+
+void roster_close(struct roster *roster) {
+    free(roster->slots);
+    roster->slots = NULL;
+}
+
+struct roster_slot *roster_find(struct roster *roster, enum cluster_role role,
+                                uint32_t index) {
+    for (uint32_t i = 0; i < roster->count; i++)
+        if (roster->slots[i].role == role && roster->slots[i].index == index)
+            return &roster->slots[i];
+    return NULL;
+}
+
+struct roster_slot *roster_holder(struct roster *roster, uint64_t incarnation) {
+    for (uint32_t i = 0; i < roster->count; i++)
+        if (roster->slots[i].incarnation == incarnation &&
+            roster->slots[i].state == ROSTER_HELD)
+            return &roster->slots[i];
+    return NULL;
+}
+
+struct roster_slot *roster_ps(struct roster *roster, uint32_t index) {
+    return &roster->slots[roster->num_ranks + index];
+}
+
+static void take(struct roster_slot *slot, const struct roster_claim *claim,
+                 int64_t now) {
+    slot->state = ROSTER_HELD;
+    slot->incarnation = claim->incarnation;
+    slot->pid = claim->pid;
+    slot->port = claim->port;
+    slot->lane = claim->lane;
+    snprintf(slot->host, sizeof slot->host, "%s", claim->host);
+    snprintf(slot->address, sizeof slot->address, "%s", claim->address);
+    slot->heard = now;
+    slot->claimant = 0;
+}
+
+/* Two processes in the name of one task: a mistake of the user's, or a restart
+ * of a process that died unseen. Only the holder can tell which: by a beat
+ * after the claim, or by silence. */
+enum roster_verdict roster_claim(struct roster_slot *slot,
+                                 const struct roster_claim *claim,
+                                 int64_t now) {
+    if (slot->state != ROSTER_HELD) {
+        take(slot, claim, now);
+        return ROSTER_TAKEN;
+    }
+    if (slot->incarnation == claim->incarnation) {
+        slot->heard = now;
+        return ROSTER_AGAIN;
+    }
+    /* Several claimants by turns do not begin the holder's silence anew. */
+    if (slot->claimant != claim->incarnation &&
+        (!slot->claimant || slot->heard > slot->claimed)) {
+        slot->claimant = claim->incarnation;
+        slot->claimed = now;
+    }
+    return slot->heard > slot->claimed ? ROSTER_REFUSED : ROSTER_WAIT;
+}
+
+void roster_heard(struct roster_slot *slot, int64_t now) {
+    slot->heard = now;
+}
+
+/* A claim makes silence suspicious: then seconds are enough. */
+static bool is_silent(const struct roster *roster,
+                      const struct roster_slot *slot, int64_t now) {
+    if (slot->state != ROSTER_HELD)
+        return false;
+    return now - slot->heard > roster->peer_limit ||
+           (slot->claimant && slot->heard <= slot->claimed &&
+            now - slot->claimed > CLAIMED_LIMIT);
+}
+
+struct roster_slot *roster_silent(const struct roster *roster, int64_t now) {
+    for (uint32_t i = 0; i < roster->count; i++)
+        if (is_silent(roster, &roster->slots[i], now))
+            return &roster->slots[i];
+    return NULL;
+}
+
+void roster_remove(struct roster_slot *slot) {
+    slot->state = ROSTER_GONE;
+    slot->incarnation = 0;
+    slot->claimant = 0;
+}
+
+uint32_t roster_count(const struct roster *roster, enum cluster_role role,
+                      enum roster_state state) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < roster->count; i++)
+        count += roster->slots[i].state == state &&
+                 (role == CLUSTER_ROLES || roster->slots[i].role == role);
+    return count;
+}
+
+void roster_name(const struct roster_slot *slot, char *text, size_t size) {
+    if (slot->role == CLUSTER_CHIEF)
+        snprintf(text, size, "the chief's trainer");
+    else
+        snprintf(text, size, "%s %u", cluster_role_name(slot->role),
+                 slot->index);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/planning.h"
+
+#include "chief/control/enlisting.h"
+#include "chief/plan/backend.h"
+#include "chief/plan/declaration.h"
+#include "chief/plan/fitting.h"
+#include "chief/plan/link_rate.h"
+#include "chief/plan/placement.h"
+#include "chief/plan/replicas.h"
+#include "chief/report/measures.h"
+#include "chief/series.h"
+#include "chief/snapshot/saves.h"
+#include "proto/base/time.h"
+#include "proto/tensor/plan.h"
+#include "proto/tensor/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps of this job that have read as many samples as the checkpoint's, rounded
+ * down to its own batch: another number of replicas, or batch, goes on near the
+ * same sample. */
+static uint64_t steps_behind(const struct run *run) {
+    const struct manifest *manifest = &run->restored;
+    uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
+    uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
+    if (run->job->steps_per_epoch)
+        return manifest->samples / step / run->job->accumulation;
+    if (!run_synchronous(run))
+        batches *= run->roster.num_ranks;
+    return (manifest->samples / samples * batches +
+            manifest->samples % samples / step) /
+           run->job->accumulation;
+}
+
+/* The course of the run by step number. What is saved and evaluated when
+ * follows from it on every process, so that nobody asks for it later. */
+static void set_rounds(struct run *run) {
+    const struct job *job = run->job;
+    uint64_t batches = run->batches_per_epoch;
+    if (job->steps_per_epoch)
+        batches = job->steps_per_epoch * job->accumulation;
+    run->batches_per_epoch = batches;
+    run->rounds = (struct rounds){
+        .start = run->has_restored ? run->restored.step : 0,
+        .start_batch = run->has_restored ? steps_behind(run) : 0,
+        .accumulation = job->accumulation,
+        .epoch_batches = run_synchronous(run) || job->steps_per_epoch
+                             ? batches
+                             : batches * run->roster.num_ranks,
+        .checkpoints = job->checkpoint.dir,
+        .every_steps = job->checkpoint.every_steps,
+        .every_epochs = job->checkpoint.every_epochs,
+    };
+    run->epochs_seen = run->epochs_ended =
+        rounds_epochs(&run->rounds, run->rounds.start);
+    if (run->rounds.every_steps)
+        run->every_seen = run->rounds.start / run->rounds.every_steps;
+    run->rounds.total =
+        job->has_steps ? job->steps : rounds_total(&run->rounds, job->epochs);
+    if (run->rounds.total < run->rounds.start)
+        run->rounds.total = run->rounds.start;
+}
+
+static uint32_t placed_on(const struct run *run) {
+    uint32_t ps = run->series ? run->series->ps : 0;
+    return ps && ps < run->roster.num_ps ? ps : run->roster.num_ps;
+}
+
+/* With fewer blocks than ps the last ps hold nothing, and are not waited for
+ * when answers are counted. */
+static bool place(struct run *run) {
+    struct failure why;
+    run->ps_of_block =
+        calloc(run->layout->num_blocks, sizeof *run->ps_of_block);
+    run->square_sums =
+        calloc(run->layout->num_blocks, sizeof *run->square_sums);
+    enum status status = STATUS_OK;
+    if (!run->ps_of_block || !run->square_sums)
+        status = status_fail(&why, STATUS_RETRY, "no memory for the plan");
+    else if (!run->allreduce)
+        status = placement_greedy(run->layout, placed_on(run), run->ps_of_block,
+                                  &why);
+    if (status)
+        run_stop(run, status, "%s", why.text);
+    for (uint32_t b = 0; !status && b < run->layout->num_blocks; b++)
+        if (run->ps_of_block[b] >= run->num_holders)
+            run->num_holders = run->ps_of_block[b] + 1;
+    return !status;
+}
+
+static struct footprint_case footprint_of(const struct run *run) {
+    return (struct footprint_case){.job = run->job,
+                                   .allreduce = run->allreduce,
+                                   .resident = run->resident,
+                                   .trainers = run->roster.num_ranks,
+                                   .elements = run->layout->elements,
+                                   .train_samples = run->train_samples,
+                                   .test_samples = run->test_samples};
+}
+
+static uint32_t trainers_beyond(const struct run *run, const char *host) {
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        count += strcmp(run->roster.slots[r].host, host) != 0;
+    return count;
+}
+
+static uint64_t held_by(const struct run *run, uint32_t ps) {
+    uint64_t elements = 0;
+    for (uint32_t b = 0; !run->allreduce && b < run->layout->num_blocks; b++)
+        if (run->ps_of_block[b] == ps)
+            elements += run->layout->blocks[b].elements;
+    return elements;
+}
+
+/* Fills MEMBERS and NAMES, of all slots. */
+static void list_members(const struct run *run, struct fitting_member *members,
+                         char (*names)[64]) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct roster_slot *slot = &run->roster.slots[i];
+        bool ranked = slot->rank != ROSTER_NO_RANK;
+        roster_name(slot, names[i], sizeof names[i]);
+        members[i] = (struct fitting_member){
+            .name = names[i],
+            .host = slot->host,
+            .told = &run->limits[i],
+            .trains = ranked && !run->trainers[slot->rank].passes,
+            .elements = ranked ? 0 : held_by(run, slot->index),
+            .remote = ranked ? 0 : trainers_beyond(run, slot->host),
+        };
+    }
+}
+
+/* Who was killed a moment ago may still hold what lacks, and who has lost an
+ * earlier run's chief ends by timeouts.peer: until then it is looked at again,
+ * as members tell with each heartbeat what is free. */
+static bool waits_for_memory(struct run *run, const struct failure *why) {
+    double limit = run->job->timeouts.peer;
+    int64_t now = time_now();
+    if (!run->crowded_since) {
+        run->crowded_since = now;
+        log_info(run->log, "waiting up to %.0f s (timeouts.peer): %s", limit,
+                 why->text);
+    }
+    return now - run->crowded_since < time_from_seconds(limit);
+}
+
+/* Before anything is looked for on disk or had of memory anywhere. */
+static bool fits(struct run *run) {
+    struct footprint_case given = footprint_of(run);
+    uint32_t count = run->roster.count;
+    struct fitting_member *members = calloc(count, sizeof *members);
+    char(*names)[64] = calloc(count, sizeof *names);
+    struct failure why;
+    char text[640];
+    enum status status =
+        status_fail(&why, STATUS_RETRY, "no memory for the plan");
+    bool listed = members && names, waits = false;
+    if (listed) {
+        list_members(run, members, names);
+        status = fitting_check(members, count, &given, &why);
+        waits = status == STATUS_RETRY && waits_for_memory(run, &why);
+    }
+    if (status && !waits) {
+        run_stop(run, listed ? STATUS_CONFIG : status, "%s", why.text);
+    } else if (!status) {
+        fitting_text(members, count, &given, text, sizeof text);
+        log_info(run->log, "%s", text);
+    }
+    free(members);
+    free(names);
+    return !status;
+}
+
+/* Fills MESSAGE, whose arrays are the caller's to free by free_plan. */
+static bool write_plan(const struct run *run, Capstan__Plan *message) {
+    uint32_t blocks = run->layout->num_blocks, count = run->roster.num_ps;
+    uint16_t *block_ps = malloc((blocks + 1) * sizeof *block_ps);
+    Capstan__Place *places = calloc(count + 1, sizeof *places);
+    Capstan__Place **array = calloc(count + 1, sizeof *array);
+    capstan__plan__init(message);
+    message->parameters = plan_parameters(run->layout);
+    message->block_ps.data = (uint8_t *)block_ps;
+    message->ps = array;
+    if (!array) {
+        free(places);
+        return false;
+    }
+    array[0] = places; /* free_plan frees it there */
+    if (!message->parameters || !block_ps || !places)
+        return false;
+    message->n_parameters = run->layout->num_parameters;
+    message->block_ps.len = run->allreduce ? 0 : blocks * sizeof *block_ps;
+    message->n_ps = count;
+    for (uint32_t b = 0; b < blocks; b++)
+        block_ps[b] = (uint16_t)run->ps_of_block[b];
+    for (uint32_t i = 0; i < count; i++) {
+        struct roster_slot *slot = roster_ps((struct roster *)&run->roster, i);
+        capstan__place__init(&places[i]);
+        places[i].address = slot->address;
+        places[i].incarnation = slot->incarnation;
+        places[i].lane = slot->lane;
+        array[i] = &places[i];
+    }
+    return true;
+}
+
+static void free_plan(Capstan__Plan *message) {
+    plan_free_parameters(&message->parameters);
+    free(message->block_ps.data);
+    if (message->ps)
+        free(message->ps[0]);
+    free(message->ps);
+    free(message->restore_manifest == protobuf_c_empty_string
+             ? NULL
+             : message->restore_manifest);
+}
+
+static void tell_plan(struct run *run, struct roster_slot *slot) {
+    Capstan__Plan message;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint32_t replicas[RULE_MAX_GRADIENTS];
+    bool written = write_plan(run, &message);
+    message.replicas = replicas;
+    message.n_replicas = replicas_list(run, replicas);
+    message.start_step = run->rounds.start;
+    message.start_batch = run->rounds.start_batch;
+    message.total_steps = run->rounds.total;
+    message.epoch_batches = run->rounds.epoch_batches;
+    message.trainers = run->roster.num_ranks;
+    message.pull_first = run->has_restored || run->job->init;
+    message.strategy = run->allreduce ? JOB_ALLREDUCE : JOB_PS;
+    message.backend = run->backend;
+    message.resident = run->resident;
+    if (run->job->checkpoint.dir)
+        message.checkpoint_dir = run->job->checkpoint.dir;
+    Capstan__LossScaler scaler = plan_scaler_message(&run->restored.scaler);
+    if (run->has_restored) {
+        message.scaler = &scaler;
+        message.restore_folder = run->restore_folder;
+        message.restore_manifest = manifest_text(&run->restored);
+        written &= message.restore_manifest != NULL;
+    }
+    control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
+    control.plan = &message;
+    if (!written)
+        run_stop(run, STATUS_RETRY, "no memory for the plan");
+    else if (slot)
+        post_tell(run->post, slot, &control);
+    else
+        post_tell_all(run->post, CLUSTER_ROLES, &control);
+    free_plan(&message);
+}
+
+void planning_tell(struct run *run, struct roster_slot *slot) {
+    run->trainers[slot->rank].planned = true;
+    tell_plan(run, slot);
+}
+
+static void say_plan(const struct run *run) {
+    char where[64];
+    snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
+             run->num_holders);
+    log_info(run->log, "%u tensors, %llu values %s%s; steps %llu to %llu",
+             run->layout->num_parameters,
+             (unsigned long long)run->layout->elements,
+             run->allreduce ? "on every trainer" : "in ",
+             run->allreduce ? "" : where, (unsigned long long)run->rounds.start,
+             (unsigned long long)run->rounds.total);
+}
+
+/* A longer run by the same schedule would train its last part with no rate. */
+static void check_schedule(const struct run *run) {
+    const struct schedule *schedule = &run->job->schedule;
+    unsigned long long last = run->rounds.total;
+    if (last > run->rounds.start && schedule_ends_before(schedule, last))
+        log_warning(run->log,
+                    "the scheduler ends at step %llu "
+                    "(scheduler.params.total_num_steps), the run at step %llu: "
+                    "the rate of the last steps is %g; set total_num_steps "
+                    "together with epochs or steps, to %llu",
+                    (unsigned long long)schedule->total_num_steps, last,
+                    schedule_rate(schedule, last), last);
+}
+
+/* The job may ask for less than the checkpoint has behind it. */
+static void say_over(const struct run *run) {
+    const struct job *job = run->job;
+    const char *what = job->has_steps ? "steps" : "epochs";
+    unsigned long long asked = job->has_steps ? job->steps : job->epochs;
+    unsigned long long behind =
+        job->has_steps ? run->rounds.start
+                       : rounds_epochs(&run->rounds, run->rounds.start);
+    if (!run->has_restored || run->rounds.start < run->rounds.total)
+        return;
+    log_info(run->log,
+             "the checkpoint has %llu %s behind it and the job asks for %llu: "
+             "nothing is left to train (raise %s to go on)",
+             behind, what, asked, what);
+}
+
+static void plan(struct run *run) {
+    struct failure why;
+    bool settled = run->ps_of_block; /* and has waited for memory since */
+    if (!settled &&
+        (!replicas_settle(run) || !backend_settle(run) || !place(run)))
+        return;
+    if (!fits(run))
+        return;
+    enum status status = saves_find_start(run, &why);
+    if (status) {
+        run_stop(run, status, "%s", why.text);
+        return;
+    }
+    if (run->job->init && run->has_restored)
+        log_info(run->log,
+                 "init is left out: the run resumes, and %s is not "
+                 "read",
+                 run->job->init);
+    set_rounds(run);
+    measures_begin(run);
+    say_plan(run);
+    check_schedule(run);
+    say_over(run);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        run->trainers[r].planned = true;
+    run_enter(run, RUN_READYING);
+    tell_plan(run, NULL);
+    saves_tell(run);
+}
+
+static bool all_ready(const struct run *run) {
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        if (!run->ps[i].ready)
+            return false;
+    return !run->allreduce || run->ps[run->roster.num_ps].ready;
+}
+
+static bool starts_from_file(const struct run *run) {
+    return run->job->init && !run->has_restored;
+}
+
+/* All weights are in place: the first view starts the training. */
+static void begin(struct run *run) {
+    uint64_t from = run->rounds.start + 1;
+    if (!run_synchronous(run))
+        from = run->rounds.start_batch / run->roster.num_ranks + 1;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        run->trainers[r].from = from;
+        run->trainers[r].beat.clock = from - 1;
+    }
+    run->shown_at = time_now();
+    run_enter(run, RUN_TRAINING);
+    enlisting_begin(run);
+}
+
+void planning_try(struct run *run) {
+    if (run->phase == RUN_JOINING && run->layout && declaration_whole(run))
+        plan(run);
+    else if (run->phase == RUN_READYING && all_ready(run) &&
+             (run->init_done || !starts_from_file(run)) &&
+             link_rate_settled(run, time_now()))
+        begin(run);
+}
+
+void planning_ready(struct run *run, struct roster_slot *slot,
+                    const Capstan__Ready *ready) {
+    bool keeps = slot->rank == 0 && run->allreduce;
+    struct run_ps *ps = keeps ? run_keeper(run) : &run->ps[slot->index];
+    if (slot->role != CLUSTER_PS && !keeps)
+        return;
+    ps->ready = true;
+    ps->shares_folder = ready->shares_folder;
+    ps->port = (uint16_t)ready->port;
+    run->init_wanted =
+        starts_from_file(run) && run->phase == RUN_READYING && all_ready(run);
+}

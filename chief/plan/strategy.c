@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The job's word counts; else ps where some are listed, all-reduce between
+ * several trainers without, and for one alone its own process keeps the
+ * weights. What does not go together is said with the way out that fits how the
+ * cluster was described. */
+#include "chief/plan/strategy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* How a cluster gets what it lacks, by enum strategy_members. */
+static const struct {
+    const char *no_ps, *add_ps, *add_worker;
+} words[] = {
+    {"the cluster lists no ps", "list a ps in the cluster", "list a worker"},
+    {"every rank is a worker",
+     "give --num-ps N, which makes the last N ranks ps",
+     "start more processes"},
+    {"there is no ps", "give --ps N", "give --workers N"},
+    {"there is no ps", "give parameter_server_count", "give worker_count"},
+};
+
+static const char *backend_of(const struct job *job) {
+    static const char *const names[] = {
+        [JOB_BACKEND_AUTO] = "auto", [JOB_GLOO] = "gloo", [JOB_NCCL] = "nccl"};
+    return names[job->backend];
+}
+
+/* Another rank on RANK's device, or NULL. */
+static const struct strategy_rank *sharer(const struct strategy_rank *ranks,
+                                          uint32_t rank) {
+    for (uint32_t r = 0; r < rank; r++)
+        if (!strcmp(ranks[r].device, ranks[rank].device))
+            return &ranks[r];
+    return NULL;
+}
+
+/* Why not by nccl: TEXT is "" when there is no reason. */
+static void find_reason(const struct job *job,
+                        const struct strategy_rank *ranks, uint32_t count,
+                        char *text, size_t size) {
+    text[0] = 0;
+    if (job->zero.offload)
+        snprintf(text, size,
+                 "offload_optimizer has the state in the hosts' memory");
+    for (uint32_t r = 0; !text[0] && r < count; r++) {
+        const struct strategy_rank *rank = &ranks[r];
+        if (!rank->device) {
+            snprintf(text, size, "%s computes in its host's memory",
+                     rank->name);
+            return;
+        }
+        if (rank->replicas > 1) {
+            snprintf(text, size, "%s adds up %u devices in its host's memory",
+                     rank->name, rank->replicas);
+            return;
+        }
+        const struct strategy_rank *other = sharer(ranks, r);
+        if (other)
+            snprintf(text, size, "%s and %s share a device", other->name,
+                     rank->name);
+        else if (rank->without_nccl[0])
+            snprintf(text, size, "nccl, at %s: %s", rank->name,
+                     rank->without_nccl);
+    }
+}
+
+const char *strategy_settle(const struct job *job,
+                            const struct strategy_rank *ranks, uint32_t count,
+                            const struct log *log) {
+    char reason[512];
+    find_reason(job, ranks, count, reason, sizeof reason);
+    if (count > 1)
+        log_info(log, "all-reduce by %s (auto: %s)",
+                 reason[0] ? "gloo" : "nccl",
+                 reason[0] ? reason
+                           : "each trainer has a device of its own, where "
+                             "gradients and state stay");
+    return reason[0] ? "gloo" : "nccl";
+}
+
+bool strategy_resident(const struct job *job, const char *backend,
+                       const struct strategy_rank *ranks, uint32_t count) {
+    for (uint32_t r = 0; r < count; r++)
+        if (!ranks[r].device || ranks[r].replicas > 1)
+            return false;
+    return !job->zero.offload && (count == 1 || !strcmp(backend, "nccl"));
+}
+
+/* What the job leaves open and the cluster decides is checked here; the rest
+ * was when the job was read. */
+static enum status check_allreduce(const struct job *job,
+                                   const struct strategy_case *given,
+                                   struct failure *why) {
+    static const char means[] = "several trainers and no ps mean all-reduce";
+    if (job->staleness)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s, but strategy.staleness is set, which needs ps: "
+                           "%s, or take it out",
+                           means, words[given->members].add_ps);
+    if (job->algorithm == JOB_HALVING_DOUBLING && job->zero.stage)
+        return status_fail(why, STATUS_CONFIG,
+                           "strategy.algorithm is halving_doubling, but "
+                           "zero_optimization.stage %d scatters and gathers "
+                           "around a ring: take one of them out",
+                           (int)job->zero.stage);
+    if (job->wire == JOB_BF16)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s, whose messages are float32, but wire is bf16: "
+                           "%s, or take it out",
+                           means, words[given->members].add_ps);
+    return STATUS_OK;
+}
+
+/* What is worth a word of how Gloo goes about it. */
+static const char *algorithm_of(const struct job *job, uint32_t trainers) {
+    if (job->algorithm == JOB_RING || job->backend == JOB_NCCL)
+        return "";
+    return trainers & (trainers - 1)
+               ? ", gloo's sums around a ring (halving and doubling takes 2, 4, 8, ... "
+                 "trainers)"
+               : ", gloo's sums by halving and doubling";
+}
+
+static enum status take_allreduce(struct strategy *out, const struct job *job,
+                                  const struct strategy_case *given,
+                                  const struct log *log, struct failure *why) {
+    char zero[24] = "";
+    enum status status = check_allreduce(job, given, why);
+    if (status)
+        return status;
+    out->allreduce = true;
+    out->backend = backend_of(job);
+    bool is_auto = job->backend == JOB_BACKEND_AUTO;
+    if (job->zero.stage)
+        snprintf(zero, sizeof zero, ", ZeRO stage %d", (int)job->zero.stage);
+    const char *idle =
+        given->num_ps ? "; the ps that are listed hold nothing" : "";
+    if (given->trainers == 1)
+        log_info(log, "all-reduce: 1 trainer, which has nobody to meet%s",
+                 idle);
+    else
+        log_info(log, "all-reduce: %u trainers%s, by %s%s%s%s", given->trainers,
+                 job->strategy == JOB_ALLREDUCE ? "" : " (no ps is listed)",
+                 is_auto ? "gloo or nccl" : out->backend, zero,
+                 algorithm_of(job, given->trainers), idle);
+    return STATUS_OK;
+}
+
+/* With no ps listed, one trainer keeps its weights in its own process. */
+enum status strategy_choose(struct strategy *out, const struct job *job,
+                            const struct strategy_case *given,
+                            const struct log *log, struct failure *why) {
+    uint32_t trainers = given->trainers, num_ps = given->num_ps;
+    enum job_strategy strategy = job->strategy;
+    *out = (struct strategy){0};
+    if (!trainers)
+        return status_fail(why, STATUS_CONFIG,
+                           "no trainer at all: there is no worker and the "
+                           "chief only coordinates; %s, set \"workers\", or "
+                           "let the chief train (\"chief\": \"train\")",
+                           words[given->members].add_worker);
+    if (strategy == JOB_PS && !num_ps && !given->alone)
+        return status_fail(why, STATUS_CONFIG,
+                           "strategy.type is ps, but %s: %s, or train without "
+                           "(--set strategy.type=allreduce)",
+                           words[given->members].no_ps,
+                           words[given->members].add_ps);
+    if (strategy == JOB_ALLREDUCE ||
+        (strategy == JOB_STRATEGY_UNSET && !num_ps && trainers > 1))
+        return take_allreduce(out, job, given, log, why);
+    if (num_ps)
+        log_info(log, "parameter server: %u trainer%s, %u ps%s%s", trainers,
+                 trainers == 1 ? "" : "s", num_ps,
+                 strategy == JOB_PS ? "" : " (ps are listed)",
+                 job->wire == JOB_BF16 ? ", bf16 on the wire" : "");
+    else
+        log_info(log, "one trainer and no ps: the chief keeps the weights");
+    return STATUS_OK;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From numbers to texts, and when to show them. A terminal's line is drawn at
+ * most ten times a second and always whole, in one write; what does not fit
+ * leaves out the bar first, then the rate, then the loss. A log has a line a
+ * point, and one every five seconds where there is none. */
+#include "chief/report/progress.h"
+
+#include "proto/base/time.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { MIN_BAR = 10, MAX_BAR = 40, MAX_TEXT = 512, USUAL_COLUMNS = 80 };
+
+/* What of a line is shown. */
+enum { BAR = 1, LOSS = 2, RATE = 4, LEFT = 8 };
+
+struct text {
+    char *bytes;
+    size_t size, length;
+};
+
+static struct text text_start(char *bytes, size_t size) {
+    bytes[0] = '\0';
+    return (struct text){bytes, size, 0};
+}
+
+PRINTF_LIKE(2, 3)
+static void add(struct text *text, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text->bytes + text->length,
+                           text->size - text->length, format, arguments);
+    va_end(arguments);
+    text->length += (size_t)length;
+    if (text->length >= text->size)
+        text->length = text->size - 1;
+}
+
+/* Three significant digits: "950", "12.3k", "1.25M". */
+static void add_count(struct text *text, double value) {
+    static const char *const units[] = {"", "k", "M", "G"};
+    unsigned unit = 0;
+    for (; value >= 999.5 && unit < 3; unit++)
+        value /= 1000;
+    int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    if (unit == 0)
+        digits = value < 9.95 ? 1 : 0;
+    add(text, "%.*f%s", digits, value, units[unit]);
+}
+
+/* "0:21", "12:05", "1:02:33", "4d 03h". */
+static void add_duration(struct text *text, double seconds) {
+    const double day = 86400;
+    double all = floor(fmin(seconds, 1e6 * day) + 0.5);
+    unsigned long whole = (unsigned long)all;
+    if (all >= 4 * day)
+        add(text, "%lud %02luh", whole / 86400, whole / 3600 % 24);
+    else if (all >= 3600)
+        add(text, "%lu:%02lu:%02lu", whole / 3600, whole / 60 % 60, whole % 60);
+    else
+        add(text, "%lu:%02lu", whole / 60, whole % 60);
+}
+
+/* Four decimals where they say something, an exponent elsewhere. */
+void progress_loss_text(char *text, size_t size, double loss) {
+    double value = fabs(loss);
+    bool plain = value == 0 || (value >= 1e-3 && value < 1e5);
+    snprintf(text, size, plain ? "loss %.4f" : "loss %.3e", loss);
+}
+
+static void add_loss(struct text *text, double loss) {
+    char figure[32];
+    progress_loss_text(figure, sizeof figure, loss);
+    add(text, "%s", figure);
+}
+
+static void add_position(struct text *text,
+                         const struct progress_numbers *numbers) {
+    if (numbers->epochs)
+        add(text, "epoch %llu/%llu", (unsigned long long)numbers->epoch,
+            (unsigned long long)numbers->epochs);
+    else
+        add(text, "step %llu", (unsigned long long)numbers->step);
+    if (!numbers->epochs && numbers->total_steps)
+        add(text, "/%llu", (unsigned long long)numbers->total_steps);
+}
+
+static unsigned percent(const struct progress_numbers *numbers) {
+    if (numbers->step >= numbers->total_steps)
+        return 100;
+    return (unsigned)(numbers->step * 100 / numbers->total_steps);
+}
+
+/* The figures that are known and in SHOWN, each after SEPARATOR but the first
+ * after FIRST. */
+static void add_figures(struct text *text,
+                        const struct progress_numbers *numbers, unsigned shown,
+                        const char *first, const char *separator) {
+    if (shown & LOSS && !isnan(numbers->loss)) {
+        add(text, "%s", first);
+        add_loss(text, numbers->loss);
+        first = separator;
+    }
+    if (numbers->still > 0) {
+        add(text, "%sno step for %.0f s", first, numbers->still);
+        add(text, numbers->cause ? " (%s)" : "", numbers->cause);
+        return;
+    }
+    if (shown & RATE && numbers->examples_per_second >= 0) {
+        add(text, "%s", first);
+        add_count(text, numbers->examples_per_second);
+        add(text, " examples/s");
+        first = separator;
+    }
+    if (shown & LEFT && numbers->seconds_left >= 0) {
+        add(text, "%s", first);
+        add_duration(text, numbers->seconds_left);
+        add(text, " left");
+    }
+}
+
+static void add_bar(struct text *text, unsigned percents, size_t width) {
+    static const char full[] = "========================================";
+    static const char empty[] = "                                        ";
+    size_t filled = width * percents / 100;
+    if (filled == width)
+        add(text, " [%.*s]", (int)width, full);
+    else
+        add(text, " [%.*s>%.*s]", (int)filled, full, (int)(width - filled - 1),
+            empty);
+}
+
+/* What follows the bar; its length. */
+static size_t tail_text(char *bytes, size_t size,
+                        const struct progress_numbers *numbers,
+                        unsigned shown) {
+    struct text text = text_start(bytes, size);
+    if (numbers->total_steps)
+        add(&text, " %3u%%", percent(numbers));
+    add_figures(&text, numbers, shown, "  ", "  ");
+    return text.length;
+}
+
+void progress_bar_text(char *bytes, size_t size,
+                       const struct progress_numbers *numbers,
+                       unsigned columns) {
+    static const unsigned choices[] = {BAR | LOSS | RATE | LEFT,
+                                       LOSS | RATE | LEFT, LOSS | LEFT, LEFT};
+    struct text text =
+        text_start(bytes, columns < size ? (size_t)columns + 1 : size);
+    add(&text, " ");
+    add_position(&text, numbers);
+    size_t room = text.size - 1 - text.length, used, bar;
+    char tail[MAX_TEXT];
+    unsigned i = 0;
+    do {
+        bar = choices[i] & BAR && numbers->total_steps ? MIN_BAR : 0;
+        used = tail_text(tail, sizeof tail, numbers, choices[i]);
+        if (bar)
+            used += bar + strlen(" []");
+    } while (used > room && ++i < sizeof choices / sizeof *choices);
+    if (bar) {
+        bar += room - used;
+        add_bar(&text, percent(numbers), bar < MAX_BAR ? bar : MAX_BAR);
+    }
+    add(&text, "%s", tail);
+}
+
+void progress_line_text(char *bytes, size_t size,
+                        const struct progress_numbers *numbers) {
+    struct text text = text_start(bytes, size);
+    add_position(&text, numbers);
+    if (numbers->epochs)
+        add(&text, ", step %llu", (unsigned long long)numbers->step);
+    if (numbers->epochs && numbers->total_steps)
+        add(&text, "/%llu", (unsigned long long)numbers->total_steps);
+    if (numbers->total_steps)
+        add(&text, " (%u%%)", percent(numbers));
+    add_figures(&text, numbers, LOSS | RATE | LEFT, ": ", ", ");
+}
+
+void progress_epoch_text(char *bytes, size_t size,
+                         const struct progress_numbers *numbers) {
+    struct text text = text_start(bytes, size);
+    const char *first = ": ";
+    add_position(&text, numbers);
+    if (!isnan(numbers->accuracy)) {
+        add(&text, ": test accuracy %.4f", numbers->accuracy);
+        if (numbers->share < 1)
+            add(&text, " (over %.0f %% of the test set)", 100 * numbers->share);
+        first = ", ";
+    }
+    if (!isnan(numbers->loss)) {
+        add(&text, "%strain ", first);
+        add_loss(&text, numbers->loss);
+        first = ", ";
+    }
+    add_figures(&text, numbers, RATE, first, ", ");
+}
+
+void progress_open(struct progress *progress, const struct log *log,
+                   int64_t now) {
+    *progress = (struct progress){.log = log, .last = now};
+}
+
+static unsigned terminal_columns(void) {
+    struct winsize window;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) || window.ws_col == 0)
+        return USUAL_COLUMNS;
+    return window.ws_col;
+}
+
+/* One write, so that a log line of another process falls before or after. */
+static void draw(struct progress *progress,
+                 const struct progress_numbers *numbers) {
+    char line[MAX_TEXT] = "\r";
+    /* A full last column makes some terminals wrap. */
+    progress_bar_text(line + 1, sizeof line - 8, numbers,
+                      terminal_columns() - 1);
+    strcat(line, "\x1b[K");
+    ssize_t written = write(STDERR_FILENO, line, strlen(line));
+    (void)written; /* nobody is left to tell */
+    progress->drawn = true;
+}
+
+static bool due(struct progress *progress, int64_t now) {
+    if (progress->written)
+        progress->last = now;
+    progress->written = false;
+    int64_t since = now - progress->last;
+    return progress->log->terminal ? !progress->drawn || since >= 100 * TIME_MS
+                                   : since >= 5 * TIME_S;
+}
+
+static void write_line(const struct progress *progress,
+                       const struct progress_numbers *numbers) {
+    char text[MAX_TEXT];
+    progress_line_text(text, sizeof text, numbers);
+    log_info(progress->log, "%s", text);
+}
+
+void progress_point(struct progress *progress,
+                    const struct progress_numbers *numbers) {
+    if (!progress->log || progress->log->terminal)
+        return;
+    write_line(progress, numbers);
+    progress->written = true;
+}
+
+void progress_update(struct progress *progress,
+                     const struct progress_numbers *numbers, int64_t now) {
+    if (!progress->log || !due(progress, now))
+        return;
+    progress->last = now;
+    if (progress->log->terminal)
+        draw(progress, numbers);
+    else
+        write_line(progress, numbers);
+}
+
+void progress_epoch(struct progress *progress,
+                    const struct progress_numbers *numbers) {
+    char text[MAX_TEXT];
+    progress_epoch_text(text, sizeof text, numbers);
+    log_info(progress->log, "%s", text);
+    progress->drawn = false;
+}
+
+void progress_close(struct progress *progress) {
+    static const char clear[] = "\r\x1b[K";
+    if (!progress->drawn)
+        return;
+    ssize_t written = write(STDERR_FILENO, clear, sizeof clear - 1);
+    (void)written; /* nobody is left to tell */
+    progress->drawn = false;
+}

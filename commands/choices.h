@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is chosen for a process, not for a run: by flags, by the environment. */
+#ifndef CAPSTAN_CHOICES_H
+#define CAPSTAN_CHOICES_H
+
+#include "proto/base/status.h"
+#include "proto/config/cli/options.h"
+#include "proto/tensor/rule.h"
+
+#include <stdbool.h>
+
+struct choices {
+    const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
+    bool lanes; /* shared memory on one host: --lane, CAPSTAN_LANE */
+    int record; /* what my launcher wants to know (member_record.h), 0: none */
+};
+
+/* Reads flags and environment. STATUS_CONFIG says what is allowed. */
+enum status choices_read(struct choices *choices, const struct options *options,
+                         struct failure *why) MUST_CHECK;
+
+/* A variable of the environment, or NULL, for cluster_resolve; CONTEXT is not
+ * looked at. */
+const char *choices_environment(void *context, const char *name);
+
+#endif

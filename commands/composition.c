@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Four cases: the process leads the run, is one of its ps or workers,
+ * evaluates, or is a bench's client. Who leads is alone in reading the job;
+ * beside its chief it may have a trainer, and where nobody else holds the
+ * weights a ps. Roles of one process are told of each other by name only
+ * (`inside`), and talk as they would over the network. */
+#include "commands/composition.h"
+
+#include "chief/launch/launch.h"
+#include "commands/bench.h"
+#include "proto/base/plugin.h"
+#include "proto/config/cluster/cluster_rank.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30; /* seconds */
+/* Where the job's are not known. */
+static const double PEER_TIMEOUT = 30, STOP_TIMEOUT = 5;
+
+static struct role *add_role(struct composition *composition,
+                             enum role_kind kind, const char *name, int index) {
+    bool quiet = composition->options->verb == OPTIONS_BENCH &&
+                 !composition->options->bench.verbose;
+    return roles_add(&composition->roles, kind, name, index, quiet);
+}
+
+/* Of two processes on one host one finds the port in use, and ends with a code
+ * that says retry, again and again. */
+static void warn_twice(const struct composition *composition,
+                       const struct role *role) {
+    const struct cluster_task *task = cluster_twice(composition->cluster);
+    char address[270];
+    if (!task)
+        return;
+    cluster_address(task, address, sizeof address);
+    log_warning(&role->log,
+                "the cluster lists %s twice, and two processes cannot listen "
+                "on one port of a host: give each task an address of its own",
+                address);
+}
+
+/* Which it is the job decides, which a trainer hears when it joins; a ps opens
+ * no other. */
+static bool may_take_gpu(const struct composition *composition) {
+    char path[PATH_MAX + 64];
+    plugin_path("cuda", path, sizeof path);
+    return composition->cluster->role != CLUSTER_PS && !access(path, R_OK);
+}
+
+static void say_who(const struct composition *composition,
+                    const struct role *role) {
+    char host[256] = "", rank[64];
+    gethostname(host, sizeof host - 1);
+    cluster_rank_text(composition->cluster, rank, sizeof rank);
+    log_info(&role->log, "%shost %s, pid %d, device %scpu (%s), %s%s", rank,
+             host, (int)getpid(),
+             may_take_gpu(composition) ? "as the job says: cuda or " : "",
+             rule_variant_name(composition->choices.loops),
+             composition->cluster->local ? "" : "cluster from ",
+             composition->cluster->local ? "no cluster: alone"
+                                         : composition->cluster->source);
+    warn_twice(composition, role);
+}
+
+static double join_timeout(const struct composition *composition) {
+    if (composition->back > 0)
+        return composition->back;
+    if (composition->options->join_timeout > 0)
+        return composition->options->join_timeout;
+    return composition->job && cluster_is_chief(composition->cluster)
+               ? composition->job->timeouts.join
+               : JOIN_TIMEOUT;
+}
+
+/* Names of the links between roles of this process; in all-reduce rank 0's
+ * keeper has the ps's. */
+static const char inside_chief[] = "chief", inside_ps[] = "ps";
+
+/* A ps beside its chief; the trainer may be in another process. */
+static void add_inner_ps(struct composition *composition, bool trainer_inside) {
+    const struct cluster_task *self = cluster_self(composition->cluster);
+    struct role *role = add_role(composition, ROLE_PS, "ps", 0);
+    role->ps = (struct ps_settings){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .chief_inside = inside_chief,
+        .inside = inside_ps,
+        .loops = composition->choices.loops,
+        .join_timeout = join_timeout(composition),
+        .lanes = composition->choices.lanes,
+        .interrupts = role->interrupts,
+    };
+    if (trainer_inside || !self)
+        return;
+    role->ps_address = *self;
+    role->ps_address.port = 0;
+    role->ps.self = &role->ps_address;
+}
+
+static void add_ps(struct composition *composition) {
+    const struct cluster *cluster = composition->cluster;
+    struct role *role =
+        add_role(composition, ROLE_PS, "ps", (int)cluster->index);
+    role->ps = (struct ps_settings){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .index = cluster->index,
+        .self = cluster_self(cluster),
+        .chief = cluster_chief(cluster),
+        .callers = cluster_chief(cluster) ? NULL : cluster,
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
+        .size = cluster_size_told(cluster),
+        .loops = composition->choices.loops,
+        .join_timeout = join_timeout(composition),
+        .lanes = composition->choices.lanes,
+        .record = composition->choices.record,
+        .interrupts = role->interrupts,
+        .again = &role->again,
+    };
+}
+
+/* INSIDE: the chief is in this composition, and its port is the chief's. */
+static void add_worker(struct composition *composition, bool inside,
+                       bool ps_inside) {
+    const struct cluster *cluster = composition->cluster;
+    bool chief = cluster->role == CLUSTER_CHIEF;
+    bool listed = !cluster->by_ranks; /* else nobody calls it */
+    struct role *role =
+        add_role(composition, ROLE_WORKER, chief ? "chief" : "worker",
+                 chief ? -1 : (int)cluster->index);
+    role->worker = (struct worker_settings){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .role = cluster->role,
+        .index = cluster->index,
+        .self = inside || !listed ? NULL : cluster_self(cluster),
+        .chief = inside ? NULL : cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
+        .size = cluster_size_told(cluster),
+        .chief_inside = inside ? inside_chief : NULL,
+        .ps_inside = ps_inside ? inside_ps : NULL,
+        .keeper_inside = inside_ps,
+        .callers = inside || cluster_chief(cluster) ? NULL : cluster,
+        .loops = composition->choices.loops,
+        .neighbours = composition->neighbours,
+        .join_timeout = join_timeout(composition),
+        .lanes = composition->choices.lanes,
+        .record = composition->choices.record,
+        .interrupts = role->interrupts,
+        .again = &role->again,
+    };
+}
+
+static bool chief_trains(const struct options *options,
+                         const struct cluster *cluster, const struct job *job) {
+    if (cluster->role != CLUSTER_CHIEF)
+        return false; /* worker 0 leads: it trains as a worker */
+    if (job->chief == JOB_CHIEF_UNSET)
+        return !options->coordinate;
+    return job->chief == JOB_CHIEF_TRAIN;
+}
+
+static uint32_t count_workers(const struct cluster *cluster,
+                              const struct job *job) {
+    uint32_t listed = cluster->jobs[CLUSTER_WORKER].count;
+    if (cluster->local)
+        return 1;
+    return job->workers ? job->workers : listed;
+}
+
+struct strategy_case composition_members(const struct options *options,
+                                         const struct cluster *cluster,
+                                         const struct job *job) {
+    uint32_t trains = chief_trains(options, cluster, job);
+    return (struct strategy_case){
+        .trainers = count_workers(cluster, job) + trains,
+        .num_ps = cluster->jobs[CLUSTER_PS].count,
+        .alone = cluster->local,
+        .members = cluster->by_ranks ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
+}
+
+static enum status load_job(struct composition *composition,
+                            const struct log *log, struct failure *why) {
+    const struct options *options = composition->options;
+    const char *sets[OPTIONS_MAX_SETS + 1];
+    char dir[4200];
+    struct job_source source = {.path = options->job,
+                                .deepspeed = options->deepspeed,
+                                .overrides = sets,
+                                .num_overrides = options->num_sets};
+    if (!options->job && !options->deepspeed)
+        return status_fail(why, STATUS_CONFIG,
+                           "this process leads the run and needs the job: "
+                           "capstan run JOB.json");
+    memcpy(sets, options->sets, sizeof options->sets);
+    enum status status = job_load(&composition->job, &source, log, why);
+    const char *model_dir = composition->cluster->model_dir;
+    if (status || composition->job->checkpoint.dir || !model_dir)
+        return status;
+    job_free(&composition->job);
+    snprintf(dir, sizeof dir, "checkpoint.dir=%s", model_dir);
+    sets[source.num_overrides++] = dir;
+    return job_load(&composition->job, &source, NULL, why);
+}
+
+/* The text of a job given to a process that does not lead: to be compared with
+ * the chief's. One that cannot be read differs from it, too. */
+static const char *own_job(struct composition *composition) {
+    struct failure wrong;
+    if (!composition->options->job)
+        return NULL;
+    if (load_job(composition, NULL, &wrong)) {
+        log_warning(&composition->roles.list[0].log,
+                    "the job given here is wrong, and not needed, as the "
+                    "chief's counts: %.*s",
+                    (int)strcspn(wrong.text, "\n"), wrong.text);
+        return NULL;
+    }
+    return composition->job->compare.on ? NULL : composition->job->text;
+}
+
+/* The chief's job: a bench's, that of a run of a series, or the file's. */
+static enum status take_job(struct composition *composition,
+                            const struct role *role, struct failure *why) {
+    if (composition->options->verb == OPTIONS_BENCH)
+        return bench_job(&composition->job, composition->options, why);
+    if (!composition->lead)
+        return load_job(composition, &role->log, why);
+    composition->job = composition->lead->job;
+    composition->lead->job = NULL;
+    return STATUS_OK;
+}
+
+static enum status compose_chief(struct composition *composition,
+                                 struct failure *why) {
+    const struct cluster *cluster = composition->cluster;
+    struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
+    struct series *series =
+        composition->lead ? &composition->lead->series : NULL;
+    if (!series || series->first)
+        say_who(composition, role);
+    else
+        role->log.quiet = true;
+    enum status status = take_job(composition, role, why);
+    if (status)
+        return status;
+    const struct job *job = composition->job;
+    struct strategy_case given =
+        composition_members(composition->options, cluster, job);
+    uint32_t num_ps = given.num_ps;
+    struct strategy strategy;
+    status = strategy_choose(&strategy, job, &given, &role->log, why);
+    if (!status)
+        status = job_check_batch(composition->job, given.trainers, why);
+    if (status)
+        return status;
+    bool trains = chief_trains(composition->options, cluster, job);
+    bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
+    bool alone = !num_ps && !strategy.allreduce; /* it keeps its weights */
+    role->chief = (struct chief_settings){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .job = composition->job,
+        .cluster = cluster,
+        .inside = inside_chief,
+        .ps_inside =
+            alone || (strategy.allreduce && trainer_inside) ? inside_ps : NULL,
+        .allreduce = strategy.allreduce,
+        .backend = strategy.backend,
+        .trains = trains,
+        .num_workers = count_workers(cluster, job),
+        .num_ps = alone ? 1 : num_ps,
+        .join_timeout = join_timeout(composition),
+        .link_gbits = composition->options->link_gbits,
+        .json = composition->options->json &&
+                composition->options->verb != OPTIONS_BENCH && !series,
+        .together = getenv(LAUNCH_TOGETHER),
+        .series = series,
+        .interrupts = role->interrupts,
+    };
+    if (alone)
+        add_inner_ps(composition, trainer_inside);
+    if (trainer_inside)
+        add_worker(composition, true, alone);
+    return STATUS_OK;
+}
+
+enum status composition_of_refusal(struct composition *composition,
+                                   const struct failure *why) {
+    const struct cluster *cluster = composition->cluster;
+    struct job *job = calloc(1, sizeof *job);
+    composition->job = job;
+    if (!job)
+        return STATUS_RETRY;
+    job->timeouts = (struct job_timeouts){
+        .join = JOIN_TIMEOUT, .peer = PEER_TIMEOUT, .stop = STOP_TIMEOUT};
+    struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
+    role->chief = (struct chief_settings){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .job = job,
+        .wrong = why,
+        .cluster = cluster,
+        .num_workers = cluster->jobs[CLUSTER_WORKER].count,
+        .num_ps = cluster->jobs[CLUSTER_PS].count,
+        .join_timeout = join_timeout(composition),
+        .interrupts = role->interrupts,
+    };
+    return STATUS_OK;
+}
+
+static enum status compose_evaluator(struct composition *composition) {
+    const struct cluster *cluster = composition->cluster;
+    const struct options *options = composition->options;
+    struct role *role = add_role(composition, ROLE_EVALUATOR, "evaluator", -1);
+    say_who(composition, role);
+    role->evaluator = (struct evaluator_settings){
+        .log = &role->log,
+        .dir = options->checkpoint_dir ? options->checkpoint_dir
+                                       : cluster->model_dir,
+        .timeout = join_timeout(composition),
+        .json = options->json,
+        .interrupts = role->interrupts,
+    };
+    return STATUS_OK;
+}
+
+void composition_of_client(struct composition *composition,
+                           const struct reference *reference) {
+    const struct cluster *cluster = composition->cluster;
+    const struct bench_options *bench = &composition->options->bench;
+    struct role *role =
+        add_role(composition, ROLE_BENCH, "bench", (int)cluster->index);
+    role->bench = (struct bench_client_settings){
+        .zmq = composition->zmq,
+        .log = &role->log,
+        .index = cluster->index,
+        .chief = cluster_chief(cluster),
+        .chief_ports = cluster->chief_ports,
+        .key = cluster->key,
+        .sizes = bench->sizes,
+        .num_sizes = bench->num_sizes,
+        .repeats = bench->repeats,
+        .seconds = bench->seconds,
+        .requests = bench->requests,
+        .batched = bench->batched,
+        .timeout = BENCH_SILENCE,
+        .ps_pids = getenv(LAUNCH_PS_PIDS),
+        .reference = reference,
+        .join_timeout = join_timeout(composition),
+        .lanes = composition->choices.lanes,
+        .record = composition->choices.record,
+        .interrupts = role->interrupts,
+    };
+}
+
+enum status composition_of_run(struct composition *composition,
+                               struct failure *why) {
+    const struct cluster *cluster = composition->cluster;
+    enum status status = cluster_rank_neighbours(
+        cluster, choices_environment, NULL, &composition->neighbours, why);
+    if (status)
+        return status;
+    if (cluster_is_chief(cluster))
+        return compose_chief(composition, why);
+    if (cluster->role == CLUSTER_EVALUATOR)
+        return compose_evaluator(composition);
+    if (cluster->role == CLUSTER_PS)
+        add_ps(composition);
+    else
+        add_worker(composition, false, false);
+    if (!composition->back)
+        say_who(composition, &composition->roles.list[0]);
+    composition->roles.list[0].ps.own_job =
+        composition->roles.list[0].worker.own_job = own_job(composition);
+    return STATUS_OK;
+}

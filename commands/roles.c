@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A role's thread owns its settings and what it writes back until it has ended;
+ * the main thread waits for all of them and for signals, by descriptors.
+ * Signals are blocked in every thread and read from a signalfd here, so that no
+ * handler runs anywhere: a role hears of one through its pipe, among its other
+ * events. */
+#include "commands/roles.h"
+
+#include "chief/launch/children.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { END_WITH_CHIEF_MS = 500 };
+
+static sigset_t taken(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    children_add_ends(&signals);
+    sigaddset(&signals, SIGUSR1);
+    return signals;
+}
+
+enum status roles_open(struct roles *roles, struct failure *why) {
+    sigset_t signals = taken();
+    *roles = (struct roles){0};
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    roles->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    roles->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (roles->done >= 0 && roles->signals >= 0)
+        return STATUS_OK;
+    enum status status =
+        status_errno(why, STATUS_FAILED, errno,
+                     "no descriptor to hear signals and ends of threads by");
+    roles_close(roles);
+    return status;
+}
+
+void roles_close(struct roles *roles) {
+    for (unsigned i = 0; i < roles->count; i++) {
+        close(roles->list[i].interrupts);
+        close(roles->list[i].raise);
+    }
+    if (roles->done >= 0)
+        close(roles->done);
+    if (roles->signals >= 0)
+        close(roles->signals);
+    roles->done = roles->signals = -1;
+}
+
+struct role *roles_add(struct roles *roles, enum role_kind kind,
+                       const char *name, int index, bool quiet) {
+    struct role *role = &roles->list[roles->count++];
+    int ends[2] = {-1, -1};
+    role->name = name;
+    role->kind = kind;
+    role->done = roles->done;
+    log_open(&role->log, name, index);
+    role->log.quiet = quiet;
+    if (pipe2(ends, O_NONBLOCK | O_CLOEXEC))
+        log_warning(&role->log, "no pipe: signals are not heard");
+    role->interrupts = ends[0];
+    role->raise = ends[1];
+    return role;
+}
+
+static enum status run(struct role *role) {
+    switch (role->kind) {
+    case ROLE_CHIEF:
+        return chief_run(&role->chief, &role->why);
+    case ROLE_PS:
+        return ps_run(&role->ps, &role->why);
+    case ROLE_WORKER:
+        return worker_run(&role->worker, &role->why);
+    case ROLE_EVALUATOR:
+        return evaluator_run(&role->evaluator, &role->why);
+    case ROLE_BENCH:
+        break;
+    }
+    return bench_client_run(&role->bench, &role->result, &role->why);
+}
+
+static void *run_role(void *argument) {
+    struct role *role = argument;
+    role->status = run(role);
+    atomic_store(&role->ended, true);
+    eventfd_write(role->done, 1);
+    return NULL;
+}
+
+/* Those of the first STARTED, from FROM on, that have not ended are to end. */
+static void end_from(struct roles *roles, unsigned from, unsigned started) {
+    for (unsigned i = from; i < started && i < ROLES_MAX; i++)
+        if (!atomic_load(&roles->list[i].ended))
+            eventfd_write(roles->list[i].raise, SIGTERM);
+}
+
+/* A signal goes to the role that the process plays, SIGUSR1 to a chief alone:
+ * who signals all processes of a job means the checkpoint that the chief cuts.
+ * A terminal that goes away may say so twice, and systemd sends SIGHUP behind
+ * SIGTERM: neither is a second signal. */
+static void pass_on(struct roles *roles, int number) {
+    const struct role *first = &roles->list[0];
+    bool saves = number == SIGUSR1;
+    if (saves && first->kind != ROLE_CHIEF) {
+        if (!roles->passed_over)
+            log_info(&first->log, "SIGUSR1 is passed over here: at the chief "
+                                  "it cuts a checkpoint");
+        roles->passed_over = true;
+        return;
+    }
+    if (number == SIGHUP && roles->stopped_by)
+        return;
+    if (!saves && !roles->stopped_by)
+        roles->stopped_by = number;
+    eventfd_write(first->raise, (eventfd_t)number);
+}
+
+static void take_signal(struct roles *roles) {
+    struct signalfd_siginfo signal;
+    if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
+        pass_on(roles, (int)signal.ssi_signo);
+}
+
+/* Roles beside a chief that has ended without telling them end too. */
+static void await(struct roles *roles, unsigned started) {
+    unsigned ended = 0;
+    while (ended < started) {
+        struct pollfd items[] = {{roles->signals, POLLIN, 0},
+                                 {roles->done, POLLIN, 0}};
+        eventfd_t count = 0;
+        bool chief_ended = atomic_load(&roles->list[0].ended);
+        if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
+            end_from(roles, 1, started);
+        take_signal(roles);
+        if (!eventfd_read(roles->done, &count))
+            ended += (unsigned)count;
+    }
+    take_signal(roles);
+}
+
+/* A signal to every process of a run may reach one after the chief's message
+ * that the run ends: the process still ends by its own signal. */
+static enum status first_status(const struct roles *roles) {
+    const struct role *first = &roles->list[0];
+    return first->status == STATUS_RETRY && first->why.heard &&
+                   roles->stopped_by
+               ? status_of_signal(roles->stopped_by)
+               : first->status;
+}
+
+enum status roles_play(struct roles *roles, struct failure *why) {
+    unsigned started = 0;
+    int error = 0;
+    for (; !error && started < roles->count; started += !error)
+        error = pthread_create(&roles->list[started].thread, NULL, run_role,
+                               &roles->list[started]);
+    if (error)
+        end_from(roles, 0, started);
+    await(roles, started);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(roles->list[i].thread, NULL);
+    if (error)
+        return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
+    *why = roles->list[0].why;
+    enum status status = first_status(roles);
+    for (unsigned i = 1; !status && i < started; i++)
+        if (roles->list[i].status)
+            log_warning(&roles->list[i].log, "%s", roles->list[i].why.text);
+    return status;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/bench_options.h"
+
+#include "proto/config/byte_size.h"
+#include "proto/config/decimal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST_LIST = 512, LONGEST_FIGURE_S = 3600 };
+#define LARGEST_VECTOR (UINT64_C(8) << 30)
+#define MOST_REQUESTS (UINT64_C(1) << 40)
+
+void bench_options_open(struct bench_options *bench) {
+    *bench = (struct bench_options){
+        .sizes = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20},
+        .num_sizes = 6,
+        .repeats = 5,
+        .seconds = 0.3};
+}
+
+/* One of --sizes; NULL, or what is wrong about it. */
+static const char *add_size(struct bench_options *bench, const char *text) {
+    uint64_t bytes;
+    if (!byte_size_parse(text, &bytes) || bytes < 4 || bytes % 4 ||
+        bytes > LARGEST_VECTOR)
+        return "--sizes takes multiples of 4 bytes up to 8G, such as "
+               "64,4K,1M, not '%s'";
+    for (unsigned i = 0; i < bench->num_sizes; i++)
+        if (bench->sizes[i] == bytes)
+            return "--sizes names a size twice: '%s'";
+    if (bench->num_sizes == BENCH_OPTIONS_MAX_SIZES)
+        return "--sizes takes at most 16 sizes; '%s' is one too many";
+    bench->sizes[bench->num_sizes++] = bytes;
+    return NULL;
+}
+
+static bool set_sizes(struct bench_options *bench, const char *text,
+                      char *problem, size_t size) {
+    char list[LONGEST_LIST], *rest = NULL;
+    bench->num_sizes = 0;
+    snprintf(list, sizeof list, "%s", text);
+    char *word = strtok_r(list, ",", &rest);
+    const char *wrong =
+        word ? NULL : "--sizes takes a list such as 64,4K,1M, not '%s'";
+    for (; word && !wrong; word = strtok_r(NULL, ",", &rest)) {
+        wrong = add_size(bench, word);
+        text = word;
+    }
+    if (wrong)
+        snprintf(problem, size, wrong, text);
+    return !wrong;
+}
+
+static bool set_lane(struct bench_options *bench, const char *text,
+                     char *problem, size_t size) {
+    static const char *const names[] = {[BENCH_LANE_AUTO] = "auto",
+                                        [BENCH_LANE_TCP] = "tcp",
+                                        [BENCH_LANE_SHM] = "shm"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(text, names[i])) {
+            bench->lane = (enum bench_options_lane)i;
+            return true;
+        }
+    snprintf(problem, size, "--lane takes tcp, shm or auto, not '%s'", text);
+    return false;
+}
+
+static bool set_count(uint64_t *value, uint64_t most, const char *flag,
+                      const char *text, char *problem, size_t size) {
+    if (decimal_parse(text, value) && *value >= 1 && *value <= most)
+        return true;
+    snprintf(problem, size, "%s takes a number from 1 to %llu, not '%s'", flag,
+             (unsigned long long)most, text);
+    return false;
+}
+
+static bool set_seconds(struct bench_options *bench, const char *text,
+                        char *problem, size_t size) {
+    char *end;
+    bench->seconds = strtod(text, &end);
+    if (!*end && end != text && bench->seconds > 0 &&
+        bench->seconds <= LONGEST_FIGURE_S)
+        return true;
+    snprintf(problem, size, "--seconds takes more than 0, up to %d, not '%s'",
+             LONGEST_FIGURE_S, text);
+    return false;
+}
+
+bool bench_options_set(struct bench_options *bench, enum bench_options_key key,
+                       const char *text, char *problem, size_t size) {
+    uint64_t value = bench->repeats;
+    bool sound = true;
+    switch (key) {
+    case BENCH_OPTIONS_SIZES:
+        return set_sizes(bench, text, problem, size);
+    case BENCH_OPTIONS_REPEATS:
+        sound = set_count(&value, BENCH_OPTIONS_MAX_REPEATS, "--repeats", text,
+                          problem, size);
+        bench->repeats = (unsigned)value;
+        return sound;
+    case BENCH_OPTIONS_SECONDS:
+        return set_seconds(bench, text, problem, size);
+    case BENCH_OPTIONS_REQUESTS:
+        return set_count(&bench->requests, MOST_REQUESTS, "--requests", text,
+                         problem, size);
+    case BENCH_OPTIONS_BATCHED:
+        bench->batched = true;
+        return true;
+    case BENCH_OPTIONS_LANE:
+        return set_lane(bench, text, problem, size);
+    case BENCH_OPTIONS_VERBOSE:
+        bench->verbose = true;
+    }
+    return sound;
+}

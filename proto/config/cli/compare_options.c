@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/compare_options.h"
+
+#include "proto/config/cli/amount.h"
+#include "proto/config/decimal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { LONGEST_LIST = 256, MOST_PROCESSES = 1024 };
+static const double MOST_PARAMETERS = 1e13;
+
+void compare_options_open(struct compare_options *compare) {
+    *compare = (struct compare_options){.ps = {{1}, 1},
+                                        .workers = {{2}, 1},
+                                        .repeats = 3,
+                                        .limit = 600,
+                                        .latency_us = 50,
+                                        .overlap = 2.0 / 3,
+                                        .target = 0.875};
+}
+
+#define FLAG(name, member, least, most)                                        \
+    AMOUNT(struct compare_options, name, member, least, most)
+
+/* Flags with a number. */
+static const struct amount reals[COMPARE_OPTIONS_KEYS] = {
+    [COMPARE_OPTIONS_LIMIT] = FLAG("limit", limit, 1, 1e6),
+    [COMPARE_OPTIONS_LINK] = FLAG("link-gbits", link_gbits, 1e-3, 1e5),
+    [COMPARE_OPTIONS_LATENCY] = FLAG("latency-us", latency_us, 0, 1e6),
+    [COMPARE_OPTIONS_COMPUTE] = FLAG("compute-ms", compute_ms, 0, 1e7),
+    [COMPARE_OPTIONS_INPUT] = FLAG("input-ms", input_ms, 0, 1e7),
+    [COMPARE_OPTIONS_UPDATE] = FLAG("update-gbytes", update_gbytes, 1e-3, 1e5),
+    [COMPARE_OPTIONS_OVERLAP] = FLAG("overlap", overlap, 0, 1),
+    [COMPARE_OPTIONS_TARGET] = FLAG("target", target, 0.01, 0.999),
+    [COMPARE_OPTIONS_INNER] = FLAG("inner-gbits", inner_gbits, 1e-3, 1e6),
+};
+
+static const struct amount counts[COMPARE_OPTIONS_KEYS] = {
+    [COMPARE_OPTIONS_STEPS] = FLAG("steps", steps, 1, 1e12),
+    [COMPARE_OPTIONS_REPEATS] =
+        FLAG("repeats", repeats, 1, COMPARE_OPTIONS_MAX_REPEATS),
+    [COMPARE_OPTIONS_PER_HOST] = FLAG("gpus-per-host", per_host, 1, 64),
+};
+
+/* "25.6M": thousands are thousands here, as of parameters everywhere. */
+static bool set_parameters(double *parameters, const char *text, char *problem,
+                           size_t size) {
+    static const char units[] = "KMBT";
+    char *end;
+    double value = strtod(text, &end);
+    const char *unit = end != text && *end ? strcasestr(units, end) : NULL;
+    if (unit && !end[1])
+        for (const char *at = units; at <= unit; at++)
+            value *= 1e3;
+    if (end == text || (*end && (!unit || end[1])) || !(value >= 1) ||
+        value > MOST_PARAMETERS) {
+        snprintf(problem, size,
+                 "--params takes a number up to 10T, such as 25.6M or 175B, "
+                 "not '%s'",
+                 text);
+        return false;
+    }
+    *parameters = value;
+    return true;
+}
+
+/* NULL, or what is wrong about one of a list. */
+static const char *add_number(struct compare_counts *list, const char *text) {
+    uint64_t value;
+    if (!decimal_parse(text, &value) || value < 1 || value > MOST_PROCESSES)
+        return "numbers from 1 to 1024, such as 1,2,4, not '%s'";
+    if (list->count && list->values[list->count - 1] >= value)
+        return "ascending numbers, such as 1,2,4; '%s' is not above the one "
+               "before it";
+    if (list->count == COMPARE_OPTIONS_MAX_COUNTS)
+        return "at most 16 numbers; '%s' is one too many";
+    list->values[list->count++] = (unsigned)value;
+    return NULL;
+}
+
+static bool set_list(struct compare_counts *list, const char *flag,
+                     const char *text, char *problem, size_t size) {
+    char words[LONGEST_LIST], wrong_text[128], *rest = NULL;
+    list->count = 0;
+    snprintf(words, sizeof words, "%s", text);
+    char *word = strtok_r(words, ",", &rest);
+    const char *wrong = word ? NULL : "numbers such as 1,2,4, not '%s'";
+    for (; word && !wrong; word = strtok_r(NULL, ",", &rest)) {
+        wrong = add_number(list, word);
+        text = word;
+    }
+    if (!wrong)
+        return true;
+    snprintf(wrong_text, sizeof wrong_text, wrong, text);
+    snprintf(problem, size, "--%s takes %s", flag, wrong_text);
+    return false;
+}
+
+static bool set_wire(struct compare_options *compare, const char *text,
+                     char *problem, size_t size) {
+    compare->bf16 = !strcasecmp(text, "bf16");
+    if (compare->bf16 || !strcasecmp(text, "float32"))
+        return true;
+    snprintf(problem, size, "--wire takes float32 or bf16, not '%s'", text);
+    return false;
+}
+
+/* gnuplot writes what the ending says. */
+static bool set_plot(struct compare_options *compare, const char *text,
+                     char *problem, size_t size) {
+    const char *ending = strrchr(text, '.');
+    compare->plot = text;
+    if (ending && (!strcasecmp(ending, ".svg") || !strcasecmp(ending, ".png")))
+        return true;
+    snprintf(problem, size,
+             "--plot takes a file that ends in .svg or .png, not '%s'", text);
+    return false;
+}
+
+static bool set_text(struct compare_options *compare,
+                     enum compare_options_key key, const char *text,
+                     char *problem, size_t size) {
+    switch (key) {
+    case COMPARE_OPTIONS_PS:
+        return set_list(&compare->ps, "ps", text, problem, size);
+    case COMPARE_OPTIONS_WORKERS:
+        return set_list(&compare->workers, "workers", text, problem, size);
+    case COMPARE_OPTIONS_PARAMS:
+        return set_parameters(&compare->parameters, text, problem, size);
+    case COMPARE_OPTIONS_WIRE:
+        return set_wire(compare, text, problem, size);
+    case COMPARE_OPTIONS_PLOT:
+        return set_plot(compare, text, problem, size);
+    case COMPARE_OPTIONS_CSV:
+        compare->csv = text;
+        return true;
+    case COMPARE_OPTIONS_VM:
+        compare->vm = text;
+        return true;
+    case COMPARE_OPTIONS_CLIP:
+        compare->clip = true;
+        return true;
+    default:
+        compare->predict = true;
+        return true;
+    }
+}
+
+bool compare_options_set(struct compare_options *compare,
+                         enum compare_options_key key, const char *text,
+                         char *problem, size_t size) {
+    compare->given |= 1u << key;
+    compare->of_runs |=
+        key >= COMPARE_OPTIONS_STEPS && key <= COMPARE_OPTIONS_PLOT;
+    compare->of_prediction |= key >= COMPARE_OPTIONS_PARAMS &&
+                              key != COMPARE_OPTIONS_LINK &&
+                              key != COMPARE_OPTIONS_LATENCY;
+    if (reals[key].flag)
+        return amount_set_real(&reals[key], compare, text, problem, size);
+    if (counts[key].flag)
+        return amount_set_count(&counts[key], compare, text, problem, size);
+    return set_text(compare, key, text, problem, size);
+}
+
+static const char *wrong_prediction(const struct compare_options *compare,
+                                    bool has_job) {
+    if (has_job)
+        return "--predict runs nothing and takes no job";
+    if (compare->of_runs)
+        return "--steps, --repeats, --limit, --csv and --plot are of runs; "
+               "--predict makes none";
+    if (compare->parameters == 0)
+        return "--predict needs --params, such as 25.6M";
+    if (compare->link_gbits == 0 && !compare->vm)
+        return "--predict needs --link-gbits, or --vm that knows it";
+    if (compare->ps.count > 1 || compare->workers.count > 1)
+        return "--predict takes one number of --ps and one of --workers";
+    return NULL;
+}
+
+bool compare_options_lists(const struct compare_options *compare) {
+    return compare->vm && !strcasecmp(compare->vm, "list");
+}
+
+const char *compare_options_wrong(const struct compare_options *compare,
+                                  bool has_job) {
+    if (compare_options_lists(compare))
+        return has_job ? "--vm list runs nothing and takes no job" : NULL;
+    if (compare->predict)
+        return wrong_prediction(compare, has_job);
+    if (!has_job)
+        return "capstan compare takes JOB.json, or --predict";
+    if (compare->of_prediction)
+        return "--params, --compute-ms and the other flags of a prediction go "
+               "with --predict";
+    return NULL;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/launch_options.h"
+
+#include "proto/config/cluster/chief_address.h"
+#include "proto/config/cluster/cluster_rank.h"
+#include "proto/config/cluster/host_list.h"
+#include "proto/config/cluster/ranks.h"
+#include "proto/config/decimal.h"
+#include "proto/config/quoted.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const double GRACE = 40;
+
+void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
+                        const char *text) {
+    switch (key) {
+    case LAUNCH_OPTIONS_NPROC:
+        flags->nproc_per_node = text;
+        break;
+    case LAUNCH_OPTIONS_NNODES:
+        flags->nnodes = text;
+        break;
+    case LAUNCH_OPTIONS_NODE_RANK:
+        flags->node_rank = text;
+        break;
+    case LAUNCH_OPTIONS_ADDR:
+        flags->master_addr = text;
+        break;
+    case LAUNCH_OPTIONS_PORT_FLAG:
+        flags->master_port = text;
+        break;
+    case LAUNCH_OPTIONS_USE_ENV:
+        flags->use_env = true;
+        break;
+    case LAUNCH_OPTIONS_NO_PYTHON:
+        flags->no_python = true;
+        break;
+    case LAUNCH_OPTIONS_MODULE:
+        flags->module = true;
+        break;
+    case LAUNCH_OPTIONS_GRACE:
+        flags->grace = text;
+        break;
+    }
+}
+
+/* What mpirun or srun tell of the nodes. */
+struct launch_nodes {
+    uint32_t count; /* 0: nothing */
+    bool by_slurm;
+};
+
+/* What was given, by a flag or by a variable. */
+struct given {
+    const char *name, *text; /* text NULL: neither */
+};
+
+static struct given find(const struct cluster_input *input, const char *flag,
+                         const char *text, const char *variable) {
+    if (text)
+        return (struct given){flag, text};
+    return (struct given){variable, cluster_input_variable(input, variable)};
+}
+
+static enum launch_each each_of(const char *text) {
+    static const char *const words[] = {[LAUNCH_EACH_AUTO] = "auto",
+                                        [LAUNCH_EACH_GPU] = "gpu",
+                                        [LAUNCH_EACH_CPU] = "cpu"};
+    for (int each = LAUNCH_EACH_AUTO; text && each <= LAUNCH_EACH_CPU; each++)
+        if (!strcasecmp(text, words[each]))
+            return (enum launch_each)each;
+    return LAUNCH_EACH_NONE;
+}
+
+/* A whole number from LEAST to MOST, which *VALUE is when nothing was given. */
+static enum status read_number(struct given given, uint64_t least,
+                               uint64_t most, uint32_t *value,
+                               struct failure *why) {
+    uint64_t found;
+    if (!given.text)
+        return STATUS_OK;
+    if (!decimal_parse(given.text, &found) || found < least || found > most)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s is %s; it is a whole number from %ju to %ju",
+                           given.name, quoted_text(given.text).text,
+                           (uintmax_t)least, (uintmax_t)most);
+    *value = (uint32_t)found;
+    return STATUS_OK;
+}
+
+/* Nodes of SIZE processes with LOCAL_SIZE on each; 0: not told. */
+static enum status nodes_by_size(const struct cluster_input *input,
+                                 const char *size, const char *local_size,
+                                 uint32_t *nodes, struct failure *why) {
+    int64_t all, here;
+    enum status status = ranks_number(input, size, &all, why);
+    if (!status)
+        status = ranks_number(input, local_size, &here, why);
+    *nodes = 0;
+    if (!status && all > 0 && here > 0)
+        *nodes = (uint32_t)((all + here - 1) / here);
+    return status;
+}
+
+/* How many nodes mpirun or srun have started this on; 0: not told. */
+static enum status nodes_told(const struct cluster_input *input,
+                              struct launch_nodes *nodes, struct failure *why) {
+    int64_t steps;
+    enum status status =
+        nodes_by_size(input, "OMPI_COMM_WORLD_SIZE",
+                      "OMPI_COMM_WORLD_LOCAL_SIZE", &nodes->count, why);
+    if (status || nodes->count)
+        return status;
+    status = ranks_number(input, "SLURM_STEP_NUM_NODES", &steps, why);
+    if (status)
+        return status;
+    nodes->by_slurm = steps > 0;
+    if (nodes->by_slurm)
+        nodes->count = (uint32_t)steps;
+    return nodes->by_slurm ? STATUS_OK
+                           : nodes_by_size(input, "PMI_SIZE", "MPI_LOCALNRANKS",
+                                           &nodes->count, why);
+}
+
+/* torchrun takes a range of nodes, between which a job grows and shrinks; one
+ * whose ends are the same is a number. */
+static enum status settle_range(struct given *nodes, struct failure *why) {
+    const char *colon = nodes->text ? strchr(nodes->text, ':') : NULL;
+    if (!colon)
+        return STATUS_OK;
+    size_t length = (size_t)(colon - nodes->text);
+    if (strlen(colon + 1) != length || strncmp(nodes->text, colon + 1, length))
+        return status_fail(why, STATUS_CONFIG,
+                           "%s is %s, a range; the nodes of a job here are as "
+                           "many from beginning to end: give --nnodes with "
+                           "their number",
+                           nodes->name, quoted_text(nodes->text).text);
+    nodes->text = colon + 1;
+    return STATUS_OK;
+}
+
+static enum status read_nodes(struct launch_world *world,
+                              struct launch_nodes *told,
+                              const struct launch_flags *flags,
+                              const struct cluster_input *input,
+                              struct failure *why) {
+    int64_t rank;
+    struct given nodes = find(input, "--nnodes", flags->nnodes, "PET_NNODES");
+    struct given node =
+        find(input, "--node_rank", flags->node_rank, "PET_NODE_RANK");
+    enum status status = settle_range(&nodes, why);
+    if (!status)
+        status = nodes_told(input, told, why);
+    world->nnodes = told->count ? told->count : 1;
+    if (!status)
+        status =
+            read_number(nodes, 1, LAUNCH_OPTIONS_MOST, &world->nnodes, why);
+    if (!status)
+        status = cluster_rank_node(input->lookup, input->context, &rank, why);
+    if (status)
+        return status;
+    world->node_rank = rank > 0 ? (uint32_t)rank : 0;
+    status = read_number(node, 0, UINT32_MAX, &world->node_rank, why);
+    if (status || world->node_rank < world->nnodes)
+        return status;
+    return status_fail(why, STATUS_CONFIG,
+                       "%s is %u, and of %u nodes (--nnodes) the last is %u",
+                       node.text ? node.name : "the rank of this node",
+                       world->node_rank, world->nnodes, world->nnodes - 1);
+}
+
+/* The name of the first node of srun's step is the caller's. */
+static enum status find_first(struct host_list *nodes,
+                              const struct cluster_input *input,
+                              struct failure *why) {
+    static const char name[] = "SLURM_STEP_NODELIST";
+    const char *text = cluster_input_variable(input, name);
+    return text ? host_list_parse(nodes, text, name, why) : STATUS_OK;
+}
+
+struct overlay {
+    const struct cluster_input *input;
+    const char *addr, *port;
+};
+
+/* The environment with flags and PET_* in front; who is told to start processes
+ * holds no port for an agent. */
+static const char *overlaid(void *context, const char *name) {
+    const struct overlay *overlay = context;
+    if (!strcmp(name, "MASTER_ADDR") && overlay->addr)
+        return overlay->addr;
+    if (!strcmp(name, "MASTER_PORT") && overlay->port)
+        return overlay->port;
+    if (!strcmp(name, "TORCHELASTIC_USE_AGENT_STORE"))
+        return NULL;
+    return overlay->input->lookup(overlay->input->context, name);
+}
+
+/* Where who starts a launcher on each node tells of them, none can take its
+ * own address for the first one's. */
+static enum status read_address(struct launch_world *world,
+                                const struct launch_nodes *told,
+                                const struct launch_flags *flags,
+                                const struct cluster_input *input,
+                                struct failure *why) {
+    struct overlay overlay = {
+        input, find(input, NULL, flags->master_addr, "PET_MASTER_ADDR").text,
+        find(input, NULL, flags->master_port, "PET_MASTER_PORT").text};
+    struct cluster_input over = {.lookup = overlaid, .context = &overlay};
+    struct host_list nodes = {0};
+    struct chief_place place = {.one_node = world->nnodes == 1,
+                                .first_host = told->count ? NULL : "127.0.0.1"};
+    struct cluster_task task = {0};
+    uint16_t ports;
+    enum status status = STATUS_OK;
+    if (told->by_slurm && !cluster_input_variable(&over, "MASTER_ADDR"))
+        status = find_first(&nodes, input, why);
+    if (nodes.count)
+        place.first_host = nodes.hosts[0];
+    if (!status)
+        status = chief_address_read(&task, &ports, &place, &over, why);
+    host_list_free(&nodes);
+    snprintf(world->master_addr, sizeof world->master_addr, "%s", task.host);
+    world->master_port = task.port;
+    if (!cluster_input_variable(&over, "MASTER_PORT") &&
+        !cluster_input_variable(&over, "AZ_BATCH_MASTER_NODE"))
+        world->master_port = LAUNCH_OPTIONS_PORT;
+    return status;
+}
+
+static enum status read_grace(struct launch_world *world, const char *text,
+                              struct failure *why) {
+    char *end;
+    world->grace = GRACE;
+    if (!text)
+        return STATUS_OK;
+    world->grace = strtod(text, &end);
+    if (*end || end == text || !(world->grace >= 0 && world->grace <= 1e6))
+        return status_fail(why, STATUS_CONFIG,
+                           "--grace takes seconds from 0 to 1000000, not %s",
+                           quoted_text(text).text);
+    return STATUS_OK;
+}
+
+enum status launch_options_settle(struct launch_world *world,
+                                  const struct launch_flags *flags,
+                                  cluster_getenv *lookup, void *context,
+                                  struct failure *why) {
+    struct cluster_input input = {.lookup = lookup, .context = context};
+    struct given nproc = find(&input, "--nproc_per_node", flags->nproc_per_node,
+                              "PET_NPROC_PER_NODE");
+    struct launch_nodes nodes = {0};
+    *world =
+        (struct launch_world){.nproc_per_node = 1, .each = each_of(nproc.text)};
+    if (!flags->command)
+        return status_fail(why, STATUS_CONFIG,
+                           "capstan launch takes the command to start; "
+                           "`capstan launch --help` tells more");
+    if (flags->module && flags->no_python)
+        return status_fail(why, STATUS_CONFIG,
+                           "--module is a module of Python, which --no_python "
+                           "leaves out: give one of them");
+    enum status status = STATUS_OK;
+    if (world->each)
+        world->nproc_per_node = 0;
+    else
+        status = read_number(nproc, 1, LAUNCH_OPTIONS_MOST,
+                             &world->nproc_per_node, why);
+    if (!status)
+        status = read_nodes(world, &nodes, flags, &input, why);
+    if (!status)
+        status = read_address(world, &nodes, flags, &input, why);
+    return status ? status : read_grace(world, flags->grace, why);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The flags of `capstan launch`, which are those of torch.distributed.launch,
+ * and what stands in their place when they are not given. */
+#ifndef CAPSTAN_LAUNCH_OPTIONS_H
+#define CAPSTAN_LAUNCH_OPTIONS_H
+
+#include "proto/base/status.h"
+#include "proto/config/cluster/cluster.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { LAUNCH_OPTIONS_PORT = 29500, LAUNCH_OPTIONS_MOST = 1024 };
+
+/* In the order of the keys of verb.h. */
+enum launch_options_key {
+    LAUNCH_OPTIONS_NPROC,
+    LAUNCH_OPTIONS_NNODES,
+    LAUNCH_OPTIONS_NODE_RANK,
+    LAUNCH_OPTIONS_ADDR,
+    LAUNCH_OPTIONS_PORT_FLAG,
+    LAUNCH_OPTIONS_USE_ENV,
+    LAUNCH_OPTIONS_NO_PYTHON,
+    LAUNCH_OPTIONS_MODULE,
+    LAUNCH_OPTIONS_GRACE,
+};
+
+/* Views of the command line; NULL: not given. */
+struct launch_flags {
+    const char *nproc_per_node, *nnodes, *node_rank;
+    const char *master_addr, *master_port, *grace;
+    bool use_env, no_python, module;
+    char *const *command; /* and its arguments, NULL-ended */
+};
+
+/* Notes a flag; what it says is judged by launch_options_settle. */
+void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
+                        const char *text);
+
+/* Processes for whatever this machine has, in torchrun's words. */
+enum launch_each {
+    LAUNCH_EACH_NONE, /* as many as a number says */
+    LAUNCH_EACH_AUTO, /* GPU, else processor */
+    LAUNCH_EACH_GPU,
+    LAUNCH_EACH_CPU
+};
+
+struct launch_world {
+    enum launch_each each;
+    uint32_t nproc_per_node; /* 0: not counted yet (chief/launch/launch_count.h)
+                              */
+    uint32_t nnodes, node_rank;
+    char master_addr[256];
+    uint16_t master_port;
+    double grace; /* seconds between SIGTERM and SIGKILL */
+};
+
+/* Flags, else the variables PET_* (torchrun's and Kubeflow's), else: the host
+ * and node rank as for other sources (cluster_rank.h), from Open MPI, Slurm and
+ * the process managers of other MPIs (PMI) the number of nodes; else 1 process
+ * on 1 node, node 0, 127.0.0.1, 29500, 40 seconds. Where srun tells of several
+ * nodes the address is the first one's, where MPI does it has to be given.
+ * Errors are STATUS_CONFIG. */
+enum status launch_options_settle(struct launch_world *world,
+                                  const struct launch_flags *flags,
+                                  cluster_getenv *lookup, void *context,
+                                  struct failure *why) MUST_CHECK;
+
+#endif

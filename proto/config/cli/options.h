@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line: one structure for all verbs, filled through argp. */
+#ifndef CAPSTAN_OPTIONS_H
+#define CAPSTAN_OPTIONS_H
+
+#include "proto/base/status.h"
+#include "proto/config/cli/bench_options.h"
+#include "proto/config/cli/compare_options.h"
+#include "proto/config/cli/launch_options.h"
+#include "proto/config/cli/simulate_options.h"
+#include "proto/config/cluster/cluster.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { OPTIONS_MAX_SETS = 256 };
+
+enum options_verb {
+    OPTIONS_RUN,
+    OPTIONS_LOCAL,
+    OPTIONS_LAUNCH,
+    OPTIONS_CLUSTER,
+    OPTIONS_CKPT,
+    OPTIONS_INFO,
+    OPTIONS_BENCH,
+    OPTIONS_COMPARE,
+    OPTIONS_VERBS
+};
+
+struct options {
+    enum options_verb verb;
+    bool shown; /* help or version was printed: nothing else to do */
+    bool json;
+    struct cluster_flags flags;
+    const char *job, *deepspeed;
+    const char *sets[OPTIONS_MAX_SETS];
+    unsigned num_sets;
+    double join_timeout; /* seconds; 0: not given */
+    double link_gbits;   /* 10^9 bits/s; 0: not given */
+    const char *checkpoint_dir;
+    const char *lane; /* "auto" or "tcp"; NULL: not given */
+    bool coordinate;  /* the chief coordinates unless the job says train */
+    unsigned num_ps, num_workers; /* local, bench */
+    bool ps_given;                /* --ps, else num_ps is 1 */
+    bool workers_given;
+    const char *distribution, *instances; /* local; NULL: not given */
+    struct bench_options bench;
+    struct simulate_options simulate;
+    struct compare_options compare;
+    struct launch_flags launch;
+    char *const *words; /* what follows the verb, NULL-ended */
+    const char *action, *dir, *out, *format; /* ckpt */
+    bool has_step, with_state;
+    uint64_t step;
+};
+
+/* Reads argv. Help and version go to standard output. STATUS_CONFIG says what
+ * is wrong. Strings are views of ARGV. */
+enum status options_read(struct options *options, int argc, char **argv,
+                         struct failure *why) MUST_CHECK;
+
+#endif

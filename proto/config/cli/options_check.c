@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/options_check.h"
+
+static const char *bench_wrong(const struct options *options) {
+    const struct simulate_options *simulate = &options->simulate;
+    if (!options->num_ps || !options->num_workers)
+        return "--ps and --workers take at least 1";
+    if (!simulate->on && (simulate->given || options->job ||
+                          options->num_sets || options->num_workers > 1))
+        return "a job and the flags of a simulation go with --simulate";
+    if (simulate->on && !options->job == !simulate->bytes)
+        return "--simulate takes either JOB.json or --bytes N";
+    return NULL;
+}
+
+static const char *local_wrong(const struct options *options) {
+    bool distributed = options->distribution;
+    if (distributed && (options->ps_given || options->workers_given))
+        return "--distribution says how many processes there are: leave --ps "
+               "and --workers out";
+    if (!distributed && (options->instances || options->flags.num_ps))
+        return "--instances and --num-ps go with --distribution";
+    return NULL;
+}
+
+static const char *compare_wrong(const struct options *options) {
+    const char *wrong = compare_options_wrong(&options->compare, options->job);
+    bool predicts = !wrong && options->compare.predict;
+    if (predicts && (options->num_sets || options->deepspeed))
+        return "--set and --deepspeed_config change a job; --predict has none";
+    if (predicts && options->lane)
+        return "--lane is of runs; --predict makes none";
+    return wrong;
+}
+
+enum status options_check(const struct options *options, struct failure *why) {
+    const char *verb = NULL, *wrong = NULL;
+    if (options->verb == OPTIONS_BENCH) {
+        verb = "bench";
+        wrong = bench_wrong(options);
+    } else if (options->verb == OPTIONS_LOCAL) {
+        verb = "local";
+        wrong = local_wrong(options);
+    } else if (options->verb == OPTIONS_COMPARE) {
+        verb = "compare";
+        wrong = compare_wrong(options);
+    }
+    if (!wrong)
+        return STATUS_OK;
+    return status_fail(why, STATUS_CONFIG,
+                       "%s; `capstan %s --help` shows what there is", wrong,
+                       verb);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/simulate_options.h"
+
+#include "proto/config/byte_size.h"
+#include "proto/config/cli/amount.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LARGEST_VECTOR (UINT64_C(16) << 30)
+#define LARGEST_GROUP (UINT64_C(1) << 30)
+
+void simulate_options_open(struct simulate_options *simulate) {
+    *simulate = (struct simulate_options){.link_gbits = 1,
+                                          .latency_us = 50,
+                                          .compute = -1,
+                                          .jitter = 0.05,
+                                          .overhead = 1,
+                                          .rounds = 20,
+                                          .seed = 1};
+}
+
+#define FLAG(name, member, least, most)                                        \
+    AMOUNT(struct simulate_options, name, member, least, most)
+
+/* Flags with a number. */
+static const struct amount reals[SIMULATE_OPTIONS_KEYS] = {
+    [SIMULATE_OPTIONS_LINK_GBITS] = FLAG("link-gbits", link_gbits, 1e-3, 1e4),
+    [SIMULATE_OPTIONS_LATENCY] = FLAG("latency-us", latency_us, 0, 1e6),
+    [SIMULATE_OPTIONS_COMPUTE] = FLAG("compute", compute, 0, 1e4),
+    [SIMULATE_OPTIONS_JITTER] = FLAG("jitter", jitter, 0, 1),
+    [SIMULATE_OPTIONS_OVERHEAD] = FLAG("overhead", overhead, 0, 1e3),
+};
+
+static const struct amount counts[SIMULATE_OPTIONS_KEYS] = {
+    [SIMULATE_OPTIONS_CORES] = FLAG("cores", cores, 1, 4096),
+    [SIMULATE_OPTIONS_BATCH] = FLAG("batch", batch, 1, 1 << 20),
+    [SIMULATE_OPTIONS_ROUNDS] = FLAG("rounds", rounds, 1, 1e6),
+    [SIMULATE_OPTIONS_SEED] = FLAG("seed", seed, 0, 1e15),
+};
+
+static bool set_bytes(uint64_t *bytes, uint64_t most, const char *flag,
+                      const char *text, char *problem, size_t size) {
+    char limit[16];
+    if (byte_size_parse(text, bytes) && *bytes >= 4 && *bytes % 4 == 0 &&
+        *bytes <= most)
+        return true;
+    byte_size_text(most, limit, sizeof limit);
+    snprintf(problem, size,
+             "--%s takes a multiple of 4 up to %s, such as 64K, not '%s'", flag,
+             limit, text);
+    return false;
+}
+
+static bool set_place(struct simulate_options *simulate, const char *text,
+                      char *problem, size_t size) {
+    static const char *const names[] = {[SIMULATE_APART] = "apart",
+                                        [SIMULATE_PAIRS] = "pairs",
+                                        [SIMULATE_ONE] = "one"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(text, names[i])) {
+            simulate->place = (enum simulate_options_place)i;
+            return true;
+        }
+    snprintf(problem, size,
+             "--place takes apart (a host each), pairs (a worker and a ps a "
+             "host) or one (one host), not '%s'",
+             text);
+    return false;
+}
+
+bool simulate_options_set(struct simulate_options *simulate,
+                          enum simulate_options_key key, const char *text,
+                          char *problem, size_t size) {
+    simulate->given = true;
+    if (reals[key].flag)
+        return amount_set_real(&reals[key], simulate, text, problem, size);
+    if (counts[key].flag)
+        return amount_set_count(&counts[key], simulate, text, problem, size);
+    if (key == SIMULATE_OPTIONS_BYTES)
+        return set_bytes(&simulate->bytes, LARGEST_VECTOR, "bytes", text,
+                         problem, size);
+    if (key == SIMULATE_OPTIONS_GROUP)
+        return set_bytes(&simulate->group, LARGEST_GROUP, "group", text,
+                         problem, size);
+    if (key == SIMULATE_OPTIONS_PLACE)
+        return set_place(simulate, text, problem, size);
+    simulate->on |= key == SIMULATE_OPTIONS_ON;
+    simulate->sweep |= key == SIMULATE_OPTIONS_SWEEP;
+    simulate->share_cores |= key == SIMULATE_OPTIONS_SHARE_CORES;
+    return true;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cluster/address.h"
+
+#include "proto/config/decimal.h"
+#include "proto/config/quoted.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+enum { LONGEST_HOST = 253 }; /* of a name in the DNS: RFC 1035, section 2.3.4 */
+
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DIGITS "0123456789"
+
+static enum status bad_host(const char *text, const char *place,
+                            const char *what, struct failure *why) {
+    return status_fail(why, STATUS_CONFIG,
+                       "bad_host: %s is %s: %s. Write \"host:port\", or "
+                       "\"[address]:port\" for IPv6.",
+                       place, quoted_text(text).text, what);
+}
+
+/* NULL, or why the LENGTH bytes at HOST are no name and no IPv4 number. */
+static const char *name_fault(const char *host, size_t length) {
+    if (memchr(host, ':', length))
+        return "an IPv6 address stands in brackets, and of one port there is "
+               "one colon";
+    if (length > LONGEST_HOST)
+        return "a host has at most 253 characters";
+    for (size_t i = 0; i < length; i++)
+        if (!strchr(LETTERS DIGITS "._-", host[i]))
+            return "a host has letters of ASCII, digits, '.', '-' and '_' "
+                   "only";
+    return NULL;
+}
+
+/* The same for what stands in brackets; a zone (%eth0) may follow. */
+static const char *v6_fault(const char *host, size_t length) {
+    char number[INET6_ADDRSTRLEN];
+    unsigned char binary[16];
+    const char *zone = memchr(host, '%', length);
+    size_t digits = zone ? (size_t)(zone - host) : length;
+    if (length > LONGEST_HOST || digits >= sizeof number)
+        return "what stands in the brackets is too long for an IPv6 address";
+    memcpy(number, host, digits);
+    number[digits] = '\0';
+    if (inet_pton(AF_INET6, number, binary) != 1)
+        return "what stands in the brackets is no IPv6 address";
+    return zone ? name_fault(zone + 1, length - digits - 1) : NULL;
+}
+
+static enum status parse_port(struct cluster_task *task, const char *digits,
+                              const char *text, const char *place,
+                              struct failure *why) {
+    uint64_t port;
+    if (!decimal_parse(digits, &port) || port > UINT16_MAX)
+        return status_fail(why, STATUS_CONFIG,
+                           "bad_port: %s is %s; a port is a number from 1 to "
+                           "65535. Write \"host:port\", such as "
+                           "\"host:2222\".",
+                           place, quoted_text(text).text);
+    task->port = (uint16_t)port;
+    return STATUS_OK;
+}
+
+enum status address_parse(struct cluster_task *task, const char *text,
+                          const char *place, struct failure *why) {
+    const char *host = text;
+    const char *end = strrchr(text, ':');
+    const char *fault = NULL;
+    if (strchr(text, '/'))
+        return bad_host(text, place, "a scheme or a path is no part of it",
+                        why);
+    if (*text == '[') {
+        host = text + 1;
+        end = strchr(text, ']');
+        if (!end)
+            return bad_host(text, place, "the bracket is not closed", why);
+        fault = v6_fault(host, (size_t)(end - host));
+    } else {
+        end = end ? end : text + strlen(text);
+        fault = name_fault(host, (size_t)(end - host));
+    }
+    if (fault)
+        return bad_host(text, place, fault, why);
+    size_t length = (size_t)(end - host);
+    memcpy(task->host, length ? host : "localhost", length ? length : 9);
+    task->host[length ? length : 9] = '\0';
+    end += *end == ']';
+    return parse_port(task, *end == ':' ? end + 1 : "", text, place, why);
+}

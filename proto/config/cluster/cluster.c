@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From whichever source describes the cluster to one struct that says the same
+ * of all of them. Every source has a file of its own, which reads that source
+ * and nothing else; what holds for all (an address twice, flags that go with
+ * some sources only) is checked once it is read. */
+#include "proto/config/cluster/cluster.h"
+
+#include "proto/config/cluster/cluster_input.h"
+#include "proto/config/cluster/cluster_spec.h"
+#include "proto/config/cluster/host_flags.h"
+#include "proto/config/cluster/mpi_ranks.h"
+#include "proto/config/cluster/other_launchers.h"
+#include "proto/config/cluster/ranks.h"
+#include "proto/config/cluster/slurm_ranks.h"
+#include "proto/config/cluster/tf_config.h"
+#include "proto/config/cluster/torch_ranks.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct source {
+    const char *name;
+    bool (*is_set)(const struct cluster_input *input);
+    enum status (*read)(struct cluster *cluster,
+                        const struct cluster_input *input, struct failure *why);
+};
+
+static bool alone_asked(const struct cluster_input *input) {
+    return input->flags.alone;
+}
+
+static enum status read_alone(struct cluster *cluster,
+                              const struct cluster_input *input,
+                              struct failure *why) {
+    cluster->local = true;
+    cluster->role = CLUSTER_WORKER;
+    if (!host_flags_set(input))
+        return STATUS_OK;
+    return status_fail(why, STATUS_CONFIG,
+                       "alone_given: --alone says that nobody else takes part, "
+                       "and other flags describe a cluster. Leave out one or "
+                       "the others.");
+}
+
+static bool always(const struct cluster_input *input) {
+    (void)input;
+    return true;
+}
+
+static enum status read_nothing(struct cluster *cluster,
+                                const struct cluster_input *input,
+                                struct failure *why) {
+    enum status status = other_launchers_check(input, why);
+    return status ? status : read_alone(cluster, input, why);
+}
+
+/* The first that is set is read, and no other, even when it is wrong. Slurm
+ * starts processes of other MPIs with PMI's variables beside its own, which
+ * tell more. */
+static const struct source sources[] = {
+    {"alone", alone_asked, read_alone},
+    {"flags", host_flags_set, host_flags_read},
+    {"TF_CONFIG", tf_config_set, tf_config_read},
+    {"CLUSTER_SPEC", cluster_spec_set, cluster_spec_read},
+    {"torch", torch_ranks_set, torch_ranks_read},
+    {"mpi", mpi_ranks_set, mpi_ranks_read},
+    {"slurm", slurm_ranks_set, slurm_ranks_read},
+    {"mpi", mpi_ranks_pmi_set, mpi_ranks_pmi_read},
+    {"alone", always, read_nothing},
+};
+
+static const char *const role_names[CLUSTER_ROLES] = {
+    [CLUSTER_CHIEF] = "chief",
+    [CLUSTER_WORKER] = "worker",
+    [CLUSTER_PS] = "ps",
+    [CLUSTER_EVALUATOR] = "evaluator",
+};
+
+/* In the order of enum cluster_warning's bits. */
+static const char *const warning_names[] = {
+    "duplicate_key",    "null_job",  "task_missing",
+    "own_address_only", "port_zero", "address_twice",
+};
+
+enum status cluster_resolve(struct cluster **out,
+                            const struct cluster_flags *flags,
+                            cluster_getenv *lookup, void *context,
+                            struct failure *why) {
+    struct cluster_input input = {.lookup = lookup, .context = context};
+    if (flags)
+        input.flags = *flags;
+    const struct source *source = sources;
+    while (!source->is_set(&input))
+        source++;
+    struct cluster *cluster = calloc(1, sizeof *cluster);
+    if (!cluster)
+        return status_fail(why, STATUS_RETRY, "no memory for the cluster");
+    cluster->source = source->name;
+    cluster->local_rank = cluster->local_size = CLUSTER_NOT_TOLD;
+    enum status status = source->read(cluster, &input, why);
+    if (status == STATUS_OK)
+        status = ranks_check_flags(cluster, &input, why);
+    if (status != STATUS_OK)
+        cluster_free(&cluster);
+    else if (cluster_twice(cluster))
+        cluster->warnings |= CLUSTER_ADDRESS_TWICE;
+    *out = cluster;
+    return status;
+}
+
+void cluster_free(struct cluster **cluster) {
+    if (!cluster || !*cluster)
+        return;
+    for (enum cluster_role r = 0; r < CLUSTER_ROLES; r++)
+        free((*cluster)->jobs[r].tasks);
+    free((*cluster)->model_dir);
+    free(*cluster);
+    *cluster = NULL;
+}
+
+const char *cluster_role_name(enum cluster_role role) {
+    return role_names[role];
+}
+
+static int compare_index(const void *key, const void *task) {
+    uint32_t x = *(const uint32_t *)key;
+    uint32_t y = ((const struct cluster_task *)task)->index;
+    return (x > y) - (x < y);
+}
+
+const struct cluster_task *cluster_find(const struct cluster *cluster,
+                                        enum cluster_role role,
+                                        uint32_t index) {
+    const struct cluster_job *job = &cluster->jobs[role];
+    if (job->count == 0)
+        return NULL;
+    return bsearch(&index, job->tasks, job->count, sizeof *job->tasks,
+                   compare_index);
+}
+
+const struct cluster_task *cluster_self(const struct cluster *cluster) {
+    return cluster_find(cluster, cluster->role, cluster->index);
+}
+
+static int compare_address(const void *a, const void *b) {
+    const struct cluster_task *one = *(const struct cluster_task *const *)a;
+    const struct cluster_task *other = *(const struct cluster_task *const *)b;
+    int difference = (one->port > other->port) - (one->port < other->port);
+    return difference ? difference : strcasecmp(one->host, other->host);
+}
+
+/* They are sorted, as there may be tens of thousands. */
+const struct cluster_task *cluster_twice(const struct cluster *cluster) {
+    const struct cluster_task **all = NULL, *found = NULL;
+    size_t count = 0, used = 0;
+    for (enum cluster_role r = 0; r < CLUSTER_EVALUATOR; r++)
+        count += cluster->jobs[r].count;
+    all = calloc(count + 1, sizeof(struct cluster_task *));
+    for (enum cluster_role r = 0; all && r < CLUSTER_EVALUATOR; r++)
+        for (uint32_t i = 0; i < cluster->jobs[r].count; i++)
+            all[used++] = &cluster->jobs[r].tasks[i];
+    if (used)
+        qsort(all, used, sizeof(struct cluster_task *), compare_address);
+    for (size_t i = 1; i < used && !found; i++)
+        if (all[i]->port && !compare_address(&all[i - 1], &all[i]))
+            found = all[i];
+    free(all);
+    return found;
+}
+
+const struct cluster_task *cluster_chief(const struct cluster *cluster) {
+    const struct cluster_task *chief = cluster_find(cluster, CLUSTER_CHIEF, 0);
+    return chief ? chief : cluster_find(cluster, CLUSTER_WORKER, 0);
+}
+
+bool cluster_is_chief(const struct cluster *cluster) {
+    const struct cluster_task *self = cluster_self(cluster);
+    return cluster->local || (self && self == cluster_chief(cluster));
+}
+
+bool cluster_is_awaited(const struct cluster *cluster) {
+    return cluster_is_chief(cluster) && !cluster->local;
+}
+
+static json_t *json_warnings(unsigned warnings) {
+    json_t *names = json_array();
+    for (size_t i = 0; i < sizeof warning_names / sizeof *warning_names; i++)
+        if (warnings & 1u << i)
+            json_array_append_new(names, json_string(warning_names[i]));
+    return names;
+}
+
+char *cluster_json(const struct cluster *cluster) {
+    char address[270];
+    const struct cluster_task *chief = cluster_chief(cluster);
+    if (chief)
+        cluster_address(chief, address, sizeof address);
+    uint32_t workers = cluster->jobs[CLUSTER_WORKER].count;
+    json_t *root =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:s?, s:b, s:s, s:o}", "source",
+                  cluster->source, "role", role_names[cluster->role], "index",
+                  (json_int_t)cluster->index, "num_ps",
+                  (json_int_t)cluster->jobs[CLUSTER_PS].count, "num_workers",
+                  (json_int_t)(cluster->local ? 1 : workers), "chief",
+                  chief ? address : NULL, "is_chief", cluster_is_chief(cluster),
+                  "mode", cluster->local ? "local" : "cluster", "warnings",
+                  json_warnings(cluster->warnings));
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return text;
+}
+
+void cluster_address(const struct cluster_task *task, char *text, size_t size) {
+    bool v6 = strchr(task->host, ':') != NULL;
+    snprintf(text, size, "%s%s%s:%u", v6 ? "[" : "", task->host, v6 ? "]" : "",
+             task->port);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cluster/cluster_rank.h"
+
+#include "proto/config/cluster/cluster_input.h"
+#include "proto/config/decimal.h"
+#include "proto/config/quoted.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+/* *VALUE of variable NAME, -1 when it is not set. */
+static enum status read_number(cluster_getenv *lookup, void *context,
+                               const char *name, int64_t *value,
+                               struct failure *why) {
+    const char *text = cluster_input_text(lookup(context, name));
+    uint64_t number;
+    *value = -1;
+    if (!text)
+        return STATUS_OK;
+    if (!decimal_parse(text, &number) || number > UINT32_MAX)
+        return status_fail(why, STATUS_CONFIG,
+                           "bad_index: %s is %s; it is a whole number from 0. "
+                           "Correct it, or unset it.",
+                           name, quoted_text(text).text);
+    *value = (int64_t)number;
+    return STATUS_OK;
+}
+
+/* Workers among the first COUNT on HOST. */
+static uint32_t workers_on(const struct cluster *cluster, const char *host,
+                           uint32_t count) {
+    const struct cluster_task *workers = cluster->jobs[CLUSTER_WORKER].tasks;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++)
+        found += strcasecmp(workers[i].host, host) == 0;
+    return found;
+}
+
+/* Ranks tell how many there are on a host, and not which of them are ps. */
+static uint32_t ranks_here(const struct cluster *cluster) {
+    bool train = !cluster->jobs[CLUSTER_PS].count || cluster->local_size == 1;
+    return cluster->local_size > 0 && train ? (uint32_t)cluster->local_size : 0;
+}
+
+/* Of a trainer that is listed. A list by index may leave some out. */
+static void look_around(const struct cluster *cluster,
+                        struct cluster_neighbours *out) {
+    const struct cluster_task *self = cluster_self(cluster);
+    const struct cluster_task *chief = cluster_find(cluster, CLUSTER_CHIEF, 0);
+    const struct cluster_job *workers = &cluster->jobs[CLUSTER_WORKER];
+    bool leads = cluster->role == CLUSTER_CHIEF;
+    if (!leads && cluster->role != CLUSTER_WORKER)
+        return;
+    if (cluster->local)
+        out->here = 1;
+    else if (cluster->by_ranks)
+        out->here = ranks_here(cluster);
+    if (cluster->local || !self || !self->host[0])
+        return;
+    uint32_t before = leads ? 0 : (uint32_t)(self - workers->tasks);
+    out->before = workers_on(cluster, self->host, before);
+    if (!cluster->by_ranks && !workers->sparse)
+        out->here = workers_on(cluster, self->host, workers->count) + leads;
+    out->chief = !leads && chief && strcasecmp(chief->host, self->host) == 0;
+}
+
+enum status cluster_rank_neighbours(const struct cluster *cluster,
+                                    cluster_getenv *lookup, void *context,
+                                    struct cluster_neighbours *out,
+                                    struct failure *why) {
+    *out = (struct cluster_neighbours){0};
+    enum status status =
+        read_number(lookup, context, "LOCAL_RANK", &out->told, why);
+    if (out->told < 0)
+        out->told = cluster->local_rank;
+    look_around(cluster, out);
+    return status;
+}
+
+uint32_t cluster_rank_place(const struct cluster_neighbours *neighbours,
+                            bool chief_trains, uint32_t *count) {
+    bool one_more = neighbours->chief && chief_trains;
+    *count = neighbours->here ? neighbours->here + one_more : 0;
+    return neighbours->told >= 0 ? (uint32_t)neighbours->told
+                                 : neighbours->before + one_more;
+}
+
+enum status cluster_rank_local(const struct cluster *cluster,
+                               cluster_getenv *lookup, void *context,
+                               uint32_t *rank, struct failure *why) {
+    struct cluster_neighbours neighbours;
+    uint32_t count;
+    enum status status =
+        cluster_rank_neighbours(cluster, lookup, context, &neighbours, why);
+    *rank = cluster_rank_place(&neighbours, true, &count);
+    return status;
+}
+
+/* By the RANK among all and the SIZE of a node: Open MPI's own node rank counts
+ * within a node. */
+static enum status read_mpi(cluster_getenv *lookup, void *context,
+                            const char *rank_name, const char *size_name,
+                            int64_t *rank, struct failure *why) {
+    int64_t size;
+    enum status status = read_number(lookup, context, rank_name, rank, why);
+    if (status != STATUS_OK || *rank < 0)
+        return status;
+    status = read_number(lookup, context, size_name, &size, why);
+    *rank = size > 0 ? *rank / size : -1;
+    return status;
+}
+
+enum status cluster_rank_node(cluster_getenv *lookup, void *context,
+                              int64_t *rank, struct failure *why) {
+    enum status status = read_number(lookup, context, "NODE_RANK", rank, why);
+    if (status == STATUS_OK && *rank < 0)
+        status = read_number(lookup, context, "GROUP_RANK", rank, why);
+    if (status == STATUS_OK && *rank < 0)
+        status = read_mpi(lookup, context, "OMPI_COMM_WORLD_RANK",
+                          "OMPI_COMM_WORLD_LOCAL_SIZE", rank, why);
+    if (status == STATUS_OK && *rank < 0)
+        status = read_number(lookup, context, "SLURM_NODEID", rank, why);
+    if (status == STATUS_OK && *rank < 0)
+        status =
+            read_mpi(lookup, context, "PMI_RANK", "MPI_LOCALNRANKS", rank, why);
+    return status;
+}
+
+/* The job, which only the chief reads, says whether the chief trains; workers
+ * given by index may have a chief that they do not know of. */
+void cluster_rank_text(const struct cluster *cluster, char *text, size_t size) {
+    uint32_t index = cluster->index;
+    bool chief = cluster->jobs[CLUSTER_CHIEF].count ||
+                 cluster->jobs[CLUSTER_WORKER].sparse;
+    text[0] = 0;
+    if (cluster->role == CLUSTER_CHIEF)
+        snprintf(text, size, "rank 0 if it trains, ");
+    else if (cluster->role == CLUSTER_WORKER && chief)
+        snprintf(text, size, "rank %u (%u if the chief trains), ", index,
+                 index + 1);
+    else if (cluster->role == CLUSTER_WORKER)
+        snprintf(text, size, "rank %u, ", index);
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table has every variable, and what its value says; the code below knows
+ * kinds of values only. */
+#include "proto/config/cluster/other_launchers.h"
+
+#include "proto/config/cluster/role_name.h"
+#include "proto/config/decimal.h"
+#include "proto/config/quoted.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum kind {
+    NOTHING,
+    RANK,      /* set for the processes that were launched */
+    INDEX,     /* 0 also where nothing else was launched: counts above that */
+    SIZE,      /* of them */
+    SLOTS,     /* as many as were allocated: with a rank, their number */
+    HOSTS,     /* theirs, a list */
+    OTHERS,    /* how many there are of another role */
+    ADDRESSES, /* those of another role */
+    ROLE,
+    JOB, /* a role, or the name of anything */
+};
+
+enum { MOST_VARIABLES = 6 };
+
+struct launcher {
+    const char *name;
+    struct variable {
+        const char *name;
+        enum kind kind;
+    } variables[MOST_VARIABLES]; /* a rank before its size */
+};
+
+static const struct launcher launchers[] = {
+    {"Horovod", {{"HOROVOD_RANK", RANK}, {"HOROVOD_SIZE", SIZE}}},
+    {"MVAPICH2",
+     {{"MV2_COMM_WORLD_RANK", RANK}, {"MV2_COMM_WORLD_SIZE", SIZE}}},
+    {"MVAPICH", {{"MPIRUN_RANK", RANK}, {"MPIRUN_NPROCS", SIZE}}},
+    {"an MPI's process manager", {{"PMI_SIZE", SIZE}}},
+    {"jsrun", {{"JSM_NAMESPACE_RANK", RANK}, {"JSM_NAMESPACE_SIZE", SIZE}}},
+    {"Flux", {{"FLUX_TASK_RANK", RANK}, {"FLUX_JOB_SIZE", SIZE}}},
+    {"Cray PALS", {{"PALS_RANKID", RANK}}},
+    {"Cray ALPS", {{"ALPS_APP_PE", RANK}}},
+    {"pbsdsh", {{"PBS_VNODENUM", INDEX}, {"PBS_NODENUM", INDEX}}},
+    {"blaunch", {{"LSF_PM_TASKID", RANK}, {"LSB_DJOB_NUMPROC", SLOTS}}},
+    {"MXNet, ps-lite",
+     {{"DMLC_ROLE", ROLE},
+      {"DMLC_WORKER_ID", RANK},
+      {"DMLC_TASK_ID", RANK},
+      {"DMLC_NUM_WORKER", SIZE},
+      {"DMLC_NUM_SERVER", OTHERS}}},
+    {"Paddle",
+     {{"TRAINING_ROLE", ROLE},
+      {"PADDLE_TRAINER_ID", RANK},
+      {"PADDLE_TRAINERS_NUM", SIZE},
+      {"PADDLE_TRAINER_ENDPOINTS", HOSTS},
+      {"PADDLE_PSERVERS_IP_PORT_LIST", ADDRESSES}}},
+    {"MindSpore",
+     {{"MS_ROLE", ROLE},
+      {"MS_NODE_ID", RANK},
+      {"MS_WORKER_NUM", SIZE},
+      {"MS_SERVER_NUM", OTHERS}}},
+    {"Ascend", {{"RANK_ID", RANK}, {"RANK_SIZE", SIZE}}},
+    {"SageMaker", {{"SM_HOSTS", HOSTS}}},
+    {"TPU",
+     {{"TPU_WORKER_ID", RANK},
+      {"TPU_WORKER_HOSTNAMES", HOSTS},
+      {"TPU_PROCESS_ADDRESSES", HOSTS},
+      {"CLOUD_TPU_TASK_ID", INDEX}}},
+    {"JAX", {{"JAX_PROCESS_ID", RANK}, {"JAX_NUM_PROCESSES", SIZE}}},
+    {"Azure",
+     {{"AZ_BATCHAI_TASK_INDEX", INDEX},
+      {"AZUREML_NODE_COUNT", SIZE},
+      {"AZ_BATCH_NODE_LIST", HOSTS},
+      {"AZ_BATCH_HOST_LIST", HOSTS},
+      {"AZ_BATCHAI_WORKER_HOSTS", HOSTS},
+      {"AZ_BATCHAI_PS_HOSTS", ADDRESSES}}},
+    {"AWS Batch",
+     {{"AWS_BATCH_JOB_NODE_INDEX", RANK}, {"AWS_BATCH_JOB_NUM_NODES", SIZE}}},
+    {"SkyPilot", {{"SKYPILOT_NODE_RANK", RANK}, {"SKYPILOT_NUM_NODES", SIZE}}},
+    {"Volcano",
+     {{"VC_TASK_INDEX", INDEX},
+      {"VK_TASK_INDEX", INDEX},
+      {"VC_WORKER_NUM", SIZE},
+      {"VC_PS_NUM", OTHERS}}},
+    {"LeaderWorkerSet",
+     {{"LWS_WORKER_INDEX", INDEX}, {"LWS_GROUP_SIZE", SIZE}}},
+    {"torchrun",
+     {{"PET_NODE_RANK", INDEX},
+      {"PET_NNODES", SIZE},
+      {"GROUP_WORLD_SIZE", SIZE},
+      {"LOCAL_WORLD_SIZE", SIZE}}},
+    {"a TensorFlow script",
+     {{"JOB_NAME", JOB}, {"WORKER_HOSTS", HOSTS}, {"PS_HOSTS", ADDRESSES}}},
+};
+
+/* How many entries a list has, as JSON or by blanks, commas or semicolons. */
+static uint64_t count_entries(const char *text) {
+    static const char between[] = ",; \t\r\n[]";
+    uint64_t count = 0;
+    for (text += strspn(text, between); *text; text += strspn(text, between)) {
+        text += strcspn(text, between);
+        count++;
+    }
+    return count;
+}
+
+/* How many processes or hosts TEXT says that there are; what is no number may
+ * be any. */
+static uint64_t count(enum kind kind, const char *text) {
+    uint64_t number;
+    if (kind == HOSTS)
+        return count_entries(text);
+    return decimal_parse(text, &number) ? number : UINT64_MAX;
+}
+
+static bool is_size(enum kind kind) {
+    return kind == SIZE || kind == SLOTS || kind == HOSTS;
+}
+
+/* Some of what LAUNCHER sets says that there is one process. */
+static bool says_one(const struct launcher *launcher,
+                     const struct cluster_input *input) {
+    for (size_t i = 0; i < MOST_VARIABLES; i++) {
+        const struct variable *variable = &launcher->variables[i];
+        const char *text = is_size(variable->kind)
+                               ? cluster_input_variable(input, variable->name)
+                               : NULL;
+        if (text && count(variable->kind, text) <= 1)
+            return true;
+    }
+    return false;
+}
+
+static bool is_trainer(const char *role) {
+    return !strcasecmp(role, "worker") || !strcasecmp(role, "trainer") ||
+           !strcasecmp(role, "MS_WORKER");
+}
+
+/* A variable of KIND with TEXT tells of others. ONE: of processes of its own
+ * kind there is one. */
+static bool tells(enum kind kind, const char *text, bool one) {
+    enum cluster_role role;
+    switch (kind) {
+    case RANK:
+        return !one || count(kind, text) > 0;
+    case INDEX:
+    case OTHERS:
+        return count(kind, text) > 0;
+    case SIZE:
+    case HOSTS:
+        return count(kind, text) > 1;
+    case ADDRESSES:
+        return true;
+    case ROLE:
+        return !one || !is_trainer(text);
+    case JOB:
+        return role_name_find(ROLE_NAMES_TF, text, &role) &&
+               !(one && is_trainer(text));
+    case NOTHING:
+    case SLOTS:
+        break;
+    }
+    return false;
+}
+
+/* The variable of LAUNCHER that tells of others, or NULL. */
+static const struct variable *find(const struct launcher *launcher,
+                                   const struct cluster_input *input) {
+    bool one = says_one(launcher, input);
+    for (size_t i = 0; i < MOST_VARIABLES; i++) {
+        const struct variable *variable = &launcher->variables[i];
+        const char *text = variable->kind
+                               ? cluster_input_variable(input, variable->name)
+                               : NULL;
+        if (text && tells(variable->kind, text, one))
+            return variable;
+    }
+    return NULL;
+}
+
+/* What to set instead: ranks where LAUNCHER gives them whole, else a cluster
+ * with roles. */
+static void write_remedy(const struct launcher *launcher, char *text,
+                         size_t size) {
+    const struct variable *variables = launcher->variables;
+    if (variables[0].kind == RANK && variables[1].kind == SIZE)
+        snprintf(text, size,
+                 "Set RANK to $%s, WORLD_SIZE to $%s and MASTER_ADDR to the "
+                 "host of rank 0",
+                 variables[0].name, variables[1].name);
+    else
+        snprintf(text, size,
+                 "Set TF_CONFIG in each (or --job_name, --task_index and the "
+                 "--*_hosts flags), or RANK, WORLD_SIZE and MASTER_ADDR");
+}
+
+static enum status refuse(const struct launcher *launcher,
+                          const struct variable *found,
+                          const struct cluster_input *input,
+                          struct failure *why) {
+    char remedy[256];
+    const char *text = cluster_input_variable(input, found->name);
+    write_remedy(launcher, remedy, sizeof remedy);
+    return status_fail(why, STATUS_CONFIG,
+                       "not_alone: %s is %s (%s): other processes take part, "
+                       "and nothing here makes one cluster of them, so each "
+                       "would train a model of its own. %s; or give --alone, "
+                       "if that is what is meant.",
+                       found->name, quoted_text(text).text, launcher->name,
+                       remedy);
+}
+
+/* torch's RANK and WORLD_SIZE are a source where both are set. */
+static enum status check_half(const struct cluster_input *input,
+                              struct failure *why) {
+    const char *rank = cluster_input_variable(input, "RANK");
+    const char *size = cluster_input_variable(input, "WORLD_SIZE");
+    bool half = rank || (size && count(SIZE, size) > 1);
+    if (!half)
+        return STATUS_OK;
+    return status_fail(
+        why, STATUS_CONFIG,
+        "%s: %s is %s and %s is not set, so nothing says %s. Set both, and "
+        "MASTER_ADDR; or neither; or give --alone, if this process is to train "
+        "alone.",
+        rank ? "world_size_missing" : "rank_missing",
+        rank ? "RANK" : "WORLD_SIZE", quoted_text(rank ? rank : size).text,
+        rank ? "WORLD_SIZE" : "RANK",
+        rank ? "how many processes there are" : "which process this is");
+}
+
+enum status other_launchers_check(const struct cluster_input *input,
+                                  struct failure *why) {
+    enum status status = check_half(input, why);
+    for (size_t i = 0; !status && i < sizeof launchers / sizeof *launchers;
+         i++) {
+        const struct variable *found = find(&launchers[i], input);
+        if (found)
+            status = refuse(&launchers[i], found, input, why);
+    }
+    return status;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch, MPI and Slurm differ in the names of variables alone: their files say
+ * which, and here ranks become roles. */
+#include "proto/config/cluster/ranks.h"
+
+#include "proto/config/cluster/chief_address.h"
+#include "proto/config/decimal.h"
+#include "proto/config/quoted.h"
+
+#include <stdlib.h>
+
+enum { MOST_RANKS = 1 << 20 };
+
+static enum status bad_index(const char *name, const char *text,
+                             struct failure *why) {
+    return status_fail(why, STATUS_CONFIG,
+                       "bad_index: %s is %s; it is a whole number from 0. "
+                       "Correct it, or unset it.",
+                       name, quoted_text(text).text);
+}
+
+static enum status number(const char *name, const char *text, int64_t *value,
+                          struct failure *why) {
+    uint64_t found;
+    *value = CLUSTER_NOT_TOLD;
+    if (!text)
+        return STATUS_OK;
+    if (!decimal_parse(text, &found) || found > UINT32_MAX)
+        return bad_index(name, text, why);
+    *value = (int64_t)found;
+    return STATUS_OK;
+}
+
+enum status ranks_number(const struct cluster_input *input, const char *name,
+                         int64_t *value, struct failure *why) {
+    return number(name, name ? cluster_input_variable(input, name) : NULL,
+                  value, why);
+}
+
+static enum status out_of_range(const char *name, int64_t value,
+                                const char *of_name, int64_t size,
+                                struct failure *why) {
+    return status_fail(why, STATUS_CONFIG,
+                       "index_out_of_range: %s is %jd, and %s is %jd: ranks "
+                       "count from 0 to %jd. Correct one of them.",
+                       name, (intmax_t)value, of_name, (intmax_t)size,
+                       (intmax_t)(size - 1));
+}
+
+static enum status read_world(const struct ranks *ranks, int64_t *rank,
+                              int64_t *size, struct failure *why) {
+    if (!ranks->rank)
+        return status_fail(why, STATUS_CONFIG,
+                           "rank_missing: %s is set and %s is not: nothing "
+                           "says which process this is. Set both or neither.",
+                           ranks->size_name, ranks->rank_name);
+    if (!ranks->size)
+        return status_fail(why, STATUS_CONFIG,
+                           "world_size_missing: %s is set and %s is not: "
+                           "nothing says how many processes there are. Set "
+                           "both or neither.",
+                           ranks->rank_name, ranks->size_name);
+    enum status status = number(ranks->rank_name, ranks->rank, rank, why);
+    if (status != STATUS_OK)
+        return status;
+    uint64_t found;
+    if (!decimal_parse(ranks->size, &found) || found < 1 || found > MOST_RANKS)
+        return status_fail(why, STATUS_CONFIG,
+                           "bad_world_size: %s is %s; it is how many processes "
+                           "there are, a whole number from 1 to %d.",
+                           ranks->size_name, quoted_text(ranks->size).text,
+                           MOST_RANKS);
+    *size = (int64_t)found;
+    return *rank < *size ? STATUS_OK
+                         : out_of_range(ranks->rank_name, *rank,
+                                        ranks->size_name, *size, why);
+}
+
+static enum status read_local(struct ranks *ranks, int64_t size,
+                              struct cluster *cluster,
+                              const struct cluster_input *input,
+                              struct failure *why) {
+    int64_t local_size = CLUSTER_NOT_TOLD;
+    enum status status =
+        ranks_number(input, ranks->local_rank_name, &cluster->local_rank, why);
+    if (status == STATUS_OK)
+        status = ranks_number(input, ranks->local_size_name, &local_size, why);
+    if (status != STATUS_OK)
+        return status;
+    if (local_size > size)
+        return status_fail(why, STATUS_CONFIG,
+                           "bad_world_size: %s is %jd, more than %s, which is "
+                           "%jd.",
+                           ranks->local_size_name, (intmax_t)local_size,
+                           ranks->size_name, (intmax_t)size);
+    bool known = local_size > 0;
+    cluster->local_size = known ? local_size : CLUSTER_NOT_TOLD;
+    if (cluster->local_rank >= (known ? local_size : size))
+        return out_of_range(ranks->local_rank_name, cluster->local_rank,
+                            known ? ranks->local_size_name : ranks->size_name,
+                            known ? local_size : size, why);
+    ranks->one_node |= local_size == size;
+    return STATUS_OK;
+}
+
+static enum status read_num_ps(const struct ranks *ranks, int64_t size,
+                               const struct cluster_input *input,
+                               uint32_t *num_ps, struct failure *why) {
+    const char *text = cluster_input_text(input->flags.num_ps);
+    uint64_t found = 0;
+    if (text && (!decimal_parse(text, &found) || found >= (uint64_t)size))
+        return status_fail(why, STATUS_CONFIG,
+                           "bad_num_ps: --num-ps is %s, and %s is %jd: rank 0 "
+                           "leads and trains, so from 0 to %jd ranks can be "
+                           "ps.",
+                           quoted_text(text).text, ranks->size_name,
+                           (intmax_t)size, (intmax_t)(size - 1));
+    *num_ps = (uint32_t)found;
+    return STATUS_OK;
+}
+
+static enum status list(struct cluster_job *job, uint32_t count,
+                        struct failure *why) {
+    *job = (struct cluster_job){.count = count, .named = true};
+    job->tasks = calloc(count ? count : 1, sizeof *job->tasks);
+    if (!job->tasks)
+        return status_fail(why, STATUS_RETRY, "no memory for %u ranks", count);
+    for (uint32_t i = 0; i < count; i++)
+        job->tasks[i].index = i;
+    return STATUS_OK;
+}
+
+enum status ranks_settle(struct ranks *ranks, struct cluster *cluster,
+                         const struct cluster_input *input,
+                         struct failure *why) {
+    int64_t rank = 0, size = 1;
+    uint32_t num_ps = 0;
+    enum status status = read_world(ranks, &rank, &size, why);
+    if (status == STATUS_OK)
+        status = read_local(ranks, size, cluster, input, why);
+    if (status == STATUS_OK)
+        status = read_num_ps(ranks, size, input, &num_ps, why);
+    if (status != STATUS_OK)
+        return status;
+    cluster->by_ranks = true;
+    cluster->role = CLUSTER_WORKER;
+    cluster->local = size == 1;
+    if (cluster->local)
+        return STATUS_OK;
+    uint32_t workers = (uint32_t)size - num_ps;
+    status = list(&cluster->jobs[CLUSTER_WORKER], workers, why);
+    if (status == STATUS_OK)
+        status = list(&cluster->jobs[CLUSTER_PS], num_ps, why);
+    if (status != STATUS_OK)
+        return status;
+    cluster->index = (uint32_t)rank;
+    if (rank >= workers) {
+        cluster->role = CLUSTER_PS;
+        cluster->index -= workers;
+    }
+    struct chief_place place = {.one_node = ranks->one_node,
+                                .first_host = ranks->first_host};
+    return chief_address_read(&cluster->jobs[CLUSTER_WORKER].tasks[0],
+                              &cluster->chief_ports, &place, input, why);
+}
+
+enum status ranks_check_flags(struct cluster *cluster,
+                              const struct cluster_input *input,
+                              struct failure *why) {
+    const char *num_ps = cluster_input_text(input->flags.num_ps);
+    const char *flag = cluster_input_text(input->flags.local_rank);
+    int64_t told, given;
+    if (num_ps && !cluster->by_ranks)
+        return status_fail(why, STATUS_CONFIG,
+                           "num_ps_given: --num-ps says how many of the ranks "
+                           "of torch, MPI or Slurm are ps, and here the source "
+                           "is %s, which has none. Leave it out.",
+                           cluster->source);
+    enum status status = ranks_number(input, "LOCAL_RANK", &told, why);
+    if (status == STATUS_OK)
+        status = number("--local_rank", flag, &given, why);
+    if (status != STATUS_OK)
+        return status;
+    if (told >= 0 && given >= 0 && told != given)
+        return status_fail(why, STATUS_CONFIG,
+                           "local_rank_conflict: --local_rank is %jd and "
+                           "LOCAL_RANK is %jd. They mean the same; leave one "
+                           "out.",
+                           (intmax_t)given, (intmax_t)told);
+    if (told < 0 && given < 0)
+        return STATUS_OK;
+    cluster->local_rank = told >= 0 ? told : given;
+    if (cluster->local_size > 0 && cluster->local_rank >= cluster->local_size)
+        return out_of_range(
+            told >= 0 ? "LOCAL_RANK" : "--local_rank", cluster->local_rank,
+            "the number of ranks on this host", cluster->local_size, why);
+    return STATUS_OK;
+}

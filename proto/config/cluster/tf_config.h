@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TF_CONFIG: {"cluster": {...}, "task": {"type": ..., "index": ...}}. */
+#ifndef CAPSTAN_TF_CONFIG_H
+#define CAPSTAN_TF_CONFIG_H
+
+#include "proto/config/cluster/cluster_input.h"
+#include "proto/config/cluster/role_name.h"
+
+#include <jansson.h>
+
+/* True when the variable is there and not blank. */
+bool tf_config_set(const struct cluster_input *input);
+
+/* Reads it into CLUSTER, which is empty; nothing else is looked at. */
+enum status tf_config_read(struct cluster *cluster,
+                           const struct cluster_input *input,
+                           struct failure *why) MUST_CHECK;
+
+/* Reads an object of its form, ROOT (borrowed), found in variable NAME, where
+ * jobs have NAMES. Errors are cluster_not_object, bare_cluster_map,
+ * model_dir_empty and those of task_map.h and own_task.h. */
+enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
+                                  const char *name, enum role_names names,
+                                  struct failure *why) MUST_CHECK;
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* DeepSpeed's configuration is taken for what it is meant to do, key by key, by
+ * the table in deepspeed_keys.c: a key means the same here, or has another
+ * name, or asks for what is so anyway (said once for each reason), or is
+ * refused with the reason. None is dropped in silence. */
+#include "proto/config/job/deepspeed.h"
+
+#include "proto/config/job/deepspeed_auto.h"
+#include "proto/config/job/job_tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REASONS = 64 }; /* more than the table has */
+
+struct translation {
+    json_t *tree;
+    const struct log *log;
+    struct problems *problems;
+    const char *said[REASONS]; /* reasons, each told once */
+    size_t num_said;
+};
+
+static bool same(const json_t *a, const json_t *b) {
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+static bool is_allowed(const struct deepspeed_key *key, const json_t *value) {
+    if (!key->allowed)
+        return json_is_false(value);
+    json_t *allowed = json_loads(key->allowed, 0, NULL);
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(allowed) && !found; i++)
+        found = same(value, json_array_get(allowed, i));
+    json_decref(allowed);
+    return found;
+}
+
+/* False, stage 0 and device "none" ask for nothing. */
+static bool asks(const json_t *value) {
+    const char *text = json_string_value(value);
+    bool none = text && !strcmp(text, "none");
+    bool zero = json_is_number(value) && json_number_value(value) == 0;
+    return !json_is_false(value) && !none && !zero;
+}
+
+static void say_once(struct translation *translation, const char *path,
+                     const char *reason) {
+    for (size_t i = 0; i < translation->num_said; i++)
+        if (translation->said[i] == reason)
+            return;
+    if (translation->num_said < REASONS)
+        translation->said[translation->num_said++] = reason;
+    log_info(translation->log, "%s: satisfied by design: %s", path, reason);
+}
+
+static void rename_key(struct translation *translation,
+                       const struct deepspeed_key *key, json_t *value) {
+    const json_t *present = job_tree_get(translation->tree, key->text);
+    if (present ? !json_equal(present, value)
+                : !job_tree_put(translation->tree, key->text, value))
+        problems_add(translation->problems, key->path,
+                     "is %s in the job file; leave one of them out", key->text);
+}
+
+static void add_refusal(struct translation *translation,
+                        const struct deepspeed_key *key, const json_t *value) {
+    char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    problems_add(translation->problems, key->path,
+                 "found %.60s; refused from DeepSpeed's configuration: %s",
+                 found ? found : "?", key->text);
+    free(found);
+}
+
+static void refuse(struct translation *translation,
+                   const struct deepspeed_key *key, const json_t *value) {
+    if (!is_allowed(key, value))
+        add_refusal(translation, key, value);
+}
+
+static void judge(struct translation *translation,
+                  const struct deepspeed_key *key, json_t *value) {
+    switch (key->verdict) {
+    case DEEPSPEED_RENAMED:
+        rename_key(translation, key, value);
+        break;
+    case DEEPSPEED_BY_DESIGN:
+        if (asks(value))
+            say_once(translation, key->path, key->text);
+        break;
+    case DEEPSPEED_REFUSED:
+        refuse(translation, key, value);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Empties the object that the row of "object.*" covers. */
+static void take_all_below(struct translation *translation,
+                           const struct deepspeed_key *key) {
+    char path[JOB_TREE_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)strlen(key->path) - 2, key->path);
+    json_t *object = job_tree_get(translation->tree, path);
+    if (json_object_size(object) == 0)
+        return;
+    judge(translation, key, object);
+    json_object_clear(object);
+}
+
+static void take(struct translation *translation,
+                 const struct deepspeed_key *key) {
+    json_t *value = json_incref(job_tree_get(translation->tree, key->path));
+    job_tree_remove(translation->tree, key->path);
+    if (value)
+        judge(translation, key, value);
+    json_decref(value);
+}
+
+/* Takes out a value that the job file's key would not take either, for a
+ * reason that it does not know. */
+static void limit(struct translation *translation,
+                  const struct deepspeed_key *key) {
+    json_t *value = json_incref(job_tree_get(translation->tree, key->path));
+    if (value && !is_allowed(key, value)) {
+        add_refusal(translation, key, value);
+        job_tree_remove(translation->tree, key->path);
+    }
+    json_decref(value);
+}
+
+static bool is_type(const json_t *type, const char *name) {
+    const char *text = json_string_value(type);
+    return text && !strcasecmp(text, name);
+}
+
+/* The boolean at PATH, taken out; USUAL when there is none. */
+static bool take_flag(struct translation *translation, const char *path,
+                      bool usual) {
+    const json_t *value = job_tree_get(translation->tree, path);
+    if (!value)
+        return usual;
+    bool flag = json_is_true(value);
+    if (!json_is_boolean(value))
+        problems_value(translation->problems, path, value, "true or false");
+    job_tree_remove(translation->tree, path);
+    return flag;
+}
+
+static void set(json_t *tree, const char *path, json_t *value) {
+    bool done = job_tree_put(tree, path, value);
+    (void)done; /* what stands in the way is a problem found later */
+    json_decref(value);
+}
+
+/* DeepSpeed's Adam is AdamW unless adam_w_mode is false; with torch_adam the
+ * defaults are torch's (deepspeed/runtime/engine.py,
+ * _configure_basic_optimizer). */
+static void choose_adam(struct translation *translation, bool defaults) {
+    json_t *tree = translation->tree;
+    const json_t *type = job_tree_get(tree, "optimizer.type");
+    bool adam = is_type(type, "Adam"), adamw = is_type(type, "AdamW");
+    const char *mode = "optimizer.params.adam_w_mode";
+    const char *decay = "optimizer.params.weight_decay";
+    if (!adam && !adamw) {
+        if (take_flag(translation, mode, false))
+            problems_add(translation->problems, mode,
+                         "goes with Adam and AdamW alone; leave it out");
+        return;
+    }
+    bool decoupled = take_flag(translation, mode, defaults) || adamw;
+    bool torch =
+        json_is_true(job_tree_get(tree, "optimizer.params.torch_adam"));
+    if (adam && decoupled) {
+        log_info(translation->log, "optimizer.type: Adam is AdamW here, as "
+                                   "DeepSpeed's adam_w_mode says");
+        set(tree, "optimizer.type", json_string("AdamW"));
+    }
+    if (decoupled && defaults && torch && !job_tree_get(tree, decay))
+        set(tree, decay, json_real(0.01));
+}
+
+void deepspeed_settle(json_t *tree, const char *path) {
+    size_t count;
+    const struct deepspeed_key *keys = deepspeed_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (keys[i].verdict != DEEPSPEED_RENAMED)
+            continue;
+        if (!strcmp(path, keys[i].text))
+            job_tree_remove(tree, keys[i].path);
+        if (!strcmp(path, keys[i].path))
+            job_tree_remove(tree, keys[i].text);
+    }
+}
+
+static bool covers_all(const struct deepspeed_key *key) {
+    size_t length = strlen(key->path);
+    return length > 2 && !strcmp(key->path + length - 2, ".*");
+}
+
+void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
+                         struct problems *problems) {
+    struct translation translation = {
+        .tree = tree, .log = log, .problems = problems};
+    deepspeed_auto_fill(tree, log);
+    choose_adam(&translation, defaults);
+    size_t count;
+    const struct deepspeed_key *keys = deepspeed_keys(&count);
+    for (size_t i = 0; i < count; i++)
+        if (covers_all(&keys[i]))
+            take_all_below(&translation, &keys[i]);
+        else if (keys[i].verdict != DEEPSPEED_ACTED_ON)
+            take(&translation, &keys[i]);
+        else if (keys[i].allowed)
+            limit(&translation, &keys[i]);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job is a tree first and a struct last. The tree is the job file,
+ * completed by DeepSpeed's configuration (two values of one key are a problem),
+ * and --set over both; DeepSpeed's keys are turned into ours; each key of the
+ * schema is read into its field; keys that nobody knows and keys that
+ * contradict each other are problems; and all problems are told at once. What
+ * others get is `text`, the canonical form of all that, from which the same
+ * struct is read again: so the chief's defaults, flags and files count
+ * everywhere. */
+#include "proto/config/job/job.h"
+
+#include "proto/config/job/deepspeed.h"
+#include "proto/config/job/job_check.h"
+#include "proto/config/job/job_rules.h"
+#include "proto/config/job/job_schema.h"
+#include "proto/config/job/job_tree.h"
+#include "proto/config/job/job_value.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Reads the default of KEY, DeepSpeed's where it counts and differs. */
+static void read_default(const struct job_key *key, bool deepspeed,
+                         const struct job_reader *reader) {
+    bool theirs = deepspeed && key->deepspeed;
+    const char *text = theirs ? key->deepspeed : key->usual;
+    json_t *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    bool read = value && job_value_read(key, value, reader);
+    (void)read; /* each default is within its own bounds: tested */
+    json_decref(value);
+}
+
+/* What goes with an unknown type cannot be judged. */
+static void drop_params(json_t *tree, const char *path) {
+    if (!strcmp(path, "optimizer.type"))
+        job_tree_remove(tree, "optimizer.params");
+    if (!strcmp(path, "scheduler.type"))
+        job_tree_remove(tree, "scheduler.params");
+}
+
+static void read_key(const struct job_key *key, json_t *tree, bool deepspeed,
+                     const struct job_reader *reader,
+                     struct problems *problems) {
+    const json_t *value = job_tree_get(tree, key->path);
+    if (value && job_value_read(key, value, reader))
+        return;
+    if (!value && !key->required) {
+        read_default(key, deepspeed, reader);
+        return;
+    }
+    char allowed[512];
+    job_value_allowed(key, allowed, sizeof allowed);
+    if (value)
+        problems_value(problems, key->path, value, allowed);
+    else if (!job_tree_blocked(tree, key->path))
+        problems_add(problems, key->path, "missing; allowed: %s", allowed);
+    drop_params(tree, key->path);
+}
+
+static void read_keys(json_t *tree, bool deepspeed,
+                      const struct job_reader *reader,
+                      struct problems *problems) {
+    size_t count;
+    const struct job_key *keys = job_schema(&count);
+    for (size_t i = 0; i < count; i++)
+        if (job_schema_applies(&keys[i], reader->job))
+            read_key(&keys[i], tree, deepspeed, reader, problems);
+}
+
+/* The canonical text: each key that is given or has a default, in the order of
+ * the schema. */
+static char *write_text(const struct job *job) {
+    size_t count;
+    const struct job_key *keys = job_schema(&count);
+    json_t *tree = json_object();
+    bool whole = true;
+    for (size_t i = 0; i < count && whole; i++) {
+        if (!job_schema_applies(&keys[i], job))
+            continue;
+        json_t *value = job_value_write(&keys[i], job);
+        whole = !value || job_tree_put(tree, keys[i].path, value);
+        json_decref(value);
+    }
+    if (job->compare.on && !json_object_get(tree, "compare"))
+        whole = !json_object_set_new(tree, "compare", json_object()) && whole;
+    char *text = whole ? json_dumps(tree, JSON_COMPACT) : NULL;
+    json_decref(tree);
+    return text;
+}
+
+/* From the merged TREE, which is changed, to the job. */
+static enum status build(struct job **out, json_t *tree,
+                         struct job_given *given, struct problems *problems,
+                         struct failure *why) {
+    struct job *job = calloc(1, sizeof *job);
+    if (!job)
+        return status_fail(why, STATUS_RETRY, "out of memory");
+    struct job_reader reader = {.job = job, .folder = given->folder};
+    given->tree = tree;
+    deepspeed_translate(tree, given->deepspeed, given->log, problems);
+    read_keys(tree, given->deepspeed, &reader, problems);
+    job_check_keys(tree, job, problems);
+    job_rules_check(job, given, problems);
+    enum status status = problems_status(problems, why);
+    if (!status && !(job->text = write_text(job)))
+        status = status_fail(why, STATUS_RETRY, "out of memory");
+    if (status)
+        job_free(&job);
+    *out = job;
+    return status;
+}
+
+/* The folder of the job file, where relative paths start; the caller's. */
+static enum status find_folder(char **out, const char *path,
+                               struct failure *why) {
+    char *name = path ? strdup(path) : NULL;
+    char *slash = name ? strrchr(name, '/') : NULL;
+    if (slash)
+        slash[slash == name] = 0;
+    *out = realpath(slash ? name : ".", NULL);
+    free(name);
+    if (!*out)
+        return status_errno(why, STATUS_CONFIG, errno, "%s: no such folder",
+                            path ? path : ".");
+    json_t *text = json_string(*out);
+    json_decref(text);
+    if (text)
+        return STATUS_OK;
+    free(*out);
+    return status_fail(why, STATUS_CONFIG,
+                       "%s: its folder's name is not UTF-8; move it", path);
+}
+
+static enum status add_deepspeed(json_t *tree, const struct job_source *source,
+                                 struct problems *problems,
+                                 struct failure *why) {
+    const struct job_tree_merging merging = {
+        .other_name = source->deepspeed,
+        .overrides = source->overrides,
+        .num_overrides = source->num_overrides,
+    };
+    json_t *theirs;
+    enum status status = job_tree_load(&theirs, source->deepspeed, why);
+    if (status)
+        return status;
+    job_tree_merge(tree, theirs, &merging, problems);
+    json_decref(theirs);
+    return STATUS_OK;
+}
+
+/* An override of one of epochs and steps replaces the other, and so does one of
+ * a key that has another name with DeepSpeed. */
+static void override(json_t *tree, const char *text,
+                     struct problems *problems) {
+    char path[JOB_TREE_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(text, "="), text);
+    job_tree_override(tree, text, problems);
+    deepspeed_settle(tree, path);
+    if (!strncmp(text, "steps=", 6) && job_tree_get(tree, "steps"))
+        job_tree_remove(tree, "epochs");
+    if (!strncmp(text, "epochs=", 7) && job_tree_get(tree, "epochs"))
+        job_tree_remove(tree, "steps");
+}
+
+/* The job file, completed by DeepSpeed's, then the overrides. */
+static enum status collect(json_t **out, const struct job_source *source,
+                           struct problems *problems, struct failure *why) {
+    json_t *tree = NULL;
+    enum status status = STATUS_OK;
+    if (source->path)
+        status = job_tree_load(&tree, source->path, why);
+    else
+        tree = json_object();
+    if (!status && source->deepspeed)
+        status = add_deepspeed(tree, source, problems, why);
+    if (status) {
+        json_decref(tree);
+        return status;
+    }
+    for (unsigned i = 0; i < source->num_overrides; i++)
+        override(tree, source->overrides[i], problems);
+    *out = tree;
+    return STATUS_OK;
+}
+
+/* "job.json + --deepspeed_config ds.json + --set" */
+static void name_source(char *text, size_t size,
+                        const struct job_source *source) {
+    snprintf(text, size, "%.200s%s%.200s%s",
+             source->path ? source->path : "job",
+             source->deepspeed ? " + --deepspeed_config " : "",
+             source->deepspeed ? source->deepspeed : "",
+             source->num_overrides ? " + --set" : "");
+}
+
+enum status job_load(struct job **out, const struct job_source *source,
+                     const struct log *log, struct failure *why) {
+    *out = NULL;
+    char where[512], *folder;
+    name_source(where, sizeof where, source);
+    struct problems problems = {.where = where};
+    json_t *tree;
+    enum status status = collect(&tree, source, &problems, why);
+    if (status)
+        return status;
+    status = find_folder(&folder, source->path, why);
+    if (!status) {
+        struct job_given given = {.folder = folder,
+                                  .deepspeed = source->deepspeed != NULL,
+                                  .log = log};
+        status = build(out, tree, &given, &problems, why);
+        free(folder);
+    }
+    json_decref(tree);
+    return status;
+}
+
+enum status job_parse(struct job **out, const char *text, struct failure *why) {
+    *out = NULL;
+    json_t *tree;
+    struct problems problems = {.where = "job"};
+    struct job_given given = {.log = NULL};
+    enum status status = job_tree_parse(&tree, text, "job", why);
+    if (status)
+        return status;
+    status = build(out, tree, &given, &problems, why);
+    json_decref(tree);
+    return status;
+}
+
+void job_free(struct job **job) {
+    if (!job || !*job)
+        return;
+    size_t count;
+    const struct job_key *keys = job_schema(&count);
+    for (size_t i = 0; i < count; i++)
+        job_value_free(&keys[i], *job);
+    free((*job)->events_dir);
+    free((*job)->text);
+    free(*job);
+    *job = NULL;
+}

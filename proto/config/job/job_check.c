@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A key that nothing reads is a slip of the pen, and training with its default
+ * is what nobody asked for. The nearest key is looked for among its siblings of
+ * the job file and of DeepSpeed, then anywhere by its last part, as keys are
+ * often put into the wrong object. */
+#include "proto/config/job/job_check.h"
+
+#include "proto/config/job/deepspeed.h"
+#include "proto/config/job/job_schema.h"
+#include "proto/config/job/job_tree.h"
+#include "proto/config/nearest.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LIST = 512 }; /* bytes of a list of keys */
+
+struct check {
+    const struct job *job;
+    struct problems *problems;
+    const struct job_key *keys;
+    size_t num_keys;
+    const struct deepspeed_key *foreign;
+    size_t num_foreign;
+};
+
+/* The part of PATH below PREFIX ("" for the whole), or NULL. */
+static const char *below(const char *path, const char *prefix) {
+    size_t length = strlen(prefix);
+    if (!length)
+        return path;
+    bool inside = !strncmp(path, prefix, length) && path[length] == '.';
+    return inside ? path + length + 1 : NULL;
+}
+
+/* Known path number I of both tables, NULL after the last. */
+static const char *known_path(const struct check *check, size_t i) {
+    if (i < check->num_keys)
+        return check->keys[i].path;
+    i -= check->num_keys;
+    return i < check->num_foreign ? check->foreign[i].path : NULL;
+}
+
+static bool is_object_path(const struct check *check, const char *path) {
+    const char *known;
+    for (size_t i = 0; (known = known_path(check, i)); i++)
+        if (below(known, path))
+            return true;
+    return false;
+}
+
+/* Copies the first part of PATH. */
+static void first_part(char *part, size_t size, const char *path) {
+    snprintf(part, size, "%.*s", (int)strcspn(path, "."), path);
+}
+
+/* Lists the job file's keys that count in the object at PREFIX. */
+static void list_keys(const struct check *check, const char *prefix,
+                      char *list) {
+    char part[JOB_TREE_PATH], last[JOB_TREE_PATH] = "";
+    size_t used = 0;
+    *list = 0;
+    for (size_t i = 0; i < check->num_keys && used < LIST; i++) {
+        const char *rest = below(check->keys[i].path, prefix);
+        if (!rest || !job_schema_applies(&check->keys[i], check->job))
+            continue;
+        first_part(part, sizeof part, rest);
+        if (strcmp(part, last))
+            used += (size_t)snprintf(list + used, LIST - used, "%s%s",
+                                     used ? ", " : "", part);
+        strcpy(last, part);
+    }
+}
+
+/* True when WORD is the beginning of OTHER, or its last words, and enough of
+ * it. */
+static bool is_part(const char *word, const char *other) {
+    size_t length = strlen(word), whole = strlen(other);
+    if (length < 4 || length >= whole)
+        return false;
+    const char *end = other + whole - length;
+    return !strncmp(word, other, length) ||
+           (end[-1] == '_' && !strcmp(word, end));
+}
+
+/* The key in the object at PREFIX most like WORD, or NULL. */
+static const char *nearest_sibling(const struct check *check,
+                                   const char *prefix, const char *word,
+                                   char *part) {
+    unsigned best = nearest_limit(word) + 1;
+    char other[JOB_TREE_PATH];
+    const char *known;
+    *part = 0;
+    for (size_t i = 0; (known = known_path(check, i)); i++) {
+        const char *rest = below(known, prefix);
+        bool counts = i >= check->num_keys ||
+                      job_schema_applies(&check->keys[i], check->job);
+        if (!rest || *rest == '*' || !counts)
+            continue;
+        first_part(other, sizeof other, rest);
+        unsigned distance =
+            is_part(word, other) ? 1 : nearest_distance(word, other);
+        if (distance < best) {
+            best = distance;
+            strcpy(part, other);
+        }
+    }
+    return *part ? part : NULL;
+}
+
+/* A known path of any object that ends in WORD, or NULL. */
+static const char *same_word_elsewhere(const struct check *check,
+                                       const char *word) {
+    for (size_t i = 0; i < check->num_keys; i++) {
+        const char *dot = strrchr(check->keys[i].path, '.');
+        if (dot && !strcmp(dot + 1, word))
+            return check->keys[i].path;
+    }
+    return NULL;
+}
+
+static void report_unknown(const struct check *check, const char *prefix,
+                           const char *path, const char *word) {
+    char part[JOB_TREE_PATH], list[LIST];
+    const char *dot = *prefix ? "." : "";
+    const char *other = same_word_elsewhere(check, word);
+    if (strchr(word, '.'))
+        problems_add(check->problems, path,
+                     "unknown key; a name has no dot: write {\"%.*s\": {...}}",
+                     (int)strcspn(word, "."), word);
+    else if (nearest_sibling(check, prefix, word, part))
+        problems_add(check->problems, path, "unknown key; nearest: %s%s%s",
+                     prefix, dot, part);
+    else if (other)
+        problems_add(check->problems, path, "unknown key; nearest: %s", other);
+    else {
+        list_keys(check, prefix, list);
+        problems_add(check->problems, path, "unknown key; known%s%s: %s",
+                     *prefix ? " in " : "", prefix, list);
+    }
+}
+
+static const char *type_word(const struct check *check, const char *path,
+                             unsigned place) {
+    for (size_t i = 0; i < check->num_keys; i++)
+        if (!strcmp(check->keys[i].path, path))
+            return check->keys[i].words[place];
+    return "?";
+}
+
+/* The key is known, but not with this type of optimiser or schedule. */
+static void report_misplaced(const struct check *check, const char *prefix,
+                             const char *path, bool optimizer) {
+    char list[LIST];
+    list_keys(check, prefix, list);
+    const struct job *job = check->job;
+    const char *type =
+        optimizer ? type_word(check, "optimizer.type", job->optimizer.type)
+                  : type_word(check, "scheduler.type", job->schedule.type);
+    problems_add(check->problems, path, "not a key of %s; allowed: %s", type,
+                 *list ? list : "none");
+}
+
+/* True for a key of the schema; reported when it does not count here. */
+static bool check_leaf(const struct check *check, const char *prefix,
+                       const char *path) {
+    const struct job_key *found = NULL;
+    for (size_t i = 0; i < check->num_keys; i++) {
+        const struct job_key *key = &check->keys[i];
+        if (strcmp(key->path, path))
+            continue;
+        if (job_schema_applies(key, check->job))
+            return true;
+        found = key;
+    }
+    if (found)
+        report_misplaced(check, prefix, path, found->optimizers != 0);
+    return found != NULL;
+}
+
+static void check_object(const struct check *check, const json_t *object,
+                         const char *prefix) {
+    const char *word;
+    json_t *value;
+    json_object_foreach((json_t *)object, word, value) {
+        char path[JOB_TREE_PATH], list[LIST], allowed[LIST + 32];
+        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", word);
+        if (strchr(word, '.')) {
+            report_unknown(check, prefix, path, word);
+        } else if (check_leaf(check, prefix, path)) {
+            continue;
+        } else if (!is_object_path(check, path)) {
+            report_unknown(check, prefix, path, word);
+        } else if (json_is_object(value)) {
+            check_object(check, value, path);
+        } else if (!json_is_null(value)) {
+            list_keys(check, path, list);
+            snprintf(allowed, sizeof allowed, "an object%s%s",
+                     *list ? " with the keys " : "", list);
+            problems_value(check->problems, path, value, allowed);
+        }
+    }
+}
+
+void job_check_keys(const json_t *tree, const struct job *job,
+                    struct problems *problems) {
+    struct check check = {.job = job, .problems = problems};
+    check.keys = job_schema(&check.num_keys);
+    check.foreign = deepspeed_keys(&check.num_foreign);
+    check_object(&check, tree, "");
+}

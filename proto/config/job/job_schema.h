@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every key of the job file: its path, kind, range, default and place in
+ * struct job. This one table reads, checks, suggests and writes. */
+#ifndef CAPSTAN_JOB_SCHEMA_H
+#define CAPSTAN_JOB_SCHEMA_H
+
+#include "proto/config/job/job.h"
+
+#include <stddef.h>
+
+/* A real's bound that stands for none; well inside float32. */
+#define JOB_BOUNDLESS 1e30
+
+enum job_kind {
+    JOB_KIND_BOOL,
+    JOB_KIND_U32,
+    JOB_KIND_U64,
+    JOB_KIND_REAL,
+    JOB_KIND_CHOICE, /* an enum: the place of the word in `words` */
+    JOB_KIND_EITHER, /* a bool: the second of two words */
+    JOB_KIND_TEXT,
+    JOB_KIND_PATH,      /* made absolute; `words` are its allowed endings */
+    JOB_KIND_FILES,     /* two paths below data.dir: images and labels */
+    JOB_KIND_LAYERS,    /* struct job_model */
+    JOB_KIND_BETAS,     /* struct optimizer: beta1, beta2 */
+    JOB_KIND_STEPS,     /* struct job: has_steps, steps */
+    JOB_KIND_STALENESS, /* a count or "inf" */
+    JOB_KIND_RESUME,    /* struct job_checkpoint: resume, resume_step */
+    JOB_KIND_COUNTS,    /* struct compare_counts */
+    JOB_KINDS
+};
+
+/* Defaults are JSON. A key without one that is not given leaves its field 0 and
+ * is not written. The masks say with which optimizer.type or scheduler.type
+ * (bits 1 << enum value) the row counts, 0 for all; several rows may give one
+ * path different defaults. */
+struct job_key {
+    const char *path;
+    enum job_kind kind;
+    size_t field; /* offset in struct job */
+    double least, most;
+    const char *const *words; /* NULL-ended */
+    const char *usual;        /* default */
+    const char *deepspeed;    /* DeepSpeed's, where it differs */
+    unsigned optimizers, schedules;
+    bool required;
+};
+
+/* Rows in reading order: what others depend on comes first. */
+const struct job_key *job_schema(size_t *count);
+
+/* True when KEY counts with the optimizer and schedule types of JOB. */
+bool job_schema_applies(const struct job_key *key, const struct job *job);
+
+#endif

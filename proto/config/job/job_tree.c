@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Paths are walked part by part, without being copied where nothing is changed.
+ * Objects that a path needs are made on the way; arrays are entered by numbers,
+ * and nothing else is made of them. */
+#include "proto/config/job/job_tree.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEEPEST = 16 }; /* parts of a path that is put */
+
+/* The member of OBJECT named by the part of a path before its next dot. */
+static json_t *member(const json_t *object, const char *path) {
+    return json_object_getn(object, path, strcspn(path, "."));
+}
+
+static const char *next_part(const char *path) {
+    path += strcspn(path, ".");
+    return *path ? path + 1 : NULL;
+}
+
+json_t *job_tree_get(const json_t *tree, const char *path) {
+    json_t *found = NULL;
+    for (; path; path = next_part(path))
+        tree = found = member(tree, path);
+    return json_is_null(found) ? NULL : found;
+}
+
+bool job_tree_blocked(const json_t *tree, const char *path) {
+    for (; path && tree && !json_is_null(tree); path = next_part(path)) {
+        if (!json_is_object(tree))
+            return true;
+        tree = member(tree, path);
+    }
+    return false;
+}
+
+void job_tree_remove(json_t *tree, const char *path) {
+    for (const char *rest; (rest = next_part(path)); path = rest)
+        tree = member(tree, path);
+    json_object_del(tree, path);
+}
+
+/* The place in an array that PART of a path names. */
+static bool array_place(const json_t *array, const char *part, size_t *place) {
+    char *end;
+    if (*part < '0' || *part > '9')
+        return false;
+    *place = strtoul(part, &end, 10);
+    return !*end && *place <= json_array_size(array);
+}
+
+static bool put(json_t *into, const char *part, json_t *value) {
+    size_t place;
+    if (json_is_object(into))
+        return !json_object_set(into, part, value);
+    if (!json_is_array(into) || !array_place(into, part, &place))
+        return false;
+    return place < json_array_size(into) ? !json_array_set(into, place, value)
+                                         : !json_array_append(into, value);
+}
+
+/* What PART names in INTO, an empty object made there when it is missing. */
+static json_t *descend(json_t *into, const char *part) {
+    size_t place;
+    json_t *below = json_object_get(into, part);
+    if (json_is_array(into) && array_place(into, part, &place))
+        below = json_array_get(into, place);
+    if (below && !json_is_null(below))
+        return below;
+    below = json_object();
+    bool done = put(into, part, below);
+    json_decref(below);
+    return done ? below : NULL;
+}
+
+static json_t *override_value(const char *text) {
+    json_t *value =
+        json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    return value ? value : json_string(text);
+}
+
+/* Splits PATH, which is changed, at its dots; 0 for too deep or an empty part.
+ */
+static unsigned split(char *path, char *parts[DEEPEST]) {
+    unsigned count = 0;
+    for (char *part; (part = strsep(&path, "."));) {
+        if (count == DEEPEST || !*part)
+            return 0;
+        parts[count++] = part;
+    }
+    return count;
+}
+
+bool job_tree_put(json_t *tree, const char *path, json_t *value) {
+    char *copy = strdup(path), *parts[DEEPEST];
+    unsigned count = copy ? split(copy, parts) : 0;
+    for (unsigned i = 0; i + 1 < count && tree; i++)
+        tree = descend(tree, parts[i]);
+    bool done = count && tree && value && put(tree, parts[count - 1], value);
+    free(copy);
+    return done;
+}
+
+void job_tree_override(json_t *tree, const char *text,
+                       struct problems *problems) {
+    const char *equals = strchr(text, '=');
+    char *path = equals ? strndup(text, (size_t)(equals - text)) : NULL;
+    json_t *value = equals ? override_value(equals + 1) : NULL;
+    if (!path || !job_tree_put(tree, path, value))
+        problems_add(problems, "--set",
+                     "found \"%.80s\"; allowed: key.path=value, where the "
+                     "path leads through objects, and through arrays by the "
+                     "number of an element",
+                     text);
+    json_decref(value);
+    free(path);
+}
+
+/* Does an override replace what stands at PATH, or all around it? */
+static bool is_settled(const struct job_tree_merging *merging,
+                       const char *path) {
+    for (unsigned i = 0; i < merging->num_overrides; i++) {
+        size_t length = strcspn(merging->overrides[i], "=");
+        if (!strncmp(path, merging->overrides[i], length) &&
+            (!path[length] || path[length] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_auto(const json_t *value) {
+    const char *text = json_string_value(value);
+    return text && !strcmp(text, "auto");
+}
+
+static void merge(json_t *tree, json_t *other, const char *path,
+                  const struct job_tree_merging *merging,
+                  struct problems *problems) {
+    const char *key;
+    json_t *theirs;
+    json_object_foreach(other, key, theirs) {
+        char below[JOB_TREE_PATH];
+        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", key);
+        json_t *ours = json_object_get(tree, key);
+        bool same =
+            json_is_null(theirs) || is_auto(theirs) || json_equal(ours, theirs);
+        if (!ours || json_is_null(ours) ||
+            (is_auto(ours) && !json_is_null(theirs)))
+            json_object_set(tree, key, theirs);
+        else if (json_is_object(ours) && json_is_object(theirs))
+            merge(ours, theirs, below, merging, problems);
+        else if (!same && !is_settled(merging, below))
+            problems_add(problems, below,
+                         "the job and %s say different things; leave it in "
+                         "one of them, or settle it by --set",
+                         merging->other_name);
+    }
+}
+
+void job_tree_merge(json_t *tree, json_t *other,
+                    const struct job_tree_merging *merging,
+                    struct problems *problems) {
+    merge(tree, other, "", merging, problems);
+}
+
+static enum status check_object(json_t **out, json_t *tree,
+                                const json_error_t *error, const char *where,
+                                struct failure *why) {
+    if (json_is_object(tree)) {
+        *out = tree;
+        return STATUS_OK;
+    }
+    if (!tree)
+        return status_fail(why, STATUS_CONFIG,
+                           "%s: not JSON at line %d, column %d: %s", where,
+                           error->line, error->column, error->text);
+    json_decref(tree);
+    return status_fail(why, STATUS_CONFIG,
+                       "%s: found JSON, but no object; allowed: {\"key\": "
+                       "value, ...}",
+                       where);
+}
+
+enum status job_tree_load(json_t **out, const char *path, struct failure *why) {
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return status_errno(why, STATUS_CONFIG, errno, "%s: cannot read", path);
+    json_error_t error;
+    json_t *tree = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    fclose(file);
+    return check_object(out, tree, &error, path, why);
+}
+
+enum status job_tree_parse(json_t **out, const char *text, const char *where,
+                           struct failure *why) {
+    json_error_t error;
+    json_t *tree = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    return check_object(out, tree, &error, where, why);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A kind of value is three functions and a count: how it is read into its
+ * field, how it is written back, what is allowed in words, and how many strings
+ * the field owns. A value that is refused leaves its field as it was. Kinds
+ * that many keys share are here, those of one key in job_value_kinds.c. */
+#include "proto/config/job/job_value.h"
+
+#include "proto/config/job/job_value_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(sizeof(enum job_loss) == sizeof(unsigned), "JOB_KIND_CHOICE");
+_Static_assert(offsetof(struct job_data, train_labels) ==
+                       offsetof(struct job_data, train_images) +
+                           sizeof(char *) &&
+                   offsetof(struct job_data, test_labels) ==
+                       offsetof(struct job_data, test_images) + sizeof(char *),
+               "JOB_KIND_FILES fills two neighbours");
+
+bool job_value_read_whole(const struct job_key *key, const json_t *value,
+                          uint64_t *whole) {
+    double number = json_number_value(value);
+    if (!json_is_number(value) || floor(number) != number ||
+        number < key->least || number > key->most)
+        return false;
+    *whole = json_is_integer(value) ? (uint64_t)json_integer_value(value)
+                                    : (uint64_t)number;
+    return true;
+}
+
+json_t *job_value_write_whole(const struct job_key *key, uint64_t whole) {
+    return whole || key->usual ? json_integer((json_int_t)whole) : NULL;
+}
+
+void job_value_allow_whole(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size, "an integer from %.0f to %.0f", key->least, key->most);
+}
+
+static bool read_u32(const struct job_key *key, const json_t *value,
+                     void *field, const struct job_reader *reader) {
+    (void)reader;
+    uint64_t whole;
+    if (!job_value_read_whole(key, value, &whole))
+        return false;
+    *(uint32_t *)field = (uint32_t)whole;
+    return true;
+}
+
+static json_t *write_u32(const struct job_key *key, const void *field) {
+    return job_value_write_whole(key, *(const uint32_t *)field);
+}
+
+static bool read_u64(const struct job_key *key, const json_t *value,
+                     void *field, const struct job_reader *reader) {
+    (void)reader;
+    return job_value_read_whole(key, value, field);
+}
+
+static json_t *write_u64(const struct job_key *key, const void *field) {
+    return job_value_write_whole(key, *(const uint64_t *)field);
+}
+
+static bool read_bool(const struct job_key *key, const json_t *value,
+                      void *field, const struct job_reader *reader) {
+    (void)key, (void)reader;
+    if (!json_is_boolean(value))
+        return false;
+    *(bool *)field = json_is_true(value);
+    return true;
+}
+
+static json_t *write_bool(const struct job_key *key, const void *field) {
+    (void)key;
+    return json_boolean(*(const bool *)field);
+}
+
+static void allow_bool(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "true or false");
+}
+
+static bool read_real(const struct job_key *key, const json_t *value,
+                      void *field, const struct job_reader *reader) {
+    (void)reader;
+    double number = json_number_value(value);
+    if (!json_is_number(value) || number < key->least || number > key->most)
+        return false;
+    *(double *)field = number;
+    return true;
+}
+
+static json_t *write_real(const struct job_key *key, const void *field) {
+    double number = *(const double *)field;
+    return number != 0 || key->usual ? json_real(number) : NULL;
+}
+
+static void allow_real(const struct job_key *key, char *text, size_t size) {
+    bool floor_given = key->least > -JOB_BOUNDLESS;
+    bool ceiling_given = key->most < JOB_BOUNDLESS;
+    if (floor_given && ceiling_given)
+        snprintf(text, size, "a number from %g to %g", key->least, key->most);
+    else if (floor_given)
+        snprintf(text, size, "a number, at least %g", key->least);
+    else if (ceiling_given)
+        snprintf(text, size, "a number, at most %g", key->most);
+    else
+        snprintf(text, size, "a number");
+}
+
+/* The place of VALUE among the words of KEY, or -1. Case is ignored, as
+ * DeepSpeed does with the names of optimisers. */
+static int find_word(const struct job_key *key, const json_t *value) {
+    const char *text = json_string_value(value);
+    if (!text || !*text)
+        return -1;
+    for (int i = 0; key->words[i]; i++)
+        if (!strcasecmp(text, key->words[i]))
+            return i;
+    return -1;
+}
+
+static bool read_choice(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    int place = find_word(key, value);
+    if (place < 0)
+        return false;
+    *(unsigned *)field = (unsigned)place;
+    return true;
+}
+
+/* The empty word is the choice not made. */
+static json_t *write_choice(const struct job_key *key, const void *field) {
+    const char *word = key->words[*(const unsigned *)field];
+    return *word ? json_string(word) : NULL;
+}
+
+static bool read_either(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    int place = find_word(key, value);
+    if (place < 0)
+        return false;
+    *(bool *)field = place == 1;
+    return true;
+}
+
+static json_t *write_either(const struct job_key *key, const void *field) {
+    return json_string(key->words[*(const bool *)field]);
+}
+
+static void allow_words(const struct job_key *key, char *text, size_t size) {
+    size_t used = 0;
+    for (const char *const *word = key->words; *word && used < size; word++)
+        if (**word)
+            used += (size_t)snprintf(text + used, size - used, "%s\"%s\"",
+                                     used ? ", " : "", *word);
+}
+
+static bool read_text(const struct job_key *key, const json_t *value,
+                      void *field, const struct job_reader *reader) {
+    (void)key, (void)reader;
+    if (!json_is_string(value))
+        return false;
+    free(*(char **)field);
+    *(char **)field = strdup(json_string_value(value));
+    return *(char **)field;
+}
+
+static json_t *write_text(const struct job_key *key, const void *field) {
+    (void)key;
+    char *const *text = field;
+    return *text ? json_string(*text) : NULL;
+}
+
+static void allow_text(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "a string");
+}
+
+static bool ends_well(const struct job_key *key, const char *path) {
+    if (!key->words)
+        return true;
+    size_t length = strlen(path);
+    for (const char *const *end = key->words; *end; end++) {
+        size_t tail = strlen(*end);
+        if (length > tail && !strcmp(path + length - tail, *end))
+            return true;
+    }
+    return false;
+}
+
+char *job_value_join(const char *folder, const char *path) {
+    if (!path || !*path || (*path != '/' && !folder))
+        return NULL;
+    if (*path == '/')
+        return strdup(path);
+    char *joined;
+    bool root = !strcmp(folder, "/");
+    if (asprintf(&joined, "%s/%s", root ? "" : folder, path) < 0)
+        return NULL;
+    return joined;
+}
+
+static bool read_path(const struct job_key *key, const json_t *value,
+                      void *field, const struct job_reader *reader) {
+    char *path = job_value_join(reader->folder, json_string_value(value));
+    if (!path || !ends_well(key, path)) {
+        free(path);
+        return false;
+    }
+    free(*(char **)field);
+    *(char **)field = path;
+    return true;
+}
+
+static void allow_path(const struct job_key *key, char *text, size_t size) {
+    size_t used = (size_t)snprintf(text, size, "a path");
+    for (const char *const *end = key->words; end && *end && used < size; end++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 end == key->words ? " that ends in " : " or ",
+                                 *end);
+}
+
+static const struct job_value_kind truth_kind = {read_bool, write_bool,
+                                                 allow_bool, 0};
+static const struct job_value_kind u32_kind = {read_u32, write_u32,
+                                               job_value_allow_whole, 0};
+static const struct job_value_kind u64_kind = {read_u64, write_u64,
+                                               job_value_allow_whole, 0};
+static const struct job_value_kind real_kind = {read_real, write_real,
+                                                allow_real, 0};
+static const struct job_value_kind choice_kind = {read_choice, write_choice,
+                                                  allow_words, 0};
+static const struct job_value_kind either_kind = {read_either, write_either,
+                                                  allow_words, 0};
+static const struct job_value_kind text_kind = {read_text, write_text,
+                                                allow_text, 1};
+static const struct job_value_kind path_kind = {read_path, write_text,
+                                                allow_path, 1};
+
+static const struct job_value_kind *const kinds[JOB_KINDS] = {
+    [JOB_KIND_BOOL] = &truth_kind,
+    [JOB_KIND_U32] = &u32_kind,
+    [JOB_KIND_U64] = &u64_kind,
+    [JOB_KIND_REAL] = &real_kind,
+    [JOB_KIND_CHOICE] = &choice_kind,
+    [JOB_KIND_EITHER] = &either_kind,
+    [JOB_KIND_TEXT] = &text_kind,
+    [JOB_KIND_PATH] = &path_kind,
+    [JOB_KIND_FILES] = &job_value_files,
+    [JOB_KIND_LAYERS] = &job_value_layers,
+    [JOB_KIND_BETAS] = &job_value_betas,
+    [JOB_KIND_STEPS] = &job_value_steps,
+    [JOB_KIND_STALENESS] = &job_value_staleness,
+    [JOB_KIND_RESUME] = &job_value_resume,
+    [JOB_KIND_COUNTS] = &job_value_counts,
+};
+
+bool job_value_read(const struct job_key *key, const json_t *value,
+                    const struct job_reader *reader) {
+    void *field = (char *)reader->job + key->field;
+    return kinds[key->kind]->read(key, value, field, reader);
+}
+
+json_t *job_value_write(const struct job_key *key, const struct job *job) {
+    return kinds[key->kind]->write(key, (const char *)job + key->field);
+}
+
+void job_value_free(const struct job_key *key, struct job *job) {
+    char **owned = (char **)((char *)job + key->field);
+    for (unsigned i = 0; i < kinds[key->kind]->owned; i++) {
+        free(owned[i]);
+        owned[i] = NULL;
+    }
+}
+
+void job_value_allowed(const struct job_key *key, char *text, size_t size) {
+    kinds[key->kind]->allowed(key, text, size);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kinds of values that one key of the job has to itself, or a few: arrays, and
+ * numbers with a word among them. */
+#include "proto/config/job/job_value_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool read_files(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)key;
+    const char *dir = reader->job->data.dir;
+    const char *folder = dir ? dir : reader->folder;
+    if (json_array_size(value) != 2)
+        return false;
+    char *files[2];
+    for (size_t i = 0; i < 2; i++)
+        files[i] =
+            job_value_join(folder, json_string_value(json_array_get(value, i)));
+    if (!files[0] || !files[1]) {
+        free(files[0]);
+        free(files[1]);
+        return false;
+    }
+    memcpy(field, files, sizeof files);
+    return true;
+}
+
+static json_t *write_files(const struct job_key *key, const void *field) {
+    (void)key;
+    char *const *files = field;
+    return files[0] ? json_pack("[s, s]", files[0], files[1]) : NULL;
+}
+
+static void allow_files(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "an array of two paths, images and labels");
+}
+
+const struct job_value_kind job_value_files = {read_files, write_files,
+                                               allow_files, 2};
+
+static bool read_layers(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job_model *model = field;
+    size_t count = json_array_size(value);
+    if (count < 2 || count > JOB_MAX_LAYERS)
+        return false;
+    uint32_t layers[JOB_MAX_LAYERS];
+    for (size_t i = 0; i < count; i++) {
+        uint64_t width;
+        if (!job_value_read_whole(key, json_array_get(value, i), &width))
+            return false;
+        layers[i] = (uint32_t)width;
+    }
+    memcpy(model->layers, layers, count * sizeof *layers);
+    model->num_layers = (uint32_t)count;
+    return true;
+}
+
+static json_t *write_layers(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_model *model = field;
+    json_t *layers = json_array();
+    for (uint32_t i = 0; i < model->num_layers; i++)
+        json_array_append_new(layers, json_integer(model->layers[i]));
+    return layers;
+}
+
+static void allow_layers(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size, "an array of 2 to %d integers from %.0f to %.0f",
+             JOB_MAX_LAYERS, key->least, key->most);
+}
+
+const struct job_value_kind job_value_layers = {read_layers, write_layers,
+                                                allow_layers, 0};
+
+static bool read_betas(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)key, (void)reader;
+    struct optimizer *optimizer = field;
+    if (json_array_size(value) != 2)
+        return false;
+    double betas[2];
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *beta = json_array_get(value, i);
+        betas[i] = json_number_value(beta);
+        if (!json_is_number(beta) || betas[i] < 0 || betas[i] >= 1)
+            return false;
+    }
+    optimizer->beta1 = betas[0];
+    optimizer->beta2 = betas[1];
+    return true;
+}
+
+static json_t *write_betas(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct optimizer *optimizer = field;
+    return json_pack("[f, f]", optimizer->beta1, optimizer->beta2);
+}
+
+static void allow_betas(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "an array of two numbers, at least 0, less than 1");
+}
+
+const struct job_value_kind job_value_betas = {read_betas, write_betas,
+                                               allow_betas, 0};
+
+static bool read_steps(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job *job = field;
+    return job->has_steps = job_value_read_whole(key, value, &job->steps);
+}
+
+static json_t *write_steps(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job *job = field;
+    return job->has_steps ? json_integer((json_int_t)job->steps) : NULL;
+}
+
+const struct job_value_kind job_value_steps = {read_steps, write_steps,
+                                               job_value_allow_whole, 0};
+
+static bool is_word(const json_t *value, const char *word) {
+    const char *text = json_string_value(value);
+    return text && !strcmp(text, word);
+}
+
+static bool read_staleness(const struct job_key *key, const json_t *value,
+                           void *field, const struct job_reader *reader) {
+    (void)reader;
+    if (!is_word(value, "inf"))
+        return job_value_read_whole(key, value, field);
+    *(uint64_t *)field = JOB_STALENESS_INF;
+    return true;
+}
+
+static json_t *write_staleness(const struct job_key *key, const void *field) {
+    uint64_t staleness = *(const uint64_t *)field;
+    if (staleness == JOB_STALENESS_INF)
+        return json_string("inf");
+    return job_value_write_whole(key, staleness);
+}
+
+static void allow_staleness(const struct job_key *key, char *text,
+                            size_t size) {
+    snprintf(text, size, "an integer from 0 to %.0f, or \"inf\"", key->most);
+}
+
+const struct job_value_kind job_value_staleness = {
+    read_staleness, write_staleness, allow_staleness, 0};
+
+static bool read_resume(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job_checkpoint *checkpoint = field;
+    if (is_word(value, "auto"))
+        checkpoint->resume = JOB_RESUME_AUTO;
+    else if (is_word(value, "never"))
+        checkpoint->resume = JOB_RESUME_NEVER;
+    else if (job_value_read_whole(key, value, &checkpoint->resume_step))
+        checkpoint->resume = JOB_RESUME_STEP;
+    else
+        return false;
+    return true;
+}
+
+static json_t *write_resume(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_checkpoint *checkpoint = field;
+    if (checkpoint->resume == JOB_RESUME_STEP)
+        return json_integer((json_int_t)checkpoint->resume_step);
+    bool never = checkpoint->resume == JOB_RESUME_NEVER;
+    return json_string(never ? "never" : "auto");
+}
+
+static void allow_resume(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "\"auto\", \"never\" or the number of a step");
+}
+
+const struct job_value_kind job_value_resume = {read_resume, write_resume,
+                                                allow_resume, 0};
+
+/* One number, or several that ascend. */
+static bool read_counts(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct compare_counts counts = {0};
+    size_t many = json_is_array(value) ? json_array_size(value) : 1;
+    if (!many || many > COMPARE_OPTIONS_MAX_COUNTS)
+        return false;
+    for (size_t i = 0; i < many; i++) {
+        uint64_t count;
+        if (!job_value_read_whole(
+                key, json_is_array(value) ? json_array_get(value, i) : value,
+                &count) ||
+            (i && count <= counts.values[i - 1]))
+            return false;
+        counts.values[counts.count++] = (unsigned)count;
+    }
+    *(struct compare_counts *)field = counts;
+    return true;
+}
+
+static json_t *write_counts(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct compare_counts *counts = field;
+    json_t *list = counts->count ? json_array() : NULL;
+    for (unsigned i = 0; i < counts->count; i++)
+        json_array_append_new(list, json_integer(counts->values[i]));
+    return list;
+}
+
+static void allow_counts(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size,
+             "an integer from %.0f to %.0f, or an array of up to %d of them "
+             "that ascend",
+             key->least, key->most, COMPARE_OPTIONS_MAX_COUNTS);
+}
+
+const struct job_value_kind job_value_counts = {read_counts, write_counts,
+                                                allow_counts, 0};

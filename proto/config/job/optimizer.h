@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimiser and its learning-rate schedule as the job file gives them;
+ * the arithmetic is in proto/tensor (rule.h, schedule.h). */
+#ifndef CAPSTAN_OPTIMIZER_H
+#define CAPSTAN_OPTIMIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum optimizer_type {
+    OPTIMIZER_SGD,
+    OPTIMIZER_ADAGRAD,
+    OPTIMIZER_RMSPROP,
+    OPTIMIZER_ADAM,
+    OPTIMIZER_ADAMW,
+    OPTIMIZER_FTRL,
+};
+
+/* Names and defaults as in torch.optim; Ftrl as tf.raw_ops.ApplyFtrl
+ * (McMahan et al., KDD 2013). The rate is the schedule's. */
+struct optimizer {
+    enum optimizer_type type;
+    double momentum, dampening, weight_decay; /* momentum: SGD, RMSprop */
+    bool nesterov;                            /* SGD */
+    bool maximize;
+    double lr_decay;                  /* Adagrad */
+    double initial_accumulator_value; /* Adagrad, Ftrl */
+    double alpha;                     /* RMSprop */
+    bool centered;                    /* RMSprop */
+    double eps;
+    double beta1, beta2; /* Adam, AdamW */
+    bool amsgrad;
+    double learning_rate_power, l1, l2; /* Ftrl */
+};
+
+enum schedule_type {
+    SCHEDULE_CONSTANT,
+    SCHEDULE_WARMUP,
+    SCHEDULE_WARMUP_DECAY,
+    SCHEDULE_WARMUP_COSINE,
+};
+
+/* Ratios of the cosine form are relative to `lr`. */
+struct schedule {
+    enum schedule_type type;
+    double lr; /* the optimiser's: constant and cosine */
+    double warmup_min_lr, warmup_max_lr;
+    double warmup_min_ratio, cos_min_ratio; /* cosine */
+    uint64_t warmup_num_steps, total_num_steps;
+    bool warmup_linear; /* else logarithmic, the default */
+};
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/strict_json.h"
+
+#include "proto/config/quoted.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CLAMPS = 64 };
+
+struct mistake {
+    const char *sign; /* in the text, blanks left out */
+    bool first;       /* only at its start */
+    const char *advice;
+};
+
+/* What people really write in place of JSON; the first that fits is told. */
+static const struct mistake mistakes[] = {
+    {"'{", true, "The shell's quotes are part of the value: leave them out."},
+    {"{'", false,
+     "Names and strings need double quotes. Python's str(dict) "
+     "writes single ones: use json.dumps(dict)."},
+    {"['", false, "Strings need double quotes, not single ones."},
+    {"{\\\"", true, "The quotes are escaped with \\ once too often."},
+    {"\xef\xbb\xbf", true, "It begins with a byte order mark: remove it."},
+    {",}", false, "Remove the comma before }."},
+    {",]", false, "Remove the comma before ]."},
+    {":None", false, "Python's None is null in JSON: use json.dumps(dict)."},
+    {":True", false, "Python's True is true in JSON: use json.dumps(dict)."},
+    {":False", false, "Python's False is false in JSON: use json.dumps(dict)."},
+};
+
+static char *without_blanks(const char *text) {
+    char *dense = malloc(strlen(text) + 1);
+    char *end = dense;
+    for (; dense && *text; text++)
+        if (!isspace((unsigned char)*text))
+            *end++ = *text;
+    if (dense)
+        *end = '\0';
+    return dense;
+}
+
+static const char *advice_for(const char *text) {
+    const char *advice = "Try it with `python3 -m json.tool`.";
+    char *dense = without_blanks(text);
+    for (size_t i = 0; dense && i < sizeof mistakes / sizeof *mistakes; i++) {
+        const char *place = strstr(dense, mistakes[i].sign);
+        if (place && (place == dense || !mistakes[i].first)) {
+            advice = mistakes[i].advice;
+            break;
+        }
+    }
+    free(dense);
+    return advice;
+}
+
+/* The parser knows 64-bit integers and doubles. A larger number is JSON all
+ * the same; in place of the one that ends at END stands the largest that fits,
+ * which is never longer. */
+static bool clamp_number(char *text, size_t end) {
+    if (end > strlen(text))
+        return false;
+    size_t start = end;
+    while (start > 0 && strchr("0123456789+-.eE", text[start - 1]))
+        start--;
+    size_t length = end - start;
+    bool real = strcspn(text + start, ".eE") < length;
+    size_t sign = text[start] == '-';
+    const char *largest = real ? "1e308" : "9223372036854775807";
+    if (length < sign + strlen(largest))
+        return false;
+    memset(text + start + sign, ' ', length - sign);
+    memcpy(text + start + sign, largest, strlen(largest));
+    return true;
+}
+
+/* NULL with ERROR filled when TEXT, which it may change, is not JSON. */
+static json_t *parse(char *text, bool *duplicate, json_error_t *error) {
+    size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
+    for (int clamps = 0; clamps <= MOST_CLAMPS;) {
+        json_t *root = json_loads(text, flags, error);
+        if (root)
+            return root;
+        enum json_error_code code = json_error_code(error);
+        if (code == json_error_duplicate_key) {
+            *duplicate = true;
+            flags &= ~(size_t)JSON_REJECT_DUPLICATES;
+        } else if (code != json_error_numeric_overflow ||
+                   !clamp_number(text, (size_t)error->position)) {
+            return NULL;
+        } else {
+            clamps++;
+        }
+    }
+    return NULL;
+}
+
+static enum status not_json(const char *text, const char *name,
+                            const json_error_t *error, struct failure *why) {
+    const char *what = error->text;
+    if (json_error_code(error) == json_error_null_character ||
+        json_error_code(error) == json_error_null_byte_in_key)
+        what = "a \\u0000 stands in a string";
+    return status_fail(why, STATUS_CONFIG,
+                       "bad_json: %s is not JSON: line %d, column %d: %s. "
+                       "Found %s. %s",
+                       name, error->line, error->column, quoted_text(what).text,
+                       quoted_text(text).text, advice_for(text));
+}
+
+static enum status not_object(const json_t *root, const char *name,
+                              struct failure *why) {
+    const char *advice = "Write {\"cluster\": {...}, \"task\": {...}}.";
+    if (json_is_string(root) && strchr(json_string_value(root), '{'))
+        advice = "It is JSON inside a JSON string: encode it once only.";
+    return status_fail(why, STATUS_CONFIG,
+                       "not_object: %s is %s, not an object. %s", name,
+                       quoted_json(root).text, advice);
+}
+
+enum status strict_json_object(json_t **out, const char *text, const char *name,
+                               bool *duplicate, struct failure *why) {
+    char *copy = strdup(text);
+    if (!copy)
+        return status_fail(why, STATUS_RETRY, "no memory to read %s", name);
+    json_error_t error;
+    json_t *root = parse(copy, duplicate, &error);
+    free(copy);
+    if (!root)
+        return not_json(text, name, &error, why);
+    if (!json_is_object(root)) {
+        enum status status = not_object(root, name, why);
+        json_decref(root);
+        return status;
+    }
+    *out = root;
+    return STATUS_OK;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The socket of a link, and what comes by it. A server is a ROUTER, a client a
+ * DEALER, so that neither has to take turns; a message is a header frame and at
+ * most one payload frame. The other parts of a link: what leaves (link_send.c),
+ * shared memory beside TCP (link_way.c), waiting awake (link_linger.c), who
+ * keeps no rules (link_strangers.c), how much the kernel is handed
+ * (link_pace.c).
+ *
+ * libzmq tells nothing of a connection's life by the socket itself, so a
+ * monitor is read beside it: a server's for connections that ended without a
+ * message of ours, a client's for those that newly stand, on which nothing of
+ * what was sent before will be answered. */
+#include "proto/net/link/link.h"
+
+#include "proto/base/time.h"
+#include "proto/net/link/link_parts.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SKIPPED_A_TURN = 256 };
+enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
+
+static struct link_bytes view_of(zmq_msg_t *message) {
+    size_t size = zmq_msg_size(message);
+    return (struct link_bytes){size ? zmq_msg_data(message) : NULL, size};
+}
+
+static void set_int(void *socket, int option, int value) {
+    zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+/* Who is gone without a word is noticed by TCP: a ping that comes, leaves or is
+ * not answered while a full queue keeps a connection from being read ends the
+ * process (libzmq's issues 4364 and 4767). */
+static void notice_silence(void *socket) {
+    set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
+    set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 1);
+    set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, 1);
+    set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, 3);
+    set_int(socket, ZMQ_TCP_MAXRT, 3000);
+}
+
+/* Values and their reasons: docs/wire.md. */
+static void configure(void *socket, const struct link_settings *settings) {
+    set_int(socket, ZMQ_LINGER, settings->linger_ms);
+    set_int(socket, ZMQ_SNDHWM, 0);
+    set_int(socket, ZMQ_RCVHWM, settings->receive_frames);
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
+                   sizeof settings->max_frame);
+    set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
+    notice_silence(socket);
+    set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
+    set_int(socket, ZMQ_RECONNECT_IVL, 100);
+    set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
+    set_int(socket, ZMQ_IMMEDIATE, 1);
+    set_int(socket, ZMQ_IPV6, 1);
+    zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "capstan", strlen("capstan"));
+}
+
+static void watch(struct link *link, int events) {
+    char name[64];
+    snprintf(name, sizeof name, "inproc://monitor-%p", (void *)link);
+    if (zmq_socket_monitor(link->socket, name, events))
+        return;
+    link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
+    set_int(link->monitor, ZMQ_LINGER, 0);
+    set_int(link->monitor, ZMQ_RCVHWM, 0); /* libzmq's thread would wait */
+    zmq_connect(link->monitor, name);
+}
+
+enum status link_open(struct link **out, void *zmq, enum link_kind kind,
+                      const struct link_settings *settings,
+                      struct failure *why) {
+    struct link *link = calloc(1, sizeof *link);
+    if (!link)
+        return status_fail(why, STATUS_RETRY, "no memory for a link");
+    link->zmq = zmq;
+    link->kind = kind;
+    link->max_frame = settings->max_frame;
+    link->socket =
+        zmq_socket(zmq, kind == LINK_SERVER ? ZMQ_ROUTER : ZMQ_DEALER);
+    if (!link->socket) {
+        free(link);
+        return status_errno(why, STATUS_FAILED, zmq_errno(),
+                            "cannot open a socket");
+    }
+    configure(link->socket, settings);
+    if (kind == LINK_SERVER) {
+        set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
+        watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
+    } else {
+        watch(link, ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+    }
+    *out = link;
+    return STATUS_OK;
+}
+
+void link_close(struct link **where) {
+    struct link *link = *where;
+    *where = NULL;
+    if (!link)
+        return;
+    if (link->monitor) {
+        zmq_socket_monitor(link->socket, NULL, 0);
+        zmq_close(link->monitor);
+    }
+    if (link->inside[0]) /* a close alone frees the name some time later */
+        zmq_unbind(link->socket, link->inside);
+    zmq_close(link->socket);
+    lanes_close(&link->lanes);
+    for (int i = 0; i < LINK_ANSWERS; i++)
+        buffer_release(&link->answers[i].buffer);
+    free(link->connections);
+    free(link);
+}
+
+enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, port ? "tcp://*:%u" : "tcp://*:*",
+             port);
+    if (zmq_bind(link->socket, endpoint)) {
+        if (zmq_errno() == EADDRINUSE)
+            return status_fail(
+                why, STATUS_RETRY,
+                "port %u is in use on this machine: end the process that has "
+                "it (`ss -ltnp 'sport = :%u'` shows it) or give this task "
+                "another port in the cluster description",
+                port, port);
+        return status_errno(why, STATUS_CONFIG, zmq_errno(),
+                            "cannot listen on port %u", port);
+    }
+    char bound[128];
+    size_t size = sizeof bound;
+    zmq_getsockopt(link->socket, ZMQ_LAST_ENDPOINT, bound, &size);
+    const char *colon = strrchr(bound, ':');
+    link->port = colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : port;
+    return STATUS_OK;
+}
+
+enum status link_bind_inside(struct link *link, const char *name,
+                             struct failure *why) {
+    char endpoint[128];
+    snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
+    if (zmq_bind(link->socket, endpoint))
+        return status_errno(why, STATUS_FAILED, zmq_errno(),
+                            "cannot listen on %s", endpoint);
+    memcpy(link->inside, endpoint, sizeof endpoint);
+    return STATUS_OK;
+}
+
+enum status link_connect_inside(struct link *link, const char *name,
+                                struct failure *why) {
+    char endpoint[128];
+    snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
+    if (zmq_connect(link->socket, endpoint))
+        return status_errno(why, STATUS_FAILED, zmq_errno(),
+                            "cannot connect to %s", endpoint);
+    return STATUS_OK;
+}
+
+enum status link_connect(struct link *link, const char *address,
+                         struct failure *why) {
+    char endpoint[300];
+    snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
+    if (!strcmp(endpoint, link->address))
+        return STATUS_OK;
+    bool over_tcp = link->way == LINK_BY_TCP;
+    if (link->address[0] && over_tcp)
+        zmq_disconnect(link->socket, link->address);
+    link->address[0] = 0;
+    if (over_tcp && zmq_connect(link->socket, endpoint))
+        return status_errno(why, STATUS_RETRY, zmq_errno(),
+                            "cannot connect to %s", address);
+    memcpy(link->address, endpoint, sizeof endpoint);
+    return STATUS_OK;
+}
+
+uint16_t link_port(const struct link *link) {
+    return link->port;
+}
+
+int link_poll_items(struct link *link, zmq_pollitem_t *items) {
+    int count = 0;
+    if (link->way == LINK_BY_TCP)
+        items[count++] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
+    if (link->kind == LINK_SERVER && link->monitor) {
+        link_take_events(link);
+        items[count++] = (zmq_pollitem_t){link->monitor, 0, ZMQ_POLLIN, 0};
+    }
+    if (!link->lanes)
+        return count;
+    lanes_sleep(link->lanes);
+    items[count++] =
+        (zmq_pollitem_t){NULL, lanes_descriptor(link->lanes), ZMQ_POLLIN, 0};
+    return count;
+}
+
+void *link_socket(struct link *link) {
+    return link->socket;
+}
+
+/* The last LINK_BANNED ones: a banned peer that has been pushed out of the list
+ * by as many others is judged anew by its next message. */
+static bool is_banned(const struct link *link, uint32_t peer) {
+    unsigned known =
+        link->num_banned < LINK_BANNED ? link->num_banned : LINK_BANNED;
+    for (unsigned i = 0; i < known; i++)
+        if (link->banned[i] == peer)
+            return true;
+    return false;
+}
+
+void link_ban(struct link *link, uint32_t peer) {
+    struct lane *lane = link_lane_of(link, peer);
+    if (lane)
+        lane_break(lane, "it is not read any more");
+    else if (!is_banned(link, peer))
+        link->banned[link->num_banned++ % LINK_BANNED] = peer;
+}
+
+/* True: PART is the caller's to close. The parts of a message come together:
+ * once the first is here the others are, too. */
+static bool receive_part(struct link *link, zmq_msg_t *part) {
+    zmq_msg_init(part);
+    if (zmq_msg_recv(part, link->socket, ZMQ_DONTWAIT) >= 0)
+        return true;
+    zmq_msg_close(part);
+    return false;
+}
+
+/* The parts that follow PART within its message are read and dropped. */
+static void skip_rest(struct link *link, zmq_msg_t *part) {
+    bool more = zmq_msg_more(part);
+    zmq_msg_close(part);
+    while (more && receive_part(link, part)) {
+        more = zmq_msg_more(part);
+        zmq_msg_close(part);
+    }
+}
+
+/* The first message of a connection tells its descriptor, which libzmq keeps as
+ * text: it is asked for once. */
+static void note_speaker(struct link *link, uint32_t peer, zmq_msg_t *part) {
+    bool server = link->kind == LINK_SERVER;
+    struct link_speaker *speaker = &link->speakers[peer % LINK_NOTED];
+    if (server ? speaker->peer == peer : !link_wants_pace(link))
+        return;
+    int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
+    if (descriptor >= 0 && (!server || link_first_message(link, descriptor)))
+        link_pace_connection(link, descriptor);
+    *speaker = (struct link_speaker){peer, descriptor};
+}
+
+/* ROUTER counts connections from a random number on; here they count from the
+ * middle of what is not a lane's, as who speaks first need not have come first:
+ * no two of a billion have the same number. */
+static uint32_t peer_number(struct link *link, const char *name) {
+    uint32_t counted;
+    memcpy(&counted, name + 1, sizeof counted);
+    counted = ntohl(counted);
+    if (!link->has_peers)
+        link->first_peer = counted;
+    link->has_peers = true;
+    return (counted - link->first_peer + LINK_NUMBERS) % LANES_FIRST;
+}
+
+/* ROUTER names connections by a zero byte and a counter. A stranger may name
+ * itself, but only otherwise: nobody pays for what it sends, not even with time
+ * when it sends without end. */
+static bool receive_peer(struct link *link, uint32_t *peer) {
+    zmq_msg_t identity;
+    for (int i = 0; i < SKIPPED_A_TURN && receive_part(link, &identity); i++) {
+        const char *name = zmq_msg_data(&identity);
+        bool usable = zmq_msg_size(&identity) == LINK_IDENTITY && !name[0] &&
+                      zmq_msg_more(&identity);
+        if (usable)
+            *peer = peer_number(link, name);
+        if (usable && !is_banned(link, *peer)) {
+            zmq_msg_close(&identity);
+            return true;
+        }
+        skip_rest(link, &identity);
+    }
+    return false;
+}
+
+static bool view_lane(struct link *link, struct link_frame *frame) {
+    struct lanes_message message;
+    lanes_tend(link->lanes, time_now());
+    if (!lanes_view(link->lanes, &message))
+        return false;
+    link->heard = true;
+    frame->peer = link->kind == LINK_SERVER ? message.number : 0;
+    frame->lane = message.lane;
+    frame->memory = message.view.memory;
+    frame->header =
+        (struct link_bytes){message.view.header, message.view.header_bytes};
+    frame->payload =
+        (struct link_bytes){message.view.payload, message.view.payload_bytes};
+    return true;
+}
+
+static bool view_tcp(struct link *link, struct link_frame *frame) {
+    zmq_msg_t *header = link_message(&frame->header_room);
+    zmq_msg_t *payload = link_message(&frame->payload_room);
+    for (;;) {
+        frame->peer = 0;
+        if (link->kind == LINK_SERVER && !receive_peer(link, &frame->peer))
+            return false;
+        if (!receive_part(link, header))
+            return false;
+        note_speaker(link, frame->peer, header);
+        if (!zmq_msg_more(header)) {
+            zmq_msg_init(payload);
+            break;
+        }
+        if (!receive_part(link, payload)) {
+            zmq_msg_close(header);
+            return false;
+        }
+        if (!zmq_msg_more(payload))
+            break;
+        skip_rest(link, payload);
+        zmq_msg_close(header);
+        link_ban(link, frame->peer);
+        link->noticed[LINK_MANY_PARTS] = true;
+    }
+    frame->lane = NULL;
+    frame->memory = NULL;
+    frame->header = view_of(header);
+    frame->payload = view_of(payload);
+    return true;
+}
+
+/* Lanes are looked at first, as that costs no system call; so that they cannot
+ * keep those who come by TCP waiting, these have their turn after a few. */
+bool link_view(struct link *link, struct link_frame *frame) {
+    if (link->lanes && link->lane_frames < LANES_A_TURN &&
+        view_lane(link, frame)) {
+        link->lane_frames++;
+        return true;
+    }
+    link->lane_frames = 0;
+    if (link->way == LINK_BY_TCP && view_tcp(link, frame)) {
+        link->heard_tcp = true;
+        return true;
+    }
+    return link->lanes && view_lane(link, frame);
+}
+
+void link_release(struct link_frame *frame) {
+    if (frame->lane) {
+        lane_done(frame->lane);
+        return;
+    }
+    zmq_msg_close(link_message(&frame->header_room));
+    zmq_msg_close(link_message(&frame->payload_room));
+}
+
+/* What lies in a ring is copied: its room is let go in order. */
+static bool keep_from_lane(struct link_frame *frame, struct link_held *held) {
+    held->payload = frame->payload;
+    if (frame->memory) {
+        held->memory = memory_hold(frame->memory);
+    } else if (frame->payload.size) {
+        held->copy = malloc(frame->payload.size);
+        if (!held->copy)
+            return false;
+        memcpy(held->copy, frame->payload.data, frame->payload.size);
+        held->payload.data = held->copy;
+    }
+    frame->payload = (struct link_bytes){0};
+    return true;
+}
+
+bool link_keep(struct link_frame *frame, struct link_held *held) {
+    zmq_msg_t *message = link_message(&held->room);
+    zmq_msg_init(message);
+    held->memory = NULL;
+    held->copy = NULL;
+    if (frame->lane)
+        return keep_from_lane(frame, held);
+    zmq_msg_move(message, link_message(&frame->payload_room));
+    held->payload = view_of(message);
+    frame->payload = (struct link_bytes){0};
+    return true;
+}
+
+void link_let_go(struct link_held *held) {
+    memory_release(&held->memory);
+    free(held->copy);
+    held->copy = NULL;
+    zmq_msg_close(link_message(&held->room));
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* protobuf-c checks how a message is written, not what it says: enumerations
+ * may hold any number, lists any length. What a reader relies on is checked
+ * here, once, before anyone else sees the message; what depends on the plan (is
+ * this block mine?) its reader checks. */
+#include "proto/net/messages/message.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/random.h>
+
+_Static_assert(MESSAGE_MAX_BLOCKS * 5 + 512 <= MESSAGE_MAX_HEADER,
+               "a header of most blocks fits");
+
+uint64_t message_random(void) {
+    uint64_t number = 0;
+    while (!number)
+        if (getrandom(&number, sizeof number, 0) != sizeof number)
+            number = 0;
+    return number;
+}
+
+static bool is_status(uint32_t number) {
+    static const enum status all[] = {
+        STATUS_OK,          STATUS_FAILED, STATUS_CONFIG,    STATUS_HUNG_UP,
+        STATUS_INTERRUPTED, STATUS_RETRY,  STATUS_TERMINATED};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (number == all[i])
+            return true;
+    return false;
+}
+
+/* Values of enum status alone: others would be exit codes that mean something
+ * else. A status that is told becomes the exit code of who hears it. */
+static uint32_t status_told(const Capstan__Control *control) {
+    switch (control->body_case) {
+    case CAPSTAN__CONTROL__BODY_LEFT:
+        return control->left->status;
+    case CAPSTAN__CONTROL__BODY_STOP:
+        return control->stop->status;
+    case CAPSTAN__CONTROL__BODY_REFUSAL:
+        return control->refusal->status;
+    default:
+        return STATUS_OK;
+    }
+}
+
+static bool is_whole(const Capstan__Points *points) {
+    size_t count = points->n_step;
+    return points->n_loss_sum == count && points->n_samples == count &&
+           points->n_training_s == count;
+}
+
+static enum status check_control(const Capstan__Control *control,
+                                 struct failure *why) {
+    if (control->version != MESSAGE_VERSION)
+        return status_fail(
+            why, STATUS_FAILED,
+            "a message of protocol version %u (this is %d): run the "
+            "same release of capstan everywhere",
+            control->version, MESSAGE_VERSION);
+    if (!is_status(status_told(control)))
+        return status_fail(why, STATUS_FAILED, "an unknown status %u",
+                           status_told(control));
+    if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
+        !control->welcome->trainers)
+        return status_fail(why, STATUS_FAILED, "a run without trainers");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
+        !is_whole(control->points))
+        return status_fail(why, STATUS_FAILED, "points that lack a number");
+    return STATUS_OK;
+}
+
+uint32_t message_group(double link_gbits) {
+    const double least = 64 << 10, most = MESSAGE_GROUP_BYTES;
+    double bytes = least * ceil(link_gbits * 1e9 / 8 * 0.5e-3 / least);
+    return (uint32_t)(bytes > 0 && bytes < most ? bytes : most);
+}
+
+enum status message_read_control(Capstan__Control **out, const void *bytes,
+                                 size_t size, struct failure *why) {
+    Capstan__Control *control =
+        capstan__control__unpack(NULL, size, (const uint8_t *)bytes);
+    if (!control)
+        return status_fail(why, STATUS_FAILED,
+                           "%zu bytes that are no control message", size);
+    enum status status = check_control(control, why);
+    if (status)
+        capstan__control__free_unpacked(control, NULL);
+    else
+        *out = control;
+    return status;
+}
+
+enum status message_check_view(const Capstan__View *view, uint32_t ranks,
+                               struct failure *why) {
+    if (view->n_slots != ranks)
+        return status_fail(why, STATUS_FAILED, "a view of %zu trainers (%u)",
+                           view->n_slots, ranks);
+    for (size_t r = 0; r < view->n_slots; r++)
+        if (view->slots[r]->incarnation && !view->slots[r]->from_clock)
+            return status_fail(why, STATUS_FAILED,
+                               "a view in which trainer %zu begins at clock 0 "
+                               "(the first is 1)",
+                               r);
+    return STATUS_OK;
+}
+
+void message_free_control(Capstan__Control **control) {
+    if (*control)
+        capstan__control__free_unpacked(*control, NULL);
+    *control = NULL;
+}
+
+/* Memory is handed out front to back and comes back all at once, with the next
+ * header. NULL when it is used up: a header that claims more than one can hold
+ * is refused by that. */
+static void *arena_allocate(void *context, size_t size) {
+    struct message_arena *arena = context;
+    size_t rounded = (size + 15) & ~(size_t)15;
+    if (rounded < size || rounded > sizeof arena->memory - arena->used)
+        return NULL;
+    void *memory = arena->memory + arena->used;
+    arena->used += rounded;
+    return memory;
+}
+
+static void arena_free(void *context, void *memory) {
+    (void)context;
+    (void)memory;
+}
+
+static enum status check_data(const Capstan__DataHeader *header,
+                              struct failure *why) {
+    if (header->version != MESSAGE_VERSION)
+        return status_fail(why, STATUS_FAILED,
+                           "a message of protocol version %u (this is %d)",
+                           header->version, MESSAGE_VERSION);
+    if (header->kind <= CAPSTAN__DATA_HEADER__KIND__NONE ||
+        header->kind > CAPSTAN__DATA_HEADER__KIND__PROBED)
+        return status_fail(why, STATUS_FAILED, "an unknown kind %d",
+                           (int)header->kind);
+    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__VOID ||
+        (int)header->encoding < 0)
+        return status_fail(why, STATUS_FAILED, "an unknown encoding %d",
+                           (int)header->encoding);
+    if (!(header->loss_scale >= 0 && isfinite(header->loss_scale)))
+        return status_fail(why, STATUS_FAILED, "a loss scale of %g",
+                           header->loss_scale);
+    if (header->n_blocks > MESSAGE_MAX_BLOCKS)
+        return status_fail(why, STATUS_FAILED, "%zu blocks in one message",
+                           header->n_blocks);
+    return STATUS_OK;
+}
+
+enum status message_read_data(Capstan__DataHeader **out,
+                              struct message_arena *arena, const void *bytes,
+                              size_t size, struct failure *why) {
+    ProtobufCAllocator allocator = {arena_allocate, arena_free, arena};
+    arena->used = 0;
+    Capstan__DataHeader *header =
+        capstan__data_header__unpack(&allocator, size, (const uint8_t *)bytes);
+    if (!header)
+        return status_fail(why, STATUS_FAILED,
+                           "%zu bytes that are no data header", size);
+    *out = header;
+    return check_data(header, why);
+}
+
+size_t message_write_data(Capstan__DataHeader *header, void *space) {
+    header->version = MESSAGE_VERSION;
+    return capstan__data_header__pack(header, space);
+}

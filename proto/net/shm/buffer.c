@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/net/shm/buffer.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { ALIGNMENT = 64 };
+
+struct buffer {
+    atomic_uint holders;
+    size_t bytes;
+    void *data;
+    struct memory *memory; /* NULL: data follows */
+    buffer_recycle *recycle;
+    void *owner;
+};
+
+_Static_assert(sizeof(struct buffer) <= ALIGNMENT, "data follows at 64 bytes");
+
+/* Whoever lets go later, on any thread, finds BUFFER as it is filled here: the
+ * first count of its holders publishes the rest. */
+static struct buffer *fill(struct buffer *buffer, void *data, size_t bytes,
+                           struct memory *memory, buffer_recycle *recycle,
+                           void *owner) {
+    buffer->bytes = bytes;
+    buffer->data = data;
+    buffer->memory = memory;
+    buffer->recycle = recycle;
+    buffer->owner = owner;
+    atomic_store_explicit(&buffer->holders, 1, memory_order_release);
+    return buffer;
+}
+
+struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner) {
+    if (bytes > SIZE_MAX - 2 * ALIGNMENT)
+        return NULL;
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    struct buffer *buffer = aligned_alloc(ALIGNMENT, ALIGNMENT + rounded);
+    if (!buffer)
+        return NULL;
+    return fill(buffer, (char *)buffer + ALIGNMENT, bytes, NULL, recycle,
+                owner);
+}
+
+struct buffer *buffer_open_in(struct memory *memory, size_t offset,
+                              size_t bytes, buffer_recycle *recycle,
+                              void *owner) {
+    struct buffer *buffer = malloc(sizeof *buffer);
+    if (!buffer)
+        return NULL;
+    return fill(buffer, (char *)memory_base(memory) + offset, bytes,
+                memory_hold(memory), recycle, owner);
+}
+
+struct buffer *buffer_open_shared(size_t bytes) {
+    struct memory *memory =
+        bytes ? memory_open(bytes, MEMORY_MAKER_WRITES) : NULL;
+    struct buffer *buffer =
+        memory ? buffer_open_in(memory, 0, bytes, NULL, NULL) : NULL;
+    memory_release(&memory);
+    return buffer ? buffer : buffer_open(bytes, NULL, NULL);
+}
+
+/* Who is handed it, perhaps on another thread, sees it whole. */
+struct buffer *buffer_hold(struct buffer *buffer) {
+    atomic_fetch_add_explicit(&buffer->holders, 1, memory_order_release);
+    return buffer;
+}
+
+/* The last to let go acquires what all others have released: whatever they read
+ * or wrote is over before the memory is used again. */
+void buffer_release(struct buffer **where) {
+    struct buffer *buffer = *where;
+    *where = NULL;
+    if (!buffer || atomic_fetch_sub_explicit(&buffer->holders, 1,
+                                             memory_order_acq_rel) > 1)
+        return;
+    if (buffer->recycle)
+        buffer->recycle(buffer->owner, buffer);
+    else
+        buffer_destroy(buffer);
+}
+
+void buffer_destroy(struct buffer *buffer) {
+    memory_release(&buffer->memory);
+    free(buffer);
+}
+
+void buffer_revive(struct buffer *buffer) {
+    atomic_store_explicit(&buffer->holders, 1, memory_order_release);
+}
+
+/* An answer of true stays true, as only a holder can make another one; false
+ * may be out of date at once, which costs a copy and no more. */
+bool buffer_alone(const struct buffer *buffer) {
+    return atomic_load_explicit(&buffer->holders, memory_order_acquire) == 1;
+}
+
+void *buffer_data(struct buffer *buffer) {
+    return buffer->data;
+}
+
+struct memory *buffer_memory(const struct buffer *buffer) {
+    return buffer->memory;
+}
+
+size_t buffer_bytes(const struct buffer *buffer) {
+    return buffer->bytes;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A position counts the bytes ever written; its place is the position modulo
+ * the capacity. Head and tail are positions, each written by one side alone;
+ * the other's is read with acquire after what it stands for was written with
+ * release. A record, its payload and its header lie in one piece, so one that
+ * does not fit before the end is begun anew at the start, behind a record that
+ * says so.
+ *
+ * Who is about to wait sets its flag (asleep, starved), then looks once more;
+ * who has moved on looks at the flag after that. Fences between the two make
+ * sure that one of them sees the other, so no bell is lost, and none is rung
+ * for who is awake. */
+#include "proto/net/shm/ring.h"
+
+#include <string.h>
+
+/* A message in the ring: this, its inside payload, its header. */
+struct record {
+    uint32_t kind;
+    uint32_t header_bytes;
+    uint64_t bytes, offset; /* of the payload */
+    uint32_t memory;
+    uint32_t unused[9]; /* a whole cache line */
+};
+
+enum { SKIP = 1, INSIDE, ELSEWHERE };
+enum { WARM = 64 << 10 }; /* written before looking for what was let go */
+enum { FAR = 256 << 10 };
+
+_Static_assert(sizeof(struct record) == RING_ALIGNMENT, "payloads are aligned");
+
+static uint64_t aligned(uint64_t bytes) {
+    return (bytes + RING_ALIGNMENT - 1) / RING_ALIGNMENT * RING_ALIGNMENT;
+}
+
+static uint64_t record_bytes(uint64_t payload, uint64_t header) {
+    return sizeof(struct record) + aligned(payload) + aligned(header);
+}
+
+uint64_t ring_capacity(uint64_t payload) {
+    uint64_t capacity = 1 << 12;
+    if (payload > UINT64_C(1) << 40)
+        return 0;
+    /* Twice: an empty ring has room before or behind its position. */
+    while (capacity < 2 * record_bytes(payload, RING_HEADER))
+        capacity *= 2;
+    return capacity;
+}
+
+void ring_write_to(struct ring_writer *writer, struct ring_shared *shared,
+                   void *bytes, uint64_t capacity) {
+    *writer = (struct ring_writer){
+        .shared = shared, .bytes = bytes, .capacity = capacity};
+}
+
+/* A tail that no honest reader writes is not taken: the room it would give is
+ * the reader's loss. */
+uint64_t ring_let_go(struct ring_writer *writer) {
+    uint64_t tail =
+        atomic_load_explicit(&writer->shared->tail, memory_order_acquire);
+    if (tail - writer->tail <= writer->head - writer->tail)
+        writer->tail = tail;
+    return writer->tail;
+}
+
+/* Where a message of NEED bytes may begin, or UINT64_MAX. A ring begins anew
+ * when it is empty or has come far: what is warm in the cache is used again,
+ * and most of the memory never touched. What it skips then counts as written
+ * until the reader has come past it. */
+static uint64_t place(const struct ring_writer *writer, uint64_t need) {
+    uint64_t at = writer->head & (writer->capacity - 1);
+    uint64_t to_end = writer->capacity - at;
+    uint64_t used = writer->head - writer->tail;
+    uint64_t room = writer->capacity - used;
+    bool fits_start = to_end < room && need <= room - to_end;
+    bool anew = room - to_end >= writer->ahead && (!used || at >= FAR);
+    if (at && fits_start && (anew || need > to_end))
+        return writer->head + to_end;
+    return need <= to_end && need <= room ? writer->head : UINT64_MAX;
+}
+
+/* How long the header will be is not known yet: there is room for the longest,
+ * and what it does not take the next message does. */
+void *ring_reserve(struct ring_writer *writer, uint64_t payload) {
+    if (payload > writer->capacity)
+        return NULL;
+    uint64_t need = record_bytes(payload, RING_HEADER);
+    if (writer->head - writer->tail > WARM)
+        ring_let_go(writer);
+    writer->reserved = place(writer, need);
+    if (writer->reserved == UINT64_MAX) {
+        ring_let_go(writer);
+        writer->reserved = place(writer, need);
+    }
+    if (writer->reserved == UINT64_MAX)
+        return NULL;
+    return writer->bytes + (writer->reserved & (writer->capacity - 1)) +
+           sizeof(struct record);
+}
+
+static struct record *record_at(const struct ring_writer *writer,
+                                uint64_t position) {
+    return (struct record *)(writer->bytes +
+                             (position & (writer->capacity - 1)));
+}
+
+bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
+                 const struct ring_payload *payload) {
+    uint64_t inside = payload->inside ? payload->bytes : 0;
+    struct record *record = record_at(writer, writer->reserved);
+    if (writer->reserved != writer->head)
+        record_at(writer, writer->head)->kind = SKIP;
+    record->kind = payload->inside ? INSIDE : ELSEWHERE;
+    record->header_bytes = (uint32_t)bytes;
+    record->bytes = payload->bytes;
+    record->offset = payload->offset;
+    record->memory = payload->memory;
+    memcpy((unsigned char *)record + record_bytes(inside, 0), header, bytes);
+    writer->head = writer->reserved + record_bytes(inside, bytes);
+    atomic_store_explicit(&writer->shared->head, writer->head,
+                          memory_order_release);
+    /* Either this load sees the reader asleep, or the reader's look before it
+     * sleeps sees the message. */
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&writer->shared->asleep,
+                                memory_order_relaxed) &&
+           atomic_exchange_explicit(&writer->shared->asleep, 0,
+                                    memory_order_relaxed);
+}
+
+void ring_starve(struct ring_writer *writer) {
+    atomic_store_explicit(&writer->shared->starved, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+void ring_read_from(struct ring_reader *reader, struct ring_shared *shared,
+                    const void *bytes, uint64_t capacity) {
+    *reader = (struct ring_reader){
+        .shared = shared, .bytes = bytes, .capacity = capacity};
+}
+
+/* Bytes written and not let go: multiples of 64 up to the capacity, or
+ * UINT64_MAX. */
+static uint64_t waiting(const struct ring_reader *reader) {
+    uint64_t head =
+        atomic_load_explicit(&reader->shared->head, memory_order_acquire);
+    uint64_t bytes = head - reader->tail;
+    return bytes <= reader->capacity && bytes % RING_ALIGNMENT == 0
+               ? bytes
+               : UINT64_MAX;
+}
+
+/* One copy: what is checked is what is used. */
+static struct record read_record(const struct ring_reader *reader) {
+    struct record record;
+    memcpy(&record, reader->bytes + (reader->tail & (reader->capacity - 1)),
+           sizeof record);
+    atomic_signal_fence(memory_order_seq_cst);
+    return record;
+}
+
+/* Skips to the start; false: there is nothing to skip to. */
+static bool skip(struct ring_reader *reader, uint64_t bytes) {
+    uint64_t to_end =
+        reader->capacity - (reader->tail & (reader->capacity - 1));
+    if (to_end >= bytes)
+        return false;
+    reader->tail += to_end;
+    return true;
+}
+
+enum ring_state ring_next(struct ring_reader *reader,
+                          struct ring_message *message) {
+    uint64_t bytes = waiting(reader);
+    if (bytes == UINT64_MAX)
+        return RING_BROKEN;
+    if (!bytes)
+        return RING_EMPTY;
+    struct record record = read_record(reader);
+    if (record.kind == SKIP) {
+        if (!skip(reader, bytes))
+            return RING_BROKEN;
+        bytes = waiting(reader);
+        if (!bytes || bytes == UINT64_MAX)
+            return RING_BROKEN;
+        record = read_record(reader);
+    }
+    uint64_t to_end =
+        reader->capacity - (reader->tail & (reader->capacity - 1));
+    uint64_t inside = record.kind == INSIDE ? record.bytes : 0;
+    if ((record.kind != INSIDE && record.kind != ELSEWHERE) ||
+        record.header_bytes > RING_HEADER || inside > reader->capacity)
+        return RING_BROKEN;
+    uint64_t size = record_bytes(inside, record.header_bytes);
+    if (size > bytes || size > to_end)
+        return RING_BROKEN;
+    const unsigned char *start =
+        reader->bytes + (reader->tail & (reader->capacity - 1));
+    *message =
+        (struct ring_message){.header = start + record_bytes(inside, 0),
+                              .inside = inside ? start + sizeof record : NULL,
+                              .header_bytes = record.header_bytes,
+                              .payload = {.offset = record.offset,
+                                          .bytes = record.bytes,
+                                          .memory = record.memory,
+                                          .inside = record.kind == INSIDE}};
+    reader->end = reader->tail + size;
+    return RING_MESSAGE;
+}
+
+bool ring_waiting(const struct ring_reader *reader) {
+    return waiting(reader);
+}
+
+bool ring_next_done(struct ring_reader *reader) {
+    reader->tail = reader->end;
+    atomic_store_explicit(&reader->shared->tail, reader->tail,
+                          memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&reader->shared->starved,
+                                memory_order_relaxed) &&
+           atomic_exchange_explicit(&reader->shared->starved, 0,
+                                    memory_order_relaxed);
+}
+
+bool ring_sleep(struct ring_reader *reader) {
+    atomic_store_explicit(&reader->shared->asleep, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!waiting(reader))
+        return true;
+    ring_wake(reader);
+    return false;
+}
+
+void ring_wake(struct ring_reader *reader) {
+    atomic_store_explicit(&reader->shared->asleep, 0, memory_order_relaxed);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Floats as they travel between trainers and ps: the job's `wire`. Encoded
+ * floats may lie at any alignment; the two sides do not overlap. */
+#ifndef CAPSTAN_ENCODING_H
+#define CAPSTAN_ENCODING_H
+
+#include "proto/config/job/job.h"
+#include "proto/net/messages/data.pb-c.h"
+#include "proto/tensor/rule.h"
+
+#include <stddef.h>
+
+/* Bytes of ELEMENTS floats in WIRE. */
+size_t encoding_bytes(enum job_wire wire, size_t elements);
+
+/* FLOATS go to TO, encoding_bytes of it. LOOPS: NULL for the best. */
+void encoding_write(const struct rule_loops *loops, enum job_wire wire,
+                    const float *floats, size_t elements, void *to);
+
+/* The other way. */
+void encoding_read(const struct rule_loops *loops, enum job_wire wire,
+                   const void *from, size_t elements, float *floats);
+
+/* FLOATS become what their reader gets. */
+void encoding_round(enum job_wire wire, float *floats, size_t elements);
+
+/* What a header calls WIRE. */
+Capstan__DataHeader__Encoding encoding_name(enum job_wire wire);
+
+#endif

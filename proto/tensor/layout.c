@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The size of a block depends on the total alone, not on how many ps there are,
+ * and blocks never cross a parameter's end: so a checkpoint fits any number of
+ * ps. Blocks are numbered in the order in which gradients come: last parameter
+ * first, within one ascending. */
+#include "proto/tensor/layout.h"
+
+#include "proto/tensor/philox.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { KIB_64 = 64 << 10, MIB = 1 << 20 };
+
+/* Blocks are smaller than 1 MiB only when there are at most 512 of them beside
+ * the parameters' last ones, so no layout passes the limit. */
+_Static_assert(LAYOUT_MAX_ELEMENTS / (MIB / sizeof(float)) +
+                       LAYOUT_MAX_PARAMETERS <=
+                   LAYOUT_MAX_BLOCKS,
+               "a layout within the limits has too many blocks");
+
+/* layout_digest hashes parameters as they lie in memory. */
+_Static_assert(sizeof(struct parameter) ==
+                   LAYOUT_MAX_NAME + (LAYOUT_MAX_DIMS + 1) * sizeof(uint32_t) +
+                       sizeof(float) + sizeof(uint64_t),
+               "struct parameter has padding");
+
+uint32_t layout_block_bytes(uint64_t total_bytes) {
+    uint64_t bytes = total_bytes / 512;
+    if (bytes > MIB)
+        return MIB;
+    if (bytes < KIB_64)
+        return KIB_64;
+    return (uint32_t)((bytes + KIB_64 - 1) / KIB_64 * KIB_64);
+}
+
+static enum status count_elements(struct parameter *parameter,
+                                  struct failure *why) {
+    parameter->elements = 1;
+    for (uint32_t d = 0; d < parameter->num_dims; d++) {
+        if (parameter->dims[d] == 0)
+            return status_fail(why, STATUS_CONFIG,
+                               "parameter \"%s\": dimension %u is 0; "
+                               "every dimension is at least 1",
+                               parameter->name, d);
+        if (parameter->elements > LAYOUT_MAX_ELEMENTS / parameter->dims[d])
+            return status_fail(why, STATUS_CONFIG,
+                               "parameter \"%s\" has more than 2^40 elements",
+                               parameter->name);
+        parameter->elements *= parameter->dims[d];
+    }
+    return STATUS_OK;
+}
+
+/* Takes over what counts in FROM: nothing after the name's end or the last
+ * dimension, so that equal parameters are equal bytes. */
+static enum status copy_parameter(struct parameter *to,
+                                  const struct parameter *from, uint32_t index,
+                                  struct failure *why) {
+    size_t length = strnlen(from->name, sizeof from->name);
+    if (length == 0 || length == sizeof from->name)
+        return status_fail(why, STATUS_CONFIG,
+                           "parameter %u: its name has %s; 1 to %d bytes are "
+                           "allowed",
+                           index, length ? "too many bytes" : "no bytes",
+                           LAYOUT_MAX_NAME - 1);
+    memcpy(to->name, from->name, length);
+    if (from->num_dims > LAYOUT_MAX_DIMS)
+        return status_fail(why, STATUS_CONFIG,
+                           "parameter \"%s\" has %u dimensions; at most %d are "
+                           "allowed",
+                           to->name, from->num_dims, LAYOUT_MAX_DIMS);
+    to->num_dims = from->num_dims;
+    memcpy(to->dims, from->dims, from->num_dims * sizeof from->dims[0]);
+    if (!(from->init_bound >= 0 && isfinite(from->init_bound)))
+        return status_fail(why, STATUS_CONFIG,
+                           "parameter \"%s\": the bound of its first weights "
+                           "is %g; a finite number of at least 0 is allowed",
+                           to->name, (double)from->init_bound);
+    to->init_bound = from->init_bound;
+    return count_elements(to, why);
+}
+
+static int compare_names(const void *a, const void *b) {
+    const struct parameter *const *left = a, *const *right = b;
+    return strcmp((*left)->name, (*right)->name);
+}
+
+static enum status refuse_twins(const struct layout *layout,
+                                struct failure *why) {
+    uint32_t count = layout->num_parameters;
+    const struct parameter **sorted = malloc(count * sizeof *sorted);
+    if (!sorted)
+        return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
+    for (uint32_t p = 0; p < count; p++)
+        sorted[p] = &layout->parameters[p];
+    qsort(sorted, count, sizeof *sorted, compare_names);
+    enum status status = STATUS_OK;
+    for (uint32_t p = 1; p < count && !status; p++)
+        if (strcmp(sorted[p - 1]->name, sorted[p]->name) == 0)
+            status = status_fail(why, STATUS_CONFIG,
+                                 "parameter \"%s\" is there twice; names are "
+                                 "unique",
+                                 sorted[p]->name);
+    free(sorted);
+    return status;
+}
+
+static enum status take_parameters(struct layout *layout,
+                                   const struct parameter *parameters,
+                                   struct failure *why) {
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        struct parameter *own = &layout->parameters[p];
+        enum status status = copy_parameter(own, &parameters[p], p, why);
+        if (status)
+            return status;
+        layout->elements += own->elements;
+        if (layout->elements > LAYOUT_MAX_ELEMENTS)
+            return status_fail(why, STATUS_CONFIG,
+                               "the parameters up to \"%s\" have more than "
+                               "2^40 elements",
+                               own->name);
+    }
+    return refuse_twins(layout, why);
+}
+
+/* Decides how many blocks each parameter has and where its first one is. */
+static void count_blocks(struct layout *layout) {
+    uint64_t total_bytes = layout->elements * sizeof(float);
+    uint32_t full = layout_block_bytes(total_bytes) / sizeof(float);
+    layout->block_elements = full;
+    for (uint32_t p = layout->num_parameters; p-- > 0;) {
+        uint64_t elements = layout->parameters[p].elements;
+        layout->first_block[p] = layout->num_blocks;
+        layout->num_blocks_of[p] = (uint32_t)((elements + full - 1) / full);
+        layout->num_blocks += layout->num_blocks_of[p];
+    }
+}
+
+static void cut_blocks(struct layout *layout) {
+    struct block *block = layout->blocks;
+    for (uint32_t p = layout->num_parameters; p-- > 0;) {
+        uint64_t left = layout->parameters[p].elements, offset = 0;
+        while (left > 0) {
+            uint32_t elements = layout->block_elements;
+            if (left < elements)
+                elements = (uint32_t)left;
+            *block++ = (struct block){p, elements, offset};
+            offset += elements;
+            left -= elements;
+        }
+    }
+}
+
+static enum status build(struct layout *layout,
+                         const struct parameter *parameters, uint32_t count,
+                         struct failure *why) {
+    layout->num_parameters = count;
+    layout->parameters = calloc(count, sizeof *layout->parameters);
+    layout->first_block = calloc(count, sizeof *layout->first_block);
+    layout->num_blocks_of = calloc(count, sizeof *layout->num_blocks_of);
+    if (!layout->parameters || !layout->first_block || !layout->num_blocks_of)
+        return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
+    enum status status = take_parameters(layout, parameters, why);
+    if (status)
+        return status;
+    count_blocks(layout);
+    layout->blocks = calloc(layout->num_blocks, sizeof *layout->blocks);
+    if (!layout->blocks)
+        return status_errno(why, STATUS_FAILED, ENOMEM, "a layout of %u blocks",
+                            layout->num_blocks);
+    cut_blocks(layout);
+    return STATUS_OK;
+}
+
+enum status layout_build(struct layout **out,
+                         const struct parameter *parameters, uint32_t count,
+                         struct failure *why) {
+    *out = NULL;
+    if (count == 0 || count > LAYOUT_MAX_PARAMETERS)
+        return status_fail(why, STATUS_CONFIG,
+                           "the model has %u parameters; 1 to %d are allowed",
+                           count, LAYOUT_MAX_PARAMETERS);
+    struct layout *layout = calloc(1, sizeof *layout);
+    if (!layout)
+        return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
+    enum status status = build(layout, parameters, count, why);
+    if (status)
+        layout_free(&layout);
+    *out = layout;
+    return status;
+}
+
+void layout_free(struct layout **layout) {
+    if (!layout || !*layout)
+        return;
+    free((*layout)->parameters);
+    free((*layout)->blocks);
+    free((*layout)->first_block);
+    free((*layout)->num_blocks_of);
+    free(*layout);
+    *layout = NULL;
+}
+
+uint64_t layout_digest(const struct layout *layout) {
+    return XXH3_64bits(layout->parameters,
+                       layout->num_parameters * sizeof *layout->parameters);
+}
+
+void layout_init_block(const struct layout *layout, uint32_t b, uint64_t seed,
+                       float *weights) {
+    const struct block *block = &layout->blocks[b];
+    float bound = layout->parameters[block->parameter].init_bound;
+    if (bound == 0) /* a product would leave zeros of both signs */
+        memset(weights, 0, block->elements * sizeof *weights);
+    else
+        philox_uniform(seed, block->parameter, block->offset, bound, weights,
+                       block->elements);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plan comes from the chief, which is trusted to be the run's but not to be
+ * without fault: each number that an array is later indexed by, or memory asked
+ * for by, is checked here once against what it belongs to. Parameters come
+ * first, as the layout that follows from them says how many blocks there are to
+ * have a place each. */
+#include "proto/tensor/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status read_parameter(struct parameter *out,
+                                  const Capstan__Parameter *message,
+                                  struct failure *why) {
+    *out = (struct parameter){.init_bound = message->init_bound,
+                              .num_dims = (uint32_t)message->n_dims};
+    if (message->n_dims > LAYOUT_MAX_DIMS)
+        return status_fail(why, STATUS_FAILED, "%zu dimensions (at most %d)",
+                           message->n_dims, LAYOUT_MAX_DIMS);
+    if (strlen(message->name) >= LAYOUT_MAX_NAME)
+        return status_fail(why, STATUS_FAILED, "a name of %zu bytes",
+                           strlen(message->name));
+    strcpy(out->name, message->name);
+    for (size_t d = 0; d < message->n_dims; d++)
+        out->dims[d] = message->dims[d];
+    return STATUS_OK;
+}
+
+enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,
+                        size_t count, struct failure *why) {
+    if (count > LAYOUT_MAX_PARAMETERS)
+        return status_fail(why, STATUS_FAILED, "%zu parameters", count);
+    struct parameter *copies = calloc(count + 1, sizeof *copies);
+    if (!copies)
+        return status_fail(why, STATUS_RETRY, "no memory for %zu parameters",
+                           count);
+    enum status status = STATUS_OK;
+    for (size_t i = 0; !status && i < count; i++)
+        status = read_parameter(&copies[i], parameters[i], why);
+    if (!status)
+        status = layout_build(out, copies, (uint32_t)count, why);
+    free(copies);
+    return status;
+}
+
+/* One allocation for all messages, which array[0] begins: so two frees end it.
+ */
+Capstan__Parameter **plan_parameters(const struct layout *layout) {
+    uint32_t count = layout->num_parameters;
+    Capstan__Parameter **array = calloc(count + 1, sizeof *array);
+    Capstan__Parameter *messages = calloc(count + 1, sizeof *messages);
+    if (!array || !messages) {
+        free(array);
+        free(messages);
+        return NULL;
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        struct parameter *parameter = &layout->parameters[p];
+        capstan__parameter__init(&messages[p]);
+        messages[p].name = parameter->name;
+        messages[p].n_dims = parameter->num_dims;
+        messages[p].dims = parameter->dims;
+        messages[p].init_bound = parameter->init_bound;
+        array[p] = &messages[p];
+    }
+    return array;
+}
+
+void plan_free_parameters(Capstan__Parameter ***array) {
+    if (*array)
+        free((*array)[0]);
+    free(*array);
+    *array = NULL;
+}
+
+static enum status read_places(struct plan *plan, const Capstan__Plan *message,
+                               struct failure *why) {
+    plan->num_ps = (uint32_t)message->n_ps;
+    plan->ps = calloc(message->n_ps + 1, sizeof *plan->ps);
+    if (!plan->ps || (message->n_ps == 0 && !plan->allreduce) ||
+        message->n_ps > UINT16_MAX)
+        return status_fail(why, STATUS_FAILED, "a plan of %zu ps",
+                           message->n_ps);
+    for (uint32_t i = 0; i < plan->num_ps; i++) {
+        snprintf(plan->ps[i].address, sizeof plan->ps[i].address, "%s",
+                 message->ps[i]->address);
+        plan->ps[i].incarnation = message->ps[i]->incarnation;
+        plan->ps[i].lane = message->ps[i]->lane;
+    }
+    return STATUS_OK;
+}
+
+static enum status read_block_ps(struct plan *plan,
+                                 const Capstan__Plan *message,
+                                 struct failure *why) {
+    uint32_t count = plan->layout->num_blocks;
+    if (plan->allreduce)
+        return STATUS_OK;
+    plan->block_ps = malloc((count + 1) * sizeof *plan->block_ps);
+    if (!plan->block_ps)
+        return status_fail(why, STATUS_RETRY, "no memory for %u blocks", count);
+    if (message->block_ps.len != count * sizeof *plan->block_ps)
+        return status_fail(why, STATUS_FAILED,
+                           "a plan of %zu places for %u "
+                           "blocks",
+                           message->block_ps.len / 2, count);
+    memcpy(plan->block_ps, message->block_ps.data, message->block_ps.len);
+    for (uint32_t b = 0; b < count; b++)
+        if (plan->block_ps[b] >= plan->num_ps)
+            return status_fail(why, STATUS_FAILED, "block %u on ps %u of %u", b,
+                               plan->block_ps[b], plan->num_ps);
+    return STATUS_OK;
+}
+
+enum status plan_read_scaler(struct loss_scaler *out,
+                             const Capstan__LossScaler *message,
+                             struct failure *why) {
+    *out = (struct loss_scaler){0};
+    if (!message)
+        return STATUS_OK;
+    if (!(message->scale >= 0 && isfinite(message->scale)))
+        return status_fail(why, STATUS_FAILED, "a loss scale of %g",
+                           message->scale);
+    *out = (struct loss_scaler){.scale = message->scale,
+                                .good = message->good,
+                                .hysteresis = message->hysteresis,
+                                .skipped = message->skipped};
+    return STATUS_OK;
+}
+
+Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler) {
+    Capstan__LossScaler message = CAPSTAN__LOSS_SCALER__INIT;
+    message.scale = scaler->scale;
+    message.good = scaler->good;
+    message.hysteresis = scaler->hysteresis;
+    message.skipped = scaler->skipped;
+    return message;
+}
+
+/* NULL for "". False: no memory for it. */
+static bool copy_text(char **out, const char *text) {
+    bool empty = !text || !text[0];
+    *out = empty ? NULL : strdup(text);
+    return empty || *out;
+}
+
+/* Without its folder a plan would say that the run begins anew. */
+static enum status read_paths(struct plan *plan, const Capstan__Plan *message,
+                              struct failure *why) {
+    if (!copy_text(&plan->restore_folder, message->restore_folder) ||
+        !copy_text(&plan->restore_manifest, message->restore_manifest) ||
+        !copy_text(&plan->checkpoint_dir, message->checkpoint_dir))
+        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+    if (plan->restore_folder && !plan->restore_manifest)
+        return status_fail(why, STATUS_FAILED,
+                           "a plan that restores without a manifest");
+    return STATUS_OK;
+}
+
+static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
+                               const struct job *job, struct failure *why) {
+    plan->rounds = (struct rounds){
+        .start = message->start_step,
+        .start_batch = message->start_batch,
+        .total = message->total_steps,
+        .accumulation = job->accumulation,
+        .epoch_batches = message->epoch_batches,
+        .checkpoints = message->checkpoint_dir[0],
+        .every_steps = job->checkpoint.every_steps,
+        .every_epochs = job->checkpoint.every_epochs,
+    };
+    if (!message->epoch_batches)
+        return status_fail(why, STATUS_FAILED, "a plan of empty epochs");
+    return STATUS_OK;
+}
+
+/* Of each trainer, or of none, which are then one each. */
+static enum status check_replicas(const Capstan__Plan *message,
+                                  struct failure *why) {
+    size_t count = message->n_replicas;
+    if (!message->trainers || message->trainers > RULE_MAX_GRADIENTS)
+        return status_fail(why, STATUS_FAILED, "a plan of %u trainers (1..%d)",
+                           message->trainers, RULE_MAX_GRADIENTS);
+    if (count && count != message->trainers)
+        return status_fail(why, STATUS_FAILED,
+                           "a plan of %u trainers with the replicas of %zu",
+                           message->trainers, count);
+    for (size_t r = 0; r < count; r++)
+        if (!message->replicas[r] || message->replicas[r] > JOB_MOST_DEVICES)
+            return status_fail(why, STATUS_FAILED,
+                               "a plan of %u replicas (1..%d)",
+                               message->replicas[r], JOB_MOST_DEVICES);
+    for (size_t r = 0; message->resident && r < count; r++)
+        if (message->replicas[r] > 1)
+            return status_fail(why, STATUS_FAILED,
+                               "a plan in which gradients stay on the device "
+                               "of a trainer that has %u",
+                               message->replicas[r]);
+    return STATUS_OK;
+}
+
+enum status plan_solve_batch(struct job *job, const Capstan__Plan *message,
+                             struct failure *why) {
+    struct job_replicas replicas = {message->trainers, 0, 1};
+    enum status status = check_replicas(message, why);
+    if (status)
+        return status;
+    for (size_t r = 0; r < message->n_replicas; r++)
+        replicas.all += replicas.each = message->replicas[r];
+    if (!message->n_replicas)
+        replicas.all = message->trainers;
+    return job_solve_replicas(job, replicas, why);
+}
+
+static enum status read_replicas(struct plan *plan,
+                                 const Capstan__Plan *message,
+                                 struct failure *why) {
+    size_t bytes = message->n_replicas * sizeof *plan->replicas;
+    enum status status = check_replicas(message, why);
+    plan->num_ranks = message->trainers;
+    if (status || !bytes)
+        return status;
+    plan->replicas = malloc(bytes);
+    if (!plan->replicas)
+        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+    memcpy(plan->replicas, message->replicas, bytes);
+    return STATUS_OK;
+}
+
+enum status plan_check_trainers(const struct plan *plan, uint32_t trainers,
+                                struct failure *why) {
+    if (plan->num_ranks == trainers)
+        return STATUS_OK;
+    return status_fail(why, STATUS_FAILED,
+                       "a plan of %u trainers, where the chief has counted %u",
+                       plan->num_ranks, trainers);
+}
+
+uint32_t plan_replicas(const struct plan *plan, uint32_t rank) {
+    return plan->replicas ? plan->replicas[rank] : 1;
+}
+
+uint32_t plan_first_replica(const struct plan *plan, uint32_t rank) {
+    uint32_t first = 0;
+    for (uint32_t r = 0; r < rank; r++)
+        first += plan_replicas(plan, r);
+    return first;
+}
+
+uint32_t plan_all_replicas(const struct plan *plan) {
+    return plan_first_replica(plan, plan->num_ranks);
+}
+
+/* What depends on the layout after it, and places before the blocks on them. */
+enum status plan_read(struct plan **out, const Capstan__Plan *message,
+                      const struct job *job, struct failure *why) {
+    struct plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+    plan->pull_first = message->pull_first;
+    plan->allreduce = message->strategy == JOB_ALLREDUCE;
+    snprintf(plan->backend, sizeof plan->backend, "%s", message->backend);
+    plan->resident = message->resident;
+    enum status status = read_paths(plan, message, why);
+    if (!status)
+        status = plan_read_scaler(&plan->scaler, message->scaler, why);
+    if (!status && plan->scaler.skipped > message->start_step)
+        status = status_fail(why, STATUS_FAILED,
+                             "a plan of %llu steps skipped before step %llu",
+                             (unsigned long long)plan->scaler.skipped,
+                             (unsigned long long)message->start_step);
+    if (!status)
+        status = read_rounds(plan, message, job, why);
+    if (!status)
+        status = read_replicas(plan, message, why);
+    if (!status)
+        status = plan_layout(&plan->layout, message->parameters,
+                             message->n_parameters, why);
+    if (!status)
+        status = read_places(plan, message, why);
+    if (!status)
+        status = read_block_ps(plan, message, why);
+    if (status)
+        plan_close(&plan);
+    *out = plan;
+    return status;
+}
+
+void plan_close(struct plan **where) {
+    struct plan *plan = *where;
+    *where = NULL;
+    if (!plan)
+        return;
+    layout_free(&plan->layout);
+    free(plan->block_ps);
+    free(plan->replicas);
+    free(plan->ps);
+    free(plan->restore_folder);
+    free(plan->restore_manifest);
+    free(plan->checkpoint_dir);
+    free(plan);
+}
+
+uint32_t plan_blocks(const struct plan *plan, uint32_t ps, uint32_t *ids) {
+    uint32_t count = 0;
+    for (uint32_t b = 0; plan->block_ps && b < plan->layout->num_blocks; b++)
+        if (plan->block_ps[b] == ps)
+            ids[count++] = b;
+    return count;
+}

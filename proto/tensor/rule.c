@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One pass over memory: a tile of gradients is summed into the first-level
+ * cache and the rule reads it there at once, so each gradient, weight and state
+ * slot goes by once. Which loops do it is chosen by the processor; a lone
+ * gradient needs no tile. */
+#include "proto/tensor/rule.h"
+
+#include "proto/tensor/rule_loops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Floats summed at a time: with their gradients they stay in the first-level
+ * cache until the rule has read them. */
+enum { TILE = 256 };
+
+static const char *const slot_names[RULE_FORMS][RULE_MAX_SLOTS] = {
+    [RULE_SGD_MOMENTUM] = {"momentum_buffer"},
+    [RULE_ADAGRAD] = {"sum"},
+    [RULE_RMSPROP] = {"square_avg"},
+    [RULE_RMSPROP_MOMENTUM] = {"square_avg", "momentum_buffer"},
+    [RULE_RMSPROP_CENTERED] = {"square_avg", "grad_avg"},
+    [RULE_RMSPROP_CENTERED_MOMENTUM] = {"square_avg", "momentum_buffer",
+                                        "grad_avg"},
+    [RULE_ADAM] = {"exp_avg", "exp_avg_sq"},
+    [RULE_ADAM_AMSGRAD] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+    [RULE_FTRL] = {"accum", "linear"},
+    [RULE_FTRL_POWER] = {"accum", "linear"},
+};
+
+unsigned rule_slots(const struct optimizer *rule) {
+    unsigned slots = 0;
+    while (rule_slot_name(rule, slots))
+        slots++;
+    return slots;
+}
+
+const char *rule_slot_name(const struct optimizer *rule, unsigned slot) {
+    return slot < RULE_MAX_SLOTS ? slot_names[rule_form_of(rule)][slot] : NULL;
+}
+
+float rule_slot_start(const struct optimizer *rule, unsigned slot) {
+    bool accumulates =
+        rule->type == OPTIMIZER_ADAGRAD || rule->type == OPTIMIZER_FTRL;
+    return accumulates && slot == 0 ? (float)rule->initial_accumulator_value
+                                    : 0;
+}
+
+/* Ordered so that a processor that runs one variant runs all after it. */
+static const struct rule_loops *const variants[] = {
+    &rule_loops_avx512,
+    &rule_loops_avx2,
+    &rule_loops_plain,
+};
+
+static bool has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bw");
+}
+
+const struct rule_loops *const *rule_variants(size_t *count) {
+    size_t best = 2;
+    if (__builtin_cpu_supports("avx2"))
+        best = has_avx512() ? 0 : 1;
+    *count = sizeof variants / sizeof variants[0] - best;
+    return variants + best;
+}
+
+static const char *list_names(const struct rule_loops *const *here,
+                              size_t count, char *text, size_t size) {
+    size_t used = 0;
+    for (size_t v = count; v-- > 0 && used < size;)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 used ? ", " : "", here[v]->name);
+    return text;
+}
+
+enum status rule_choose(const struct rule_loops **loops, const char *name,
+                        struct failure *why) {
+    enum { ALL = sizeof variants / sizeof *variants };
+    char text[64];
+    size_t count;
+    const struct rule_loops *const *here = rule_variants(&count);
+    *loops = here[0];
+    if (!name || !name[0])
+        return STATUS_OK;
+    for (size_t v = 0; v < count; v++)
+        if (!strcmp(name, (*loops = here[v])->name))
+            return STATUS_OK;
+    for (size_t v = 0; v < ALL - count; v++)
+        if (!strcmp(name, variants[v]->name))
+            return status_fail(why, STATUS_CONFIG,
+                               "CAPSTAN_CPU is %s, which this processor does "
+                               "not have; it has %s",
+                               name,
+                               list_names(here, count, text, sizeof text));
+    return status_fail(why, STATUS_CONFIG,
+                       "CAPSTAN_CPU is '%.64s'; allowed are %s, or nothing for "
+                       "the best that the processor has",
+                       name, list_names(variants, ALL, text, sizeof text));
+}
+
+const char *rule_variant_name(const struct rule_loops *loops) {
+    return loops->name;
+}
+
+static void copy(float *to, const float *from, size_t elements) {
+    if (to != from)
+        memcpy(to, from, elements * sizeof *to);
+}
+
+static void copy_all(const struct optimizer *rule,
+                     const struct rule_update *update) {
+    copy(update->weights_out, update->weights, update->elements);
+    for (unsigned slot = 0; slot < rule_slots(rule); slot++)
+        copy(update->state_out[slot], update->state[slot], update->elements);
+}
+
+/* A lone float32 gradient is its own sum, where it lies. */
+static bool is_sum(const struct rule_update *update) {
+    return update->num_gradients == 1 && update->wire == JOB_FLOAT32;
+}
+
+/* The summed gradients of COUNT elements from FIRST on: in TILE, or where they
+ * already are. */
+static const void *sums_of(const struct rule_loops *loops,
+                           const struct rule_update *update, size_t first,
+                           size_t count, float tile[TILE]) {
+    if (is_sum(update))
+        return (const char *)update->gradients[0] + first * sizeof *tile;
+    loops->sum[update->wire](update->gradients, update->num_gradients, first,
+                             count, tile);
+    return tile;
+}
+
+static size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Without a gradient nothing of the block moves, but it may have to lie
+ * elsewhere; Ftrl divides by its rate, so at a rate of 0 it rests too. */
+void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
+                const struct rule_update *update) {
+    bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;
+    if (update->num_gradients == 0 || divides_by_0) {
+        copy_all(rule, update);
+        return;
+    }
+    struct rule_constants constants = rule_form_constants(rule, update);
+    rule_sweep *sweep = loops->sweep[rule_form_of(rule)];
+    size_t stride = is_sum(update) ? update->elements : TILE;
+    _Alignas(64) float tile[TILE];
+    for (size_t first = 0; first < update->elements; first += stride) {
+        size_t count = smaller(stride, update->elements - first);
+        const void *sums = sums_of(loops, update, first, count, tile);
+        sweep(&constants, update, sums, first, count);
+    }
+}
+
+/* Half the lanes on the other half, until one is left: the order of additions
+ * is then the same however wide the vectors are that filled the lanes. */
+static double tree_sum(double lanes[RULE_LANES]) {
+    for (unsigned width = RULE_LANES / 2; width > 0; width /= 2)
+        for (unsigned lane = 0; lane < width; lane++)
+            lanes[lane] += lanes[lane + width];
+    return lanes[0];
+}
+
+void rule_square_sums(const struct rule_loops *loops,
+                      const struct rule_update *update, double *pieces) {
+    _Alignas(64) float tile[TILE];
+    _Static_assert(TILE % RULE_LANES == 0 && RULE_PIECE % TILE == 0,
+                   "an element's lane depends on the tile");
+    size_t elements = update->elements;
+    for (size_t piece = 0; piece < elements; piece += RULE_PIECE) {
+        size_t end = smaller(elements, piece + RULE_PIECE);
+        double lanes[RULE_LANES] = {0};
+        for (size_t first = piece; update->num_gradients && first < end;
+             first += TILE) {
+            size_t count = smaller(TILE, end - first);
+            const void *sums = sums_of(loops, update, first, count, tile);
+            loops->add_squares(sums, count, update->scale, lanes);
+        }
+        *pieces++ = tree_sum(lanes);
+    }
+}
+
+void rule_to_bf16(const struct rule_loops *loops, const float *floats,
+                  size_t elements, void *bf16) {
+    loops->to_bf16(floats, elements, bf16);
+}
+
+void rule_from_bf16(const struct rule_loops *loops, const void *bf16,
+                    size_t elements, float *floats) {
+    loops->sum[JOB_BF16](&bf16, 1, 0, elements, floats);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Update rules: how a gradient changes a block's weights. One fused pass sums
+ * the gradients of a round, scales the sum and applies the rule. The same
+ * bits from every variant of the loops, and for any split into blocks (Ftrl
+ * with a power other than -0.5: on one machine, as powf is the C library's).
+ * A NaN stays a NaN. */
+#ifndef CAPSTAN_RULE_H
+#define CAPSTAN_RULE_H
+
+#include "proto/base/status.h"
+#include "proto/config/job/job.h"
+#include "proto/config/job/optimizer.h"
+#include "proto/tensor/rule_form.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RULE_MAX_GRADIENTS = 1024 };
+
+/* Number of state tensors beside the weights, 0..RULE_MAX_SLOTS. */
+unsigned rule_slots(const struct optimizer *rule);
+
+/* Name of state SLOT in checkpoints, as in torch's or TensorFlow's state:
+ * "momentum_buffer", "exp_avg", "exp_avg_sq", "linear", ... NULL when RULE has
+ * no such slot. */
+const char *rule_slot_name(const struct optimizer *rule, unsigned slot);
+
+/* The value all elements of state SLOT start with. */
+float rule_slot_start(const struct optimizer *rule, unsigned slot);
+
+/* One update of one block. `scale` multiplies the sum of the gradients (1/n,
+ * times the clipping factor). An in-place update has *_out equal to its
+ * source; otherwise the two do not overlap. */
+struct rule_update {
+    uint64_t step; /* this block's update number, from 1 */
+    double rate;   /* at 0 Ftrl, which divides by it, changes nothing */
+    float scale;
+    size_t elements;
+    unsigned num_gradients;       /* <= RULE_MAX_GRADIENTS */
+    const void *const *gradients; /* rank order, any alignment */
+    enum job_wire wire;           /* what gradients are in; their sum is
+                                     float32 */
+    const float *weights;
+    float *weights_out;
+    const float *state[RULE_MAX_SLOTS];
+    float *state_out[RULE_MAX_SLOTS];
+};
+
+/* One variant of the loops: "plain", "avx2", "avx512". */
+struct rule_loops;
+
+/* The variants this processor can run, best first; *COUNT of them. */
+const struct rule_loops *const *rule_variants(size_t *count);
+
+/* The one called NAME; the best for NULL or "". STATUS_CONFIG names those that
+ * this processor can run. */
+enum status rule_choose(const struct rule_loops **loops, const char *name,
+                        struct failure *why) MUST_CHECK;
+
+/* "plain", "avx2" or "avx512". */
+const char *rule_variant_name(const struct rule_loops *loops);
+
+/* Applies RULE. num_gradients may be 0: weights and state are then copied
+ * unchanged to their *_out. */
+void rule_apply(const struct rule_loops *loops, const struct optimizer *rule,
+                const struct rule_update *update);
+
+/* Sums of squares of UPDATE's scale * (sum of the gradients), in double with
+ * fixed lanes and a fixed tree, over pieces of RULE_PIECE floats: parts of the
+ * global norm. PIECES receives one double a piece, ceil(elements / RULE_PIECE).
+ * Weights and state are not looked at. */
+void rule_square_sums(const struct rule_loops *loops,
+                      const struct rule_update *update, double *pieces);
+
+/* The loops over bf16.h, whose words may lie at any alignment. */
+void rule_to_bf16(const struct rule_loops *loops, const float *floats,
+                  size_t elements, void *bf16);
+void rule_from_bf16(const struct rule_loops *loops, const void *bf16,
+                    size_t elements, float *floats);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Built once a variant: VARIANT is plain, avx2 or avx512. The compiler makes
+ * the vectors; every element is computed alone, so their width is not seen in
+ * the result. */
+#include "proto/tensor/rule_loops.h"
+
+#include "proto/tensor/bf16.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* A float and a bf16 where a message has put them. */
+typedef float loose_float __attribute__((aligned(1), may_alias));
+typedef uint16_t loose_bf16 __attribute__((aligned(1), may_alias));
+
+typedef float element(const struct rule_constants *constants, float sum,
+                      float weight, float *slots);
+
+/* An output is its own source or apart from all sources, so no element
+ * depends on another: what `ivdep` tells the compiler. */
+static ALWAYS_INLINE void sweep(element *rule, unsigned slots,
+                                const struct rule_constants *constants,
+                                const struct rule_update *update,
+                                const loose_float *sums, size_t first,
+                                size_t count) {
+    struct rule_constants c = *constants;
+    const float *weights = update->weights + first;
+    float *weights_out = update->weights_out + first;
+    const float *in_0 = slots > 0 ? update->state[0] + first : NULL;
+    const float *in_1 = slots > 1 ? update->state[1] + first : NULL;
+    const float *in_2 = slots > 2 ? update->state[2] + first : NULL;
+    float *out_0 = slots > 0 ? update->state_out[0] + first : NULL;
+    float *out_1 = slots > 1 ? update->state_out[1] + first : NULL;
+    float *out_2 = slots > 2 ? update->state_out[2] + first : NULL;
+#pragma GCC ivdep
+    for (size_t i = 0; i < count; i++) {
+        float s[RULE_MAX_SLOTS] = {slots > 0 ? in_0[i] : 0,
+                                   slots > 1 ? in_1[i] : 0,
+                                   slots > 2 ? in_2[i] : 0};
+        weights_out[i] = rule(&c, sums[i], weights[i], s);
+        if (slots > 0)
+            out_0[i] = s[0];
+        if (slots > 1)
+            out_1[i] = s[1];
+        if (slots > 2)
+            out_2[i] = s[2];
+    }
+}
+
+/* Defines sweep_NAME, the loop of rule_NAME over SLOTS state tensors. */
+#define SWEEP(NAME, SLOTS)                                                     \
+    static void sweep_##NAME(const struct rule_constants *constants,           \
+                             const struct rule_update *update,                 \
+                             const void *sums, size_t first, size_t count) {   \
+        sweep(rule_##NAME, SLOTS, constants, update, sums, first, count);      \
+    }
+
+SWEEP(sgd, 0)
+SWEEP(sgd_momentum, 1)
+SWEEP(adagrad, 1)
+SWEEP(rmsprop, 1)
+SWEEP(rmsprop_momentum, 2)
+SWEEP(rmsprop_centered, 2)
+SWEEP(rmsprop_centered_momentum, 3)
+SWEEP(adam, 2)
+SWEEP(adam_amsgrad, 3)
+SWEEP(ftrl, 2)
+SWEEP(ftrl_power, 2)
+
+/* Element I of a gradient. */
+typedef float reader(const void *gradient, size_t i);
+
+static ALWAYS_INLINE float read_float32(const void *gradient, size_t i) {
+    return ((const loose_float *)gradient)[i];
+}
+
+static ALWAYS_INLINE float read_bf16(const void *gradient, size_t i) {
+    return bf16_to_float(((const loose_bf16 *)gradient)[i]);
+}
+
+/* Four gradients at a time: many reads of memory are then under way at once.
+ * The order of additions is that of the ranks all the same. */
+static ALWAYS_INLINE void sum(reader *at, const void *const *gradients,
+                              unsigned num_gradients, size_t first, size_t end,
+                              float *restrict sums) {
+    const void *a = gradients[0];
+    if (num_gradients == 1) {
+        for (size_t i = first; i < end; i++)
+            sums[i - first] = at(a, i);
+        return;
+    }
+    const void *b = gradients[1];
+    for (size_t i = first; i < end; i++)
+        sums[i - first] = at(a, i) + at(b, i);
+    unsigned k = 2;
+    for (; k + 4 <= num_gradients; k += 4) {
+        const void *c = gradients[k + 2], *d = gradients[k + 3];
+        a = gradients[k];
+        b = gradients[k + 1];
+        for (size_t i = first; i < end; i++)
+            sums[i - first] =
+                sums[i - first] + at(a, i) + at(b, i) + at(c, i) + at(d, i);
+    }
+    for (; k < num_gradients; k++) {
+        a = gradients[k];
+        for (size_t i = first; i < end; i++)
+            sums[i - first] += at(a, i);
+    }
+}
+
+static void sum_float32(const void *const *gradients, unsigned num_gradients,
+                        size_t first, size_t count, float *sums) {
+    sum(read_float32, gradients, num_gradients, first, first + count, sums);
+}
+
+static void sum_bf16(const void *const *gradients, unsigned num_gradients,
+                     size_t first, size_t count, float *sums) {
+    sum(read_bf16, gradients, num_gradients, first, first + count, sums);
+}
+
+static void to_bf16(const float *restrict floats, size_t count,
+                    void *restrict bf16) {
+    loose_bf16 *out = bf16;
+    for (size_t i = 0; i < count; i++)
+        out[i] = bf16_from_float(floats[i]);
+}
+
+/* Element i goes to lane i mod RULE_LANES, in double: a copy of the lanes that
+ * the compiler can keep in registers. */
+static void add_squares(const void *sums, size_t count, float scale,
+                        double lanes[RULE_LANES]) {
+    const loose_float *x = sums;
+    double own[RULE_LANES];
+    for (unsigned lane = 0; lane < RULE_LANES; lane++)
+        own[lane] = lanes[lane];
+    size_t i = 0;
+    for (; i + RULE_LANES <= count; i += RULE_LANES)
+        for (unsigned lane = 0; lane < RULE_LANES; lane++) {
+            double value = scale * x[i + lane];
+            own[lane] += value * value;
+        }
+    for (unsigned lane = 0; i < count; i++, lane++) {
+        double value = scale * x[i];
+        own[lane] += value * value;
+    }
+    for (unsigned lane = 0; lane < RULE_LANES; lane++)
+        lanes[lane] = own[lane];
+}
+
+#define JOIN_(A, B) A##B
+#define JOIN(A, B) JOIN_(A, B)
+#define TEXT_(A) #A
+#define TEXT(A) TEXT_(A)
+
+const struct rule_loops JOIN(rule_loops_, VARIANT) = {
+    .name = TEXT(VARIANT),
+    .sweep =
+        {
+            [RULE_SGD] = sweep_sgd,
+            [RULE_SGD_MOMENTUM] = sweep_sgd_momentum,
+            [RULE_ADAGRAD] = sweep_adagrad,
+            [RULE_RMSPROP] = sweep_rmsprop,
+            [RULE_RMSPROP_MOMENTUM] = sweep_rmsprop_momentum,
+            [RULE_RMSPROP_CENTERED] = sweep_rmsprop_centered,
+            [RULE_RMSPROP_CENTERED_MOMENTUM] = sweep_rmsprop_centered_momentum,
+            [RULE_ADAM] = sweep_adam,
+            [RULE_ADAM_AMSGRAD] = sweep_adam_amsgrad,
+            [RULE_FTRL] = sweep_ftrl,
+            [RULE_FTRL_POWER] = sweep_ftrl_power,
+        },
+    .sum = {[JOB_FLOAT32] = sum_float32, [JOB_BF16] = sum_bf16},
+    .add_squares = add_squares,
+    .to_bf16 = to_bf16,
+};

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One entry is enough, however many copies of a contribution come and in
+ * whatever order: of one incarnation the clocks that are taken rise by one at a
+ * time (exchange_push), so what is not above the entry was taken. Another
+ * incarnation has another entry in its place; a late copy of the one before is
+ * kept away by the view. */
+#include "ps/consistency/ledger.h"
+
+#include <stdlib.h>
+
+bool ledger_open(struct ledger *ledger, uint32_t num_blocks,
+                 uint32_t num_ranks) {
+    size_t count = (size_t)num_blocks * num_ranks;
+    *ledger = (struct ledger){.num_blocks = num_blocks, .num_ranks = num_ranks};
+    ledger->entries = calloc(count ? count : 1, sizeof *ledger->entries);
+    return ledger->entries;
+}
+
+void ledger_close(struct ledger *ledger) {
+    free(ledger->entries);
+    ledger->entries = NULL;
+}
+
+struct ledger_entry *ledger_row(const struct ledger *ledger, uint32_t b) {
+    return ledger->entries + (size_t)b * ledger->num_ranks;
+}
+
+void ledger_copy(const struct ledger *ledger, uint32_t b, uint64_t version,
+                 struct ledger_entry *copy) {
+    const struct ledger_entry *row = ledger_row(ledger, b);
+    for (uint32_t r = 0; r < ledger->num_ranks; r++) {
+        copy[r] = row[r];
+        if (ledger->by_rounds && copy[r].clock > version)
+            copy[r].clock = version;
+    }
+}
+
+bool ledger_has(const struct ledger *ledger, uint32_t b, uint32_t rank,
+                uint64_t incarnation, uint64_t clock) {
+    const struct ledger_entry *entry = ledger_row(ledger, b) + rank;
+    return entry->incarnation == incarnation && entry->clock >= clock;
+}
+
+void ledger_take(struct ledger *ledger, uint32_t b, uint32_t rank,
+                 uint64_t incarnation, uint64_t clock) {
+    ledger_row(ledger, b)[rank] = (struct ledger_entry){incarnation, clock};
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of a block's tensors may be written in place is asked of the buffers
+ * themselves: who holds one alone may. So nobody has to tell the shard of a
+ * snapshot's beginning or end, or of a reply that has left. Its blocks are
+ * touched by the thread that opened it or by the crew's, never by two for the
+ * same block at a time (tasks.h). */
+#include "ps/dense/shard.h"
+
+#include "proto/config/byte_size.h"
+#include "ps/dense/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPARE = 32 }; /* blocks whose weights can be shown twice */
+
+struct cell {
+    struct buffer *tensors[SHARD_MAX_TENSORS];
+};
+
+struct shard {
+    const struct layout *layout;
+    struct optimizer optimizer;
+    const struct rule_loops *loops;
+    uint32_t count;
+    unsigned num_tensors;
+    const struct block **blocks;
+    uint32_t *ids;
+    struct cell *cells;
+    struct pool *pool;
+    size_t bytes; /* of all tensors, without copies */
+};
+
+/* Memory for all weights, and for some twice: who reads them elsewhere on this
+ * host gets them without a copy. */
+static void show_weights(struct shard *shard, const uint32_t *ids) {
+    size_t total = 0, most = 0;
+    for (uint32_t b = 0; b < shard->count; b++) {
+        size_t bytes = shard->layout->blocks[ids[b]].elements * sizeof(float);
+        size_t size = (bytes + 63) / 64 * 64;
+        total += size;
+        most = size > most ? size : most;
+    }
+    size_t spare = most * SPARE < total ? most * SPARE : total;
+    if (total)
+        pool_show(shard->pool, total + spare);
+}
+
+/* Weights go where they can be shown, while there is room. */
+static struct buffer *take(struct shard *shard, unsigned tensor, size_t bytes) {
+    struct buffer *shown =
+        tensor == 0 ? pool_take_shown(shard->pool, bytes) : NULL;
+    return shown ? shown : pool_take(shard->pool, bytes);
+}
+
+static enum status no_memory(const struct shard *shard, const uint32_t *ids,
+                             struct failure *why) {
+    uint64_t wanted = 0;
+    char all[16], had[16];
+    for (uint32_t b = 0; b < shard->count; b++)
+        wanted += shard->layout->blocks[ids[b]].elements * sizeof(float) *
+                  shard->num_tensors;
+    byte_size_text(wanted, all, sizeof all);
+    byte_size_text(shard->bytes, had, sizeof had);
+    return status_fail(why, STATUS_RETRY,
+                       "no memory for %s of weights and state in %u blocks, "
+                       "of which %s were had: list more ps, on other hosts, "
+                       "or give this one more memory",
+                       all, shard->count, had);
+}
+
+static enum status allocate(struct shard *shard, const uint32_t *ids,
+                            struct failure *why) {
+    show_weights(shard, ids);
+    for (uint32_t b = 0; b < shard->count; b++) {
+        shard->ids[b] = ids[b];
+        shard->blocks[b] = &shard->layout->blocks[ids[b]];
+        size_t bytes = shard_block_bytes(shard, b);
+        for (unsigned t = 0; t < shard->num_tensors; t++) {
+            shard->cells[b].tensors[t] = take(shard, t, bytes);
+            if (!shard->cells[b].tensors[t])
+                return no_memory(shard, ids, why);
+            shard->bytes += bytes;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status shard_open(struct shard **out, const struct layout *layout,
+                       const uint32_t *ids, uint32_t count,
+                       const struct optimizer *optimizer, struct failure *why) {
+    struct shard *shard = calloc(1, sizeof *shard);
+    if (!shard)
+        return status_fail(why, STATUS_RETRY, "no memory for a shard");
+    size_t variants;
+    shard->layout = layout;
+    shard->optimizer = *optimizer;
+    shard->loops = rule_variants(&variants)[0];
+    shard->count = count;
+    shard->num_tensors = 1 + rule_slots(optimizer);
+    shard->blocks = calloc(count + 1, sizeof *shard->blocks);
+    shard->ids = calloc(count + 1, sizeof *shard->ids);
+    shard->cells = calloc(count + 1, sizeof *shard->cells);
+    shard->pool = pool_open();
+    enum status status = STATUS_RETRY;
+    if (!shard->blocks || !shard->ids || !shard->cells || !shard->pool)
+        status_fail(why, STATUS_RETRY, "no memory for %u blocks", count);
+    else
+        status = allocate(shard, ids, why);
+    if (status)
+        shard_close(&shard);
+    *out = shard;
+    return status;
+}
+
+void shard_set_loops(struct shard *shard, const struct rule_loops *loops) {
+    shard->loops = loops;
+}
+
+void shard_close(struct shard **where) {
+    struct shard *shard = *where;
+    *where = NULL;
+    if (!shard)
+        return;
+    for (uint32_t b = 0; shard->cells && b < shard->count; b++)
+        for (unsigned t = 0; t < shard->num_tensors; t++)
+            buffer_release(&shard->cells[b].tensors[t]);
+    pool_close(&shard->pool);
+    free(shard->blocks);
+    free(shard->ids);
+    free(shard->cells);
+    free(shard);
+}
+
+static void fill(struct buffer *buffer, float value) {
+    float *floats = buffer_data(buffer);
+    size_t count = buffer_bytes(buffer) / sizeof *floats;
+    for (size_t i = 0; i < count; i++)
+        floats[i] = value;
+}
+
+void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed) {
+    struct cell *cell = &shard->cells[b];
+    layout_init_block(shard->layout, shard->ids[b], seed,
+                      buffer_data(cell->tensors[0]));
+    for (unsigned t = 1; t < shard->num_tensors; t++)
+        fill(cell->tensors[t], rule_slot_start(&shard->optimizer, t - 1));
+}
+
+void shard_initialise(struct shard *shard, uint64_t seed) {
+    for (uint32_t b = 0; b < shard->count; b++)
+        shard_initialise_block(shard, b, seed);
+}
+
+enum status shard_restore(struct shard *shard, uint32_t b,
+                          struct checkpoint_reader *reader,
+                          struct failure *why) {
+    enum status status = STATUS_OK;
+    for (unsigned t = 0; !status && t < shard->num_tensors; t++)
+        status = checkpoint_reader_block(
+            reader, shard->ids[b], (uint16_t)t,
+            buffer_data(shard->cells[b].tensors[t]), why);
+    return status;
+}
+
+/* Before the first view: nobody reads, so it may be written in place. */
+void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
+    memcpy(buffer_data(shard->cells[b].tensors[0]), floats,
+           shard_block_bytes(shard, b));
+}
+
+/* OUT is where tensor T is written: its own buffer when nobody else reads it,
+ * else a fresh one. */
+static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
+    struct buffer *own = shard->cells[b].tensors[t];
+    struct buffer *shown = NULL;
+    if (!buffer_alone(own))
+        return take(shard, t, buffer_bytes(own));
+    if (t == 0 && !buffer_memory(own)) /* while copies were many */
+        shown = pool_take_shown(shard->pool, buffer_bytes(own));
+    return shown ? shown : own;
+}
+
+static void replace(struct shard *shard, uint32_t b, unsigned t,
+                    struct buffer *with) {
+    if (shard->cells[b].tensors[t] == with)
+        return;
+    buffer_release(&shard->cells[b].tensors[t]);
+    shard->cells[b].tensors[t] = with;
+}
+
+/* All of the update but where weights and state are. */
+static struct rule_update update_of(const struct shard *shard, uint32_t b,
+                                    const struct shard_round *round) {
+    return (struct rule_update){
+        .step = round->step,
+        .rate = round->rate,
+        .scale = round->scale,
+        .elements = shard->blocks[b]->elements,
+        .num_gradients = round->num_gradients,
+        .gradients = round->gradients,
+        .wire = round->wire,
+    };
+}
+
+/* A snapshot or a reply on its way may hold any of the tensors: those are left
+ * as they are and written anew elsewhere. All buffers first, so that a failure
+ * changes nothing. */
+enum status shard_update(struct shard *shard, uint32_t b,
+                         const struct shard_round *round, struct failure *why) {
+    struct buffer *out[SHARD_MAX_TENSORS];
+    struct cell *cell = &shard->cells[b];
+    for (unsigned t = 0; t < shard->num_tensors; t++) {
+        out[t] = target(shard, b, t);
+        if (out[t])
+            continue;
+        while (t-- > 0)
+            if (out[t] != cell->tensors[t])
+                buffer_release(&out[t]);
+        return status_fail(why, STATUS_RETRY,
+                           "no memory for a copy of a block while a "
+                           "checkpoint is written (checkpoint.copy_mb)");
+    }
+    struct rule_update update = update_of(shard, b, round);
+    update.weights = buffer_data(cell->tensors[0]);
+    update.weights_out = buffer_data(out[0]);
+    for (unsigned t = 1; t < shard->num_tensors; t++) {
+        update.state[t - 1] = buffer_data(cell->tensors[t]);
+        update.state_out[t - 1] = buffer_data(out[t]);
+    }
+    rule_apply(shard->loops, &shard->optimizer, &update);
+    for (unsigned t = 0; t < shard->num_tensors; t++)
+        replace(shard, b, t, out[t]);
+    return STATUS_OK;
+}
+
+double shard_square_sum(const struct shard *shard, uint32_t b,
+                        const struct shard_round *round) {
+    double pieces[(1 << 20) / sizeof(float) /
+                  RULE_PIECE]; /* of the largest block */
+    struct rule_update update = update_of(shard, b, round);
+    size_t count = (update.elements + RULE_PIECE - 1) / RULE_PIECE;
+    rule_square_sums(shard->loops, &update, pieces);
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += pieces[i];
+    return sum;
+}
+
+struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
+                            unsigned tensor) {
+    return shard->cells[b].tensors[tensor];
+}
+
+unsigned shard_tensors(const struct shard *shard) {
+    return shard->num_tensors;
+}
+
+uint32_t shard_blocks(const struct shard *shard) {
+    return shard->count;
+}
+
+const struct block *shard_block(const struct shard *shard, uint32_t b) {
+    return shard->blocks[b];
+}
+
+size_t shard_block_bytes(const struct shard *shard, uint32_t b) {
+    return shard->blocks[b]->elements * sizeof(float);
+}
+
+/* What snapshots and replies keep alive beside the weights. */
+size_t shard_copied_bytes(const struct shard *shard) {
+    size_t taken = pool_taken_bytes(shard->pool);
+    return taken > shard->bytes ? taken - shard->bytes : 0;
+}

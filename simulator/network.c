@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/network.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { PIECE = 64 << 10, LEAST_WINDOW = 4 * PIECE };
+
+struct message {
+    struct message *next;
+    uint64_t to_send, to_arrive; /* bytes */
+    void *content;
+};
+
+struct connection {
+    uint32_t from, to;
+    struct connection *next;            /* whose turn is after this one's */
+    struct message *sending, *arriving; /* oldest that is not whole yet */
+    struct message *last;
+    uint64_t under_way;
+    bool waits; /* for its turn */
+};
+
+struct host {
+    struct connection *first, *last; /* whose turn it is */
+    bool sends;
+    int64_t free_at; /* the receiving side */
+    int64_t busy[2]; /* by direction */
+};
+
+struct network {
+    struct agenda *agenda;
+    struct network_settings settings;
+    struct host *hosts;
+    struct connection *connections;
+    struct message *spare;
+    uint64_t window;
+};
+
+/* As much as keeps one connection's link busy, and a little more. */
+static uint64_t window_of(const struct network_settings *settings) {
+    double round_trip = 2e-9 * (double)settings->latency * settings->rate;
+    if (!(settings->rate > 0))
+        return UINT64_MAX;
+    return LEAST_WINDOW + (uint64_t)(2 * round_trip);
+}
+
+struct network *network_open(struct agenda *agenda,
+                             const struct network_settings *settings) {
+    struct network *network = calloc(1, sizeof *network);
+    if (!network)
+        return NULL;
+    network->agenda = agenda;
+    network->settings = *settings;
+    network->window = window_of(settings);
+    network->hosts = calloc(settings->hosts + 1, sizeof *network->hosts);
+    network->connections =
+        calloc(settings->connections + 1, sizeof *network->connections);
+    if (!network->hosts || !network->connections)
+        network_close(&network);
+    return network;
+}
+
+static void free_messages(struct message *message,
+                          void (*drop)(void *message)) {
+    while (message) {
+        struct message *next = message->next;
+        if (drop)
+            drop(message->content);
+        free(message);
+        message = next;
+    }
+}
+
+void network_close(struct network **where) {
+    struct network *network = *where;
+    *where = NULL;
+    if (!network)
+        return;
+    for (uint32_t c = 0;
+         network->connections && c < network->settings.connections; c++)
+        free_messages(network->connections[c].arriving, network->settings.drop);
+    free_messages(network->spare, NULL);
+    free(network->hosts);
+    free(network->connections);
+    free(network);
+}
+
+void network_connect(struct network *network, uint32_t c, uint32_t from,
+                     uint32_t to) {
+    network->connections[c] = (struct connection){.from = from, .to = to};
+}
+
+static void wait_for_turn(struct network *network, struct connection *c) {
+    struct host *host = &network->hosts[c->from];
+    if (c->waits || !c->sending || c->under_way >= network->window)
+        return;
+    c->waits = true;
+    c->next = NULL;
+    if (host->first)
+        host->last->next = c;
+    else
+        host->first = c;
+    host->last = c;
+}
+
+static struct connection *next_turn(struct host *host) {
+    struct connection *c = host->first;
+    if (c) {
+        host->first = c->next;
+        c->waits = false;
+    }
+    return c;
+}
+
+/* Time of BYTES on a link, rounded up. */
+static int64_t duration(const struct network *network, uint64_t bytes) {
+    double rate = network->settings.rate;
+    return rate > 0 ? (int64_t)ceil(1e9 * (double)bytes / rate) : 0;
+}
+
+static void deliver(struct network *network, struct connection *c) {
+    struct message *message = c->arriving;
+    void *content = message->content;
+    c->arriving = message->next;
+    if (!c->arriving)
+        c->last = NULL;
+    message->next = network->spare;
+    network->spare = message;
+    network->settings.deliver(network->settings.context, content);
+}
+
+static void serve(struct network *network, uint32_t h);
+
+/* A piece of connection NUMBER's oldest message is here: its bytes are those
+ * that one piece can have had. */
+static void arrive(void *context, uint64_t number) {
+    struct network *network = context;
+    struct connection *c = &network->connections[number];
+    uint64_t bytes =
+        c->arriving->to_arrive < PIECE ? c->arriving->to_arrive : PIECE;
+    c->arriving->to_arrive -= bytes;
+    c->under_way -= bytes;
+    if (!c->arriving->to_arrive)
+        deliver(network, c);
+    wait_for_turn(network, c);
+    serve(network, c->from);
+}
+
+static void sent(void *context, uint64_t number) {
+    struct network *network = context;
+    network->hosts[number].sends = false;
+    serve(network, (uint32_t)number);
+}
+
+/* The piece's first byte is there after the latency, its last when both links
+ * have had time for all of it. All latencies are the same, so pieces come to a
+ * receiver in the order in which they leave. */
+static void send_piece(struct network *network, struct connection *c) {
+    struct host *from = &network->hosts[c->from], *to = &network->hosts[c->to];
+    uint64_t bytes = c->sending->to_send < PIECE ? c->sending->to_send : PIECE;
+    int64_t now = agenda_now(network->agenda);
+    int64_t time = duration(network, bytes);
+    int64_t there = now + network->settings.latency;
+    c->sending->to_send -= bytes;
+    c->under_way += bytes;
+    if (!c->sending->to_send)
+        c->sending = c->sending->next;
+    to->free_at = (there > to->free_at ? there : to->free_at) + time;
+    from->busy[NETWORK_OUT] += time;
+    to->busy[NETWORK_IN] += time;
+    from->sends = true;
+    agenda_add(network->agenda, time, sent, network, c->from);
+    agenda_add(network->agenda, to->free_at - now, arrive, network,
+               (uint64_t)(c - network->connections));
+    wait_for_turn(network, c);
+}
+
+static void serve(struct network *network, uint32_t h) {
+    struct host *host = &network->hosts[h];
+    if (host->sends)
+        return;
+    struct connection *c = next_turn(host);
+    if (c)
+        send_piece(network, c);
+}
+
+bool network_send(struct network *network, uint32_t number, uint64_t bytes,
+                  void *content) {
+    struct connection *c = &network->connections[number];
+    struct message *message = network->spare;
+    if (message)
+        network->spare = message->next;
+    else
+        message = malloc(sizeof *message);
+    if (!message)
+        return false;
+    *message = (struct message){NULL, bytes, bytes, content};
+    if (c->last)
+        c->last->next = message;
+    else
+        c->arriving = message;
+    c->last = message;
+    if (!c->sending)
+        c->sending = message;
+    wait_for_turn(network, c);
+    serve(network, c->from);
+    return true;
+}
+
+double network_busy(const struct network *network, uint32_t host,
+                    enum network_direction direction) {
+    return 1e-9 * (double)network->hosts[host].busy[direction];
+}

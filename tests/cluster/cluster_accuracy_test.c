@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every accuracy is over the whole test set, whoever dies meanwhile: what the
+ * chief says of a moment, an evaluator says of that moment's checkpoint. */
+#include "tests/cluster/cluster_play.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST = 32 };
+static const double PEER = 2, SLACK = 4;
+
+/* Learns slowly, so that parts of the test set differ. */
+static const char asynchronous[] =
+    "{\"model\": {\"layers\": [64, 256, 256, 10]}, \"steps\": 1600,"
+    " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.001}},"
+    " \"strategy\": {\"type\": \"ps\", \"staleness\": \"inf\"},"
+    " \"steps_per_epoch\": 400, \"chief\": \"coordinate\","
+    " \"timeouts\": {\"peer\": 2},"
+    " \"checkpoint\": {\"every_epochs\": 1, \"keep\": 20}}";
+static const char synchronous[] =
+    "{\"model\": {\"layers\": [64, 256, 256, 10]}, \"steps\": 300,"
+    " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.003}},"
+    " \"steps_per_epoch\": 100, \"chief\": \"coordinate\","
+    " \"timeouts\": {\"peer\": 2}}";
+
+/* Worker 1 is still from the first steps on, and dead after timeouts.peer. */
+static struct cluster_process *run_to_its_end(void **state, const char *job,
+                                              struct cluster_play *play) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    cluster_play_describe(play, run, 1, 2, 2);
+    cluster_play_start_all(play);
+    struct cluster_process *chief = play->tasks[0].process;
+    unsigned dead = cluster_play_find(play, "worker", 1);
+    cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play->tasks[dead].process, SIGSTOP);
+    cluster_run_await(chief, "worker 1 on host", PEER + SLACK);
+    cluster_run_signal(play->tasks[dead].process, SIGKILL);
+    cluster_play_expect(play, dead, 0, CLUSTER_RUN_DEADLINE);
+    assert_false(cluster_play_said(chief, "(over "));
+    return chief;
+}
+
+static struct cluster_process *evaluate_checkpoints(struct cluster_run *run) {
+    static const char tf_config[] =
+        "TF_CONFIG={\"cluster\": {\"chief\": [\"localhost:1\"],"
+        " \"ps\": [\"localhost:2\"], \"worker\": [\"localhost:3\"]},"
+        " \"task\": {\"type\": \"evaluator\", \"index\": 0}}";
+    const char *const arguments[] = {"run", "--checkpoint-dir", "checkpoint",
+                                     NULL};
+    const char *const environment[] = {tf_config, NULL};
+    struct cluster_process *evaluator =
+        cluster_run_start(run, "evaluator", arguments, environment);
+    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+    return evaluator;
+}
+
+/* The accuracies that PROCESS has said, oldest first. */
+static unsigned read_accuracies(const struct cluster_process *process,
+                                double *values) {
+    static const char before[] = ": test accuracy ";
+    unsigned count = 0;
+    const char *at = cluster_run_errors(process);
+    while ((at = strstr(at, before))) {
+        assert_true(count < MOST);
+        at += strlen(before);
+        assert_int_equal(sscanf(at, "%lf", &values[count++]), 1);
+    }
+    return count;
+}
+
+static void a_dead_workers_part_is_evaluated_by_a_living_one(void **state) {
+    struct cluster_play play;
+    double said[MOST], wanted[MOST];
+    struct cluster_process *chief = run_to_its_end(state, asynchronous, &play);
+    unsigned count = read_accuracies(chief, said);
+    assert_int_equal(read_accuracies(evaluate_checkpoints(play.run), wanted),
+                     count);
+    assert_true(count >= 2);
+    for (unsigned i = 0; i < count; i++)
+        assert_true(said[i] == wanted[i]);
+}
+
+static void a_synchronous_accuracy_that_lacks_a_part_is_computed_anew(
+    void **state) {
+    struct cluster_play play;
+    double said[MOST], wanted[MOST];
+    struct cluster_process *chief = run_to_its_end(state, synchronous, &play);
+    unsigned count = read_accuracies(chief, said);
+    /* of epochs that pass before there is a snapshot of one only the last is
+     * told: a chief may be slow, or the one worker that is left fast */
+    assert_in_range(count, 1, 3);
+    unsigned last = read_accuracies(evaluate_checkpoints(play.run), wanted);
+    assert_true(last > 0 && said[count - 1] == wanted[last - 1]);
+}
+
+#define ACCURACY_TEST(name)                                                    \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ACCURACY_TEST(a_dead_workers_part_is_evaluated_by_a_living_one),
+        ACCURACY_TEST(
+            a_synchronous_accuracy_that_lacks_a_part_is_computed_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training without ps by real processes: what it computes, what it leaves, and
+ * how it ends. */
+#include "proto/base/time.h"
+#include "proto/store/tensor_file.h"
+#include "tests/cluster/cluster_play.h"
+#include "tests/lib/built.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <glob.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG = 2, RETRY = 138, MOST = 64 };
+
+static const double tolerance = 1e-5;
+
+#define ALLREDUCE "strategy={\"type\":\"allreduce\"}"
+#define HALVES "strategy.algorithm=halving_doubling"
+#define STAGE(n)                                                               \
+    "zero_optimization={\"stage\":" #n ",\"reduce_bucket_size\":300}"
+#define ADAM "optimizer={\"type\":\"Adam\",\"params\":{\"lr\":0.01}}"
+
+static void read_tensors(const struct cluster_run *run, const char *name,
+                         float floats[4][64 * 16]) {
+    static const struct parameter parameters[4] = {
+        {.name = "layer0.weight",
+         .num_dims = 2,
+         .dims = {16, 64},
+         .elements = 1024},
+        {.name = "layer0.bias", .num_dims = 1, .dims = {16}, .elements = 16},
+        {.name = "layer1.weight",
+         .num_dims = 2,
+         .dims = {10, 16},
+         .elements = 160},
+        {.name = "layer1.bias", .num_dims = 1, .dims = {10}, .elements = 10}};
+    struct tensor_file *file;
+    struct failure why;
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    assert_int_equal(tensor_file_open(&file, path, &why), STATUS_OK);
+    for (int p = 0; p < 4; p++)
+        assert_int_equal(
+            tensor_file_read(file, &parameters[p], floats[p], &why), STATUS_OK);
+    tensor_file_close(&file);
+}
+
+static void expect_close(const struct cluster_run *run, const char *a,
+                         const char *b) {
+    static float left[4][64 * 16], right[4][64 * 16];
+    double size = 0;
+    memset(left, 0, sizeof left);
+    memset(right, 0, sizeof right);
+    read_tensors(run, a, left);
+    read_tensors(run, b, right);
+    for (int p = 0; p < 4; p++)
+        for (int i = 0; i < 64 * 16; i++) {
+            double gap = fabs((double)left[p][i] - (double)right[p][i]);
+            size += fabs((double)left[p][i]);
+            if (!(gap <= tolerance))
+                fail_msg("%s and %s: tensor %d, element %d: %g and %g", a, b, p,
+                         i, (double)left[p][i], (double)right[p][i]);
+        }
+    assert_true(size > 1);
+}
+
+static void two_runs_of_a_job_end_in_the_same_bits(void **state) {
+    cluster_run_job(*state, NULL);
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    cluster_play_same(*state, "a", "b");
+}
+
+static void ranks_on_one_host_share_memory_unless_tcp_is_asked_for(
+    void **state) {
+    static const char said[] = "all-reduce: over shared memory";
+    cluster_run_job(*state, NULL);
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a"), said);
+    setenv("CAPSTAN_LANE", "tcp", 1);
+    struct cluster_process *tcp =
+        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    unsetenv("CAPSTAN_LANE");
+    assert_false(cluster_play_said(tcp, said));
+    cluster_play_same(*state, "a", "b");
+}
+
+/* 3 workers of 10 samples, 1 worker of 30. */
+static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
+    cluster_run_job(*state, "{\"train_micro_batch_size_per_gpu\": 10,"
+                            " \"data\": {\"shuffle\": false}}");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    CLUSTER_PLAY_RUN(*state, 2, 3, 0, "checkpoint.dir=b",
+                     "export.path=b.safetensors");
+    CLUSTER_PLAY_RUN(*state, 1, 1, 0, "checkpoint.dir=c",
+                     "export.path=c.safetensors",
+                     "train_micro_batch_size_per_gpu=30");
+    expect_close(*state, "a.safetensors", "b.safetensors");
+    expect_close(*state, "a.safetensors", "c.safetensors");
+}
+
+static void halving_and_doubling_ends_in_the_same_weights(void **state) {
+    static const char said[] = "gloo's sums by halving and doubling";
+    cluster_run_job(*state, NULL);
+    CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE,
+                                              HALVES, "checkpoint.dir=b",
+                                              "export.path=b.safetensors"),
+                             said);
+    CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=c");
+    cluster_play_same(*state, "b", "c");
+    expect_close(*state, "a.safetensors", "b.safetensors");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE,
+                                              HALVES, "checkpoint.dir=d"),
+                             "around a ring (halving and doubling takes");
+}
+
+static void clipping_is_that_of_ps(void **state) {
+    cluster_run_job(*state, "{\"gradient_clipping\": 0.1}");
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=b",
+                     "export.path=b.safetensors");
+    expect_close(*state, "a.safetensors", "b.safetensors");
+}
+
+/* Weights and state, which every rank then holds a part of. */
+static void every_stage_of_zero_ends_in_the_same_bits(void **state) {
+    cluster_run_job(*state, NULL);
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0),
+                     "checkpoint.dir=stage-0");
+    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(1),
+                     "checkpoint.dir=stage-1");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM,
+                                              STAGE(2),
+                                              "checkpoint.dir=stage-2"),
+                             "by gloo or nccl, ZeRO stage 2");
+    cluster_play_same(*state, "stage-0", "stage-1");
+    cluster_play_same(*state, "stage-0", "stage-2");
+}
+
+static void a_resumed_run_ends_in_the_same_bits(void **state) {
+    static const char *const stages[] = {STAGE(0), STAGE(2)};
+    for (int s = 0; s < 2; s++) {
+        cluster_run_job(*state, NULL);
+        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+                         "checkpoint.dir=undisturbed",
+                         "checkpoint.resume=never");
+        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+                         "epochs=null", "steps=40", "checkpoint.resume=never");
+        cluster_play_expect_said(
+            CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
+            "checkpoint/step-000000040, epoch 2");
+        cluster_play_same(*state, "checkpoint", "undisturbed");
+    }
+}
+
+/* ps, all-reduce, ps: against ps alone. */
+static void a_run_goes_from_one_mode_to_the_other(void **state) {
+    cluster_run_job(*state, "{\"data\": {\"shuffle\": false}}");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, ADAM, "checkpoint.dir=alone",
+                     "export.path=alone.safetensors");
+    CLUSTER_PLAY_RUN(*state, 2, 2, 0, ADAM, "epochs=1");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
+        "checkpoint/step-000000030, epoch 2");
+    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 1, 2, 0, ADAM, "epochs=3",
+                                              "export.path=both.safetensors"),
+                             "checkpoint/step-000000060, epoch 3");
+    expect_close(*state, "alone.safetensors", "both.safetensors");
+}
+
+static void checkpoints_come_as_the_job_says(void **state) {
+    uint64_t steps[MOST];
+    cluster_run_job(*state, NULL);
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
+                     "checkpoint.every_steps=50");
+    assert_true(cluster_play_checkpoints(*state, "checkpoint", steps, MOST) >=
+                1);
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=0",
+                     "checkpoint.dir=first");
+    assert_int_equal(cluster_play_checkpoints(*state, "first", steps, MOST), 1);
+    assert_int_equal(steps[0], 0);
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, STAGE(2), "epochs=null",
+                     "steps=0", "checkpoint.dir=second");
+    assert_int_equal(cluster_play_checkpoints(*state, "second", steps, MOST),
+                     1);
+}
+
+static void a_run_starts_from_a_file_of_weights(void **state) {
+    cluster_run_job(*state, NULL);
+    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "checkpoint.dir=a",
+                     "export.path=a.safetensors");
+    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=b",
+                     "init=a.safetensors", "epochs=null", "steps=0",
+                     "export.path=b.safetensors");
+    expect_close(*state, "a.safetensors", "b.safetensors");
+}
+
+static void no_ps_and_several_trainers_mean_all_reduce_and_it_is_said(
+    void **state) {
+    struct cluster_play play;
+    cluster_run_job(*state, NULL);
+    cluster_play_describe(&play, *state, 1, 0, 2);
+    cluster_play_start_all(&play);
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(
+        play.tasks[0].process,
+        "all-reduce: 3 trainers (no ps is listed), by gloo");
+}
+
+static void ps_that_are_listed_hold_nothing_and_end_with_the_rest(
+    void **state) {
+    struct cluster_process *local;
+    cluster_run_job(*state, NULL);
+    local = CLUSTER_PLAY_RUN(*state, 2, 2, 0, ALLREDUCE);
+    cluster_play_expect_said(local, "the ps that are listed hold nothing");
+}
+
+/* Deadlines of the job are far longer than this test may take. */
+static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
+    struct cluster_play play;
+    cluster_run_job(*state, "{\"steps\": 10000000, \"epochs\": null}");
+    for (unsigned victim = 1; victim < 3; victim++) {
+        cluster_play_describe(&play, cluster_play_renew(state), 1, 0, 2);
+        cluster_run_job(*state, "{\"steps\": 10000000,"
+                                " \"steps_per_epoch\": 10000000}");
+        cluster_play_start_all(&play);
+        cluster_run_await(play.tasks[0].process, "steps 0 to",
+                          CLUSTER_RUN_DEADLINE);
+        cluster_play_pass(1);
+        cluster_run_signal(play.tasks[victim].process, SIGKILL);
+        cluster_play_expect(&play, victim, RETRY, 10);
+        char name[64];
+        snprintf(name, sizeof name, "worker %u on host", victim - 1);
+        for (unsigned i = 0; i < play.count; i++)
+            if (i != victim)
+                cluster_play_expect_said(play.tasks[i].process, name);
+    }
+}
+
+static void await_file(const struct cluster_run *run, const char *pattern) {
+    int64_t deadline = time_now() + CLUSTER_RUN_DEADLINE * TIME_S;
+    char path[PATH_MAX];
+    glob_t found;
+    cluster_run_path(run, pattern, path);
+    while (glob(path, 0, NULL, &found)) {
+        assert_true(time_now() < deadline);
+        cluster_play_pass(0.001);
+    }
+    globfree(&found);
+}
+
+/* The file is large enough to be still under way when it is seen, and nothing
+ * else is waited for at the end. */
+static void rank_0_killed_at_the_last_checkpoint_is_named(void **state) {
+    struct cluster_play play;
+    cluster_run_job(*state, "{\"chief\": \"coordinate\", \"steps\": 2,"
+                            " \"epochs\": null, \"data\": {\"test\": null},"
+                            " \"model\": {\"layers\": [64, 4096, 4096, 10]},"
+                            " \"optimizer\": {\"type\": \"Adam\"},"
+                            " \"timeouts\": {\"peer\": 2}}");
+    cluster_play_describe(&play, *state, 1, 0, 2);
+    cluster_play_start_all(&play);
+    await_file(*state, "checkpoint/step-*/*");
+    cluster_run_signal(play.tasks[1].process, SIGKILL);
+    cluster_play_expect(&play, 1, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(play.tasks[2].process, "worker 0 on host");
+}
+
+static void a_killed_chief_ends_all_with_138(void **state) {
+    struct cluster_play play;
+    cluster_run_job(*state, "{\"steps\": 10000000,"
+                            " \"steps_per_epoch\": 10000000,"
+                            " \"timeouts\": {\"peer\": 3}}");
+    cluster_play_describe(&play, *state, 1, 0, 2);
+    cluster_play_start_all(&play);
+    cluster_run_await(play.tasks[0].process, "steps 0 to",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_play_pass(1);
+    cluster_run_signal(play.tasks[0].process, SIGKILL);
+    cluster_play_expect(&play, 0, RETRY, CLUSTER_RUN_DEADLINE);
+}
+
+/* At any trainer, and at the one that leads. */
+static void a_signal_saves_and_ends_all(void **state) {
+    for (unsigned at = 0; at < 2; at++) {
+        struct cluster_play play;
+        uint64_t steps[MOST];
+        struct cluster_run *run = cluster_play_renew(state);
+        char changes[512];
+        snprintf(changes, sizeof changes,
+                 "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
+                 " \"zero_optimization\": {\"stage\": %d},"
+                 " \"optimizer\": {\"type\": \"Adam\"}}",
+                 at ? 2 : 0);
+        cluster_run_job(run, changes);
+        cluster_play_describe(&play, run, 1, 0, 2);
+        cluster_play_start_all(&play);
+        cluster_run_await(play.tasks[0].process, "steps 0 to",
+                          CLUSTER_RUN_DEADLINE);
+        cluster_play_pass(1);
+        cluster_run_signal(play.tasks[at].process, SIGTERM);
+        cluster_run_expect(play.tasks[at].process, 128 + SIGTERM,
+                           CLUSTER_RUN_DEADLINE);
+        cluster_play_expect(&play, at, RETRY, CLUSTER_RUN_DEADLINE);
+        assert_int_equal(
+            cluster_play_checkpoints(run, "checkpoint", steps, MOST), 1);
+        assert_true(steps[0] > 0);
+    }
+}
+
+static void checkpoints_come_by_seconds(void **state) {
+    struct cluster_run *run = *state;
+    uint64_t steps[MOST];
+    cluster_run_job(run, "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
+                         " \"zero_optimization\": {\"stage\": 1}}");
+    const char *changes[] = {ALLREDUCE, "checkpoint.every_seconds=0.4", NULL};
+    struct cluster_process *local = cluster_play_local(run, 0, 2, changes);
+    for (unsigned i = 0; i < 3; i++)
+        cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    assert_true(cluster_play_checkpoints(run, "checkpoint", steps, MOST) >= 3);
+}
+
+/* The program alone in a folder, without the plugins beside it; libraries that
+ * lie beside the program under test it is shown. */
+static void one_trainer_needs_no_plugin(void **state) {
+    static const char *const arguments[] = {"run", "--set", ALLREDUCE,
+                                            "job.json", NULL};
+    struct cluster_run *run = *state;
+    char folder[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
+    char libraries[PATH_MAX + 32];
+    const char *const environment[] = {libraries, NULL};
+    assert_true(built_folder(folder));
+    cluster_run_path(run, "bare", path);
+    snprintf(command, sizeof command, "cp '%s/capstan' '%s'", folder, path);
+    assert_int_equal(system(command), 0);
+    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/lib", folder);
+    cluster_run_job(run, NULL);
+    struct cluster_process *alone =
+        cluster_run_program(run, "alone", path, arguments, environment);
+    cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(alone,
+                             "all-reduce: 1 trainer, which has nobody to meet");
+}
+
+static void settings_that_need_ps_are_an_error(void **state) {
+    cluster_run_job(*state, NULL);
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG,
+                         "strategy={\"staleness\":\"inf\"}"),
+        "staleness");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
+    cluster_play_expect_said(
+        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, ALLREDUCE, HALVES, STAGE(1)),
+        "halving_doubling");
+}
+
+static void info_tells_that_gloo_works_here(void **state) {
+    const char *const arguments[] = {"info", "--json", NULL};
+    json_t *info = cluster_run_json(cluster_play_tool(*state, 0, arguments));
+    json_t *gloo = json_array_get(json_object_get(info, "collectives"), 0);
+    assert_string_equal(json_string_value(json_object_get(gloo, "name")),
+                        "gloo");
+    assert_true(json_is_true(json_object_get(gloo, "available")));
+    json_decref(info);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+        TEST(two_runs_of_a_job_end_in_the_same_bits),
+        TEST(ranks_on_one_host_share_memory_unless_tcp_is_asked_for),
+        TEST(the_weights_are_those_of_ps_and_of_one_process),
+        TEST(halving_and_doubling_ends_in_the_same_weights),
+        TEST(clipping_is_that_of_ps),
+        TEST(every_stage_of_zero_ends_in_the_same_bits),
+        TEST(a_resumed_run_ends_in_the_same_bits),
+        TEST(a_run_goes_from_one_mode_to_the_other),
+        TEST(checkpoints_come_as_the_job_says),
+        TEST(a_run_starts_from_a_file_of_weights),
+        TEST(no_ps_and_several_trainers_mean_all_reduce_and_it_is_said),
+        TEST(ps_that_are_listed_hold_nothing_and_end_with_the_rest),
+        TEST(a_killed_rank_ends_all_with_138_and_is_named),
+        TEST(rank_0_killed_at_the_last_checkpoint_is_named),
+        TEST(a_killed_chief_ends_all_with_138),
+        TEST(a_signal_saves_and_ends_all),
+        TEST(checkpoints_come_by_seconds),
+        TEST(one_trainer_needs_no_plugin),
+        TEST(settings_that_need_ps_are_an_error),
+        TEST(info_tells_that_gloo_works_here),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Peers that are none of a run's, at the ports of all its processes, while it
+ * runs: it goes on to the same weights, and says so once. */
+#include "proto/config/cluster/cluster.h"
+#include "proto/net/messages/message.h"
+#include "tests/cluster/cluster_run.h"
+#include "tests/cluster/faulty_proxy.h"
+#include "tests/cluster/strangers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHIEF, PS, WORKER, OTHER, PROCESSES };
+enum { MAX_HANDSHAKE_MS = 10000, PULL_RANK = 0, WRONG_VERSION = 99 };
+enum { LAST_BIAS = 40 /* bytes of the plan's first block */ };
+/* What a process may grow by; sanitizers keep what is freed. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { GROWTH_KB = 1 << 20 };
+#else
+enum { GROWTH_KB = 32 << 10 };
+#endif
+static const uint64_t NOBODY = 999, NO_RUN = 123;
+
+struct beset_run {
+    struct cluster_run *run;
+    struct faulty_proxy *proxy; /* without faults: it knows the senders */
+    struct cluster_process *processes[PROCESSES];
+    uint16_t ports[PROCESSES];
+    struct faulty_proxy_sender sender;
+};
+
+static int setup(void **state) {
+    struct beset_run *beset = calloc(1, sizeof *beset);
+    void *run;
+    if (!beset || cluster_run_setup(&run))
+        return -1;
+    beset->run = run;
+    *state = beset;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct beset_run *beset = *state;
+    void *run = beset->run;
+    cluster_run_teardown(&run);
+    faulty_proxy_close(&beset->proxy, NULL);
+    free(beset);
+    return 0;
+}
+
+static uint16_t port_of(const struct cluster_run *run, const char *type,
+                        unsigned index) {
+    json_t *list = json_object_get(run->cluster, type);
+    const char *address = json_string_value(json_array_get(list, index));
+    return (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10);
+}
+
+static void prepare(struct cluster_run *run, const char *file) {
+    char changes[512];
+    snprintf(changes, sizeof changes,
+             "{\"steps\": 3000, \"chief\": \"coordinate\","
+             " \"checkpoint\": {\"resume\": \"never\"},"
+             " \"export\": {\"path\": \"%s\"}}",
+             file);
+    cluster_run_job(run, changes);
+}
+
+static void start(struct beset_run *beset) {
+    static const char *const job[] = {"job.json", NULL};
+    struct cluster_run *run = beset->run;
+    struct faulty_proxy_settings straight = {.seed = 1};
+    char address[32];
+    uint16_t port;
+    cluster_run_describe(run, 1, 1, 2);
+    beset->ports[CHIEF] = port_of(run, "chief", 0);
+    beset->ports[PS] = straight.port = port_of(run, "ps", 0);
+    beset->ports[WORKER] = port_of(run, "worker", 0);
+    beset->processes[PS] = cluster_run_task(run, "ps", 0, NULL);
+    beset->proxy = faulty_proxy_open(&straight, &port);
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    json_array_set_new(json_object_get(run->cluster, "ps"), 0,
+                       json_string(address));
+    beset->processes[WORKER] = cluster_run_task(run, "worker", 0, NULL);
+    beset->processes[OTHER] = cluster_run_task(run, "worker", 1, NULL);
+    beset->processes[CHIEF] = cluster_run_task(run, "chief", 0, job);
+}
+
+/* With one trainer stopped in the midst, no round closes: the run is there. */
+static void pause_training(struct beset_run *beset) {
+    faulty_proxy_await(beset->proxy, 0, 20, CLUSTER_RUN_DEADLINE,
+                       &beset->sender);
+    cluster_run_signal(beset->processes[OTHER], SIGSTOP);
+}
+
+/* KB of the process's own memory. */
+static long memory_of(const struct cluster_process *process) {
+    char path[64], line[256];
+    long anonymous = -1;
+    snprintf(path, sizeof path, "/proc/%d/status", cluster_run_pid(process));
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        sscanf(line, "RssAnon: %ld kB", &anonymous);
+    fclose(file);
+    if (anonymous < 0)
+        cluster_run_expect((struct cluster_process *)process, 0, 1);
+    assert_true(anonymous >= 0);
+    return anonymous;
+}
+
+enum { STRANGERS = 5 };
+
+static void come(uint16_t port, int descriptors[STRANGERS]) {
+    descriptors[0] = strangers_garbage(port);
+    descriptors[1] = strangers_browse(port);
+    descriptors[2] = strangers_begin_frame(port, UINT64_C(4) << 30);
+    descriptors[3] = strangers_begin_frame(port, UINT64_C(100) << 20);
+    descriptors[4] = strangers_connect(port);
+}
+
+/* Each is hung up on, also the one that says nothing. */
+static void be_strange(const struct beset_run *beset) {
+    int descriptors[OTHER][STRANGERS];
+    for (int p = CHIEF; p < OTHER; p++)
+        come(beset->ports[p], descriptors[p]);
+    for (int i = 0; i < OTHER * STRANGERS; i++) {
+        struct pollfd item = {descriptors[i / STRANGERS][i % STRANGERS],
+                              POLLRDHUP, 0};
+        assert_true(item.fd >= 0);
+        if (poll(&item, 1, MAX_HANDSHAKE_MS) != 1)
+            fail_msg("stranger %d of process %d is still connected",
+                     i % STRANGERS, i / STRANGERS);
+        close(item.fd);
+    }
+}
+
+/* Sends HEADER by a peer of its own and waits for what PROCESS says of it. */
+static void say(struct beset_run *beset, int process, const void *header,
+                size_t bytes, size_t payload, const char *line) {
+    struct strangers_message message = {header, bytes, payload, payload ? 2 : 1,
+                                        1};
+    strangers_send(beset->ports[process], &message);
+    cluster_run_await(beset->processes[process], line, CLUSTER_RUN_DEADLINE);
+}
+
+static void say_data(struct beset_run *beset, int process,
+                     Capstan__DataHeader header, size_t payload,
+                     const char *line) {
+    static const uint32_t version = MESSAGE_VERSION;
+    unsigned char space[1024];
+    if (!header.version)
+        header.version = version;
+    size_t bytes = capstan__data_header__pack(&header, space);
+    say(beset, process, space, bytes, payload, line);
+}
+
+static void say_control(struct beset_run *beset, uint32_t version, uint64_t run,
+                        const char *line) {
+    unsigned char space[256];
+    Capstan__Beat beat = CAPSTAN__BEAT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.version = version;
+    control.run = run;
+    control.incarnation = NOBODY;
+    control.body_case = CAPSTAN__CONTROL__BODY_BEAT;
+    control.beat = &beat;
+    size_t bytes = capstan__control__pack(&control, space);
+    say(beset, CHIEF, space, bytes, 0, line);
+}
+
+static void say_many_parts(struct beset_run *beset, int process) {
+    struct strangers_message message = {"x", 1, 100, 1000, 3};
+    strangers_send(beset->ports[process], &message);
+    cluster_run_await(beset->processes[process], "too many parts",
+                      CLUSTER_RUN_DEADLINE);
+}
+
+static Capstan__DataHeader pull(uint64_t run, uint64_t incarnation) {
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
+    header.run = run;
+    header.incarnation = incarnation;
+    header.rank = PULL_RANK;
+    return header;
+}
+
+static void confuse_chief(struct beset_run *beset) {
+    say_control(beset, WRONG_VERSION, 0, "protocol version 99");
+    say_control(beset, MESSAGE_VERSION, NO_RUN, "not in this run is refused");
+    say_many_parts(beset, CHIEF);
+}
+
+static void confuse_worker(struct beset_run *beset) {
+    Capstan__DataHeader header = pull(NO_RUN, NOBODY);
+    say_data(beset, WORKER, header, 0, "does not take here");
+    header.version = WRONG_VERSION;
+    say_data(beset, WORKER, header, 0, "protocol version 99");
+    say_many_parts(beset, WORKER);
+}
+
+/* Strangers, and one that speaks in the name of a trainer. */
+static void confuse_ps(struct beset_run *beset) {
+    uint64_t run = beset->sender.run, trainer = beset->sender.incarnation;
+    uint32_t none[] = {1000000}, first[] = {0};
+    Capstan__DataHeader header = pull(NO_RUN, NOBODY);
+    header.version = WRONG_VERSION;
+    say_data(beset, PS, header, 0, "protocol version 99");
+    say_data(beset, PS, pull(NO_RUN, trainer), 0, "another run");
+    say_data(beset, PS, pull(run, NOBODY), 0, "not in this ps's view");
+    header = pull(run, trainer);
+    header.n_blocks = 1;
+    header.blocks = none;
+    say_data(beset, PS, header, 0, "a block that is not of this ps");
+    header = pull(run, trainer);
+    header.n_blocks = 1;
+    header.blocks = first;
+    say_data(beset, PS, header, 400, "has not the size of its blocks");
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
+    header.clock = beset->sender.clock + 1000;
+    say_data(beset, PS, header, LAST_BIAS, "out of the order of its clock");
+    say_many_parts(beset, PS);
+}
+
+/* Small messages at full speed, and 100 MB of large ones to who takes them. */
+static void flood(uint16_t port, size_t large) {
+    char *nothing = calloc(1, large);
+    struct strangers_message messages[] = {{"small", 5, 0, 1, 100000},
+                                           {nothing, large, 0, 1, 100}};
+    assert_non_null(nothing);
+    strangers_send(port, &messages[0]);
+    strangers_send(port, &messages[1]);
+    free(nothing);
+}
+
+/* The same for a ps, which may have a thousand messages waiting where it gets
+ * no turn: never more of the large than PIECE, as it is asked in between. */
+static void flood_ps(uint16_t port) {
+    enum { PIECE = 8, PIECES = 13, LARGE = 1 << 20, QUESTIONS = 4 * PIECE };
+    unsigned char space[256];
+    char *nothing = calloc(1, LARGE);
+    Capstan__DataHeader who = CAPSTAN__DATA_HEADER__INIT;
+    who.kind = CAPSTAN__DATA_HEADER__KIND__WHO;
+    who.version = MESSAGE_VERSION;
+    size_t bytes = capstan__data_header__pack(&who, space);
+    struct strangers_message small = {"small", 5, 0, 1, 100000},
+                             large = {nothing, LARGE, 0, 1, PIECE},
+                             question = {space, bytes, 0, 1, QUESTIONS};
+    assert_non_null(nothing);
+    strangers_send(port, &small);
+    for (int i = 0; i < PIECES; i++) {
+        strangers_send(port, &large);
+        strangers_ask(port, &question);
+    }
+    free(nothing);
+}
+
+/* Joins in the name of a worker who is there, and as one of another cluster,
+ * without end; and requests to the ps: what they are answered is not read. */
+static void ask_and_read_nothing(const struct beset_run *beset) {
+    enum { MANY = 50000, MESSAGES = 3 };
+    unsigned char space[256];
+    int connections[MESSAGES];
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    join.role = CLUSTER_WORKER;
+    join.host = "elsewhere";
+    control.version = MESSAGE_VERSION;
+    control.incarnation = NOBODY;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    size_t bytes = capstan__control__pack(&control, space);
+    connections[0] = strangers_chat(beset->ports[CHIEF], space, bytes, MANY);
+    join.source = "TF_CONFIG";
+    join.workers = 77;
+    bytes = capstan__control__pack(&control, space);
+    connections[1] = strangers_chat(beset->ports[CHIEF], space, bytes, MANY);
+    Capstan__DataHeader header = pull(NO_RUN, NOBODY);
+    header.version = MESSAGE_VERSION;
+    bytes = capstan__data_header__pack(&header, space);
+    connections[2] = strangers_chat(beset->ports[PS], space, bytes, MANY);
+    for (int i = 0; i < MESSAGES; i++)
+        close(connections[i]);
+}
+
+static void expect_few_warnings(const struct cluster_process *process) {
+    unsigned count = 0;
+    const char *at = cluster_run_errors(process);
+    while ((at = strstr(at, "warning"))) {
+        count++;
+        at++;
+    }
+    if (count > 40)
+        fail_msg("%u warnings:\n%s", count, cluster_run_errors(process));
+}
+
+static void expect_same_files(const struct cluster_run *run, const char *a,
+                              const char *b) {
+    char command[3 * PATH_MAX];
+    snprintf(command, sizeof command, "cmp %s/%s %s/%s", run->folder, a,
+             run->folder, b);
+    assert_int_equal(system(command), 0);
+}
+
+static void strangers_do_not_disturb_a_run(void **state) {
+    static const char *const local[] = {"local", "--ps",     "1", "--workers",
+                                        "2",     "job.json", NULL};
+    struct beset_run *beset = *state;
+    long before[PROCESSES];
+    prepare(beset->run, "alone.safetensors");
+    cluster_run_expect(cluster_run_start(beset->run, "local", local, NULL), 0,
+                       CLUSTER_RUN_DEADLINE);
+    prepare(beset->run, "beset.safetensors");
+    start(beset);
+    pause_training(beset);
+    for (int i = CHIEF; i < OTHER; i++)
+        before[i] = memory_of(beset->processes[i]);
+    be_strange(beset);
+    confuse_chief(beset);
+    confuse_ps(beset);
+    confuse_worker(beset);
+    flood(beset->ports[CHIEF], 1 << 20);
+    flood_ps(beset->ports[PS]);
+    flood(beset->ports[WORKER], 1 << 14);
+    ask_and_read_nothing(beset);
+    for (int i = CHIEF; i < OTHER; i++)
+        strangers_knock(beset->ports[i], 1000);
+    for (int i = CHIEF; i < OTHER; i++) {
+        long grown = memory_of(beset->processes[i]) - before[i];
+        print_message("# process %d has grown by %ld KB\n", i, grown);
+        assert_true(grown < GROWTH_KB);
+    }
+    cluster_run_signal(beset->processes[OTHER], SIGCONT);
+    for (int i = CHIEF; i < OTHER; i++)
+        strangers_knock(beset->ports[i], 200);
+    for (int i = 0; i < PROCESSES; i++)
+        cluster_run_expect(beset->processes[i], 0, CLUSTER_RUN_DEADLINE);
+    for (int i = CHIEF; i < OTHER; i++) {
+        expect_few_warnings(beset->processes[i]);
+        assert_non_null(strstr(cluster_run_errors(beset->processes[i]),
+                               "said nothing we understand"));
+    }
+    expect_same_files(beset->run, "alone.safetensors", "beset.safetensors");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(strangers_do_not_disturb_a_run, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

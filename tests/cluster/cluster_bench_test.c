@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan bench` with real processes: what its object promises, what many
+ * requests and gigabytes of weights cost a ps in memory. */
+#include "tests/cluster/cluster_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { PATIENCE = 900 /* seconds, for gigabytes */, LOOK_MS = 5 };
+static const double mib = 1 << 20, allowed_share = 1.15, credit = 64 << 20;
+/* Code, libraries and what a ps needs besides: docs/bench.md. */
+static const double besides = 64 << 20;
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+static const bool judged = false; /* they keep what is freed */
+#else
+static const bool judged = true;
+#endif
+
+static unsigned soak_count(void) {
+    const char *text = getenv("SOAK_COUNT");
+    int count = text ? atoi(text) : 1;
+    return count > 0 ? (unsigned)count : 1;
+}
+
+static json_t *measure(struct cluster_run *run, const char *const *arguments) {
+    struct cluster_process *bench =
+        cluster_run_start(run, "bench", arguments, NULL);
+    cluster_run_expect(bench, 0, PATIENCE);
+    return cluster_run_json(bench);
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("no number \"%s\"", key);
+    return json_number_value(value);
+}
+
+static void expect_figure(const json_t *figure) {
+    assert_true(number(figure, "gb_s") > 0);
+    assert_true(number(figure, "requests_s") > 0);
+    assert_true(number(figure, "messages_s") > 0);
+    assert_true(number(figure, "p50_us") > 0);
+    assert_true(number(figure, "p99_us") >= number(figure, "p50_us"));
+}
+
+static void expect_size(const json_t *size, double bytes) {
+    static const char *const kinds[] = {"push", "pull", "push_pull"};
+    assert_true(number(size, "bytes") == bytes);
+    assert_true(number(size, "memcpy_gb_s") > 0);
+    for (int k = 0; k < 3; k++) {
+        const json_t *kind = json_object_get(size, kinds[k]);
+        expect_figure(json_object_get(kind, "lane"));
+        expect_figure(json_object_get(kind, "socket"));
+        expect_figure(json_object_get(kind, "zmq"));
+        assert_true(number(kind, "of_socket") > 0);
+        assert_true(number(kind, "of_zmq") > 0);
+    }
+}
+
+static void expect_object(struct cluster_run *run, const char *lane) {
+    const char *const arguments[] = {
+        "bench", "--json", "--sizes", "64,100K", "--repeats", "2", "--seconds",
+        "0.02",  "--ps",   "2",       "--lane",  lane,        NULL};
+    json_t *object = measure(run, arguments);
+    const json_t *sizes = json_object_get(object, "sizes");
+    const json_t *batched = json_object_get(object, "batched");
+    assert_string_equal(json_string_value(json_object_get(object, "lane")),
+                        lane);
+    assert_true(number(object, "ps") == 2);
+    assert_true(number(object, "repeats") == 2);
+    assert_true(number(object, "cores") >= 1);
+    assert_int_equal(json_array_size(sizes), 2);
+    expect_size(json_array_get(sizes, 0), 64);
+    expect_size(json_array_get(sizes, 1), 100 << 10);
+    assert_true(number(batched, "bytes") == 64);
+    assert_true(number(batched, "together") == 1024);
+    expect_figure(json_object_get(batched, "push"));
+    expect_figure(json_object_get(batched, "pull"));
+    expect_figure(json_object_get(batched, "push_pull"));
+    json_decref(object);
+}
+
+static void its_object_has_every_promised_figure(void **state) {
+    expect_object(*state, "tcp");
+}
+
+static void its_object_by_shared_memory_has_them_too(void **state) {
+    expect_object(*state, "shm");
+}
+
+/* What the project aims at is its own affair: `make bench` has it. */
+static void people_get_a_table_and_nothing_else(void **state) {
+    static const char *const arguments[] = {
+        "bench", "--sizes", "4K", "--repeats", "1", "--seconds", "0.01", NULL};
+    struct cluster_process *bench =
+        cluster_run_start(*state, "bench", arguments, NULL);
+    cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
+    const char *output = cluster_run_output(bench);
+    assert_int_equal(strncmp(output + 3, ", 1 ps, ", 8), 0); /* tcp, shm */
+    assert_non_null(strstr(output, "\n4 KB     push "));
+    assert_non_null(strstr(output, "\n         push-pull "));
+    const char *last =
+        strstr(output, "\n1024 vectors of 64 B in one message: ");
+    assert_non_null(last);
+    assert_string_equal(strchr(last + 1, '\n'), "\n");
+    assert_string_equal(cluster_run_errors(bench), "");
+}
+
+/* The same words in each place of a described cluster: chief, two ps or one,
+ * worker. */
+static void start_places(struct cluster_run *run, unsigned num_ps,
+                         const char *const *arguments,
+                         struct cluster_process **processes) {
+    cluster_run_describe(run, 1, num_ps, 1);
+    char *cluster = json_dumps(run->cluster, JSON_COMPACT);
+    for (unsigned i = 0; i < num_ps + 2; i++) {
+        bool ps = i > 0 && i <= num_ps;
+        const char *type = i == 0 ? "chief" : ps ? "ps" : "worker";
+        unsigned index = ps ? i - 1 : 0;
+        char config[4096], name[32];
+        snprintf(name, sizeof name, "%s-%u", type, index);
+        snprintf(config, sizeof config,
+                 "TF_CONFIG={\"cluster\":%s,\"task\":{\"type\":\"%s\","
+                 "\"index\":%u}}",
+                 cluster, type, index);
+        const char *const environment[] = {config, NULL};
+        processes[i] = cluster_run_start(run, name, arguments, environment);
+    }
+    free(cluster);
+}
+
+/* As over a network. */
+static void each_place_plays_its_part_of_a_described_cluster(void **state) {
+    static const char *const arguments[] = {"bench",     "--json",    "--sizes",
+                                            "4K",        "--repeats", "1",
+                                            "--seconds", "0.01",      NULL};
+    struct cluster_process *processes[4];
+    start_places(*state, 2, arguments, processes);
+    for (int i = 0; i < 4; i++)
+        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(cluster_run_output(processes[i]), "");
+    json_t *object = cluster_run_json(processes[3]);
+    expect_size(json_array_get(json_object_get(object, "sizes"), 0), 4096);
+    assert_true(number(object, "ps") == 2);
+    json_decref(object);
+}
+
+/* THOUSANDS times SOAK_COUNT. */
+static void expect_no_growth(struct cluster_run *run, unsigned thousands,
+                             const char *lane, const char *flag) {
+    char count[32];
+    snprintf(count, sizeof count, "%llu", 1000ull * thousands * soak_count());
+    const char *const arguments[] = {"bench",      "--json", "--sizes", "64",
+                                     "--requests", count,    "--lane",  lane,
+                                     flag,         NULL};
+    json_t *object = measure(run, arguments);
+    const json_t *requests = json_object_get(object, "requests");
+    double start = number(requests, "ps_memory_start");
+    double end = number(requests, "ps_memory_end");
+    print_message("%s requests, %.0f/s: %.2f MiB, then %.2f MiB\n", count,
+                  number(requests, "requests_s"), start / mib, end / mib);
+    assert_true(number(requests, "count") >= 1e3 * thousands * soak_count());
+    assert_true(start > 0 && (!judged || end <= start + mib));
+    json_decref(object);
+}
+
+static void many_requests_leave_nothing_at_a_ps(void **state) {
+    expect_no_growth(*state, 1000, "tcp", NULL);
+}
+
+static void many_requests_by_the_usual_lane_leave_nothing(void **state) {
+    expect_no_growth(*state, 1000, "auto", NULL);
+}
+
+static void many_requests_a_message_leave_nothing_at_a_ps(void **state) {
+    expect_no_growth(*state, 10000, "tcp", "--batched");
+}
+
+/* The most that PROCESS has held, in bytes; 0 when it is gone. */
+static double most_resident(const struct cluster_process *process) {
+    char path[64], line[256];
+    unsigned long kib = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", cluster_run_pid(process));
+    FILE *file = fopen(path, "r");
+    while (file && !kib && fgets(line, sizeof line, file))
+        sscanf(line, "VmHWM: %lu kB", &kib);
+    if (file)
+        fclose(file);
+    return 1024.0 * (double)kib;
+}
+
+/* The same of all its life. */
+static double watch_memory(const struct cluster_process *process) {
+    double most = 0;
+    struct pollfd end = {pidfd_open(cluster_run_pid(process), 0), POLLIN, 0};
+    do {
+        double now = most_resident(process);
+        most = now > most ? now : most;
+    } while (poll(&end, 1, LOOK_MS) == 0);
+    close(end.fd);
+    return most;
+}
+
+/* There is room for BYTES of weights in memory, and twice on the disk. */
+static bool has_room(const struct cluster_run *run, double bytes) {
+    struct statvfs disk;
+    double page = (double)sysconf(_SC_PAGESIZE);
+    double memory = page * (double)sysconf(_SC_AVPHYS_PAGES);
+    assert_int_equal(statvfs(run->folder, &disk), 0);
+    return memory > 1.5 * bytes + 1024 * mib &&
+           (double)disk.f_bavail * (double)disk.f_frsize > 2 * bytes;
+}
+
+/* Over TCP: resident memory counts what a ps shows its client as the client's
+ * too. In soak 8 GB where there is room. */
+static void a_ps_serves_and_saves_within_its_memory(void **state) {
+    struct cluster_run *run = *state;
+    bool large = soak_count() >= 10 && has_room(run, 8192 * mib);
+    double bytes = large ? 8192 * mib : 512 * mib;
+    double limit = allowed_share * bytes + credit + besides;
+    const char *const arguments[] = {
+        "bench",     "--json", "--sizes",          large ? "8G" : "512M",
+        "--repeats", "1",      "--seconds",        "0.01",
+        "--lane",    "tcp",    "--checkpoint-dir", "saved",
+        NULL};
+    static const char *const verify[] = {"ckpt", "verify", "saved", NULL};
+    struct cluster_process *processes[3];
+    start_places(run, 1, arguments, processes);
+    double most = watch_memory(processes[1]);
+    for (int i = 0; i < 3; i++)
+        cluster_run_expect(processes[i], 0, PATIENCE);
+    print_message("%.0f MiB of weights: %.0f MiB of %.0f allowed\n",
+                  bytes / mib, most / mib, limit / mib);
+    assert_true(most > bytes);
+    assert_true(!judged || most <= limit);
+    cluster_run_expect(cluster_run_start(run, "verify", verify, NULL), 0,
+                       PATIENCE);
+}
+
+static void ctrl_c_ends_it_at_once(void **state) {
+    static const char *const arguments[] = {
+        "bench", "--sizes", "64", "--seconds", "1000", "--verbose", NULL};
+    struct cluster_process *bench =
+        cluster_run_start(*state, "bench", arguments, NULL);
+    cluster_run_interrupt(bench, "measuring, 1 of 5");
+}
+
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(its_object_has_every_promised_figure),
+        TEST(its_object_by_shared_memory_has_them_too),
+        TEST(people_get_a_table_and_nothing_else),
+        TEST(each_place_plays_its_part_of_a_described_cluster),
+        TEST(ctrl_c_ends_it_at_once),
+        TEST(many_requests_leave_nothing_at_a_ps),
+        TEST(many_requests_by_the_usual_lane_leave_nothing),
+        TEST(many_requests_a_message_leave_nothing_at_a_ps),
+        TEST(a_ps_serves_and_saves_within_its_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

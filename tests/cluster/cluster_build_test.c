@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the scripts around a build say: what is missing, what is installed for
+ * which tests, how many tests ran. Programs in FOLDER/bin stand in for those
+ * that would change this machine. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/built.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FAILED = 1, REFUSED = 2 };
+
+static char tree[PATH_MAX]; /* of the sources */
+
+static void write_script(const struct cluster_run *run, const char *name,
+                         const char *text) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\n%s\n", text);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static void make_folder(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+/* To be called first: every package is installed but MISSING ("*": none is). */
+static void arrange(const struct cluster_run *run, const char *missing) {
+    char text[256];
+    make_folder(run, "bin");
+    snprintf(text, sizeof text,
+             "case $4 in %s) exit 1 ;; esac\nprintf installed", missing);
+    write_script(run, "bin/dpkg-query", text);
+    write_script(run, "bin/apt-get", "echo apt-get \"$@\"");
+    write_script(run, "bin/sudo", "[ \"$1\" = -n ] && shift; exec \"$@\"");
+}
+
+/* COMMAND in a shell, in the folder, where $TREE is the sources'; expects
+ * CODE. */
+static struct cluster_process *shell(struct cluster_run *run,
+                                     const char *command, int code) {
+    char path[2 * PATH_MAX], folder[PATH_MAX], sources[PATH_MAX + 8];
+    cluster_run_path(run, "bin", folder);
+    snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
+    snprintf(sources, sizeof sources, "TREE=%s", tree);
+    const char *const arguments[] = {"-c", command, NULL};
+    const char *const environment[] = {path, sources,
+                                       "MAKEFLAGS=", "MAKELEVEL=", NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, "shell", "/bin/bash", arguments, environment);
+    cluster_run_expect(process, code, 2 * CLUSTER_RUN_DEADLINE);
+    return process;
+}
+
+static void expect(const char *said, const char *part) {
+    if (!strstr(said, part))
+        fail_msg("no \"%s\" in: %s", part, said);
+}
+
+static void expect_not(const char *said, const char *part) {
+    if (strstr(said, part))
+        fail_msg("\"%s\" is in: %s", part, said);
+}
+
+static void a_missing_library_stops_make_with_the_line_to_type(void **state) {
+    struct cluster_run *run = *state;
+    skip_without("make", "make");
+    arrange(run, "libgloo-dev");
+    struct cluster_process *make =
+        shell(run, "make -C \"$TREE\" -j4 BUILD=\"$PWD/b\" all", REFUSED);
+    expect_not(cluster_run_output(make), "cc ");
+    expect_not(cluster_run_output(make), "c++ ");
+    expect(cluster_run_errors(make), "  libgloo-dev            all-reduce");
+    expect(cluster_run_errors(make),
+           "apt-get install -y --no-install-recommends libgloo-dev\n");
+    write_script(run, "bin/dpkg-query",
+                 "[ $4 = libcmocka-dev ] || printf installed");
+    make = shell(
+        run,
+        "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/tests/unit/proto/base/log_test.o",
+        REFUSED);
+    expect_not(cluster_run_output(make), "log_test.o");
+    expect(cluster_run_errors(make), " libcmocka-dev\n");
+    shell(
+        run,
+        "make -C \"$TREE\" BUILD=\"$PWD/b\" PACKAGES=other \"$PWD\"/b/packages",
+        0);
+}
+
+static void services_are_installed_for_all_tests_only(void **state) {
+    struct cluster_run *run = *state;
+    arrange(run, "*");
+    const char *said =
+        cluster_run_output(shell(run, "\"$TREE\"/deploy/deps.sh test", 0));
+    expect(said, "apt-get install -y ");
+    expect(said, " libcmocka-dev");
+    expect_not(said, "slurm");
+    expect_not(said, "munge");
+    expect_not(said, "openmpi");
+    said = cluster_run_output(shell(run, "\"$TREE\"/deploy/deps.sh all", 0));
+    expect(said, " slurm-wlm munge");
+    expect(said, " libcmocka-dev");
+    expect_not(said, "clang-format");
+}
+
+static void what_is_skipped_is_shown_with_its_reason_and_counted(void **state) {
+    struct cluster_run *run = *state;
+    arrange(run, "-");
+    write_script(run, "one_test",
+                 "echo 'ok 1 - a'; echo '# skipped: no such thing here'\n"
+                 "echo 'not ok 2 # SKIP b'; echo 'ok 3 # SKIP c'");
+    write_script(run, "two_test", "echo 'ok 1 - a'; echo 'ok 2 - b'");
+    const char *said = cluster_run_output(
+        shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/*_test", 0));
+    expect(said, "1 passed, 2 skipped (");
+    expect(said, "\n    skipped: b: no such thing here\n");
+    expect(said, "\n    skipped: c: no reason given\n");
+    expect(said, "\n3 passed, 0 failed, 2 skipped\n");
+    said = cluster_run_output(
+        shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/two_test", 0));
+    expect(said, "\n2 passed, 0 failed\n");
+    write_script(run, "three_test", "echo 'not ok 1 - a'; exit 1");
+    said = cluster_run_output(
+        shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/*_test", FAILED));
+    expect(said, "\n3 passed, 1 failed, 2 skipped\n");
+}
+
+/* Five stages of tests, and one that counts none. */
+static void the_last_line_of_all_checks_counts_all(void **state) {
+    struct cluster_run *run = *state;
+    if (access(".ci/run", X_OK))
+        skip_test("there is no .ci/run here");
+    arrange(run, "-");
+    make_folder(run, "deploy");
+    write_script(run, "deploy/deps.sh", "[ $1 = all ]");
+    write_script(run, "bin/make",
+                 "case $* in *lint*) ;; *check-all) echo 7 passed, 0 failed,"
+                 " 2 skipped ;; *soak*) echo 3 passed, 1 failed; exit 1 ;;"
+                 " *) echo 5 passed, 0 failed, 1 skipped ;; esac");
+    const char *said = cluster_run_output(shell(
+        run, "mkdir .ci && cp \"$TREE\"/.ci/run .ci/ && .ci/run", FAILED));
+    expect(said, "\n22 passed, 1 failed, 4 skipped\n");
+}
+
+/* In a small repository, and in what git archive makes of it. */
+static void the_commit_is_that_of_the_checkout_or_of_the_export(void **state) {
+    struct cluster_run *run = *state;
+    skip_without("make", "make");
+    skip_without("git", "git");
+    arrange(run, "-");
+    shell(
+        run,
+        "set -eux\n"
+        "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 EMAIL=a@b.c\n"
+        "header=build/proto/base/commit.h\n"
+        "expect() { make -C \"$1\" $header; grep -F \"\\\"$2\\\"\" $1/$header; }\n"
+        "commit() { git commit -qam \"$1\" --allow-empty; }\n"
+        "mkdir deploy\n"
+        "cp \"$TREE\"/Makefile \"$TREE\"/.gitattributes .\n"
+        "echo '$Format:%H$' > deploy/commit.txt\n"
+        "expect . unknown\n"
+        "git init -q\n"
+        "git add Makefile .gitattributes deploy\n"
+        "commit one\n"
+        "expect . $(git rev-parse --short=12 HEAD)\n"
+        "before=$(stat -c %y $header)\n"
+        "expect . $(git rev-parse --short=12 HEAD)\n"
+        "test \"$before\" = \"$(stat -c %y $header)\"\n"
+        "commit two\n"
+        "expect . $(git rev-parse --short=12 HEAD)\n"
+        "git archive --prefix=export/ HEAD | tar -x\n"
+        "expect export $(git rev-parse --short=12 HEAD)\n"
+        "echo >> Makefile\n"
+        "expect . $(git rev-parse --short=12 HEAD)-dirty\n",
+        0);
+}
+
+static void an_installation_has_the_program_and_its_licence(void **state) {
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[2 * PATH_MAX];
+    skip_without("make", "make");
+    assert_true(built_folder(build));
+    arrange(run, "-");
+    snprintf(command, sizeof command,
+             "set -e; make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
+             "DESTDIR=\"$PWD/to\" install >&2; cd to/usr/local; "
+             "diff share/doc/capstan/LICENSE \"$TREE\"/LICENSE; "
+             "ls share/doc/capstan/CHANGELOG.md; bin/capstan --version",
+             build);
+    expect(cluster_run_output(shell(run, command, 0)), "capstan 0.");
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_missing_library_stops_make_with_the_line_to_type),
+        TEST(services_are_installed_for_all_tests_only),
+        TEST(what_is_skipped_is_shown_with_its_reason_and_counted),
+        TEST(the_last_line_of_all_checks_counts_all),
+        TEST(the_commit_is_that_of_the_checkout_or_of_the_export),
+        TEST(an_installation_has_the_program_and_its_licence),
+    };
+    if (!realpath(".", tree))
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* deploy/bundle.sh: what it packs runs where it is put, with the libraries it
+ * brings along. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/built.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
+
+/* The script, and the folder of what was built. */
+static char script[PATH_MAX + 32], built[PATH_MAX];
+
+static void find_script(void) {
+    char folder[PATH_MAX];
+    if (realpath("deploy", folder) && built_folder(built))
+        snprintf(script, sizeof script, "%s/bundle.sh", folder);
+}
+
+/* What the shell says to COMMAND, which ends with CODE. */
+static const char *shell(struct cluster_run *run, const char *name,
+                         const char *command, int code) {
+    const char *const arguments[] = {"-c", command, NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, name, "/bin/bash", arguments, NULL);
+    cluster_run_expect(process, code, DEADLINE);
+    return cluster_run_output(process);
+}
+
+/* FOLDER/odd place/ is a bundle of the program and its plugins. */
+static void pack(struct cluster_run *run) {
+    char command[4 * PATH_MAX];
+    if (access(".git", F_OK))
+        skip_test("this is no git checkout");
+    skip_without("patchelf", "patchelf");
+    snprintf(command, sizeof command,
+             "mkdir b && cp '%s'/capstan '%s'/capstan-*.so b/ && "
+             "'%s' \"$PWD/b\" folder && mv b/capstan-*-bundle 'odd place'",
+             built, built, script);
+    shell(run, "pack", command, 0);
+}
+
+static void expect_own_libraries(struct cluster_run *run) {
+    const char *said =
+        shell(run, "ldd", "ldd 'odd place/build/capstan' | grep '=> /'", 0);
+    char line[PATH_MAX];
+    unsigned own = 0;
+    for (; *said; said += strcspn(said, "\n") + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(said, "\n"), said);
+        if (strstr(line, "/odd place/build/lib/"))
+            own++;
+        else if (!strstr(line, "libc.so.6") && !strstr(line, "libm.so.6") &&
+                 !strstr(line, "libresolv.so.2") &&
+                 !strstr(line, "libpthread") && !strstr(line, "libdl.so.2") &&
+                 !strstr(line, "librt.so.1") &&
+                 !strstr(line, "libstdc++.so.6") && !strstr(line, "libgcc_s"))
+            fail_msg("of this machine: %s", line);
+    }
+    assert_true(own >= 10);
+}
+
+static void it_runs_where_it_is_put_with_its_own_libraries(void **state) {
+    struct cluster_run *run = *state;
+    pack(run);
+    expect_own_libraries(run);
+    cluster_run_job(run, NULL);
+    const char *said = shell(run, "info", "'odd place/build/capstan' info", 0);
+    assert_non_null(strstr(said, "/odd place/build/capstan-gloo.so"));
+    shell(run, "train",
+          "'odd place/build/capstan' local --ps 1 --workers 2 job.json", 0);
+    said =
+        shell(run, "data",
+              "cd 'odd place' && grep -l '\"dir\": "
+              "\"../datasets/fashion-mnist\"' deploy/*.json && "
+              "ls datasets/fashion-mnist BUNDLE.md LICENSE gpu-check gpu-bench "
+              "licenses/libzmq5 build/packages.txt",
+              0);
+    assert_non_null(strstr(said, "deploy/fashion-mnist.json"));
+    assert_non_null(strstr(said, "train-images-idx3-ubyte.gz"));
+}
+
+/* A host that is older than what was built hears it from the program too. */
+static void an_old_host_is_told_what_it_lacks(void **state) {
+    struct cluster_run *run = *state;
+    pack(run);
+    const char *said = shell(run, "old",
+                             "echo 99.1 > 'odd place/build/lib/glibc'; "
+                             "'odd place/capstan' --version 2>&1",
+                             2);
+    assert_non_null(strstr(said, "built for glibc 99.1 or newer"));
+}
+
+/* The archive would lack it, and nobody would know before it is elsewhere. */
+static void what_cannot_be_packed_ends_it(void **state) {
+    static const char *const broken[] = {"patchelf", "cp"};
+    static const char *const patterns[] = {"*build/capstan*", "*licenses*"};
+    struct cluster_run *run = *state;
+    pack(run);
+    for (int i = 0; i < 2; i++) {
+        char command[4 * PATH_MAX];
+        snprintf(command, sizeof command,
+                 "mkdir -p bin && printf '#!/bin/sh\ncase \"$*\" in "
+                 "%s) exit 1;; esac\nPATH=${PATH#*:} exec %s \"$@\"\n' > "
+                 "bin/%s && chmod +x bin/%s && "
+                 "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" folder 2>&1; "
+                 "code=$?; rm bin/%s; exit $code",
+                 patterns[i], broken[i], broken[i], broken[i], script,
+                 broken[i]);
+        const char *said = shell(run, broken[i], command, 1);
+        assert_non_null(strstr(said, "bundle: "));
+    }
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(it_runs_where_it_is_put_with_its_own_libraries),
+        TEST(an_old_host_is_told_what_it_lacks),
+        TEST(what_cannot_be_packed_ends_it),
+    };
+    find_script();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

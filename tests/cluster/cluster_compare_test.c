@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan compare` with real runs of a tiny job. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATIENCE = 120 /* seconds, for a dozen tiny runs */ };
+
+static struct cluster_process *compare(struct cluster_run *run,
+                                       const char *const *arguments, int code) {
+    struct cluster_process *process =
+        cluster_run_start(run, "compare", arguments, NULL);
+    cluster_run_expect(process, code, PATIENCE);
+    return process;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("no number \"%s\"", key);
+    return json_number_value(value);
+}
+
+static void expect_times(const json_t *one) {
+    static const char *const causes[] = {"input", "compute",
+                                         "waiting_for_weights",
+                                         "waiting_for_gradients", "update"};
+    const json_t *times = json_object_get(one, "seconds_per_step");
+    double sum = 0;
+    for (int i = 0; i < 5; i++) {
+        assert_true(number(times, causes[i]) >= 0);
+        sum += number(times, causes[i]);
+    }
+    assert_true(sum > 0);
+}
+
+static void expect_measured(const json_t *one) {
+    const json_t *rate = json_object_get(one, "examples_per_second");
+    assert_true(number(one, "runs") == 2);
+    assert_true(number(rate, "min") > 0);
+    assert_true(number(rate, "median") >= number(rate, "min"));
+    assert_true(number(rate, "max") >= number(rate, "median"));
+    assert_true(number(one, "bytes_per_step") > 0);
+    assert_true(number(one, "bound_examples_per_second") > 0);
+    assert_true(number(one, "reached") > 0);
+    assert_true(number(one, "train_loss") > 0);
+    assert_true(number(one, "test_accuracy") >= 0);
+    assert_non_null(json_string_value(json_object_get(one, "limit")));
+    assert_true(json_is_null(json_object_get(one, "error")));
+    expect_times(one);
+}
+
+static bool exists(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    return !access(path, F_OK);
+}
+
+/* All-reduce is there, or its reason. */
+static void expect_reduced(const json_t *one) {
+    if (json_is_null(json_object_get(one, "error")))
+        expect_measured(one);
+    else
+        assert_non_null(strstr(json_string_value(json_object_get(one, "error")),
+                               "allreduce"));
+}
+
+static void a_job_is_compared_and_leaves_nothing_but_what_was_asked_for(
+    void **state) {
+    static const char *const arguments[] = {
+        "compare", "--json",    "--steps", "20",    "--repeats", "2",
+        "--csv",   "table.csv", "--plot",  "a.svg", "job.json",  NULL};
+    struct cluster_run *run = *state;
+    skip_without("gnuplot", "gnuplot-nox");
+    cluster_run_job(run, "{\"export\":{\"path\":\"model.npz\"},"
+                         "\"tensorboard\":{\"enabled\":true,"
+                         "\"output_path\":\"events\"}}");
+    struct cluster_process *process = compare(run, arguments, 0);
+    json_t *object = cluster_run_json(process);
+    const json_t *cases = json_object_get(object, "cases");
+    assert_int_equal(json_array_size(cases), 3);
+    expect_reduced(json_array_get(cases, 0));
+    expect_measured(json_array_get(cases, 1));
+    expect_measured(json_array_get(cases, 2));
+    assert_true(number(object, "equal_seconds") > 0);
+    const char *said = cluster_run_errors(process);
+    const char *last = strstr(said, "run 10 of 10");
+    assert_non_null(strstr(said, " s left\n"));
+    assert_true(last && !strstr(last, "left"));
+    assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
+    assert_false(exists(run, "checkpoint") || exists(run, "events") ||
+                 exists(run, "model.npz"));
+    json_decref(object);
+}
+
+static void the_object_of_a_run_tells_where_its_steps_went(void **state) {
+    static const char *const arguments[] = {"local", "--json",   "--ps",
+                                            "2",     "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"epochs\":1}");
+    json_t *object = cluster_run_json(compare(run, arguments, 0));
+    double elements = 64 * 16 + 16 + 16 * 10 + 10;
+    assert_true(number(object, "parameters") == elements);
+    assert_true(number(object, "wire_bytes") == 4 * elements);
+    assert_true(number(object, "bytes_per_step") == 8 * elements);
+    expect_times(object);
+    json_decref(object);
+}
+
+/* They share a host, and may pass more than the link that is named. */
+static void a_link_given_to_processes_of_one_host_is_one_that_they_lack(
+    void **state) {
+    static const char *const arguments[] = {"local", "--link-gbits", "1",
+                                            "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"epochs\":1}");
+    assert_non_null(strstr(cluster_run_errors(compare(run, arguments, 0)),
+                           "(--link-gbits, as if each had a host of its own)"));
+}
+
+static void people_get_a_table(void **state) {
+    static const char *const arguments[] = {
+        "compare", "--steps",      "5",     "--repeats", "1", "--ps",
+        "1,8",     "--link-gbits", "0.001", "job.json",  NULL};
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process = compare(*state, arguments, 0);
+    const char *output = cluster_run_output(process);
+    assert_non_null(strstr(output, "job.json: 5 rounds of 10 samples a worker; "
+                                   "medians of 1 runs in turns"));
+    assert_non_null(strstr(output, "\n      2   1 synchronous "));
+    assert_non_null(strstr(output, "\n      2   1 asynchronous "));
+    assert_non_null(strstr(output, "\n      2   - all-reduce "));
+    assert_non_null(strstr(output, "\nno link between hosts is known"));
+    assert_non_null(strstr(output, "\n--link-gbits 0.001 does not apply"));
+    assert_non_null(strstr(cluster_run_errors(process), "run 2 of "));
+}
+
+/* By which a comparison knows that a run has diverged; at a rate that no model
+ * can learn with. */
+static void a_loss_that_is_no_number_is_told_as_such(void **state) {
+    static const char *const arguments[] = {
+        "compare", "--steps", "50",       "--repeats",
+        "1",       "--json",  "--set",    "optimizer.params.lr=1e30",
+        "--ps",    "1",       "job.json", NULL};
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process = compare(*state, arguments, 1);
+    assert_non_null(strstr(cluster_run_errors(process), "the loss is nan"));
+}
+
+static void a_prediction_starts_nothing(void **state) {
+    static const char *const arguments[] = {
+        "compare", "--predict",    "--params", "25.6M", "--workers",
+        "8",       "--link-gbits", "10",       NULL};
+    struct cluster_process *process = compare(*state, arguments, 0);
+    assert_non_null(strstr(cluster_run_output(process), "all-reduce, ring "));
+    assert_string_equal(cluster_run_errors(process), "");
+}
+
+static void what_is_wrong_is_told_before_anything_runs(void **state) {
+    static const char *const jobs[][6] = {
+        {"compare", NULL},
+        {"compare", "none.json", NULL},
+        {"compare", "--predict", NULL},
+        {"compare", "--csv", "none/a.csv", "job.json", NULL}};
+    static const char *const texts[] = {"JOB.json, or --predict", "none.json",
+                                        "needs --params",
+                                        "--csv none/a.csv: No such file"};
+    cluster_run_job(*state, NULL);
+    for (int i = 0; i < 4; i++) {
+        struct cluster_process *process = compare(*state, jobs[i], 2);
+        assert_string_equal(cluster_run_output(process), "");
+        assert_non_null(strstr(cluster_run_errors(process), texts[i]));
+    }
+}
+
+static void without_gnuplot_nothing_is_measured_for_a_plot(void **state) {
+    static const char *const arguments[] = {"compare", "--plot", "a.svg",
+                                            "job.json", NULL};
+    char *path = strdup(getenv("PATH"));
+    cluster_run_job(*state, NULL);
+    setenv("PATH", "/nonexistent", 1);
+    struct cluster_process *process =
+        cluster_run_start(*state, "compare", arguments, NULL);
+    setenv("PATH", path, 1);
+    free(path);
+    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(process), "gnuplot-nox"));
+    assert_null(strstr(cluster_run_errors(process), "run 1 of"));
+}
+
+static void ctrl_c_ends_the_run_under_way_and_all(void **state) {
+    static const char *const arguments[] = {
+        "compare", "--steps", "1000000000", "--limit", "60", "job.json", NULL};
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process =
+        cluster_run_start(*state, "compare", arguments, NULL);
+    cluster_run_interrupt(process,
+                          "3 cases, 13 runs (3 of each and one for equal time");
+}
+
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_is_compared_and_leaves_nothing_but_what_was_asked_for),
+        TEST(the_object_of_a_run_tells_where_its_steps_went),
+        TEST(a_link_given_to_processes_of_one_host_is_one_that_they_lack),
+        TEST(people_get_a_table),
+        TEST(a_loss_that_is_no_number_is_told_as_such),
+        TEST(a_prediction_starts_nothing),
+        TEST(what_is_wrong_is_told_before_anything_runs),
+        TEST(without_gnuplot_nothing_is_measured_for_a_plot),
+        TEST(ctrl_c_ends_the_run_under_way_and_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

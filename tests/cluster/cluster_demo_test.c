@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* deploy/demo.sh begins anew where its own run is, and nowhere else: the
+ * program that it trains with leaves a file, as a run does. Its job, installed,
+ * is there for everyone. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEADLINE = CLUSTER_RUN_DEADLINE, REFUSED = 2, FAILED = 3 };
+
+static char script[PATH_MAX];
+
+static void write_file(const struct cluster_run *run, const char *name,
+                       const char *text) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static bool is_there(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    struct stat about;
+    cluster_run_path(run, name, path);
+    return !lstat(path, &about);
+}
+
+static void make_folder(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+/* The demo with a program that ends with the demo's number N beside its
+ * checkpoint; expects CODE. */
+static struct cluster_process *demo(struct cluster_run *run, const char *n,
+                                    int code) {
+    char program[256];
+    const char *const arguments[] = {"./program", NULL};
+    snprintf(program, sizeof program,
+             "#!/bin/sh\nmkdir -p deploy/run/checkpoint\n"
+             "echo %s > deploy/run/checkpoint/manifest\n"
+             "echo > deploy/run/only-%s\n[ %s = 9 ] && exit 3 || exit 0\n",
+             n, n, n);
+    if (!is_there(run, "deploy"))
+        make_folder(run, "deploy");
+    write_file(run, "program", program);
+    struct cluster_process *process =
+        cluster_run_program(run, "demo", script, arguments, NULL);
+    cluster_run_expect(process, code, DEADLINE);
+    return process;
+}
+
+static void expect_refused(struct cluster_run *run, const char *file) {
+    struct cluster_process *process = demo(run, "2", REFUSED);
+    const char *said = cluster_run_errors(process);
+    if (!strstr(said, file) || !strstr(said, "rm -r deploy/run"))
+        fail_msg("no \"%s\" in: %s", file, said);
+    assert_false(is_there(run, "deploy/run/only-2"));
+}
+
+static void it_begins_anew_where_its_own_run_is(void **state) {
+    struct cluster_run *run = *state;
+    demo(run, "1", 0);
+    assert_true(is_there(run, "deploy/run/only-1"));
+    struct cluster_process *again = demo(run, "2", 0);
+    assert_non_null(
+        strstr(cluster_run_output(again), "Removing deploy/run: what the"));
+    assert_false(is_there(run, "deploy/run/only-1"));
+    assert_true(is_there(run, "deploy/run/only-2"));
+}
+
+static void so_it_does_after_a_demo_that_failed(void **state) {
+    struct cluster_run *run = *state;
+    demo(run, "9", FAILED);
+    demo(run, "2", 0);
+    assert_false(is_there(run, "deploy/run/only-9"));
+}
+
+static void a_file_that_it_has_not_made_stays(void **state) {
+    struct cluster_run *run = *state;
+    demo(run, "1", 0);
+    write_file(run, "deploy/run/model.npz", "mine");
+    expect_refused(run, "has not made: deploy/run/model.npz\n");
+    assert_true(is_there(run, "deploy/run/model.npz"));
+    assert_true(is_there(run, "deploy/run/only-1"));
+}
+
+/* Another run of the job has gone on there. */
+static void a_file_that_was_written_after_it_stays(void **state) {
+    struct cluster_run *run = *state;
+    demo(run, "1", 0);
+    write_file(run, "deploy/run/checkpoint/manifest", "longer than before");
+    expect_refused(run, "has not made: deploy/run/checkpoint/manifest\n");
+}
+
+static void what_was_there_before_any_demo_stays(void **state) {
+    struct cluster_run *run = *state;
+    make_folder(run, "deploy");
+    make_folder(run, "deploy/run");
+    write_file(run, "deploy/run/model.npz", "mine");
+    expect_refused(run, "has not made: deploy/run/model.npz\n");
+}
+
+static void what_is_no_folder_stays(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    make_folder(run, "deploy");
+    cluster_run_path(run, "deploy/run", path);
+    assert_int_equal(symlink("../elsewhere", path), 0);
+    expect_refused(run, "deploy/run holds what the demo has not made");
+    assert_true(is_there(run, "deploy/run"));
+}
+
+/* Runs WORDS, a shell's, from the root of the source. */
+static void shell(struct cluster_run *run, const char *name, const char *words,
+                  const char *const *environment) {
+    const char *const arguments[] = {"-c", words, NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, name, "/bin/sh", arguments, environment);
+    cluster_run_expect(process, 0, DEADLINE);
+}
+
+/* As a user who may write in her own folder and nowhere else. */
+static void the_installed_job_runs_for_who_may_not_write_beside_it(
+    void **state) {
+    struct cluster_run *run = *state;
+    char root[PATH_MAX], source[PATH_MAX + 8];
+    skip_without("make", "make");
+    assert_non_null(realpath(".", root));
+    snprintf(source, sizeof source, "SOURCE=%s", root);
+    const char *const environment[] = {source, "MAKEFLAGS=", NULL};
+    shell(run, "install",
+          "p=$PWD; chmod 755 . && mkdir home && chmod 777 home && "
+          "make -C \"$SOURCE\" -o all BUILD=\"$(dirname $CAPSTAN)\" "
+          "PREFIX=\"$p/prefix\" install && chmod -R a-w prefix",
+          environment);
+    shell(run, "train",
+          "p=$PWD; cd home; [ $(id -u) != 0 ] || user='setpriv --reuid=65534 "
+          "--regid=65534 --clear-groups'; "
+          "$user \"$p/prefix/bin/capstan\" local --ps 1 --workers 2 "
+          "\"$p/prefix/share/capstan/jobs/fashion-mnist.json\" "
+          "--set data.dir=\"$p\" --set model.layers='[64, 16, 10]' "
+          "--set data.train='[\"train-images\", \"train-labels\"]' "
+          "--set data.test='[\"test-images\", \"test-labels\"]' "
+          "--set steps=4 --set train_batch_size=20",
+          environment);
+    shell(run, "clean", "chmod -R u+w prefix", environment);
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(it_begins_anew_where_its_own_run_is),
+        TEST(so_it_does_after_a_demo_that_failed),
+        TEST(a_file_that_it_has_not_made_stays),
+        TEST(a_file_that_was_written_after_it_stays),
+        TEST(what_was_there_before_any_demo_stays),
+        TEST(what_is_no_folder_stays),
+        TEST(the_installed_job_runs_for_who_may_not_write_beside_it),
+    };
+    if (!realpath("deploy/demo.sh", script))
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

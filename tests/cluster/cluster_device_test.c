@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Real processes that compute on a GPU: a fake one (tests/gpu/fake_device.h),
+ * which lies as a plugin beside a copy of the program. */
+#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/built.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_CONFIG = 2, EXIT_RETRY = 138, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
+
+/* Fourteen blocks, momentum, an evaluation each epoch. */
+static const char job[] =
+    "{\"model\": {\"layers\": [64, 512, 256, 10]}, \"steps\": 40,"
+    " \"gradient_accumulation_steps\": 2, \"optimizer\": {\"type\": \"SGD\","
+    " \"params\": {\"lr\": 0.02, \"momentum\": 0.9}}}";
+
+/* `capstan local` with two workers on GPUS ("devices=2", NULL: the CPU); its
+ * checkpoints go to FOLDER/DIR. */
+static struct cluster_process *start(struct cluster_run *run, const char *dir,
+                                     const char *num_ps, const char *gpus,
+                                     const char *strategy) {
+    char folder[128], variable[128];
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
+    snprintf(variable, sizeof variable, "CAPSTAN_FAKE_DEVICE=%s",
+             gpus ? gpus : "");
+    const char *const environment[] = {variable, NULL};
+    const char *const arguments[] = {
+        "local",     "--ps",   num_ps,
+        "--workers", "2",      "--set",
+        folder,      "--set",  gpus ? "device=cuda" : "device=cpu",
+        "--set",     strategy, "job.json",
+        NULL};
+    return cluster_run_start(run, dir, arguments, environment);
+}
+
+static void a_cluster_of_gpus_ends_in_the_bits_of_the_cpu(void **state) {
+    static const char *const gpus[] = {"devices=2,order=0", "devices=2,order=1",
+                                       "devices=2,order=2",
+                                       "devices=2,order=3,seed=9"};
+    static const char ps[] = "strategy.type=ps";
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    cluster_run_expect(start(run, "cpu", "1", NULL, ps), 0, DEADLINE);
+    for (int i = 0; i < 4; i++) {
+        char dir[16];
+        snprintf(dir, sizeof dir, "gpu%d", i);
+        struct cluster_process *local = start(run, dir, "1", gpus[i], ps);
+        cluster_run_expect(local, 0, DEADLINE);
+        assert_true(cluster_play_said(local, "device cuda 0 of 2: Fake GPU"));
+        assert_true(cluster_play_said(local, "device cuda 1 of 2: Fake GPU"));
+        assert_false(cluster_play_said(local, "they share them"));
+        cluster_play_same(run, "cpu", dir);
+    }
+}
+
+static void so_do_gpus_in_all_reduce(void **state) {
+    static const char allreduce[] = "strategy.type=allreduce";
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    cluster_run_expect(start(run, "cpu", "0", NULL, allreduce), 0, DEADLINE);
+    cluster_run_expect(start(run, "gpu", "0", "devices=2,order=3", allreduce),
+                       0, DEADLINE);
+    cluster_play_same(run, "cpu", "gpu");
+}
+
+/* Weights and batches are read once more during the backward pass. */
+static void so_do_gpus_that_compute_activations_anew(void **state) {
+    static const char *const kept[] = {"0", "1", "2"};
+    static const char *const gpus[] = {NULL, "devices=2,order=0",
+                                       "devices=2,order=3,seed=5"};
+    struct cluster_run *run = *state;
+    for (int i = 0; i < 3; i++) {
+        char deep[512], dir[16];
+        snprintf(deep, sizeof deep,
+                 "{\"model\": {\"layers\": [64, 96, 130, 70, 200, 64, 10]},"
+                 " \"steps\": 30, \"gradient_accumulation_steps\": 2,"
+                 " \"activation_checkpointing\":"
+                 " {\"number_checkpoints\": %s}}",
+                 kept[i]);
+        snprintf(dir, sizeof dir, "kept%s", kept[i]);
+        cluster_run_job(run, deep);
+        cluster_run_expect(start(run, dir, "1", gpus[i], "strategy.type=ps"), 0,
+                           DEADLINE);
+        cluster_play_same(run, "kept0", dir);
+    }
+}
+
+static void more_workers_than_devices_share_them(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    cluster_run_expect(start(run, "cpu", "1", NULL, "strategy.type=ps"), 0,
+                       DEADLINE);
+    struct cluster_process *local =
+        start(run, "gpu", "1", "devices=1,order=1", "strategy.type=ps");
+    cluster_run_expect(local, 0, DEADLINE);
+    assert_true(cluster_play_said(local, "more trainers than devices here"));
+    cluster_play_same(run, "cpu", "gpu");
+}
+
+/* The first steps overflow: gradients are all here before any leaves. */
+static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
+    static const char *const strategies[][2] = {
+        {"1", "strategy.type=ps"}, {"0", "strategy.type=allreduce"}};
+    char scaled[512];
+    struct cluster_run *run = *state;
+    snprintf(scaled, sizeof scaled,
+             "%.*s, \"fp16\": {\"enabled\": true, \"hysteresis\": 1,"
+             " \"initial_scale_power\": 28, \"loss_scale_window\": 9}}",
+             (int)strlen(job) - 1, job);
+    for (int i = 0; i < 2; i++) {
+        char cpu[16], gpu[16];
+        snprintf(cpu, sizeof cpu, "cpu%d", i);
+        snprintf(gpu, sizeof gpu, "gpu%d", i);
+        cluster_run_job(run, scaled);
+        const char *num_ps = strategies[i][0], *strategy = strategies[i][1];
+        cluster_run_expect(start(run, cpu, num_ps, NULL, strategy), 0,
+                           DEADLINE);
+        struct cluster_process *local =
+            start(run, gpu, num_ps, "devices=2,order=3", strategy);
+        cluster_run_expect(local, 0, DEADLINE);
+        assert_true(cluster_play_said(local, "step 1 is skipped"));
+        cluster_play_same(run, cpu, gpu);
+    }
+}
+
+static bool has_opened(const struct cluster_process *process,
+                       const char *name) {
+    char path[64], line[PATH_MAX + 128];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", cluster_run_pid(process));
+    FILE *maps = fopen(path, "r");
+    assert_non_null(maps);
+    while (!found && fgets(line, sizeof line, maps))
+        found = strstr(line, name) != NULL;
+    fclose(maps);
+    return found;
+}
+
+static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
+    static const char text[] = "device cuda 1 (Fake GPU) is lost";
+    static const char *const leads[] = {"job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"steps\": 100000, \"device\": \"cuda\"}");
+    cluster_run_describe(run, 0, 1, 2);
+    setenv("CAPSTAN_FAKE_DEVICE", "devices=2,lose=3000,loser=1", 1);
+    struct cluster_process *leader = cluster_run_task(run, "worker", 0, leads);
+    struct cluster_process *loser = cluster_run_task(run, "worker", 1, NULL);
+    cluster_run_await(loser, "device cuda 1 of 2", CLUSTER_RUN_DEADLINE);
+    assert_true(has_opened(loser, "capstan-cuda.so"));
+    /* without a ps nothing was computed, so that nobody has ended before */
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_await(ps, "listening on port", CLUSTER_RUN_DEADLINE);
+    assert_false(has_opened(ps, "capstan-cuda.so"));
+    cluster_run_expect(loser, EXIT_RETRY, DEADLINE);
+    cluster_run_expect(leader, EXIT_RETRY, DEADLINE);
+    cluster_run_expect(ps, EXIT_RETRY, DEADLINE);
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    assert_true(cluster_play_said(loser, text));
+    assert_true(cluster_play_said(leader, text));
+    assert_true(cluster_play_said(ps, text));
+    assert_true(cluster_play_said(loser, "device as the job says: cuda or"));
+    assert_true(cluster_play_said(ps, "device cpu ("));
+}
+
+static void a_gpu_that_is_wished_and_not_there_is_exit_2(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local =
+        start(run, "none", "1", "devices=0", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "device: \"cuda\": there is no GPU"));
+    local = start(run, "older", "1", "devices=2,older", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "is older than this build"));
+}
+
+static void auto_goes_on_without_a_gpu_and_says_why(void **state) {
+    struct cluster_run *run = *state;
+    const char *const arguments[] = {"local", "--workers", "1", "job.json",
+                                     NULL};
+    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=0", NULL};
+    cluster_run_job(run, NULL);
+    struct cluster_process *local =
+        cluster_run_start(run, "auto", arguments, environment);
+    cluster_run_expect(local, 0, DEADLINE);
+    assert_true(cluster_play_said(local, "device cpu; cuda: there is no GPU"));
+}
+
+static void a_gpu_that_is_too_small_is_exit_2_at_the_plan(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local = start(
+        run, "small", "1", "devices=2,memory=1048576", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "memory: the job takes 3.2 MB on "));
+    assert_true(cluster_play_said(local, "where there is 1 MB (free on device "
+                                         "cuda "));
+    local = start(run, "shared", "1", "devices=1,memory=4194304",
+                  "strategy.type=ps");
+    cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
+    assert_true(cluster_play_said(local, "memory: the job takes 6.3 MB on "));
+    assert_true(cluster_play_said(local, "fewer of the 2 trainers"));
+}
+
+/* Seven eighths of what it takes are there: it is tried. */
+static void a_gpu_without_memory_names_the_keys(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *local =
+        start(run, "full", "1", "devices=2,memory=3000000", "strategy.type=ps");
+    cluster_run_expect(local, 1, DEADLINE);
+    assert_true(cluster_play_said(local, "no memory on device cuda"));
+    assert_true(cluster_play_said(local, "What needs less: "
+                                         "train_micro_batch_size_per_gpu 5 "
+                                         "with gradient_accumulation_steps 4"));
+}
+
+static void info_lists_each_device(void **state) {
+    struct cluster_run *run = *state;
+    const char *const arguments[] = {"info", "--json", NULL};
+    setenv("CAPSTAN_FAKE_DEVICE", "devices=2", 1);
+    json_t *info = cluster_run_json(cluster_play_tool(run, 0, arguments));
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    json_t *devices = json_object_get(info, "devices");
+    assert_int_equal(json_array_size(devices), 4);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *device = json_array_get(devices, 2 + i);
+        assert_string_equal(json_string_value(json_object_get(device, "name")),
+                            i ? "cuda 1" : "cuda 0");
+        assert_true(json_is_true(json_object_get(device, "available")));
+        assert_string_equal(
+            json_string_value(json_object_get(device, "compute_capability")),
+            "9.0");
+        assert_int_equal(
+            json_integer_value(json_object_get(device, "memory_bytes")),
+            64 << 20);
+    }
+    json_decref(info);
+}
+
+/* The program under test with its own plugin. */
+static char real_program[PATH_MAX + 16];
+
+/* Real GPUs that can be computed on. */
+static unsigned count_real_gpus(struct cluster_run *run) {
+    const char *const arguments[] = {"info", "--json", NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, "info", real_program, arguments, NULL);
+    unsigned count = 0;
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    json_t *info = cluster_run_json(process);
+    json_t *devices = json_object_get(info, "devices");
+    bool works =
+        json_is_true(json_object_get(json_array_get(devices, 1), "available"));
+    for (size_t i = 2; works && i < json_array_size(devices); i++)
+        count += json_is_true(
+            json_object_get(json_array_get(devices, i), "available"));
+    json_decref(info);
+    return count;
+}
+
+static void skip_below(struct cluster_run *run, unsigned wanted) {
+    unsigned found = count_real_gpus(run);
+    if (found < wanted)
+        skip_test("%u GPUs are needed; capstan info tells of %u", wanted,
+                  found);
+}
+
+/* The mean loss of the training by the real program on DEVICE, one a worker,
+ * which says SAID. */
+static double real_loss(struct cluster_run *run, const char *device,
+                        const char *workers, const char *strategy,
+                        const char *said) {
+    char set[64], folder[64];
+    snprintf(set, sizeof set, "device=%s", device);
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", device);
+    const char *const arguments[] = {
+        "local", "--json", "--workers", workers, "--set",
+        set,     "--set",  "devices=1", "--set", folder,
+        "--set", strategy, "job.json",  NULL};
+    struct cluster_process *local =
+        cluster_run_program(run, device, real_program, arguments, NULL);
+    cluster_run_expect(local, 0, DEADLINE);
+    cluster_play_expect_said(local, said);
+    json_t *summary = cluster_run_json(local);
+    double loss = json_real_value(json_object_get(summary, "train_loss"));
+    json_decref(summary);
+    return loss;
+}
+
+static void compare_real(struct cluster_run *run, const char *workers,
+                         const char *strategy, const char *said) {
+    cluster_run_job(run, job);
+    double cpu = real_loss(run, "cpu", workers, strategy, "");
+    double gpu = real_loss(run, "cuda", workers, strategy, said);
+    if (!(fabs(gpu - cpu) <= 1e-3 * cpu))
+        fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
+}
+
+static void a_real_gpu_learns_what_the_cpu_learns(void **state) {
+    skip_below(*state, 1);
+    compare_real(*state, "1", "strategy.type=ps", "");
+}
+
+static void so_it_does_where_gradients_and_state_stay_on_it(void **state) {
+    skip_below(*state, 1);
+    compare_real(*state, "1", "strategy.type=allreduce", "all-reduce: 1 ");
+}
+
+static void so_do_two_by_nccl(void **state) {
+    skip_below(*state, 2);
+    compare_real(*state, "2", "strategy.type=allreduce", "all-reduce by nccl");
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    char folder[PATH_MAX];
+    const struct CMUnitTest tests[] = {
+        TEST(a_cluster_of_gpus_ends_in_the_bits_of_the_cpu),
+        TEST(so_do_gpus_in_all_reduce),
+        TEST(so_do_gpus_that_compute_activations_anew),
+        TEST(more_workers_than_devices_share_them),
+        TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
+        TEST(a_lost_device_ends_the_run_and_all_hear_of_it),
+        TEST(a_gpu_that_is_wished_and_not_there_is_exit_2),
+        TEST(auto_goes_on_without_a_gpu_and_says_why),
+        TEST(a_gpu_that_is_too_small_is_exit_2_at_the_plan),
+        TEST(a_gpu_without_memory_names_the_keys),
+        TEST(info_lists_each_device),
+        TEST(a_real_gpu_learns_what_the_cpu_learns),
+        TEST(so_it_does_where_gradients_and_state_stay_on_it),
+        TEST(so_do_two_by_nccl),
+    };
+    if (built_folder(folder))
+        snprintf(real_program, sizeof real_program, "%s/capstan", folder);
+    (void)built_take("fake");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* capstan-cuda.so itself where there is no GPU: its kernels run on the CPU
+ * (tests/gpu/cuda_on_cpu.h), and the CPU plays CUDA's libraries. */
+#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/built.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
+
+/* Widths that are multiples of nothing, and a short last batch. */
+static const char job[] =
+    "{\"model\": {\"layers\": [64, 129, 33, 10], \"activation\": \"tanh\"},"
+    " \"steps\": 40, \"optimizer\": {\"type\": \"SGD\","
+    " \"params\": {\"lr\": 0.02, \"momentum\": 0.9}}}";
+
+static bool is_built;                /* the program beside that plugin */
+static char ops_test[PATH_MAX + 16]; /* tests of a device's operations */
+
+static void find_programs(void) {
+    char folder[PATH_MAX];
+    (void)built_folder(folder);
+    snprintf(ops_test, sizeof ops_test, "%s/tests/ops_test", folder);
+    is_built = built_take("emulated");
+}
+
+static void skip_without_headers(void) {
+    if (!is_built)
+        skip_test("built where CUDA's headers are");
+}
+
+static void every_operation_agrees_with_double(void **state) {
+    struct cluster_run *run = *state;
+    skip_without_headers();
+    const char *const nothing[] = {NULL};
+    struct cluster_process *process =
+        cluster_run_program(run, "ops", ops_test, nothing, NULL);
+    cluster_run_expect(process, 0, DEADLINE);
+    assert_null(strstr(cluster_run_output(process), "without a GPU"));
+    assert_null(strstr(cluster_run_errors(process), "without a GPU"));
+}
+
+/* The mean loss of the training on DEVICE, with the halves of PRECISION. */
+static double loss_on(struct cluster_run *run, const char *device,
+                      const char *precision) {
+    char name[64], set[64], folder[96];
+    snprintf(name, sizeof name, "%s-%.4s", device, precision);
+    snprintf(set, sizeof set, "device=%s", device);
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", name);
+    const char *const arguments[] = {"local", "--json",  "--workers", "1",
+                                     "--set", set,       "--set",     folder,
+                                     "--set", precision, "job.json",  NULL};
+    struct cluster_process *local =
+        cluster_run_start(run, name, arguments, NULL);
+    cluster_run_expect(local, 0, DEADLINE);
+    json_t *summary = cluster_run_json(local);
+    double loss = json_real_value(json_object_get(summary, "train_loss"));
+    json_decref(summary);
+    return loss;
+}
+
+static void check_training(struct cluster_run *run, const char *precision,
+                           double tolerance) {
+    skip_without_headers();
+    cluster_run_job(run, job);
+    double cpu = loss_on(run, "cpu", precision);
+    double gpu = loss_on(run, "cuda", precision);
+    if (!(fabs(gpu - cpu) <= tolerance * cpu))
+        fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
+}
+
+static void in_float32_it_learns_what_the_cpu_learns(void **state) {
+    check_training(*state, "bf16.enabled=false", 1e-3);
+}
+
+static void in_bf16_it_learns_about_what_the_cpu_learns(void **state) {
+    check_training(*state, "bf16.enabled=true", 1e-2);
+}
+
+static void in_fp16_it_learns_about_what_the_cpu_learns(void **state) {
+    check_training(*state, "fp16.enabled=true", 1e-2);
+}
+
+/* What a process's plugin said of its calls of CUDA. */
+struct calls {
+    unsigned long long all, graphs, launches;
+};
+
+static struct calls calls_of(const struct cluster_process *process) {
+    struct calls calls = {0};
+    const char *said = strstr(cluster_run_errors(process), "emulated: ");
+    if (!said || sscanf(said,
+                        "emulated: %llu calls of CUDA, %llu graphs, %llu "
+                        "launches",
+                        &calls.all, &calls.graphs, &calls.launches) != 3)
+        fail_msg("no count in:\n%s", cluster_run_errors(process));
+    return calls;
+}
+
+/* One trainer on the emulated GPU, with CHANGES, to FOLDER/DIR. */
+static struct cluster_process *train(struct cluster_run *run, const char *dir,
+                                     const char *emulated, const char *num_ps,
+                                     const char *change) {
+    char folder[96];
+    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
+    const char *const arguments[] = {
+        "local",
+        "--json",
+        "--ps",
+        num_ps,
+        "--workers",
+        "1",
+        "--set",
+        folder,
+        "--set",
+        change,
+        "--set",
+        "device=cuda",
+        "--set",
+        num_ps[0] == '0' ? "strategy.type=allreduce" : "strategy.type=ps",
+        "job.json",
+        NULL};
+    const char *const environment[] = {emulated, NULL};
+    struct cluster_process *local =
+        cluster_run_start(run, dir, arguments, environment);
+    cluster_run_expect(local, 0, DEADLINE);
+    return local;
+}
+
+/* A batch of 64 and a rest of 24 each epoch, and an evaluation. */
+static const char deep[] =
+    "{\"model\": {\"layers\": [64, 33, 65, 30, 10], \"activation\": \"tanh\"},"
+    " \"train_micro_batch_size_per_gpu\": 64, \"data\": {\"drop_last\": false},"
+    " \"epochs\": 5, \"optimizer\": {\"type\": \"SGD\","
+    " \"params\": {\"lr\": 0.02, \"momentum\": 0.9}}}";
+
+static void check_bits(struct cluster_run *run, const char *num_ps,
+                       const char *change) {
+    static unsigned seed;
+    char emulated[64];
+    cluster_run_job(run, deep);
+    snprintf(emulated, sizeof emulated,
+             "CAPSTAN_EMULATED=order=2,seed=%u,count", ++seed);
+    struct cluster_process *graphs =
+        train(run, "graphs", emulated, num_ps, change);
+    struct cluster_process *none =
+        train(run, "none", "CAPSTAN_EMULATED=order=1,refuse=capture,count",
+              num_ps, change);
+    cluster_play_same(run, "graphs", "none");
+    assert_true(calls_of(graphs).launches > 50);
+    assert_int_equal(calls_of(none).launches, 0);
+    assert_false(cluster_play_said(graphs, "no CUDA graph can be made"));
+    assert_true(cluster_play_said(none, "no CUDA graph can be made"));
+}
+
+static void graphs_change_no_bit(void **state) {
+    static const char *const changes[] = {
+        "bf16.enabled=false",
+        "bf16.enabled=true",
+        "fp16={\"enabled\":true,\"initial_scale_power\":26,"
+        "\"loss_scale_window\":7,\"hysteresis\":2}",
+        "gradient_accumulation_steps=3",
+        "activation_checkpointing.number_checkpoints=1",
+        "gradient_clipping=0.01",
+    };
+    skip_without_headers();
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        check_bits(cluster_play_renew(state), "1", changes[i]);
+        check_bits(cluster_play_renew(state), "0", changes[i]);
+    }
+}
+
+static double train_loss(const struct cluster_process *process) {
+    json_t *summary = cluster_run_json(process);
+    double loss = json_real_value(json_object_get(summary, "train_loss"));
+    json_decref(summary);
+    return loss;
+}
+
+/* Each thread computes at its own device: a stream takes nothing else. */
+static void three_devices_learn_what_one_learns(void **state) {
+    static const char *const several[] = {
+        "CAPSTAN_EMULATED=devices=3,order=2,seed=5,count",
+        "CAPSTAN_EMULATED=devices=3,order=1,refuse=capture,count"};
+    struct cluster_run *run = *state;
+    skip_without_headers();
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 33, 20, 10],"
+                         " \"activation\": \"tanh\"},"
+                         " \"train_micro_batch_size_per_gpu\": null,"
+                         " \"train_batch_size\": 60, \"epochs\": 3}");
+    double one = train_loss(train(run, "one", "CAPSTAN_EMULATED=order=1,count",
+                                  "1", "gradient_accumulation_steps=1"));
+    for (int i = 0; i < 2; i++) {
+        char dir[16];
+        snprintf(dir, sizeof dir, "three%d", i);
+        struct cluster_process *three =
+            train(run, dir, several[i], "1", "gradient_accumulation_steps=1");
+        assert_true(
+            cluster_play_said(three, "replicas: 3 (1 worker x 3 devices)"));
+        assert_true(i || calls_of(three).launches > 50);
+        if (!(fabs(train_loss(three) - one) <= 1e-5 * one))
+            fail_msg("one device's loss is %.9g, that of three %.9g", one,
+                     train_loss(three));
+    }
+    cluster_play_same(run, "three0", "three1");
+}
+
+/* What STEPS more steps take of calls of CUDA, each. */
+static double calls_a_step(struct cluster_run *run, const char *model,
+                           const char *num_ps, const char *emulated) {
+    enum { FEW = 40, MANY = 60 };
+    struct calls few, many;
+    char steps[32];
+    cluster_run_job(run, model);
+    snprintf(steps, sizeof steps, "steps=%d", FEW);
+    few = calls_of(train(run, "few", emulated, num_ps, steps));
+    snprintf(steps, sizeof steps, "steps=%d", MANY);
+    many = calls_of(train(run, "many", emulated, num_ps, steps));
+    return (double)(many.all - few.all) / (MANY - FEW);
+}
+
+/* Three layers: a graph for each of the first two, which begin when their
+ * weights are there, and one for the rest of the pass, gradients that leave
+ * among it. Beside them 6 parameters and 2 arrays of samples come up, with an
+ * event and a wait for each layer, and 2 of each for the samples: all that a
+ * second micro batch takes, with a launch. */
+static void a_step_takes_few_calls_of_the_host(void **state) {
+    static const char wide[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
+                               " \"train_micro_batch_size_per_gpu\": 100,"
+                               " \"data\": {\"test\": null}}";
+    static const char twice[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
+                                " \"train_micro_batch_size_per_gpu\": 100,"
+                                " \"gradient_accumulation_steps\": 2,"
+                                " \"data\": {\"test\": null}}";
+    static const char graphs[] = "CAPSTAN_EMULATED=order=1,count";
+    static const char none[] = "CAPSTAN_EMULATED=order=1,refuse=capture,count";
+    skip_without_headers();
+    double with = calls_a_step(cluster_play_renew(state), wide, "1", graphs);
+    double without = calls_a_step(cluster_play_renew(state), wide, "1", none);
+    double both = calls_a_step(cluster_play_renew(state), twice, "1", graphs);
+    assert_true(with == 21);
+    assert_true(without == 64);
+    assert_true(both == 21 + 7);
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(every_operation_agrees_with_double),
+        TEST(in_float32_it_learns_what_the_cpu_learns),
+        TEST(in_bf16_it_learns_about_what_the_cpu_learns),
+        TEST(in_fp16_it_learns_about_what_the_cpu_learns),
+        TEST(graphs_change_no_bit),
+        TEST(three_devices_learn_what_one_learns),
+        TEST(a_step_takes_few_calls_of_the_host),
+    };
+    find_programs();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

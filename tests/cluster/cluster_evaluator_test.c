@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An evaluator beside a run: it joins nobody and follows the checkpoints. */
+#include "tests/cluster/cluster_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const tf_config =
+    "TF_CONFIG={\"cluster\": {\"chief\": [\"localhost:1\"],"
+    " \"ps\": [\"localhost:2\"], \"worker\": [\"localhost:3\"]},"
+    " \"task\": {\"type\": \"evaluator\", \"index\": 0}}";
+
+static struct cluster_process *start_evaluator(struct cluster_run *run,
+                                               const char *join_timeout) {
+    const char *const arguments[] = {
+        "run",        "--checkpoint-dir", "checkpoint", "--join-timeout",
+        join_timeout, "--json",           NULL};
+    const char *const environment[] = {tf_config, NULL};
+    return cluster_run_start(run, "evaluator", arguments, environment);
+}
+
+static struct cluster_process *start_run(struct cluster_run *run) {
+    static const char *const arguments[] = {
+        "local", "--ps", "2", "--workers", "2", "job.json", "--json", NULL};
+    return cluster_run_start(run, "run", arguments, NULL);
+}
+
+static void it_follows_a_run_to_its_last_checkpoint(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"checkpoint\": {\"every_steps\": 30}}");
+    struct cluster_process *evaluator = start_evaluator(run, "60");
+    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *training = start_run(run);
+    cluster_run_expect(training, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+
+    json_t *summary = cluster_run_json(training);
+    json_t *last = cluster_run_json(evaluator);
+    double wanted = json_real_value(json_object_get(summary, "test_accuracy"));
+    double found = json_real_value(json_object_get(last, "test_accuracy"));
+    double loss = json_real_value(json_object_get(last, "loss"));
+    assert_true(fabs(found - wanted) <= 0.005);
+    assert_true(found > 0.5);
+    assert_true(loss > 0 && loss < 2.3);
+    assert_int_equal(json_integer_value(json_object_get(last, "step")), 90);
+    assert_true(json_is_true(json_object_get(last, "final")));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(last, "checkpoint")),
+               "checkpoint/step-000000090"));
+    json_decref(summary);
+    json_decref(last);
+    assert_non_null(strstr(
+        cluster_run_errors(evaluator),
+        "step 90 is final, and no run uses checkpoint: the end (a run that "
+        "goes on from it is followed by who starts after its chief)"));
+    assert_non_null(
+        strstr(cluster_run_errors(evaluator), "step 90: test accuracy "));
+    assert_non_null(strstr(cluster_run_errors(evaluator), ", test loss "));
+}
+
+static void without_a_directory_it_says_what_to_give(void **state) {
+    struct cluster_run *run = *state;
+    const char *const arguments[] = {"run", NULL};
+    const char *const environment[] = {tf_config, NULL};
+    struct cluster_process *evaluator =
+        cluster_run_start(run, "evaluator", arguments, environment);
+    cluster_run_expect(evaluator, 2, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(evaluator), "--checkpoint-dir"));
+    assert_non_null(strstr(cluster_run_errors(evaluator), "model_dir"));
+}
+
+static void when_nothing_comes_it_names_the_directory(void **state) {
+    struct cluster_process *evaluator = start_evaluator(*state, "0.2");
+    cluster_run_expect(evaluator, 138, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(evaluator),
+                           "no new checkpoint in checkpoint for"));
+}
+
+static void expect_signal(struct cluster_run *run, int number, int code) {
+    struct cluster_process *evaluator = start_evaluator(run, "600");
+    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(evaluator, number);
+    cluster_run_expect(evaluator, code, CLUSTER_RUN_DEADLINE);
+}
+
+static void a_signal_ends_it_with_its_number(void **state) {
+    expect_signal(*state, SIGTERM, 143);
+    expect_signal(*state, SIGINT, 130);
+    expect_signal(*state, SIGHUP, 129);
+}
+
+#define IN_FOLDER(test)                                                        \
+    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(it_follows_a_run_to_its_last_checkpoint),
+        IN_FOLDER(without_a_directory_it_says_what_to_give),
+        IN_FOLDER(when_nothing_comes_it_names_the_directory),
+        IN_FOLDER(a_signal_ends_it_with_its_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoint folders that hosts do not share: each host is a name and a mount
+ * of its own, for which the test has to be root. */
+#include "tests/cluster/cluster_play.h"
+#include "tests/lib/built.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FAILED = 1, CONFIG = 2, RETRY = 138 };
+
+static void skip_unless_hosts_can_be_made(void) {
+    if (system("unshare --mount --uts hostname other 2> /dev/null"))
+        skip_test("mounts of one's own need root");
+}
+
+/* FOLDER/HOST is then a program: capstan on a host of that name, whose folder
+ * `checkpoint` is FOLDER/HOST.disk. */
+static void make_host(const struct cluster_run *run, const char *host) {
+    char folder[PATH_MAX], disk[PATH_MAX], path[PATH_MAX], name[64];
+    assert_true(built_folder(folder));
+    snprintf(name, sizeof name, "%s.disk", host);
+    cluster_run_path(run, name, disk);
+    assert_int_equal(mkdir(disk, 0700), 0);
+    cluster_run_path(run, host, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "#!/bin/sh\n"
+            "exec unshare --mount --uts sh -c 'hostname %s &&\n"
+            "    mount --bind \"%s\" checkpoint &&\n"
+            "    exec \"%s/capstan\" \"$@\"' sh \"$@\"\n",
+            host, disk, folder);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0700), 0);
+}
+
+static void make_hosts(struct cluster_run *run) {
+    static const char *const names[] = {"alpha", "beta", "gamma"};
+    char path[PATH_MAX];
+    cluster_run_path(run, "checkpoint", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        make_host(run, names[i]);
+}
+
+static void start_on(struct cluster_play *play, unsigned task,
+                     const char *host) {
+    const char *given = getenv("CAPSTAN");
+    char path[PATH_MAX], *before = given ? strdup(given) : NULL;
+    cluster_run_path(play->run, host, path);
+    setenv("CAPSTAN", path, 1);
+    cluster_play_start(play, task);
+    if (before)
+        setenv("CAPSTAN", before, 1);
+    else
+        unsetenv("CAPSTAN");
+    free(before);
+}
+
+/* The chief on alpha, the ps on the hosts named, workers that need none. */
+static void start_all(struct cluster_play *play, const char *host_of_ps_0,
+                      const char *host_of_ps_1) {
+    start_on(play, 0, "alpha");
+    start_on(play, cluster_play_find(play, "ps", 0), host_of_ps_0);
+    start_on(play, cluster_play_find(play, "ps", 1), host_of_ps_1);
+    cluster_play_start(play, cluster_play_find(play, "worker", 0));
+    cluster_play_start(play, cluster_play_find(play, "worker", 1));
+}
+
+static const char two_epochs[] =
+    "{\"chief\": \"coordinate\", \"epochs\": 2,"
+    " \"checkpoint\": {\"every_steps\": 10, \"keep\": 2}}";
+static const char three_epochs[] =
+    "{\"chief\": \"coordinate\", \"epochs\": 3,"
+    " \"checkpoint\": {\"every_steps\": 10, \"keep\": 2}}";
+
+static void train_two_epochs(struct cluster_play *play,
+                             struct cluster_run *run) {
+    make_hosts(run);
+    cluster_run_job(run, two_epochs);
+    cluster_play_describe(play, run, 1, 2, 2);
+    start_all(play, "beta", "gamma");
+    cluster_play_expect(play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+}
+
+/* Entries of FOLDER/NAME that begin so. */
+static unsigned count_beginning(const struct cluster_run *run, const char *name,
+                                const char *beginning) {
+    char path[PATH_MAX];
+    unsigned count = 0;
+    cluster_run_path(run, name, path);
+    DIR *folder = opendir(path);
+    if (!folder)
+        fail_msg("no folder %s", path);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        count += !strncmp(entry->d_name, beginning, strlen(beginning));
+    closedir(folder);
+    return count;
+}
+
+/* In the manifest of the last checkpoint, on the chief's host. */
+static void expect_holder(const struct cluster_run *run, size_t ps,
+                          const char *host) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "alpha.disk/step-000000060/manifest.json", path);
+    json_t *manifest = json_load_file(path, 0, NULL);
+    json_t *file = json_array_get(json_object_get(manifest, "files"), ps);
+    const char *holder = json_string_value(json_object_get(file, "holder"));
+    if (!holder)
+        fail_msg("no holder of shard %zu in %s", ps, path);
+    assert_string_equal(holder, host);
+    json_decref(manifest);
+}
+
+static void each_host_keeps_its_part_and_the_manifest_says_who(void **state) {
+    struct cluster_play play;
+    skip_unless_hosts_can_be_made();
+    train_two_epochs(&play, *state);
+    expect_holder(*state, 0, "beta");
+    expect_holder(*state, 1, "gamma");
+    assert_int_equal(
+        count_beginning(*state, "alpha.disk/step-000000060", "ps-"), 0);
+    assert_int_equal(
+        count_beginning(*state, "beta.disk/step-000000060", "ps-0-of-2"), 1);
+    assert_int_equal(
+        count_beginning(*state, "gamma.disk/step-000000060", "ps-1-of-2"), 1);
+}
+
+static void every_host_keeps_as_many_as_the_job_says(void **state) {
+    struct cluster_play play;
+    skip_unless_hosts_can_be_made();
+    train_two_epochs(&play, *state);
+    assert_int_equal(count_beginning(*state, "alpha.disk", "step-"), 2);
+    assert_int_equal(count_beginning(*state, "beta.disk", "step-"), 2);
+    assert_int_equal(count_beginning(*state, "gamma.disk", "step-"), 2);
+}
+
+/* Brings what the hosts have together in FOLDER/NAME. */
+static void gather(const struct cluster_run *run, const char *name) {
+    char command[2 * PATH_MAX];
+    snprintf(command, sizeof command,
+             "cd %s && mkdir %s && cp -r alpha.disk/. beta.disk/. "
+             "gamma.disk/. %s",
+             run->folder, name, name);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_ps_that_finds_its_shard_goes_on_to_the_same_bits(void **state) {
+    struct cluster_play play;
+    skip_unless_hosts_can_be_made();
+    train_two_epochs(&play, *state);
+    cluster_run_job(*state, three_epochs);
+    start_all(&play, "beta", "gamma");
+    cluster_run_await(play.tasks[0].process, "step-000000060, epoch 3",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    gather(*state, "gathered");
+    cluster_run_expect(
+        cluster_play_local(
+            *state, 2, 2, (const char *[]){"checkpoint.dir=undisturbed", NULL}),
+        0, CLUSTER_RUN_DEADLINE);
+    cluster_play_same(*state, "gathered", "undisturbed");
+}
+
+static void a_ps_without_its_shard_says_which_host_has_it(void **state) {
+    struct cluster_play play;
+    skip_unless_hosts_can_be_made();
+    train_two_epochs(&play, *state);
+    cluster_run_job(*state, three_epochs);
+    start_all(&play, "gamma", "beta");
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, FAILED,
+                        CLUSTER_RUN_DEADLINE);
+    const struct cluster_process *chief = play.tasks[0].process;
+    if (!cluster_play_said(chief, "host beta holds it") &&
+        !cluster_play_said(chief, "host gamma holds it"))
+        fail_msg("the chief names no host; it said:\n%s",
+                 cluster_run_errors(chief));
+    assert_int_equal(count_beginning(*state, "alpha.disk", "step-"), 2);
+    assert_int_equal(count_beginning(*state, "beta.disk", "step-"), 2);
+}
+
+/* Beta's folder is that of ps 0, which no chief sees. */
+static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
+    static const char *const arguments[] = {"local", "--workers", "1",
+                                            "job.json", NULL};
+    struct cluster_play play;
+    struct cluster_run *run = *state;
+    char beta[PATH_MAX], text[64];
+    skip_unless_hosts_can_be_made();
+    make_hosts(run);
+    cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 1000000,"
+                         " \"steps_per_epoch\": 1000000,"
+                         " \"timeouts\": {\"stop\": 1}}");
+    cluster_play_describe(&play, run, 1, 2, 2);
+    start_all(&play, "beta", "gamma");
+    struct cluster_process *chief = play.tasks[0].process;
+    cluster_run_await(chief, "steps 0 to", CLUSTER_RUN_DEADLINE);
+    cluster_run_path(run, "beta", beta);
+    struct cluster_process *second =
+        cluster_run_program(run, "second", beta, arguments, NULL);
+    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    snprintf(
+        text, sizeof text, "ps 0, pid %d on host beta",
+        cluster_run_pid(play.tasks[cluster_play_find(&play, "ps", 0)].process));
+    assert_true(cluster_play_said(second, text));
+    cluster_run_signal(chief, SIGTERM);
+    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect(&play, 0, RETRY, CLUSTER_RUN_DEADLINE);
+}
+
+#define FOLDERS_TEST(name)                                                     \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        FOLDERS_TEST(each_host_keeps_its_part_and_the_manifest_says_who),
+        FOLDERS_TEST(every_host_keeps_as_many_as_the_job_says),
+        FOLDERS_TEST(a_ps_that_finds_its_shard_goes_on_to_the_same_bits),
+        FOLDERS_TEST(a_ps_without_its_shard_says_which_host_has_it),
+        FOLDERS_TEST(a_second_run_on_the_host_of_a_ps_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu_bench on a device that is the CPU (tests/gpu/fake_device.h), on the CPU
+ * itself, and where there is none. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/built.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEADLINE = 4 * CLUSTER_RUN_DEADLINE, BUSY = 37 /* nvml_on_cpu.c */ };
+
+/* The measuring program, and the folder of the fake plugin. */
+static char bench[PATH_MAX + 16], libraries[PATH_MAX + 32];
+
+static void find_programs(void) {
+    char built[PATH_MAX];
+    (void)built_folder(built);
+    snprintf(bench, sizeof bench, "%s/bench/gpu_bench", built);
+    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/fake", built);
+    (void)built_take("fake");
+}
+
+static struct cluster_process *measure(struct cluster_run *run,
+                                       const char *const *arguments,
+                                       const char *device, int code) {
+    const char *const environment[] = {device, libraries, NULL};
+    cluster_run_job(run, "{\"checkpoint\": null}");
+    struct cluster_process *process =
+        cluster_run_program(run, "bench", bench, arguments, environment);
+    cluster_run_expect(process, code, DEADLINE);
+    return process;
+}
+
+static double number(const json_t *object, const char *part, const char *key) {
+    const json_t *value =
+        json_object_get(part ? json_object_get(object, part) : object, key);
+    if (!json_is_number(value))
+        fail_msg("no number \"%s\" of \"%s\"", key, part ? part : "");
+    return json_number_value(value);
+}
+
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-6 * fabs(b);
+}
+
+/* Each is measured, and what follows from it is what the table says. */
+static void expect_run(const json_t *row, const char *lane, double wire) {
+    double step = number(row, lane, "step_us");
+    double copies = number(row, lane, "copies_us");
+    double bound = fmax(number(row, "alone", "median_us"), fmax(copies, wire));
+    assert_true(step > 0);
+    assert_true(copies > 0);
+    assert_true(number(row, lane, "update_us") > 0);
+    assert_true(number(row, lane, "input_us") >= 0);
+    assert_true(number(row, lane, "waiting_us") > 0);
+    assert_true(near(number(row, lane, "bound_us"), bound));
+    assert_true(near(number(row, lane, "reached_percent"), bound / step * 100));
+    assert_true(near(number(row, lane, "gpu_used_percent"), BUSY));
+}
+
+/* Many weights and one sample, so that it is not the computing that takes
+ * longest. One device is measured, whatever else is there: of two the batch
+ * would be another. */
+static void a_gpu_has_every_promised_figure(void **state) {
+    static const char *const arguments[] = {"--json",
+                                            "--batches",
+                                            "1",
+                                            "--seconds",
+                                            "0.3",
+                                            "--set",
+                                            "model.layers=[64, 4096, 10]",
+                                            "--set",
+                                            "train_batch_size=1",
+                                            "job.json",
+                                            NULL};
+    struct cluster_process *process =
+        measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=2", 0);
+    json_t *object = cluster_run_json(process);
+    const json_t *row = json_array_get(json_object_get(object, "batches"), 0);
+    assert_string_equal(json_string_value(json_object_get(object, "device")),
+                        "cuda 0 (Fake GPU)");
+    double bytes = 4 * number(object, NULL, "parameters");
+    assert_true(bytes == 4 * (64 * 4096 + 4096 + 4096 * 10 + 10));
+    assert_true(number(object, "copies", "up_gb_s") > 0);
+    assert_true(number(object, "copies", "down_gb_s") > 0);
+    assert_true(number(object, "copies", "both_gb_s") > 0);
+    assert_true(number(object, "loopback", "both_ways_gbit_s") > 0);
+    assert_true(number(row, NULL, "batch") == 1);
+    double middle = number(row, "alone", "median_us");
+    assert_true(number(row, "alone", "min_us") <= middle);
+    assert_true(number(row, "alone", "max_us") >= middle);
+    assert_true(number(row, "alone", "with_sgd_us") > 0);
+    double wire = bytes * 8e-3 / number(object, "loopback", "one_way_gbit_s");
+    assert_true(near(number(row, "tcp", "wire_us"), wire));
+    expect_run(row, "tcp", wire);
+    expect_run(row, "auto", 0);
+    json_decref(object);
+}
+
+static void the_cpu_has_the_same_table_without_copies(void **state) {
+    static const char *const arguments[] = {
+        "--device",  "cpu",  "--batches", "20",
+        "--seconds", "0.02", "job.json",  NULL};
+    struct cluster_process *process =
+        measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 0);
+    const char *table = cluster_run_output(process);
+    assert_non_null(strstr(table, "device: cpu; model of 1210 parameters"));
+    assert_non_null(strstr(table, "GB/s: up -, down -"));
+    assert_non_null(strstr(table, "computing alone"));
+    assert_non_null(strstr(table, "\nbatch 20      tcp "));
+    assert_non_null(strstr(table, "\nbatch 20      auto "));
+}
+
+static void without_a_gpu_it_says_so_and_ends_with_2(void **state) {
+    static const char *const arguments[] = {"job.json", NULL};
+    struct cluster_process *process =
+        measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=0", 2);
+    assert_non_null(strstr(cluster_run_errors(process),
+                           "gpu_bench: device: \"cuda\": "
+                           "there is no GPU"));
+    assert_string_equal(cluster_run_output(process), "");
+}
+
+static void wrong_words_show_the_right_ones(void **state) {
+    static const char *const arguments[] = {"--batches", "1,x", NULL};
+    struct cluster_process *process =
+        measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 2);
+    assert_non_null(strstr(cluster_run_errors(process), "Usage: gpu_bench"));
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_gpu_has_every_promised_figure),
+        TEST(the_cpu_has_the_same_table_without_copies),
+        TEST(without_a_gpu_it_says_so_and_ends_with_2),
+        TEST(wrong_words_show_the_right_ones),
+    };
+    find_programs();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

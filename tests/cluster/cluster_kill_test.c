@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cluster/cluster_play.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KILLED = 128 + SIGKILL, RETRY = 138, MOST = 64 };
+static const double PEER = 2;  /* seconds of silence; timeouts.peer */
+static const double SLACK = 4; /* seconds for a machine that is busy */
+
+/* Checkpoints follow each other closely, so that many a kill meets one. */
+static const char synchronous[] =
+    "{\"model\": {\"layers\": [64, 256, 256, 10]}, \"steps\": 400,"
+    " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.001}},"
+    " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
+    " \"checkpoint\": {\"every_steps\": 25, \"keep\": 40}}";
+
+/* Long enough for who comes back, and for a chief that counts the steps at
+ * each heartbeat. */
+static const char long_synchronous[] =
+    "{\"model\": {\"layers\": [64, 512, 512, 10]}, \"steps\": 2400,"
+    " \"steps_per_epoch\": 600,"
+    " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
+    " \"checkpoint\": {\"every_steps\": 100, \"keep\": 40}}";
+static const char asynchronous[] =
+    "{\"model\": {\"layers\": [64, 512, 512, 10]}, \"steps\": 4000,"
+    " \"strategy\": {\"type\": \"ps\", \"staleness\": \"inf\"},"
+    " \"steps_per_epoch\": 1000,"
+    " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
+    " \"checkpoint\": {\"every_steps\": 100, \"keep\": 40}}";
+
+/* Kills TYPE INDEX at a random moment of the training: up to 20 ms after its
+ * begin, or after one of the first MOST_SAVED checkpoints. */
+static unsigned kill_somewhere(struct cluster_play *play, const char *type,
+                               unsigned index, unsigned most_saved,
+                               uint64_t *seed) {
+    struct cluster_process *chief = play->tasks[0].process;
+    unsigned victim = cluster_play_find(play, type, index);
+    unsigned saved = (unsigned)cluster_play_random(seed, most_saved + 1);
+    double after = (double)cluster_play_random(seed, 20000) * 1e-6;
+    print_message("# %s %u is killed %.1f ms after %u checkpoints\n", type,
+                  index, 1e3 * after, saved);
+    cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
+    for (unsigned i = 0; i < saved; i++)
+        cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_play_pass(after);
+    cluster_run_signal(play->tasks[victim].process, SIGKILL);
+    cluster_run_expect(play->tasks[victim].process, KILLED, SLACK);
+    return victim;
+}
+
+static void begin(void **state, struct cluster_play *play, const char *job) {
+    struct cluster_run *run = cluster_play_renew(state);
+    cluster_run_job(run, job);
+    cluster_play_next_lane();
+    cluster_play_describe(play, run, 1, 2, 2);
+    cluster_play_start_all(play);
+}
+
+static unsigned newest(struct cluster_run *run, const char *dir,
+                       uint64_t *step) {
+    uint64_t steps[MOST];
+    unsigned count = cluster_play_checkpoints(run, dir, steps, MOST);
+    *step = count ? steps[count - 1] : 0;
+    return count;
+}
+
+static void an_asynchronous_run_goes_on_without_a_killed_worker(void **state) {
+    uint64_t seed = cluster_play_seed(), step;
+    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
+        struct cluster_play play;
+        begin(state, &play, asynchronous);
+        unsigned index = (unsigned)cluster_play_random(&seed, 2);
+        unsigned dead = kill_somewhere(&play, "worker", index, 2, &seed);
+        cluster_play_expect(&play, dead, 0, CLUSTER_RUN_DEADLINE);
+        assert_true(newest(play.run, "checkpoint", &step) > 0);
+        assert_true(step >= 4000);
+    }
+}
+
+static void a_synchronous_round_closes_without_a_worker_killed_in_it(
+    void **state) {
+    uint64_t seed = cluster_play_seed(), step;
+    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
+        struct cluster_play play;
+        begin(state, &play, synchronous);
+        unsigned index = (unsigned)cluster_play_random(&seed, 2);
+        unsigned dead = kill_somewhere(&play, "worker", index, 10, &seed);
+        cluster_run_await(play.tasks[0].process, "is gone", PEER + SLACK);
+        cluster_play_expect(&play, dead, 0, CLUSTER_RUN_DEADLINE);
+        assert_true(newest(play.run, "checkpoint", &step) > 0);
+        assert_int_equal(step, 400);
+    }
+}
+
+/* Samples of a step, from the rates that the chief gives at its end. */
+static double samples_a_step(const struct cluster_process *chief) {
+    json_t *end = cluster_run_json(chief);
+    double samples =
+        json_number_value(json_object_get(end, "examples_per_second")) /
+        json_number_value(json_object_get(end, "steps_per_second"));
+    json_decref(end);
+    return samples;
+}
+
+/* Of 20 samples a step 10 are its. The kill falls into the first quarter of
+ * the run, so that without its return 12.5 were seen. */
+static void a_worker_that_is_started_again_takes_part_in_later_rounds(
+    void **state) {
+    uint64_t seed = cluster_play_seed();
+    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
+        struct cluster_play play;
+        begin(state, &play, long_synchronous);
+        unsigned index = (unsigned)cluster_play_random(&seed, 2);
+        unsigned back = kill_somewhere(&play, "worker", index, 4, &seed);
+        cluster_play_start(&play, back);
+        cluster_run_await(play.tasks[back].process, "joined", PEER + SLACK);
+        cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+        double samples = samples_a_step(play.tasks[0].process);
+        if (!(samples > 13))
+            fail_msg("%.1f samples a step: it came back, but took no part",
+                     samples);
+    }
+}
+
+static void move_data(const struct cluster_run *run, const char *from,
+                      const char *to) {
+    static const char *const kinds[] = {"images", "labels"};
+    char old[PATH_MAX], new[PATH_MAX], name[64];
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s-%s", from, kinds[i]);
+        cluster_run_path(run, name, old);
+        snprintf(name, sizeof name, "%s-%s", to, kinds[i]);
+        cluster_run_path(run, name, new);
+        assert_int_equal(rename(old, new), 0);
+    }
+}
+
+/* Its data are others than the run's, then there are none: either way its
+ * mistake is its own. */
+static void a_joiner_that_does_not_fit_ends_alone(void **state) {
+    struct cluster_play play;
+    begin(state, &play, long_synchronous);
+    unsigned joiner = cluster_play_find(&play, "worker", 1);
+    struct cluster_process *chief = play.tasks[0].process;
+    cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play.tasks[joiner].process, SIGTERM);
+    cluster_run_exit(play.tasks[joiner].process, SLACK);
+    move_data(play.run, "train", "kept");
+    move_data(play.run, "test", "train");
+    move_data(play.run, "kept", "test");
+    cluster_run_expect(cluster_play_start(&play, joiner), 2,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(play.tasks[joiner].process,
+                             "reads 200 training and 600 test samples, rank 0 "
+                             "reads 600 and 200");
+    move_data(play.run, "train", "gone");
+    cluster_run_expect(cluster_play_start(&play, joiner), 2,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_run_await(chief, "the run goes on without it", SLACK);
+    cluster_run_await(chief, "the run goes on without it", SLACK);
+    cluster_play_expect(&play, joiner, 0, CLUSTER_RUN_DEADLINE);
+}
+
+/* The same commands go on from the newest checkpoint, if there is one, and end
+ * where a run ends that nobody disturbed. */
+static void resume(struct cluster_play *play) {
+    uint64_t step;
+    char from[64];
+    unsigned count = newest(play->run, "checkpoint", &step);
+    snprintf(from, sizeof from, "checkpoint/step-%09llu, epoch",
+             (unsigned long long)step);
+    cluster_play_start_all(play);
+    if (count)
+        cluster_run_await(play->tasks[0].process, from, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect(play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    if (!count)
+        assert_false(
+            cluster_play_said(play->tasks[0].process, "resuming from"));
+    const char *elsewhere[] = {"checkpoint.dir=undisturbed", NULL};
+    cluster_run_expect(cluster_play_local(play->run, 1, 2, elsewhere), 0,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_play_same(play->run, "checkpoint", "undisturbed");
+}
+
+/* Is NAME in a line of PROCESS that begins with "error: "? */
+static bool blames(const struct cluster_process *process, const char *name) {
+    const char *line = cluster_run_errors(process);
+    while ((line = strstr(line, "error: "))) {
+        const char *found = strstr(line, name), *end = strchr(line, '\n');
+        if (found && end && found < end)
+            return true;
+        line++;
+    }
+    return false;
+}
+
+/* Who is left ends within the deadline, with an error that has NAME in it. */
+static void expect_named(const struct cluster_play *play, unsigned dead,
+                         const char *name) {
+    cluster_play_expect(play, dead, RETRY, PEER + SLACK);
+    for (unsigned i = 0; i < play->count; i++)
+        if (i != dead && !blames(play->tasks[i].process, name))
+            fail_msg("%s %u does not name %s; it said:\n%s",
+                     play->tasks[i].type, play->tasks[i].index, name,
+                     cluster_run_errors(play->tasks[i].process));
+}
+
+static void a_killed_ps_ends_the_run_which_resumes_to_the_same_bits(
+    void **state) {
+    uint64_t seed = cluster_play_seed();
+    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
+        struct cluster_play play;
+        char name[64];
+        begin(state, &play, synchronous);
+        unsigned index = (unsigned)cluster_play_random(&seed, 2);
+        unsigned dead = kill_somewhere(&play, "ps", index, 10, &seed);
+        snprintf(name, sizeof name, "ps %u on host", index);
+        expect_named(&play, dead, name);
+        resume(&play);
+    }
+}
+
+static void a_killed_chief_ends_the_run_which_resumes_to_the_same_bits(
+    void **state) {
+    uint64_t seed = cluster_play_seed();
+    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
+        struct cluster_play play;
+        begin(state, &play, synchronous);
+        unsigned dead = kill_somewhere(&play, "chief", 0, 10, &seed);
+        expect_named(&play, dead, "the chief at 127.0.0.1:");
+        resume(&play);
+    }
+}
+
+#define KILL_TEST(name)                                                        \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        KILL_TEST(an_asynchronous_run_goes_on_without_a_killed_worker),
+        KILL_TEST(a_synchronous_round_closes_without_a_worker_killed_in_it),
+        KILL_TEST(a_worker_that_is_started_again_takes_part_in_later_rounds),
+        KILL_TEST(a_joiner_that_does_not_fit_ends_alone),
+        KILL_TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_bits),
+        KILL_TEST(a_killed_chief_ends_the_run_which_resumes_to_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan launch`: what it starts knows its rank, and none is left behind. */
+#include "tests/cluster/cluster_run.h"
+
+#include "chief/launch/port.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { WORDS = 16 };
+
+/* `capstan launch FLAGS... sh -c SCRIPT`, flags up to a NULL. */
+static struct cluster_process *launch(struct cluster_run *run,
+                                      const char *const *flags,
+                                      const char *script) {
+    const char *arguments[WORDS] = {"launch"};
+    int count = 1;
+    while (*flags)
+        arguments[count++] = *flags++;
+    arguments[count++] = "sh";
+    arguments[count++] = "-c";
+    arguments[count++] = script;
+    return cluster_run_start(run, "launch", arguments, NULL);
+}
+
+static void every_process_knows_its_rank(void **state) {
+    const char *const flags[] = {"--nproc_per_node=2",
+                                 "--nnodes",
+                                 "3",
+                                 "--node_rank",
+                                 "1",
+                                 "--master_addr",
+                                 "m",
+                                 "--master-port=7",
+                                 NULL};
+    struct cluster_process *process =
+        launch(*state, flags,
+               "echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on "
+               "$NODE_RANK at $MASTER_ADDR:$MASTER_PORT $0");
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_output(process);
+    assert_non_null(strstr(said, "2 of 6, 0 of 2 on 1 at m:7 --local_rank=0"));
+    assert_non_null(strstr(said, "3 of 6, 1 of 2 on 1 at m:7 --local_rank=1"));
+}
+
+static void use_env_leaves_the_command_as_it_is(void **state) {
+    const char *const flags[] = {"--use_env", NULL};
+    struct cluster_process *process =
+        launch(*state, flags, "echo rank $LOCAL_RANK, $#");
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(process), "rank 0, 0\n");
+}
+
+static void python_runs_scripts_and_modules(void **state) {
+    skip_without("python3", "python3");
+    char path[PATH_MAX];
+    cluster_run_path(*state, "train.py", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n", file);
+    fclose(file);
+    const char *const script[] = {"launch", "train.py", "--epochs", "3", NULL};
+    struct cluster_process *process =
+        cluster_run_start(*state, "script", script, NULL);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(process),
+                        "0 ['--epochs', '3', '--local_rank=0']\n");
+    const char *const module[] = {"launch", "--use_env", "-m", "train", NULL};
+    process = cluster_run_start(*state, "module", module, NULL);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(process), "0 []\n");
+}
+
+/* The numbers in LINES, after each WORD: every such process has ended, or does
+ * so at once. */
+static void expect_gone(const char *lines, const char *word) {
+    int count = 0;
+    for (const char *at = lines; (at = strstr(at, word)); count++) {
+        at += strlen(word);
+        struct pollfd item = {.events = POLLIN};
+        item.fd = (int)syscall(SYS_pidfd_open, atoi(at), 0);
+        if (item.fd < 0)
+            continue;
+        assert_int_equal(poll(&item, 1, CLUSTER_RUN_DEADLINE * 1000), 1);
+        close(item.fd);
+    }
+    assert_true(count > 0);
+}
+
+/* Rank 1 fails with 7 once rank 0, which does SCRIPT, writes to the file gate:
+ * the processes that it has told as "pid N" are gone. LAST ends the flags, or
+ * is NULL. */
+static struct cluster_process *fail_beside(struct cluster_run *run,
+                                           const char *script,
+                                           const char *last) {
+    const char *const flags[] = {"--nproc_per_node=2", "--use_env", last, NULL};
+    char both[512];
+    snprintf(both, sizeof both,
+             "mkfifo gate 2> /dev/null; if [ $RANK = 1 ]; then read x < gate;"
+             " exit 7; fi; %s",
+             script);
+    struct cluster_process *process = launch(run, flags, both);
+    cluster_run_expect(process, 7, CLUSTER_RUN_DEADLINE);
+    expect_gone(cluster_run_output(process), "pid ");
+    return process;
+}
+
+static void a_failure_ends_the_others_and_is_the_exit_code(void **state) {
+    struct cluster_process *process =
+        fail_beside(*state,
+                    "sleep 1000 & echo pid $!; echo pid $$; "
+                    "echo > gate; wait",
+                    NULL);
+    assert_non_null(
+        strstr(cluster_run_errors(process), "rank 1 ended with exit code 7"));
+}
+
+static void who_ignores_sigterm_is_killed_after_the_grace(void **state) {
+    struct cluster_process *process =
+        fail_beside(*state,
+                    "trap '' TERM; echo pid $$; echo > gate;"
+                    " sleep 1000; sleep 1000",
+                    "--grace=0.2");
+    assert_non_null(
+        strstr(cluster_run_errors(process), "did not end within 0.2 s"));
+}
+
+static void a_signal_goes_on_to_all(void **state) {
+    const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
+    struct cluster_process *process = launch(
+        *state, flags,
+        "trap 'echo told; exit 0' INT; echo here >&2; sleep 1000 & wait");
+    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(process, SIGINT);
+    cluster_run_expect(process, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(process), "told\ntold\n");
+}
+
+static void sigusr1_goes_on_to_all_and_ends_nobody(void **state) {
+    const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
+    struct cluster_process *process = launch(
+        *state, flags,
+        "trap 'echo told; exit 0' USR1; echo here >&2; sleep 1000 & wait");
+    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(process, SIGUSR1);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(cluster_run_output(process), "told\ntold\n");
+}
+
+static void what_is_no_program_is_told(void **state) {
+    const char *const arguments[] = {"launch", "no-such-program", NULL};
+    struct cluster_process *process =
+        cluster_run_start(*state, "launch", arguments, NULL);
+    cluster_run_expect(process, 127, CLUSTER_RUN_DEADLINE);
+    const char *said =
+        strstr(cluster_run_errors(process), "starting no-such-program");
+    assert_non_null(said);
+    assert_non_null(strstr(said, "not on the PATH: give its path, as this"));
+    assert_non_null(strstr(said, "/capstan\n"));
+}
+
+/* Two nodes, here both this machine, two processes each. */
+static void two_nodes_make_a_run(void **state) {
+    struct cluster_process *nodes[2];
+    char port[32], rank[32];
+    int holder;
+    uint16_t number;
+    cluster_run_job(*state, NULL);
+    assert_int_equal(port_hold(&number, &holder, NULL), 0);
+    snprintf(port, sizeof port, "--master_port=%u", number);
+    for (int i = 1; i >= 0; i--) {
+        const char *const arguments[] = {"launch",     "--nproc_per_node=2",
+                                         "--nnodes=2", rank,
+                                         port,         getenv("CAPSTAN"),
+                                         "run",        "--json",
+                                         "--num-ps",   "1",
+                                         "job.json",   NULL};
+        snprintf(rank, sizeof rank, "--node_rank=%d", i);
+        nodes[i] = cluster_run_start(*state, rank, arguments, NULL);
+    }
+    cluster_run_expect(nodes[0], 0, 2 * CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(nodes[1], 0, 2 * CLUSTER_RUN_DEADLINE);
+    close(holder);
+    assert_non_null(strstr(cluster_run_errors(nodes[0]), "3 trainers, 1 ps"));
+    assert_non_null(strstr(cluster_run_errors(nodes[1]), "ps 0: joined"));
+    json_t *summary = cluster_run_json(nodes[0]);
+    assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
+    json_decref(summary);
+}
+
+#define LAUNCH_TEST(name)                                                      \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        LAUNCH_TEST(every_process_knows_its_rank),
+        LAUNCH_TEST(use_env_leaves_the_command_as_it_is),
+        LAUNCH_TEST(python_runs_scripts_and_modules),
+        LAUNCH_TEST(a_failure_ends_the_others_and_is_the_exit_code),
+        LAUNCH_TEST(who_ignores_sigterm_is_killed_after_the_grace),
+        LAUNCH_TEST(a_signal_goes_on_to_all),
+        LAUNCH_TEST(sigusr1_goes_on_to_all_and_ends_nobody),
+        LAUNCH_TEST(what_is_no_program_is_told),
+        LAUNCH_TEST(two_nodes_make_a_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

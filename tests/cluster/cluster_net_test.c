@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cluster with a network between its processes: each on a host of its own,
+ * told by TF_CONFIG, or by its rank, alone. Hosts are network namespaces
+ * (tests/cluster/net/hosts.sh), which need root. */
+#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/net_hosts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUM_PS = 2, HOSTS = NET_HOSTS };
+enum { EXIT_RETRY = 138, PEER = 3 /* timeouts.peer */ };
+
+/* 14 blocks; a round takes some 56 ms at 100 Mbit/s. */
+#define MODEL                                                                  \
+    "\"model\": {\"layers\": [64, 512, 256, 10]},"                             \
+    " \"timeouts\": {\"peer\": 3}"
+
+static void describe(struct net_hosts *net) {
+    net->run->cluster =
+        json_pack("{s:[s, s], s:[s, s]}", "ps", "10.0.0.1:2222",
+                  "10.0.0.2:2222", "worker", "10.0.0.3:2222", "10.0.0.4:2222");
+}
+
+/* ps 0, ps 1, worker 0, which leads, and worker 1, each on its host. */
+static void start_all(struct net_hosts *net,
+                      struct cluster_process *tasks[HOSTS],
+                      const char *const *arguments) {
+    describe(net);
+    for (int i = 0; i < HOSTS; i++) {
+        bool ps = i < NUM_PS;
+        tasks[i] = net_hosts_task(net, i, ps ? "ps" : "worker",
+                                  (unsigned)(ps ? i : i - NUM_PS),
+                                  i == NUM_PS ? arguments : NULL);
+    }
+}
+
+static void expect_all(struct cluster_process *tasks[HOSTS], int code) {
+    for (int i = 0; i < HOSTS; i++)
+        cluster_run_expect(tasks[i], code, 2 * CLUSTER_RUN_DEADLINE);
+}
+
+static char *read_whole(const struct net_hosts *net, const char *name,
+                        size_t *size) {
+    char path[PATH_MAX];
+    cluster_run_path(net->run, name, path);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        fail_msg("no file %s", path);
+    char *bytes = malloc(4 << 20);
+    assert_non_null(bytes);
+    *size = fread(bytes, 1, 4 << 20, file);
+    fclose(file);
+    return bytes;
+}
+
+static void expect_same_bytes(const struct net_hosts *net, const char *a,
+                              const char *b) {
+    size_t size_a, size_b;
+    char *bytes_a = read_whole(net, a, &size_a);
+    char *bytes_b = read_whole(net, b, &size_b);
+    assert_true(size_a > 600000);
+    assert_int_equal(size_a, size_b);
+    assert_memory_equal(bytes_a, bytes_b, size_a);
+    free(bytes_a);
+    free(bytes_b);
+}
+
+static void expect_no_rate(struct cluster_process *chief) {
+    json_t *summary = cluster_run_json(chief);
+    assert_true(json_is_null(json_object_get(summary, "link_gbits")));
+    assert_true(json_is_null(json_object_get(summary, "share_of_bound")));
+    json_decref(summary);
+}
+
+static void run_on_loopback(struct net_hosts *net) {
+    const char *const local[] = {"local",
+                                 "--ps",
+                                 "2",
+                                 "--workers",
+                                 "2",
+                                 "--set",
+                                 "export.path=loopback.npz",
+                                 "--set",
+                                 "checkpoint.dir=loopback",
+                                 "--json",
+                                 "job.json",
+                                 NULL};
+    struct cluster_process *all =
+        cluster_run_start(net->run, "local", local, NULL);
+    cluster_run_expect(all, 0, 2 * CLUSTER_RUN_DEADLINE);
+    expect_no_rate(all);
+}
+
+/* A link that is away for less than timeouts.peer is made good. */
+static void a_run_across_hosts_heals_and_ends_as_on_loopback(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    net_hosts_need(net);
+    cluster_run_job(net->run, "{" MODEL ", \"steps\": 100,"
+                              " \"export\": {\"path\": \"net.npz\"}}");
+    const char *const arguments[] = {"job.json", NULL};
+    start_all(net, tasks, arguments);
+    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    net_hosts_cut(net, 1, true);
+    cluster_play_pass(0.5); /* how long the link is away */
+    net_hosts_cut(net, 1, false);
+    expect_all(tasks, 0);
+    run_on_loopback(net);
+    expect_same_bytes(net, "net.npz", "loopback.npz");
+}
+
+static void a_link_that_stays_cut_ends_all_and_names_the_host(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    net_hosts_need(net);
+    cluster_run_job(net->run, "{" MODEL ", \"steps\": 100000}");
+    const char *const arguments[] = {"job.json", NULL};
+    start_all(net, tasks, arguments);
+    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    net_hosts_cut(net, 1, true);
+    for (int i = 0; i < HOSTS; i++)
+        cluster_run_expect(tasks[i], EXIT_RETRY, 4 * PEER);
+    for (int i = 0; i < HOSTS; i++)
+        if (i != 1)
+            assert_non_null(strstr(cluster_run_errors(tasks[i]), "ps 1"));
+    assert_non_null(strstr(cluster_run_errors(tasks[1]), "10.0.0.3:2222"));
+}
+
+/* Ranks 2 and 3 are ps: others reach them where they joined from. */
+static void ranks_need_no_address_but_that_of_the_first(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    char rank[16], name[16];
+    net_hosts_need(net);
+    cluster_run_job(net->run, "{" MODEL ", \"steps\": 20}");
+    const char *const arguments[] = {"run", "--num-ps", "2", "job.json", NULL};
+    const char *const environment[] = {
+        rank, "WORLD_SIZE=4", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=2222", NULL};
+    for (int i = HOSTS - 1; i >= 0; i--) {
+        snprintf(rank, sizeof rank, "RANK=%d", i);
+        snprintf(name, sizeof name, "rank-%d", i);
+        net->run->network = net->hosts[i];
+        tasks[i] = cluster_run_start(net->run, name, arguments, environment);
+    }
+    net->run->network = 0;
+    expect_all(tasks, 0);
+    assert_non_null(strstr(cluster_run_errors(tasks[3]), "ps 1: joined"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            a_run_across_hosts_heals_and_ends_as_on_loopback, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_link_that_stays_cut_ends_all_and_names_the_host, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            ranks_need_no_address_but_that_of_the_first, net_hosts_setup,
+            net_hosts_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training in bf16 and fp16 by real processes, with ps and without: what it
+ * comes to, what is skipped, and that it goes on from its checkpoints. */
+#include "tests/cluster/cluster_play.h"
+#include "tests/lib/event_files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAILED = 1, CONFIG = 2 };
+
+#define ADAM "optimizer={\"type\":\"Adam\",\"params\":{\"lr\":0.01}}"
+#define FP16 "fp16.enabled=true"
+#define BF16 "bf16.enabled=true"
+
+/* The first steps overflow, and the scale goes up and down from then on. */
+#define RESTLESS                                                               \
+    "fp16={\"enabled\":true,\"initial_scale_power\":26,"                       \
+    "\"loss_scale_window\":7,\"hysteresis\":2}"
+
+/* A run of `capstan local` to its end with CODE; changes end with NULL. With no
+ * ps it is all-reduce. */
+#define RUN(run, num_ps, code, ...)                                            \
+    run_local(run, num_ps, code, (const char *[]){__VA_ARGS__, NULL})
+
+static struct cluster_process *run_local(struct cluster_run *run,
+                                         unsigned num_ps, int code,
+                                         const char *const *changes) {
+    struct cluster_process *local = cluster_play_local(run, num_ps, 2, changes);
+    cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
+    return local;
+}
+
+static void expect_said(const struct cluster_process *process,
+                        const char *text) {
+    if (!cluster_play_said(process, text))
+        fail_msg("nothing about \"%s\" in:\n%s", text,
+                 cluster_run_errors(process));
+}
+
+/* Of the JSON object at the end; NAN: null or none. */
+static double number(const struct cluster_process *process, const char *key) {
+    json_t *object = cluster_run_json(process);
+    const json_t *value = json_object_get(object, key);
+    double found = json_is_number(value) ? json_number_value(value) : NAN;
+    json_decref(object);
+    return found;
+}
+
+static bool in_events(const struct cluster_run *run, const char *tag) {
+    struct event_point points[1000];
+    char folder[PATH_MAX];
+    cluster_run_path(run, "events", folder);
+    return event_files_read(folder, tag, points, 1000);
+}
+
+static void halves_come_to_the_loss_of_float32(void **state) {
+    static const char *const halves[] = {BF16, FP16,
+                                         "fp16={\"enabled\":true,"
+                                         "\"loss_scale\":1000}"};
+    for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
+        cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+        double whole = number(RUN(*state, num_ps, 0, "seed=3"), "train_loss");
+        assert_true(whole > 0);
+        for (int h = 0; h < 3; h++) {
+            struct cluster_process *local =
+                RUN(*state, num_ps, 0, "seed=3", halves[h]);
+            double loss = number(local, "train_loss");
+            if (!(fabs(loss - whole) < 0.03 * whole))
+                fail_msg("%u ps, %s: loss %g, in float32 %g", num_ps, halves[h],
+                         loss, whole);
+            assert_true(loss != whole);
+            assert_true(h == 0 || number(local, "skipped_steps") == 0);
+        }
+    }
+}
+
+static void a_scale_that_is_too_high_comes_down_and_it_trains(void **state) {
+    for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
+        cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+        double fits = number(RUN(*state, num_ps, 0, FP16), "train_loss");
+        struct cluster_process *local =
+            RUN(*state, num_ps, 0, FP16, "fp16.initial_scale_power=36",
+                "fp16.hysteresis=1", "epochs=4");
+        double skipped = number(local, "skipped_steps");
+        assert_true(skipped >= 5 && skipped < 30);
+        assert_true(number(local, "loss_scale") == exp2(36 - skipped));
+        assert_true(number(local, "train_loss") < fits);
+        expect_said(local, "step 1 is skipped: its gradients overflow at loss "
+                           "scale 6.87195e+10");
+        expect_said(local, "loss scale 3.43597e+10 from step 2 on; skipped so "
+                           "far: 1");
+        expect_said(local, "steps skipped, as their gradients overflowed: ");
+    }
+}
+
+static void the_same_run_ends_in_the_same_bits(void **state) {
+    cluster_run_job(*state, NULL);
+    RUN(*state, 1, 0, ADAM, RESTLESS, "checkpoint.dir=one");
+    struct cluster_process *two =
+        RUN(*state, 2, 0, ADAM, RESTLESS, "checkpoint.dir=two");
+    assert_true(number(two, "skipped_steps") > 6);
+    cluster_play_same(*state, "one", "two");
+    RUN(*state, 0, 0, ADAM, RESTLESS, "checkpoint.dir=first");
+    RUN(*state, 0, 0, ADAM, RESTLESS, "checkpoint.dir=again");
+    cluster_play_same(*state, "first", "again");
+    RUN(*state, 0, 0, ADAM, RESTLESS, "checkpoint.dir=stage-2",
+        "zero_optimization={\"stage\":2,\"reduce_bucket_size\":300}");
+    cluster_play_same(*state, "first", "stage-2");
+    RUN(*state, 1, 0, BF16, "checkpoint.dir=b");
+    RUN(*state, 2, 0, BF16, "checkpoint.dir=c");
+    cluster_play_same(*state, "b", "c");
+    RUN(*state, 1, 0, RESTLESS, "wire=bf16", "checkpoint.dir=d");
+    RUN(*state, 2, 0, RESTLESS, "wire=bf16", "checkpoint.dir=e");
+    cluster_play_same(*state, "d", "e");
+}
+
+/* Where it is cut, the scale is neither its first nor at the beginning of a
+ * window. */
+static void a_resumed_run_goes_on_with_its_scale(void **state) {
+    for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
+        cluster_run_job(*state, NULL);
+        struct cluster_process *whole =
+            RUN(*state, num_ps, 0, ADAM, RESTLESS, "checkpoint.dir=whole",
+                "checkpoint.resume=never");
+        RUN(*state, num_ps, 0, ADAM, RESTLESS, "epochs=null", "steps=32",
+            "checkpoint.resume=never");
+        struct cluster_process *rest =
+            RUN(*state, num_ps ? 1 : 0, 0, ADAM, RESTLESS);
+        expect_said(rest, "resuming from");
+        cluster_play_same(*state, "checkpoint", "whole");
+        assert_true(number(rest, "skipped_steps") ==
+                    number(whole, "skipped_steps"));
+        assert_true(number(rest, "loss_scale") == number(whole, "loss_scale"));
+    }
+}
+
+/* All-reduce, ps, all-reduce: the scale goes along. */
+static void a_run_goes_from_one_mode_to_the_other_with_its_scale(void **state) {
+    cluster_run_job(*state, NULL);
+    struct cluster_process *one =
+        RUN(*state, 0, 0, FP16, "epochs=1", "fp16.initial_scale_power=30");
+    struct cluster_process *two = RUN(*state, 2, 0, FP16, "epochs=2");
+    struct cluster_process *three = RUN(*state, 0, 0, FP16, "epochs=3");
+    double skipped = number(one, "skipped_steps");
+    assert_true(skipped > 3);
+    assert_true(number(two, "skipped_steps") == skipped);
+    assert_true(number(three, "skipped_steps") == skipped);
+    assert_true(number(three, "loss_scale") == number(one, "loss_scale"));
+}
+
+/* Scalars are written each second. */
+static void tensorboard_shows_the_scale_and_what_was_skipped(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+                         " \"fp16\": {\"enabled\": true}, \"tensorboard\":"
+                         " {\"enabled\": true, \"output_path\": \"events\"}}");
+    const char *changes[] = {"checkpoint.every_seconds=3", NULL};
+    struct cluster_process *local = cluster_play_local(run, 1, 2, changes);
+    cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    assert_true(in_events(run, "train/loss_scale"));
+    assert_true(in_events(run, "train/skipped_steps"));
+}
+
+static void with_staleness_overflows_are_skipped_too(void **state) {
+    static const char *const each[] = {"strategy.staleness=inf",
+                                       "strategy.staleness=2"};
+    for (int s = 0; s < 2; s++) {
+        cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+        struct cluster_process *local =
+            RUN(*state, 2, 0, each[s], FP16, "fp16.initial_scale_power=34",
+                "fp16.hysteresis=1");
+        double skipped = number(local, "skipped_steps");
+        assert_true(skipped >= 3 && skipped < 90);
+        assert_true(number(local, "train_loss") < 2.4);
+        /* Two that overflow at one scale halve it once. */
+        assert_true(number(local, "loss_scale") >= 0x1p10);
+    }
+}
+
+static void accumulated_and_clipped_steps_are_skipped_as_a_whole(void **state) {
+    for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
+        cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+        struct cluster_process *local =
+            RUN(*state, num_ps, 0, FP16, "fp16.initial_scale_power=32",
+                "fp16.hysteresis=1", "gradient_clipping=1",
+                "gradient_accumulation_steps=3", "train_batch_size=null",
+                "epochs=5");
+        double skipped = number(local, "skipped_steps");
+        assert_true(skipped >= 3 && skipped < 20);
+        assert_true(number(local, "train_loss") < 2.4);
+    }
+}
+
+static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
+    for (unsigned num_ps = 0; num_ps <= 1; num_ps++) {
+        cluster_run_job(*state, NULL);
+        struct cluster_process *local =
+            RUN(*state, num_ps, FAILED, FP16, "fp16.initial_scale_power=60",
+                "fp16.min_loss_scale=1e15", "checkpoint.dir=none");
+        expect_said(local, "gradients overflow at the least loss scale");
+    }
+}
+
+static void stage_2_with_offload_and_fp16_loads_unchanged(void **state) {
+    char path[PATH_MAX];
+    cluster_run_path(*state, "ds.json", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("{\"fp16\": {\"enabled\": true, \"loss_scale\": 0,"
+          " \"initial_scale_power\": 16}, \"zero_optimization\": {\"stage\": 2,"
+          " \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true},"
+          " \"allgather_partitions\": true, \"allgather_bucket_size\": 2e8,"
+          " \"overlap_comm\": true, \"reduce_scatter\": true,"
+          " \"reduce_bucket_size\": 2e8, \"contiguous_gradients\": true},"
+          " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},"
+          " \"train_batch_size\": 64}",
+          file);
+    fclose(file);
+    cluster_run_job(*state, "{\"optimizer\": null,"
+                            " \"train_micro_batch_size_per_gpu\": null}");
+    const char *const arguments[] = {
+        "local",   "--ps",   "0",        "--workers",
+        "2",       "--json", "job.json", "--deepspeed_config",
+        "ds.json", NULL};
+    struct cluster_process *local =
+        cluster_run_start(*state, "local", arguments, NULL);
+    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    expect_said(local, "ZeRO stage 2");
+    assert_true(number(local, "loss_scale") >= 0x1p10);
+    assert_true(number(local, "train_loss") < 2.4);
+}
+
+/* It begins neither with the run's first scale nor with steps that overflow. */
+static void who_is_started_again_has_the_scale_of_the_run(void **state) {
+    struct cluster_play play;
+    cluster_run_job(
+        *state,
+        "{\"model\": {\"layers\": [64, 512, 512, 10]}, \"steps\": 2400,"
+        " \"steps_per_epoch\": 600, \"timeouts\": {\"peer\": 2},"
+        " \"chief\": \"coordinate\", \"checkpoint\": {\"every_steps\": 100},"
+        " \"fp16\": {\"enabled\": true, \"initial_scale_power\": 30,"
+        " \"loss_scale_window\": 100000}}");
+    cluster_play_describe(&play, *state, 1, 2, 2);
+    cluster_play_start_all(&play);
+    unsigned victim = cluster_play_find(&play, "worker", 0);
+    struct cluster_process *chief = play.tasks[0].process;
+    cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(play.tasks[victim].process, SIGKILL);
+    cluster_run_expect(play.tasks[victim].process, 128 + SIGKILL,
+                       CLUSTER_RUN_DEADLINE);
+    expect_said(play.tasks[victim].process, "loss scale 1.07374e+09 from step");
+    cluster_run_await(chief, "is gone", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *again = cluster_play_start(&play, victim);
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, 2 * CLUSTER_RUN_DEADLINE);
+    expect_said(again, "skipped so far: ");
+    assert_false(cluster_play_said(again, "skipped so far: 0"));
+    assert_false(cluster_play_said(again, "loss scale 1.07374e+09"));
+    assert_false(cluster_play_said(again, "its gradients overflow"));
+}
+
+static void both_halves_are_refused(void **state) {
+    cluster_run_job(*state, NULL);
+    expect_said(RUN(*state, 1, CONFIG, FP16, BF16), "beside bf16.enabled");
+}
+
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(halves_come_to_the_loss_of_float32),
+        TEST(a_scale_that_is_too_high_comes_down_and_it_trains),
+        TEST(the_same_run_ends_in_the_same_bits),
+        TEST(a_resumed_run_goes_on_with_its_scale),
+        TEST(a_run_goes_from_one_mode_to_the_other_with_its_scale),
+        TEST(tensorboard_shows_the_scale_and_what_was_skipped),
+        TEST(with_staleness_overflows_are_skipped_too),
+        TEST(accumulated_and_clipped_steps_are_skipped_as_a_whole),
+        TEST(an_overflow_at_the_least_scale_ends_the_run),
+        TEST(stage_2_with_offload_and_fp16_loads_unchanged),
+        cmocka_unit_test_setup_teardown(
+            who_is_started_again_has_the_scale_of_the_run,
+            cluster_run_setup_in_memory, cluster_run_teardown),
+        TEST(both_halves_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cluster/cluster_play.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CONFIG = 2, ADDRESS = 64 };
+
+/* Of 600 samples in batches of 10 and 3 epochs. */
+static void expect_steps(const struct cluster_process *leader, int steps) {
+    json_t *end = cluster_run_json(leader);
+    assert_int_equal(json_integer_value(json_object_get(end, "steps")), steps);
+    json_decref(end);
+}
+
+static void play_whole(struct cluster_run *run, unsigned num_chiefs,
+                       const char *job, const char *said, int steps) {
+    struct cluster_play play;
+    cluster_run_job(run, job);
+    cluster_play_describe(&play, run, num_chiefs, 1, 2);
+    cluster_play_start_all(&play);
+    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(play.tasks[0].process, said);
+    expect_steps(play.tasks[0].process, steps);
+}
+
+static void worker_0_leads_and_trains_where_no_chief_is_listed(void **state) {
+    play_whole(*state, 0, NULL, "2 trainers, 1 ps", 90);
+}
+
+static void a_listed_chief_trains_too(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX], line[1024];
+    play_whole(run, 1, NULL, "3 trainers, 1 ps", 60);
+    cluster_run_path(run, "chief-0.err", path);
+    FILE *said = fopen(path, "r");
+    assert_non_null(said);
+    while (fgets(line, sizeof line, said)) /* its trainer's lines, too */
+        if (!strstr(line, " chief: "))
+            fail_msg("a line of the chief's process is in another's name: %s",
+                     line);
+    fclose(said);
+}
+
+static void a_chief_told_to_coordinate_trains_nothing(void **state) {
+    play_whole(*state, 1, "{\"chief\": \"coordinate\"}", "2 trainers, 1 ps",
+               90);
+}
+
+static const char *address_of(const struct cluster_run *run, const char *type,
+                              size_t index) {
+    return json_string_value(
+        json_array_get(json_object_get(run->cluster, type), index));
+}
+
+/* Starts NAME with one VARIABLE, given as a format with quotes single; the
+ * addresses of the described cluster take the places of C0, P0, P1, W0, W1. */
+static struct cluster_process *start(struct cluster_run *run, const char *name,
+                                     const char *variable, bool leads) {
+    char text[2048];
+    size_t used = 0;
+    for (const char *c = variable; *c; c++) {
+        const char *type = *c == 'C'   ? "chief"
+                           : *c == 'P' ? "ps"
+                           : *c == 'W' ? "worker"
+                                       : NULL;
+        bool place = type && (c[1] == '0' || c[1] == '1');
+        const char *with =
+            place ? address_of(run, type, (size_t)(c[1] - '0')) : NULL;
+        assert_true(used + ADDRESS < sizeof text);
+        if (with)
+            used += (size_t)snprintf(text + used, ADDRESS, "%s", with);
+        else
+            text[used++] = *c == '\'' ? '"' : *c;
+        c += with != NULL;
+    }
+    text[used] = 0;
+    const char *arguments[] = {"run", "--json", leads ? "job.json" : NULL,
+                               NULL};
+    return cluster_run_start(run, name, arguments,
+                             (const char *[]){text, NULL});
+}
+
+struct part {
+    const char *name, *variable;
+};
+
+/* All of PARTS (ended by a NULL name), the first of which leads, end well. */
+static void play_parts(struct cluster_run *run, const struct part *parts,
+                       const char *said, int steps) {
+    struct cluster_process *processes[8];
+    size_t count = 0;
+    for (; parts[count].name; count++)
+        processes[count] =
+            start(run, parts[count].name, parts[count].variable, count == 0);
+    for (size_t i = 0; i < count; i++)
+        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(processes[0], said);
+    expect_steps(processes[0], steps);
+}
+
+static void alone_a_process_trains_on_weights_of_its_own(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 0, 0, 1);
+    play_parts(run, (const struct part[]){{"alone", "TF_CONFIG="}, {0}},
+               "one trainer and no ps", 180);
+    cluster_run_job(run, "{\"checkpoint\": {\"dir\": \"other\"}}");
+    play_parts(run,
+               (const struct part[]){
+                   {"worker-0", "TF_CONFIG={'cluster': {'worker': ['W0']},"
+                                " 'task': {'type': 'worker', 'index': 0}}"},
+                   {0}},
+               "one trainer and no ps", 180);
+    cluster_play_same(run, "checkpoint", "other");
+}
+
+static void a_ps_that_lists_only_itself_is_called_and_takes_part(void **state) {
+    static const struct part parts[] = {
+        {"chief-0", "TF_CONFIG={'cluster': {'chief': ['C0'], 'ps': ['P0', "
+                    "'P1'], 'worker': ['W0']},"
+                    " 'task': {'type': 'chief', 'index': 0}}"},
+        {"ps-0", "TF_CONFIG={'cluster': {'ps': ['P0']},"
+                 " 'task': {'type': 'ps', 'index': 0}}"},
+        {"ps-1", "TF_CONFIG={'cluster': {'ps': ['P1']},"
+                 " 'task': {'type': 'ps', 'index': 1}}"},
+        {"worker-0", "TF_CONFIG={'cluster': {'chief': ['C0'], 'ps': ['P0', "
+                     "'P1'], 'worker': ['W0']},"
+                     " 'task': {'type': 'worker', 'index': 0}}"},
+        {0}};
+    cluster_run_job(*state, NULL);
+    cluster_run_describe(*state, 1, 2, 1);
+    play_parts(*state, parts, "2 trainers, 2 ps", 90);
+}
+
+static void a_worker_that_knows_no_chief_asks_a_ps(void **state) {
+    static const struct part parts[] = {
+        {"worker-0", "TF_CONFIG={'cluster': {'ps': ['P0'], 'worker': ['W0', "
+                     "'W1']},"
+                     " 'task': {'type': 'worker', 'index': 0}}"},
+        {"ps-0", "TF_CONFIG={'cluster': {'ps': ['P0']},"
+                 " 'task': {'type': 'ps', 'index': 0}}"},
+        {"worker-1", "TF_CONFIG={'cluster': {'ps': ['P0'], 'worker': {'1': "
+                     "'W1'}},"
+                     " 'task': {'type': 'worker', 'index': 1}}"},
+        {0}};
+    cluster_run_job(*state, NULL);
+    cluster_run_describe(*state, 0, 1, 2);
+    play_parts(*state, parts, "2 trainers, 1 ps", 90);
+}
+
+static void a_cluster_spec_does_for_a_tf_config(void **state) {
+#define POOLS                                                                  \
+    "CLUSTER_SPEC={'cluster': {'workerpool0': ['C0'], 'workerpool1': ['W0'],"  \
+    " 'workerpool2': ['P0']}, 'task': "
+    static const struct part parts[] = {
+        {"chief-0", POOLS "{'type': 'workerpool0', 'index': 0}}"},
+        {"worker-0", POOLS "{'type': 'workerpool1', 'index': 0}}"},
+        {"ps-0", POOLS "{'type': 'workerpool2', 'index': 0}}"},
+        {0}};
+#undef POOLS
+    cluster_run_job(*state, NULL);
+    cluster_run_describe(*state, 1, 1, 1);
+    play_parts(*state, parts, "2 trainers, 1 ps", 90);
+}
+
+static void ports_of_ps_and_workers_may_be_zero(void **state) {
+#define ZERO                                                                   \
+    "TF_CONFIG={'cluster': {'chief': ['C0'], 'ps': ['127.0.0.1:0',"            \
+    " '127.0.0.1:0'], 'worker': ['127.0.0.1:0']}, 'task': "
+    static const struct part parts[] = {
+        {"chief-0", ZERO "{'type': 'chief', 'index': 0}}"},
+        {"worker-0", ZERO "{'type': 'worker', 'index': 0}}"},
+        {"ps-0", ZERO "{'type': 'ps', 'index': 0}}"},
+        {"ps-1", ZERO "{'type': 'ps', 'index': 1}}"},
+        {0}};
+#undef ZERO
+    cluster_run_job(*state, NULL);
+    cluster_run_describe(*state, 1, 0, 0);
+    play_parts(*state, parts, "2 trainers, 2 ps", 90);
+}
+
+static struct cluster_process *start_by_flags(struct cluster_run *run,
+                                              const char *name,
+                                              const char *type,
+                                              const char *index, bool leads) {
+    char ps[128], workers[128], job[64];
+    const char *arguments[] = {
+        "run", ps, workers, "--task_index", index, job, "--json", NULL, NULL};
+    snprintf(ps, sizeof ps, "--ps_hosts=%s", address_of(run, "ps", 0));
+    snprintf(workers, sizeof workers, "--worker_hosts=%s,%s",
+             address_of(run, "worker", 0), address_of(run, "worker", 1));
+    snprintf(job, sizeof job, "--job_name=%s", type);
+    if (leads)
+        arguments[7] = "job.json";
+    return cluster_run_start(run, name, arguments, NULL);
+}
+
+static void flags_do_for_a_tf_config(void **state) {
+    struct cluster_process *processes[3];
+    cluster_run_job(*state, NULL);
+    cluster_run_describe(*state, 0, 1, 2);
+    processes[0] = start_by_flags(*state, "worker-0", "worker", "0", true);
+    processes[1] = start_by_flags(*state, "worker-1", "worker", "1", false);
+    processes[2] = start_by_flags(*state, "ps-0", "ps", "0", false);
+    for (size_t i = 0; i < 3; i++)
+        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+    expect_steps(processes[0], 90);
+}
+
+/* The leader ends at once, and says TEXT. */
+static void expect_refused(struct cluster_run *run, unsigned num_chiefs,
+                           unsigned num_ps, unsigned num_workers,
+                           const char *job, const char *text) {
+    struct cluster_play play;
+    cluster_run_job(run, job);
+    cluster_play_describe(&play, run, num_chiefs, num_ps, num_workers);
+    struct cluster_process *leader = cluster_play_start(&play, 0);
+    cluster_run_expect(leader, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_play_expect_said(leader, text);
+    assert_string_equal(cluster_run_output(leader), "");
+}
+
+static void without_a_trainer_there_is_no_run(void **state) {
+    expect_refused(*state, 1, 1, 0, "{\"chief\": \"coordinate\"}",
+                   "no trainer at all");
+}
+
+static void the_strategy_ps_needs_a_ps(void **state) {
+    expect_refused(*state, 0, 0, 2, "{\"strategy\": {\"type\": \"ps\"}}",
+                   "lists no ps");
+}
+
+#define ROLES_TEST(name)                                                       \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ROLES_TEST(worker_0_leads_and_trains_where_no_chief_is_listed),
+        ROLES_TEST(a_listed_chief_trains_too),
+        ROLES_TEST(a_chief_told_to_coordinate_trains_nothing),
+        ROLES_TEST(alone_a_process_trains_on_weights_of_its_own),
+        ROLES_TEST(a_ps_that_lists_only_itself_is_called_and_takes_part),
+        ROLES_TEST(a_worker_that_knows_no_chief_asks_a_ps),
+        ROLES_TEST(a_cluster_spec_does_for_a_tf_config),
+        ROLES_TEST(ports_of_ps_and_workers_may_be_zero),
+        ROLES_TEST(flags_do_for_a_tf_config),
+        ROLES_TEST(without_a_trainer_there_is_no_run),
+        ROLES_TEST(the_strategy_ps_needs_a_ps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

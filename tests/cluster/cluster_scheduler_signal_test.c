@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals that a scheduler or a terminal sends: SIGUSR1 for a checkpoint after
+ * which the run goes on, SIGHUP as its terminal goes away. */
+#include "tests/cluster/cluster_play.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RETRY = 138, MOST = 8 };
+static const double SOON = 5; /* seconds; far below grace and peer */
+
+/* A run that only a signal ends, and whose only checkpoints are signals'. */
+static const char endless[] =
+    "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
+    " \"chief\": \"coordinate\", \"timeouts\": {\"stop\": 1}}";
+
+static void expect_checkpoints(struct cluster_run *run, unsigned count) {
+    uint64_t steps[MOST];
+    assert_int_equal(cluster_play_checkpoints(run, "checkpoint", steps, MOST),
+                     count);
+    assert_true(steps[0] > 0);
+}
+
+/* PROCESS, which has the chief's lines, is told, saves and goes on. */
+static void save_by(struct cluster_run *run, struct cluster_process *process) {
+    cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(process, SIGUSR1);
+    cluster_run_await(process, "SIGUSR1: one checkpoint, and the run goes on",
+                      SOON);
+    cluster_run_await(process, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    expect_checkpoints(run, 1);
+    cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(process, SIGTERM);
+    cluster_run_expect(process, 128 + SIGTERM, SOON);
+    expect_checkpoints(run, 2);
+}
+
+static void sigusr1_cuts_a_checkpoint_and_the_run_goes_on(void **state) {
+    static const struct {
+        unsigned num_ps;
+        const char *strategy;
+    } cases[] = {
+        {1, "strategy={\"type\": \"ps\", \"staleness\": 0}"},
+        {1, "strategy={\"type\": \"ps\", \"staleness\": \"inf\"}"},
+        {0, "strategy={\"type\": \"allreduce\"}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cluster_run *run = cluster_play_renew(state);
+        const char *changes[] = {cases[i].strategy, NULL};
+        print_message("# %s\n", cases[i].strategy);
+        cluster_run_job(run, endless);
+        save_by(run, cluster_play_local(run, cases[i].num_ps, 2, changes));
+    }
+}
+
+/* As `scancel --signal=USR1` and `srun` do. Whoever does not lead says that it
+ * is not meant, and a second one while the chief saves is the same. */
+static void sigusr1_to_every_process_is_one_checkpoint(void **state) {
+    struct cluster_play play;
+    struct cluster_run *run = *state;
+    cluster_run_job(run, endless);
+    cluster_play_describe(&play, run, 1, 1, 2);
+    cluster_play_start_all(&play);
+    struct cluster_process *chief = play.tasks[0].process;
+    struct cluster_process *ps =
+        play.tasks[cluster_play_find(&play, "ps", 0)].process;
+    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(ps, SIGSTOP); /* the cut waits for it */
+    for (unsigned i = play.count; i > 0; i--)
+        cluster_run_signal(play.tasks[i - 1].process, SIGUSR1);
+    cluster_run_await(chief, "SIGUSR1: one checkpoint", SOON);
+    cluster_run_signal(chief, SIGUSR1);
+    cluster_run_await(chief, "SIGUSR1: a checkpoint is under way", SOON);
+    cluster_run_signal(ps, SIGCONT);
+    for (unsigned i = 1; i < play.count; i++)
+        cluster_run_await(play.tasks[i].process, "SIGUSR1 is passed over here",
+                          SOON);
+    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    expect_checkpoints(run, 1);
+    cluster_run_signal(chief, SIGTERM);
+    cluster_run_expect(chief, 128 + SIGTERM, SOON);
+    cluster_play_expect(&play, 0, RETRY, SOON);
+}
+
+static void without_a_checkpoint_folder_sigusr1_is_only_answered(void **state) {
+    static const char *const changes[] = {"checkpoint={\"dir\": null}", NULL};
+    cluster_run_job(*state, endless);
+    struct cluster_process *local = cluster_play_local(*state, 1, 1, changes);
+    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGUSR1);
+    cluster_run_await(local, "SIGUSR1: no checkpoint", SOON);
+    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, SOON);
+}
+
+/* The test's child, on a terminal of its own, until it has said WORD there. */
+static pid_t start_on_a_terminal(struct cluster_run *run, int *terminal,
+                                 const char *word) {
+    char said[65536];
+    size_t used = 0;
+    ssize_t got = 1;
+    setenv("CAPSTAN_SIGNAL_TEST", run->folder, 1);
+    pid_t local = forkpty(terminal, NULL, NULL, NULL);
+    if (local == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl("/bin/sh", "sh", "-c",
+              "cd \"$CAPSTAN_SIGNAL_TEST\" && exec \"$CAPSTAN\" local --ps 2"
+              " --workers 2 job.json",
+              NULL);
+        _exit(127);
+    }
+    assert_true(local > 0);
+    struct pollfd item = {*terminal, POLLIN, 0};
+    memset(said, 0, sizeof said);
+    while (!strstr(said, word) && got > 0 && used + 1 < sizeof said &&
+           poll(&item, 1, CLUSTER_RUN_DEADLINE * 1000) > 0) {
+        got = read(*terminal, said + used, sizeof said - 1 - used);
+        used += got > 0 ? (size_t)got : 0;
+    }
+    if (!strstr(said, word))
+        fail_msg("no %s on the terminal:\n%s", word, said);
+    return local;
+}
+
+/* Its lines have nowhere to go from then on. */
+static void a_terminal_that_goes_away_leaves_a_checkpoint(void **state) {
+    int terminal, status;
+    cluster_run_job(*state, endless);
+    pid_t local = start_on_a_terminal(*state, &terminal, "/s");
+    int end = pidfd_open(local, 0);
+    struct pollfd item = {end, POLLIN, 0};
+    close(terminal);
+    assert_int_equal(poll(&item, 1, (int)(1000 * SOON)), 1);
+    assert_int_equal(waitpid(local, &status, 0), local);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGHUP);
+    expect_checkpoints(*state, 1);
+    close(end);
+}
+
+static void under_nohup_a_hang_up_does_nothing(void **state) {
+    static const char *const arguments[] = {
+        "-c",
+        "trap '' HUP; exec \"$CAPSTAN\" local --ps 1 --workers 1 job.json",
+        NULL};
+    cluster_run_job(*state, endless);
+    struct cluster_process *local =
+        cluster_run_program(*state, "nohup", "/bin/sh", arguments, NULL);
+    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGHUP);
+    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, SOON);
+}
+
+#define SIGNAL_TEST(name)                                                      \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SIGNAL_TEST(sigusr1_cuts_a_checkpoint_and_the_run_goes_on),
+        SIGNAL_TEST(sigusr1_to_every_process_is_one_checkpoint),
+        SIGNAL_TEST(without_a_checkpoint_folder_sigusr1_is_only_answered),
+        SIGNAL_TEST(a_terminal_that_goes_away_leaves_a_checkpoint),
+        SIGNAL_TEST(under_nohup_a_hang_up_does_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

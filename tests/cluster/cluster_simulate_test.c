@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan bench --simulate` as a user types it: a job, a vector, a mistake. */
+#include "tests/cluster/cluster_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static json_t *simulate(struct cluster_run *run, const char *const *arguments) {
+    struct cluster_process *process =
+        cluster_run_start(run, "simulate", arguments, NULL);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    return cluster_run_json(process);
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("no number \"%s\"", key);
+    return json_number_value(value);
+}
+
+/* [64, 16, 10]: 1210 floats, in a round of 4 workers to 2 ps. */
+static void a_job_is_simulated(void **state) {
+    struct cluster_run *run = *state;
+    const char *const arguments[] = {
+        "bench", "--simulate", "--ps",     "2",  "--workers",
+        "4",     "--json",     "job.json", NULL,
+    };
+    cluster_run_job(run, NULL);
+    json_t *object = simulate(run, arguments);
+    assert_true(number(object, "bytes") == 4840);
+    assert_true(number(object, "computing_seconds") > 0);
+    double bound = number(object, "bound_seconds");
+    assert_true(bound > 0 && number(object, "round_seconds") >= bound);
+    assert_true(number(object, "rounds_per_second") > 0);
+    json_decref(object);
+}
+
+static void a_vector_needs_no_job(void **state) {
+    const char *const arguments[] = {
+        "bench", "--simulate", "--bytes", "8M", "--place",
+        "one",   "--compute",  "0.25",    NULL,
+    };
+    const char *const json[] = {
+        "bench", "--simulate", "--bytes", "8M",     "--place",
+        "one",   "--compute",  "0.25",    "--json", NULL,
+    };
+    struct cluster_process *process =
+        cluster_run_start(*state, "told", arguments, NULL);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_output(process), "a round takes"));
+    json_t *object = simulate(*state, json);
+    assert_true(number(object, "round_seconds") > 0.25);
+    assert_true(json_is_null(json_object_get(object, "bound_seconds")));
+    json_decref(object);
+}
+
+static void what_cannot_be_is_said(void **state) {
+    const char *const arguments[] = {"bench", "--simulate", "--bytes", "1M",
+                                     "--ps",  "64",         NULL};
+    struct cluster_process *process =
+        cluster_run_start(*state, "wrong", arguments, NULL);
+    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+    assert_non_null(
+        strstr(cluster_run_errors(process), "64 ps: the model has 16 blocks"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_job_is_simulated, cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_vector_needs_no_job, cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            what_cannot_be_is_said, cluster_run_setup, cluster_run_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs that srun starts, in a Slurm cluster of one node that the test starts
+ * itself (tests/cluster/slurm/one_node.sh, which needs root and Debian's
+ * slurm-wlm). */
+#include "chief/launch/port.h"
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PORTS = 3, START = 60 /* seconds for Slurm to come up */ };
+
+/* Runs COMMAND (four words at most) as a job's shell would; its process. */
+static struct cluster_process *under_slurm(struct cluster_run *run,
+                                           const char *command) {
+    char script[PATH_MAX], folder[PATH_MAX], ports[PORTS][8];
+    char master[32]; /* other runs here have the usual one */
+    static int holders[PORTS];
+    assert_non_null(realpath("tests/cluster/slurm/one_node.sh", script));
+    cluster_run_path(run, "slurm", folder);
+    for (int i = 0; i < PORTS; i++) {
+        uint16_t port;
+        if (holders[i]) /* of the test before */
+            close(holders[i]);
+        assert_int_equal(port_hold(&port, &holders[i], NULL), 0);
+        snprintf(ports[i], sizeof *ports, "%u", port);
+    }
+    snprintf(master, sizeof master, "MASTER_PORT=%s", ports[2]);
+    const char *const arguments[] = {folder, ports[0], ports[1], "sh",
+                                     "-c",   command,  NULL};
+    const char *const environment[] = {master, NULL};
+    return cluster_run_program(run, "slurm-run", script, arguments,
+                               environment);
+}
+
+/* The end of PROCESS; skips the test where Slurm cannot be. */
+static void expect_or_skip(struct cluster_process *process) {
+    cluster_run_expect(process, 0, START + 2 * CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_output(process);
+    if (!strncmp(said, "skip ", 5))
+        skip_test("no Slurm here, without %.*s (slurm-wlm, munge)",
+                  (int)strcspn(said + 5, "\n"), said + 5);
+}
+
+static void srun_starts_a_run(void **state) {
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process = under_slurm(
+        *state, "srun -n 4 \"$CAPSTAN\" run --json --num-ps 1 job.json");
+    expect_or_skip(process);
+    json_t *summary = cluster_run_json(process);
+    assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
+    assert_non_null(strstr(cluster_run_errors(process), "cluster from slurm"));
+    assert_non_null(strstr(cluster_run_errors(process), "3 trainers, 1 ps"));
+    json_decref(summary);
+}
+
+/* Its script is task 0 of as many as srun may start, and alone. */
+static void the_script_of_a_batch_job_is_alone(void **state) {
+    struct cluster_process *process = under_slurm(
+        *state,
+        "printf '#!/bin/sh\\n\"$CAPSTAN\" cluster\\nsrun \"$CAPSTAN\" cluster' "
+        "> batch.sh; sbatch -W -n 2 -o batch.out batch.sh >&2; cat batch.out");
+    expect_or_skip(process);
+    const char *said = cluster_run_output(process);
+    assert_int_equal(strncmp(said, "{\"source\":\"alone\"", 17), 0);
+    assert_non_null(strstr(said, "{\"source\":\"slurm\",\"role\":\"worker\","
+                                 "\"index\":1,\"num_ps\":0,"
+                                 "\"num_workers\":2"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(srun_starts_a_run, cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(the_script_of_a_batch_job_is_alone,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cluster/net_hosts.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The keeper ends, and the hosts with it, when this process does. */
+static bool start_keeper(struct net_hosts *net) {
+    int in[2], out[2];
+    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
+        return false;
+    net->keeper = fork();
+    if (net->keeper == 0) {
+        dup2(in[0], STDIN_FILENO);
+        dup2(out[1], STDOUT_FILENO);
+        execl("tests/cluster/net/hosts.sh", "hosts.sh", "4", "100mbit",
+              (char *)NULL);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    net->hold = in[1];
+    net->said = fdopen(out[0], "r");
+    return net->keeper > 0 && net->said;
+}
+
+int net_hosts_setup(void **state) {
+    struct net_hosts *net = calloc(1, sizeof *net);
+    void *run = NULL;
+    char word[16] = "", path[128];
+    if (!net || cluster_run_setup(&run) || !start_keeper(net))
+        return -1;
+    net->run = run;
+    *state = net;
+    if (fscanf(net->said, "%15s %63s", word, net->name) != 2)
+        return -1;
+    if (strcmp(word, "ready"))
+        snprintf(net->skipped, sizeof net->skipped, "%s", net->name);
+    for (int i = 0; i < NET_HOSTS && !net->skipped[0]; i++) {
+        snprintf(path, sizeof path, "/run/netns/%s-%d", net->name, i);
+        net->hosts[i] = open(path, O_RDONLY | O_CLOEXEC);
+        if (net->hosts[i] < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int net_hosts_teardown(void **state) {
+    struct net_hosts *net = *state;
+    void *run = net->run;
+    int status, failed = cluster_run_teardown(&run);
+    for (int i = 0; i < NET_HOSTS; i++)
+        if (net->hosts[i] > 0)
+            close(net->hosts[i]);
+    close(net->hold);
+    fclose(net->said);
+    waitpid(net->keeper, &status, 0);
+    free(net);
+    return failed;
+}
+
+void net_hosts_need(const struct net_hosts *net) {
+    if (net->skipped[0])
+        skip_test("no hosts as network namespaces, without %s", net->skipped);
+}
+
+void net_hosts_cut(const struct net_hosts *net, int host, bool down) {
+    char command[256];
+    snprintf(command, sizeof command, "ip -n %s-switch link set host-%d %s",
+             net->name, host, down ? "down" : "up");
+    assert_int_equal(system(command), 0);
+}
+
+void net_hosts_limit(const struct net_hosts *net, int host, const char *rate) {
+    static const char change[] =
+        "tc -n %s-%s qdisc change dev %s root tbf rate %s burst 32kb limit "
+        "512kb";
+    char command[256], number[16], port[32];
+    snprintf(number, sizeof number, "%d", host);
+    snprintf(port, sizeof port, "host-%d", host);
+    snprintf(command, sizeof command, change, net->name, number, "eth0", rate);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, change, net->name, "switch", port, rate);
+    assert_int_equal(system(command), 0);
+}
+
+struct cluster_process *net_hosts_task(struct net_hosts *net, int host,
+                                       const char *type, unsigned index,
+                                       const char *const *arguments) {
+    net->run->network = net->hosts[host];
+    struct cluster_process *task =
+        cluster_run_task(net->run, type, index, arguments);
+    net->run->network = 0;
+    return task;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hosts for the processes of a test: network namespaces
+ * (tests/cluster/net/hosts.sh), which need root, and a link each that can be
+ * cut or made slower. */
+#ifndef CAPSTAN_NET_HOSTS_H
+#define CAPSTAN_NET_HOSTS_H
+
+#include "tests/cluster/cluster_run.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+enum { NET_HOSTS = 4 };
+
+struct net_hosts {
+    struct cluster_run *run;
+    pid_t keeper;
+    int hold; /* closed: the hosts go */
+    FILE *said;
+    char name[64], skipped[64]; /* skipped: why there are none, or "" */
+    int hosts[NET_HOSTS];       /* namespaces: 10.0.0.1, ... */
+};
+
+/* For cmocka: *STATE is a struct net_hosts whose links pass 100 Mbit/s each
+ * way. */
+int net_hosts_setup(void **state);
+int net_hosts_teardown(void **state);
+
+/* Skips the test, with a word, where there can be no hosts. */
+void net_hosts_need(const struct net_hosts *net);
+
+/* HOST's port of the switch goes DOWN, or up. */
+void net_hosts_cut(const struct net_hosts *net, int host, bool down);
+
+/* HOST's link passes RATE each way from now on, as tc writes it. */
+void net_hosts_limit(const struct net_hosts *net, int host, const char *rate);
+
+/* Starts task INDEX of TYPE of the described cluster on HOST. */
+struct cluster_process *net_hosts_task(struct net_hosts *net, int host,
+                                       const char *type, unsigned index,
+                                       const char *const *arguments);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/ops/cuda/cuda_kernels.h"
+
+#include "proto/tensor/bf16.h"
+#include "proto/tensor/fp16.h"
+#include "tests/gpu/cuda_numbers.h"
+
+enum { HALVES = 1 << 16 };
+
+static const enum cuda_kernels_half kinds[] = {CUDA_KERNELS_BF16,
+                                               CUDA_KERNELS_FP16};
+
+static uint16_t half_from(enum cuda_kernels_half kind, float value) {
+    return kind == CUDA_KERNELS_BF16 ? bf16_from_float(value)
+                                     : fp16_from_float(value);
+}
+
+static float float_from(enum cuda_kernels_half kind, uint16_t half) {
+    return kind == CUDA_KERNELS_BF16 ? bf16_to_float(half)
+                                     : fp16_to_float(half);
+}
+
+/* The value that the fields say: EXPONENT bits of exponent, then the
+ * fraction. */
+static double meaning(uint16_t half, int exponent_bits) {
+    int fraction_bits = 15 - exponent_bits, most = (1 << exponent_bits) - 1;
+    int exponent = half >> fraction_bits & most;
+    int fraction = half & ((1 << fraction_bits) - 1), bias = most / 2;
+    double sign = half >> 15 ? -1 : 1;
+    if (exponent == most)
+        return fraction ? NAN : sign * INFINITY;
+    if (exponent > 0)
+        fraction += 1 << fraction_bits;
+    return sign *
+           ldexp(fraction, (exponent ? exponent : 1) - bias - fraction_bits);
+}
+
+static void every_half_means_what_its_fields_say(void **state) {
+    (void)state;
+    uint16_t *halves = cuda_machine_allocate(HALVES * sizeof *halves);
+    float *floats = cuda_floats(HALVES, 1, 1);
+    for (uint32_t i = 0; i < HALVES; i++)
+        halves[i] = (uint16_t)i;
+    for (int kind = 0; kind < 2; kind++) {
+        cuda_machine_order(1, 0);
+        assert_runs(
+            cuda_kernels_from_half(NULL, kinds[kind], halves, floats, HALVES));
+        for (uint32_t i = 0; i < HALVES; i++) {
+            double expected = meaning((uint16_t)i, kind == 0 ? 8 : 5);
+            float own = float_from(kinds[kind], (uint16_t)i);
+            assert_memory_equal(&own, &floats[i], sizeof own);
+            assert_true(isnan(expected) ? isnan(floats[i])
+                                        : (double)floats[i] == expected);
+        }
+    }
+    cuda_machine_release(halves);
+    cuda_machine_release(floats);
+}
+
+/* X by way of 16 bits, and in place, has the headers' bits. */
+static void check(enum cuda_kernels_half kind, const float *x, size_t count) {
+    for (int order = 0; order < CUDA_ORDERS; order++) {
+        uint16_t *halves = cuda_machine_allocate(count * sizeof *halves);
+        float *back = cuda_floats(count, 1, 1), *settled = cuda_copy(x, count);
+        cuda_take_order(order);
+        assert_runs(cuda_kernels_to_half(NULL, kind, x, halves, count));
+        assert_runs(cuda_kernels_from_half(NULL, kind, halves, back, count));
+        assert_runs(cuda_kernels_round_to_half(NULL, kind, settled, count));
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(halves[i], half_from(kind, x[i]));
+            float expected = float_from(kind, halves[i]);
+            assert_memory_equal(&back[i], &expected, sizeof expected);
+            assert_memory_equal(&settled[i], &expected, sizeof expected);
+        }
+        cuda_machine_release(halves);
+        cuda_machine_release(back);
+        cuda_machine_release(settled);
+    }
+}
+
+static void floats_go_there_and_back_with_the_headers_bits(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++)
+        for (int i = 0; i < CUDA_SIZES; i++) {
+            float *x = cuda_floats(cuda_sizes[i], 1, 3);
+            float *special = cuda_specials(cuda_sizes[i]);
+            check(kinds[kind], x, cuda_sizes[i]);
+            check(kinds[kind], special, cuda_sizes[i]);
+            cuda_machine_release(x);
+            cuda_machine_release(special);
+        }
+}
+
+/* Every upper half of a float with lower halves at which rounding turns. */
+static void all_kinds_of_floats_are_rounded_alike(void **state) {
+    (void)state;
+    static const uint32_t lower[] = {0, 1, 0x1000, 0x7fff, 0x8000, 0xffff};
+    float *x = cuda_floats(HALVES, 1, 1);
+    for (int l = 0; l < 6; l++) {
+        for (uint32_t upper = 0; upper < HALVES; upper++) {
+            uint32_t bits = upper << 16 | lower[l];
+            memcpy(&x[upper], &bits, sizeof bits);
+        }
+        check(CUDA_KERNELS_BF16, x, HALVES);
+        check(CUDA_KERNELS_FP16, x, HALVES);
+    }
+    cuda_machine_release(x);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_half_means_what_its_fields_say),
+        cmocka_unit_test(floats_go_there_and_back_with_the_headers_bits),
+        cmocka_unit_test(all_kinds_of_floats_are_rounded_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/gpu/fake_device.h"
+
+#include "proto/base/time.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { PAGE = 4096, ALIGNMENT = 64, MOST_DEVICES = 16, MOST_PIECES = 256 };
+static const uint64_t USUAL_MEMORY = 64 << 20;
+
+struct piece {
+    char *memory;
+    size_t bytes;
+    bool used;
+};
+
+struct ops_device {
+    struct fake_device_plan plan;
+    uint32_t index;
+    char *memory;
+    uint64_t top; /* bytes dealt out so far */
+    struct piece pieces[MOST_PIECES], pinned[MOST_PIECES];
+    unsigned num_pieces, num_pinned, num_events;
+    struct fake_streams streams;
+    struct fake_door doors[OPS_STREAMS];
+    uint64_t calls, allocations, uploaded, downloaded;
+    struct ops_settings settings;
+    bool lost, hangs, spans;
+};
+
+/* STREAM had been given POSITION commands. */
+struct ops_event {
+    enum ops_stream stream;
+    uint64_t position;
+};
+
+static struct fake_device_plan arranged;
+static bool is_arranged;
+static atomic_ullong in_use[MOST_DEVICES]; /* bytes */
+
+static void misused(const char *what) {
+    fprintf(stderr, "fake device: %s\n", what);
+    abort();
+}
+
+void fake_device_arrange(const struct fake_device_plan *plan) {
+    arranged = *plan;
+    is_arranged = true;
+    if (!arranged.memory)
+        arranged.memory = USUAL_MEMORY;
+}
+
+static uint64_t number_of(const char *text, const char *name) {
+    const char *found = strstr(text, name);
+    return found ? strtoull(found + strlen(name), NULL, 10) : 0;
+}
+
+/* The plugin is arranged by the environment. */
+static const struct fake_device_plan *plan(void) {
+    const char *text = getenv("CAPSTAN_FAKE_DEVICE");
+    if (is_arranged)
+        return &arranged;
+    fake_device_arrange(&(struct fake_device_plan){
+        .order = (enum fake_device_order)number_of(text ? text : "", "order="),
+        .seed = number_of(text ? text : "", "seed="),
+        .devices = text ? (uint32_t)number_of(text, "devices=") : 1,
+        .memory = number_of(text ? text : "", "memory="),
+        .lose = number_of(text ? text : "", "lose="),
+        .loser = (uint32_t)number_of(text ? text : "", "loser="),
+        .hang = number_of(text ? text : "", "hang="),
+        .refuse = number_of(text ? text : "", "refuse="),
+        .machine = (uint32_t)number_of(text ? text : "", "machine="),
+        .first = (uint32_t)number_of(text ? text : "", "first="),
+        .older = text && strstr(text, "older"),
+        .unpinnable = text && strstr(text, "unpinnable"),
+        .nameless = text && strstr(text, "nameless"),
+    });
+    return &arranged;
+}
+
+static enum status check(struct failure *why) {
+    (void)why;
+    return STATUS_OK;
+}
+
+static uint32_t count(void) {
+    return plan()->devices;
+}
+
+static enum status describe(uint32_t index, struct device_description *out,
+                            struct failure *why) {
+    (void)why;
+    *out = (struct device_description){.name = "Fake GPU",
+                                       .major = plan()->older ? 3 : 9,
+                                       .total = plan()->memory,
+                                       .free = plan()->memory -
+                                               atomic_load(&in_use[index]),
+                                       .usable = !plan()->older};
+    if (!plan()->nameless)
+        snprintf(out->id, sizeof out->id, "fake %u.%u", plan()->machine,
+                 plan()->first + index);
+    if (plan()->older)
+        snprintf(out->reason, sizeof out->reason,
+                 "compute capability 3.0 is older than this build");
+    return STATUS_OK;
+}
+
+static enum status identify(uint32_t index, struct device_description *out,
+                            struct failure *why) {
+    enum status status = describe(index, out, why);
+    out->free = 0;
+    return status;
+}
+
+static void put(const struct fake_door *door, void (*work)(void *what),
+                void *what, void *memory, size_t bytes);
+
+static enum status open_device(struct ops_device **out,
+                               const struct ops_settings *settings,
+                               struct failure *why) {
+    struct ops_device *device = calloc(1, sizeof *device);
+    if (!device || settings->index >= MOST_DEVICES)
+        misused("opened beyond what there is");
+    device->plan = *plan();
+    device->index = settings->index;
+    device->settings = *settings;
+    device->streams.order = device->plan.order;
+    device->streams.random = device->plan.seed + 1;
+    for (int s = 0; s < OPS_STREAMS; s++)
+        device->doors[s] = (struct fake_door){device, (enum ops_stream)s, put};
+    device->memory = mmap(NULL, device->plan.memory, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (device->memory == MAP_FAILED)
+        misused("no address space");
+    *out = device;
+    return ops_cpu_open(&device->streams.cpu, settings->threads, why);
+}
+
+/* The host may touch the device's memory only while the device works. */
+static void protect(const struct ops_device *device, int rights) {
+    uint64_t used = (device->top + PAGE - 1) / PAGE * PAGE;
+    if (used && mprotect(device->memory, used, rights))
+        misused("memory cannot be protected");
+}
+
+static bool is_device(const struct ops_device *device, const void *memory) {
+    const char *byte = memory;
+    return byte >= device->memory && byte < device->memory + device->top;
+}
+
+static void expect_device(const struct ops_device *device, const void *memory) {
+    if (memory && !is_device(device, memory))
+        misused("a call on memory that is not the device's");
+}
+
+/* In a span a device is given what it may hold back, and nothing else. */
+static void expect_no_span(const struct ops_device *device) {
+    if (device->spans)
+        misused("a call within a span that none may have");
+}
+
+static void begin(struct ops_device *device) {
+    expect_no_span(device);
+    device->spans = true;
+}
+
+static void end(struct ops_device *device) {
+    if (!device->spans)
+        misused("the end of no span");
+    device->spans = false;
+}
+
+static void give(struct ops_device *device, enum ops_stream stream,
+                 const struct fake_call *command) {
+    device->calls++;
+    if (device->calls == device->plan.lose &&
+        device->index == device->plan.loser)
+        device->lost = true;
+    if (device->calls == device->plan.hang)
+        device->hangs = true;
+    if (device->lost || device->hangs)
+        return;
+    fake_streams_give(&device->streams, stream, command);
+    if (device->plan.order == FAKE_DEVICE_LATE)
+        return;
+    protect(device, PROT_READ | PROT_WRITE);
+    fake_streams_go_on(&device->streams);
+    protect(device, PROT_NONE);
+}
+
+static enum status run_all(struct ops_device *device,
+                           const struct ops_event *event, struct failure *why) {
+    if (device->lost)
+        return status_fail(why, STATUS_RETRY,
+                           "device cuda %u (Fake GPU) is lost: as arranged",
+                           device->index);
+    protect(device, PROT_READ | PROT_WRITE);
+    for (unsigned s = 0; s < OPS_STREAMS; s++)
+        if (!event || event->stream == s)
+            fake_streams_run(&device->streams, s,
+                             event ? event->position
+                                   : device->streams.all[s].given);
+    fake_streams_go_on(&device->streams);
+    protect(device, PROT_NONE);
+    return STATUS_OK;
+}
+
+/* What never comes, until it has taken too long or is given up. */
+static enum status await_in_vain(const struct ops_device *device,
+                                 struct failure *why) {
+    static const struct timespec moment = {.tv_nsec = 1000000};
+    const struct ops_settings *settings = &device->settings;
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    while (time_now() < until) {
+        if (settings->given_up && settings->given_up(settings->context))
+            return status_fail(why, STATUS_RETRY, "given up");
+        nanosleep(&moment, NULL);
+    }
+    return status_fail(why, STATUS_RETRY,
+                       "device cuda %u (Fake GPU) has not finished its work "
+                       "for %.3g s (timeouts.step)",
+                       device->index, settings->timeout);
+}
+
+static enum status await(struct ops_device *device, struct ops_event *event,
+                         struct failure *why) {
+    expect_no_span(device);
+    return device->hangs ? await_in_vain(device, why)
+                         : run_all(device, event, why);
+}
+
+static enum status synchronize(struct ops_device *device, struct failure *why) {
+    expect_no_span(device);
+    device->lost |= device->hangs;
+    return run_all(device, NULL, why);
+}
+
+static void close_device(struct ops_device **where) {
+    struct ops_device *device = *where;
+    *where = NULL;
+    if (!device)
+        return;
+    if (synchronize(device, NULL) && !device->lost)
+        misused("it does not end");
+    for (unsigned i = 0; i < device->num_pieces; i++)
+        if (device->pieces[i].used)
+            misused("memory was not released");
+    if (device->num_pinned || device->num_events)
+        misused("pinned memory or events are left");
+    fake_streams_close(&device->streams);
+    munmap(device->memory, device->plan.memory);
+    ops_cpu_close(&device->streams.cpu);
+    free(device);
+}
+
+/* Nothing can be read out of memory that nothing has been written to. */
+static void spoil(struct ops_device *device, const struct piece *piece) {
+    protect(device, PROT_READ | PROT_WRITE);
+    memset(piece->memory, 0xff, piece->bytes);
+    protect(device, PROT_NONE);
+}
+
+static struct piece *find_room(struct ops_device *device, size_t bytes) {
+    for (unsigned i = 0; i < device->num_pieces; i++)
+        if (!device->pieces[i].used && device->pieces[i].bytes == bytes)
+            return &device->pieces[i];
+    if (device->top + bytes > device->plan.memory)
+        return NULL;
+    if (device->num_pieces == MOST_PIECES)
+        misused("too many pieces of memory");
+    struct piece *piece = &device->pieces[device->num_pieces++];
+    *piece = (struct piece){device->memory + device->top, bytes, false};
+    device->top += bytes;
+    return piece;
+}
+
+static void *allocate(struct ops_device *device, size_t bytes) {
+    size_t rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    expect_no_span(device);
+    if (++device->allocations == device->plan.refuse)
+        return NULL;
+    struct piece *piece = find_room(device, rounded);
+    if (!piece)
+        return NULL;
+    piece->used = true;
+    atomic_fetch_add(&in_use[device->index], piece->bytes);
+    spoil(device, piece);
+    return piece->memory;
+}
+
+static void release(struct ops_device *device, void *memory) {
+    expect_no_span(device);
+    for (unsigned i = 0; memory && i < device->num_pieces; i++) {
+        struct piece *piece = &device->pieces[i];
+        if (piece->memory != memory || !piece->used)
+            continue;
+        if (!device->lost &&
+            fake_streams_use(&device->streams, memory, piece->bytes))
+            misused("memory was released that is being computed with");
+        piece->used = false;
+        atomic_fetch_sub(&in_use[device->index], piece->bytes);
+        spoil(device, piece);
+        return;
+    }
+    if (memory)
+        misused("memory released that is not the device's");
+}
+
+static bool share_a_page(const struct piece *piece, const char *memory,
+                         size_t bytes) {
+    uintptr_t first = (uintptr_t)memory / PAGE;
+    uintptr_t last = ((uintptr_t)memory + bytes - 1) / PAGE;
+    uintptr_t own_first = (uintptr_t)piece->memory / PAGE;
+    uintptr_t own_last = ((uintptr_t)piece->memory + piece->bytes - 1) / PAGE;
+    return first <= own_last && own_first <= last;
+}
+
+static bool pin(struct ops_device *device, void *memory, size_t bytes) {
+    expect_no_span(device);
+    if (device->plan.unpinnable)
+        return false;
+    for (unsigned i = 0; i < device->num_pinned; i++)
+        if (share_a_page(&device->pinned[i], memory, bytes))
+            misused("a page is pinned twice");
+    if (device->num_pinned == MOST_PIECES)
+        misused("too much is pinned");
+    device->pinned[device->num_pinned++] = (struct piece){memory, bytes, true};
+    return true;
+}
+
+static void unpin(struct ops_device *device, void *memory) {
+    expect_no_span(device);
+    for (unsigned i = 0; i < device->num_pinned; i++) {
+        if (device->pinned[i].memory != memory)
+            continue;
+        if (!device->lost &&
+            fake_streams_use(&device->streams, memory, device->pinned[i].bytes))
+            misused("memory was unpinned that is being copied");
+        device->pinned[i] = device->pinned[--device->num_pinned];
+        return;
+    }
+}
+
+static void upload(struct ops_device *device, enum ops_stream stream, void *to,
+                   const void *from, size_t bytes) {
+    expect_device(device, to);
+    if (is_device(device, from))
+        misused("an upload of the device's own memory");
+    device->uploaded += bytes;
+    give(device, stream,
+         &(struct fake_call){
+             .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
+}
+
+static void download(struct ops_device *device, enum ops_stream stream,
+                     void *to, const void *from, size_t bytes) {
+    expect_device(device, from);
+    if (is_device(device, to))
+        misused("a download to the device's own memory");
+    device->downloaded += bytes;
+    give(device, stream,
+         &(struct fake_call){
+             .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
+}
+
+static void copy(struct ops_device *device, enum ops_stream stream, void *to,
+                 const void *from, size_t bytes) {
+    expect_device(device, to);
+    expect_device(device, from);
+    give(device, stream,
+         &(struct fake_call){
+             .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
+}
+
+static void *native(struct ops_device *device, enum ops_stream stream) {
+    return &device->doors[stream];
+}
+
+static void put(const struct fake_door *door, void (*work)(void *what),
+                void *what, void *memory, size_t bytes) {
+    struct ops_device *device = door->context;
+    expect_device(device, memory);
+    give(device, door->stream,
+         &(struct fake_call){.kind = FAKE_OTHER,
+                             .work = work,
+                             .what = what,
+                             .to = memory,
+                             .bytes = bytes});
+}
+
+static struct ops_event *event_open(struct ops_device *device) {
+    struct ops_event *event = calloc(1, sizeof *event);
+    expect_no_span(device);
+    device->num_events += event != NULL;
+    return event;
+}
+
+static void event_close(struct ops_device *device, struct ops_event **event) {
+    expect_no_span(device);
+    device->num_events--;
+    free(*event);
+    *event = NULL;
+}
+
+static void record(struct ops_device *device, enum ops_stream stream,
+                   struct ops_event *event) {
+    *event = (struct ops_event){stream, device->streams.all[stream].given};
+}
+
+static void follow(struct ops_device *device, enum ops_stream stream,
+                   struct ops_event *event) {
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_FOLLOW,
+                             .after = event->stream,
+                             .position = event->position});
+}
+
+static void set_precision(struct ops_device *device,
+                          enum job_precision precision) {
+    expect_no_span(device);
+    give(device, OPS_COMPUTE,
+         &(struct fake_call){.kind = FAKE_PRECISION, .word = (int)precision});
+}
+
+static void linear(struct ops_device *device, const float *x, const float *w,
+                   const float *bias, float *y, uint32_t n, uint32_t in,
+                   uint32_t out, enum job_activation activation) {
+    expect_device(device, x);
+    expect_device(device, w);
+    expect_device(device, bias);
+    expect_device(device, y);
+    give(device, OPS_COMPUTE,
+         &(struct fake_call){.kind = FAKE_LINEAR,
+                             .a = x,
+                             .b = w,
+                             .c = bias,
+                             .to = y,
+                             .n = n,
+                             .in = in,
+                             .out = out,
+                             .word = (int)activation});
+}
+
+static void input_gradient(struct ops_device *device, const float *dy,
+                           const float *w, float *dx, uint32_t n, uint32_t in,
+                           uint32_t out) {
+    expect_device(device, dy);
+    expect_device(device, w);
+    expect_device(device, dx);
+    give(device, OPS_COMPUTE,
+         &(struct fake_call){.kind = FAKE_INPUT_GRADIENT,
+                             .a = dy,
+                             .b = w,
+                             .to = dx,
+                             .n = n,
+                             .in = in,
+                             .out = out});
+}
+
+static void weight_gradient(struct ops_device *device, const float *dy,
+                            const float *x, float *dw, uint32_t n, uint32_t in,
+                            uint32_t out, bool add) {
+    expect_device(device, dy);
+    expect_device(device, x);
+    expect_device(device, dw);
+    give(device, OPS_COMPUTE,
+         &(struct fake_call){.kind = FAKE_WEIGHT_GRADIENT,
+                             .a = dy,
+                             .b = x,
+                             .to = dw,
+                             .n = n,
+                             .in = in,
+                             .out = out,
+                             .add = add});
+}
+
+static void column_sums(struct ops_device *device, const float *dy, float *db,
+                        uint32_t n, uint32_t out, bool add) {
+    expect_device(device, dy);
+    expect_device(device, db);
+    give(device, OPS_COMPUTE,
+         &(struct fake_call){.kind = FAKE_COLUMN_SUMS,
+                             .a = dy,
+                             .to = db,
+                             .n = n,
+                             .out = out,
+                             .add = add});
+}
+
+static void activation_gradient(struct ops_device *device,
+                                enum job_activation activation, const float *y,
+                                float *dy, uint32_t n, uint32_t out) {
+    expect_device(device, y);
+    expect_device(device, dy);
+    give(device, OPS_COMPUTE,
+         &(struct fake_call){.kind = FAKE_ACTIVATION_GRADIENT,
+                             .a = y,
+                             .to = dy,
+                             .n = n,
+                             .out = out,
+                             .word = (int)activation});
+}
+
+static void loss(struct ops_device *device, enum job_loss kind, const float *z,
+                 const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
+                 float scale, double *sum, uint32_t *correct) {
+    expect_device(device, z);
+    expect_device(device, labels);
+    expect_device(device, dz);
+    expect_device(device, sum);
+    expect_device(device, correct);
+    give(device, OPS_COMPUTE,
+         &(struct fake_call){.kind = FAKE_LOSS,
+                             .a = z,
+                             .b = labels,
+                             .to = dz,
+                             .second = sum,
+                             .third = correct,
+                             .n = n,
+                             .out = out,
+                             .word = (int)kind,
+                             .scale = scale});
+}
+
+static void fill(struct ops_device *device, enum ops_stream stream, float *x,
+                 size_t count, float value) {
+    expect_device(device, x);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_FILL,
+                             .to = x,
+                             .bytes = count * sizeof *x,
+                             .scale = value});
+}
+
+static void scale(struct ops_device *device, enum ops_stream stream, float *x,
+                  size_t count, float by) {
+    expect_device(device, x);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_SCALE,
+                             .to = x,
+                             .bytes = count * sizeof *x,
+                             .scale = by});
+}
+
+static void find_overflow(struct ops_device *device, enum ops_stream stream,
+                          const float *x, size_t count, uint32_t *found) {
+    expect_device(device, x);
+    expect_device(device, found);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_FIND_OVERFLOW,
+                             .a = x,
+                             .to = found,
+                             .bytes = count * sizeof *x});
+}
+
+static void square_sums(struct ops_device *device, enum ops_stream stream,
+                        const float *x, size_t count, float by,
+                        double *pieces) {
+    expect_device(device, x);
+    expect_device(device, pieces);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_SQUARE_SUMS,
+                             .a = x,
+                             .to = pieces,
+                             .bytes = count * sizeof *x,
+                             .scale = by});
+}
+
+static void add_up(struct ops_device *device, enum ops_stream stream,
+                   const double *pieces, size_t number, double *sum) {
+    expect_device(device, pieces);
+    expect_device(device, sum);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_ADD_UP,
+                             .a = pieces,
+                             .to = sum,
+                             .bytes = number * sizeof *pieces});
+}
+
+static void clip(struct ops_device *device, enum ops_stream stream,
+                 const double *squares, size_t number, size_t step,
+                 double limit, float *factor) {
+    expect_device(device, squares);
+    expect_device(device, factor);
+    give(device, stream,
+         &(struct fake_call){.kind = FAKE_CLIP,
+                             .a = squares,
+                             .to = factor,
+                             .n = (uint32_t)number,
+                             .in = (uint32_t)step,
+                             .limit = limit});
+}
+
+static void apply_rule(struct ops_device *device, enum ops_stream stream,
+                       const struct optimizer *rule,
+                       const struct rule_update *update, const float *factor) {
+    struct fake_call call = {.kind = FAKE_RULE,
+                             .a = update->gradients[0],
+                             .b = factor,
+                             .to = update->weights_out,
+                             .rule = *rule,
+                             .update = *update};
+    expect_device(device, call.a);
+    expect_device(device, call.b);
+    expect_device(device, call.to);
+    for (unsigned slot = 0; slot < rule_slots(rule); slot++)
+        expect_device(device, update->state[slot]);
+    if (update->num_gradients > 1 || update->weights != update->weights_out)
+        misused("an update that is not one gradient's, in place");
+    give(device, stream, &call);
+}
+
+extern const struct ops capstan_device;
+
+__attribute__((visibility("default"))) const struct ops capstan_device = {
+    .abi = DEVICE_ABI,
+    .name = "cuda",
+    .version = "fake",
+    .check = check,
+    .later = true,
+    .count = count,
+    .describe = describe,
+    .identify = identify,
+    .open = open_device,
+    .close = close_device,
+    .allocate = allocate,
+    .release = release,
+    .pin = pin,
+    .unpin = unpin,
+    .upload = upload,
+    .download = download,
+    .copy = copy,
+    .native = native,
+    .event_open = event_open,
+    .event_close = event_close,
+    .record = record,
+    .follow = follow,
+    .await = await,
+    .synchronize = synchronize,
+    .begin = begin,
+    .end = end,
+    .set_precision = set_precision,
+    .linear = linear,
+    .linear_input_gradient = input_gradient,
+    .linear_weight_gradient = weight_gradient,
+    .column_sums = column_sums,
+    .activation_gradient = activation_gradient,
+    .loss = loss,
+    .fill = fill,
+    .scale = scale,
+    .find_overflow = find_overflow,
+    .square_sums = square_sums,
+    .add_up = add_up,
+    .clip = clip,
+    .rule = apply_rule,
+};
+
+const struct ops *fake_device_ops(void) {
+    return &capstan_device;
+}
+
+uint64_t fake_device_calls(const struct ops_device *device) {
+    return device->calls;
+}
+
+uint64_t fake_device_uploaded(const struct ops_device *device) {
+    return device->uploaded;
+}
+
+uint64_t fake_device_downloaded(const struct ops_device *device) {
+    return device->downloaded;
+}

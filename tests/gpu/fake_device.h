@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A device on the CPU for tests, with what makes a GPU hard: memory of its own
+ * that the host cannot touch, streams that go on by themselves, copies that
+ * read and write late, failures. What is computed has ops_cpu's bits, so that a
+ * wait that is missing somewhere shows as other numbers. Misuse ends the
+ * process with a line that says what it was. Also built as the plugin
+ * build/fake/capstan-cuda.so, where CAPSTAN_FAKE_DEVICE says how it is:
+ * "devices=2,order=1,lose=100". */
+#ifndef CAPSTAN_FAKE_DEVICE_H
+#define CAPSTAN_FAKE_DEVICE_H
+
+#include "tests/gpu/fake_streams.h"
+#include "worker/ops/ops.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fake_device_plan {
+    enum fake_device_order order;
+    uint64_t seed;    /* of FAKE_DEVICE_RANDOM */
+    uint32_t devices; /* there are so many */
+    uint64_t memory;  /* bytes of each; 0: 64 MiB */
+    uint64_t lose;    /* the loser is lost at this call (from 1); 0: never */
+    uint32_t loser;   /* device */
+    uint64_t hang;    /* from this call on nothing is ever done; 0: never */
+    uint64_t refuse;  /* the allocation without memory (from 1); 0: none */
+    uint32_t machine; /* whose devices they are: others have other ids */
+    uint32_t first;   /* of the machine's devices that is shown here */
+    bool older;       /* than the build */
+    bool unpinnable;  /* no memory can be pinned */
+    bool nameless;    /* no device tells its id */
+};
+
+/* Of devices that are opened from now on. */
+void fake_device_arrange(const struct fake_device_plan *plan);
+
+/* Its table: the symbol `capstan_device`. */
+const struct ops *fake_device_ops(void);
+
+/* Calls made to DEVICE that go to a stream, and bytes that were copied. */
+uint64_t fake_device_calls(const struct ops_device *device);
+uint64_t fake_device_uploaded(const struct ops_device *device);
+uint64_t fake_device_downloaded(const struct ops_device *device);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client of rank 0 and, in the same thread, the ps it talks to; a compute
+ * thread beside it. Time is the test's own: it runs as the test says. */
+#ifndef CAPSTAN_CLIENT_FIXTURE_H
+#define CAPSTAN_CLIENT_FIXTURE_H
+
+#include "proto/tensor/philox.h"
+#include "tests/lib/service_fixture.h"
+#include "worker/exchange/client/client.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { CLIENT_STEP_LIMIT = 60 }; /* timeouts.step, seconds */
+
+struct client_fixture {
+    struct service_fixture *service;
+    struct plan plan;
+    uint16_t block_ps[SERVICE_BLOCKS];
+    struct plan_place place;
+    uint64_t offsets[SERVICE_BLOCKS];
+    struct buffer *weights, *gradients;
+    struct client *client;
+    pthread_t compute;
+    uint64_t rounds;
+    bool empty;
+    atomic_bool done;
+    bool right; /* the compute thread saw what it had to see */
+    int64_t now;
+    uint32_t loss; /* one frame in so many is lost, 0: none */
+    struct philox_sequence random;
+};
+
+/* Weights and gradients of 64 floats, all 0: parameter p's begin at 16 p. */
+int client_fixture_setup(void **state);
+
+/* The same with the job's wire bf16. */
+int client_fixture_setup_bf16(void **state);
+
+/* Closes what there is, opened or not. */
+int client_fixture_teardown(void **state);
+
+/* Opens the client with CREDIT bytes on the wire; 0: the default. */
+void client_fixture_open(struct client_fixture *fixture, uint64_t credit);
+
+/* Lets the compute thread do WORK, which sets `done` at its end and clears
+ * `right` when it saw what it should not. */
+void client_fixture_start(struct client_fixture *fixture,
+                          void *(*work)(void *));
+
+/* Turns client and ps until the compute thread is done, and joins it: all was
+ * right. */
+void client_fixture_run(struct client_fixture *fixture);
+
+/* Waits for what comes, at most 5 ms, which are 300 ms more for the client when
+ * messages are lost. */
+void client_fixture_pause(struct client_fixture *fixture);
+
+/* In the compute thread: waits for all weights; false: they do not come. */
+bool client_fixture_wait(struct client_fixture *fixture);
+
+/* In the compute thread: all weights are EXPECTED, or it is not right. */
+void client_fixture_check(struct client_fixture *fixture, float expected);
+
+/* An entry of cmocka's table: the test F as it is, and with the job's wire
+ * bf16. */
+#define CLIENT_TEST(f)                                                         \
+    cmocka_unit_test_setup_teardown(f, client_fixture_setup,                   \
+                                    client_fixture_teardown)
+
+#define CLIENT_BF16_TEST(f)                                                    \
+    {                                                                          \
+        .name = #f ", bf16", .test_func = f,                                   \
+        .setup_func = client_fixture_setup_bf16,                               \
+        .teardown_func = client_fixture_teardown                               \
+    }
+
+#endif

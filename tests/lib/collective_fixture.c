@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/collective_fixture.h"
+
+#include "proto/base/time.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct collective {
+    struct collective_fixture *fixture;
+    uint32_t rank;
+    int64_t timeout;
+    bool aborted; /* the fixture's mutex */
+};
+
+void collective_fixture_open(struct collective_fixture *fixture,
+                             uint32_t size) {
+    pthread_condattr_t monotonic;
+    *fixture = (struct collective_fixture){.size = size};
+    pthread_mutex_init(&fixture->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&fixture->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void collective_fixture_close(struct collective_fixture *fixture) {
+    pthread_mutex_destroy(&fixture->mutex);
+    pthread_cond_destroy(&fixture->changed);
+}
+
+/* The mutex is held. */
+static void lose(struct collective_fixture *fixture, uint32_t rank) {
+    if (!fixture->lost)
+        fixture->lost_rank = rank;
+    fixture->lost = true;
+    pthread_cond_broadcast(&fixture->changed);
+}
+
+/* The mutex is held: all are here. */
+static void all_here(struct collective_fixture *fixture) {
+    for (uint32_t r = 0; r < fixture->size; r++) {
+        fixture->differ |=
+            strcmp(fixture->ranks[r].call, fixture->ranks[0].call) ||
+            fixture->ranks[r].count != fixture->ranks[0].count;
+        fixture->ranks[r].here = false;
+    }
+    fixture->arrived = 0;
+    fixture->meetings++;
+    pthread_cond_broadcast(&fixture->changed);
+}
+
+static uint32_t first_missing(const struct collective_fixture *fixture) {
+    uint32_t r = 0;
+    while (r + 1 < fixture->size && fixture->ranks[r].here)
+        r++;
+    return r;
+}
+
+/* The mutex is held. */
+static bool wait_for_all(struct collective *group) {
+    struct collective_fixture *fixture = group->fixture;
+    int64_t until = time_now() + group->timeout;
+    struct timespec at = {until / TIME_S, until % TIME_S};
+    uint64_t meeting = fixture->meetings;
+    fixture->ranks[group->rank].here = true;
+    if (++fixture->arrived == fixture->size)
+        all_here(fixture);
+    while (meeting == fixture->meetings && !fixture->lost && !group->aborted)
+        if (pthread_cond_timedwait(&fixture->changed, &fixture->mutex, &at) ==
+            ETIMEDOUT)
+            lose(fixture, first_missing(fixture));
+    return meeting != fixture->meetings;
+}
+
+static enum status meet(struct collective *group, struct failure *why) {
+    struct collective_fixture *fixture = group->fixture;
+    pthread_mutex_lock(&fixture->mutex);
+    bool met = !fixture->lost && !group->aborted && wait_for_all(group);
+    uint32_t lost = fixture->lost_rank;
+    pthread_mutex_unlock(&fixture->mutex);
+    return met ? STATUS_OK
+               : status_fail(why, STATUS_RETRY, "rank %u was lost", lost);
+}
+
+/* A planted fault of this call. */
+static void fail_here(struct collective *group) {
+    struct collective_fixture *fixture = group->fixture;
+    if (fixture->fault == COLLECTIVE_FAILS)
+        lose(fixture, group->rank);
+    while (fixture->fault == COLLECTIVE_STAYS && !group->aborted)
+        pthread_cond_wait(&fixture->changed, &fixture->mutex);
+}
+
+static enum status begin(struct collective *group, const char *call,
+                         float *data, size_t count, struct failure *why) {
+    struct collective_fixture *fixture = group->fixture;
+    uint32_t rank = group->rank;
+    if (fixture->called)
+        fixture->called(fixture->context, rank, call, count);
+    pthread_mutex_lock(&fixture->mutex);
+    fixture->ranks[rank].call = call;
+    fixture->ranks[rank].data = data;
+    fixture->ranks[rank].count = count;
+    uint32_t number = fixture->ranks[rank].calls++;
+    if (fixture->fault && fixture->fault_rank == rank &&
+        fixture->fault_call == number)
+        fail_here(group);
+    pthread_mutex_unlock(&fixture->mutex);
+    return meet(group, why);
+}
+
+static enum status check(struct failure *why) {
+    (void)why;
+    return STATUS_OK;
+}
+
+static enum status open_group(struct collective **out,
+                              const struct collective_settings *settings,
+                              struct failure *why) {
+    struct collective *group = calloc(1, sizeof *group);
+    group->fixture = settings->store->context;
+    group->rank = settings->rank;
+    group->timeout = time_from_seconds(settings->timeout);
+    enum status status = begin(group, "open", NULL, 0, why);
+    if (status)
+        free(group);
+    else
+        *out = group;
+    return status;
+}
+
+static void abort_group(struct collective *group) {
+    pthread_mutex_lock(&group->fixture->mutex);
+    group->aborted = true;
+    pthread_cond_broadcast(&group->fixture->changed);
+    pthread_mutex_unlock(&group->fixture->mutex);
+}
+
+static void close_group(struct collective **group) {
+    free(*group);
+    *group = NULL;
+}
+
+/* Each rank writes its own piece of its own data, which no other reads. */
+static void sum_piece(struct collective *group, float *data, size_t count) {
+    const struct collective_fixture *fixture = group->fixture;
+    size_t first;
+    size_t piece = collective_piece(count, group->rank, fixture->size, &first);
+    for (size_t i = first; i < first + piece; i++) {
+        float sum = fixture->ranks[0].data[i];
+        for (uint32_t r = 1; r < fixture->size; r++)
+            sum += fixture->ranks[r].data[i];
+        data[i] = sum;
+    }
+}
+
+static void spoil_others(struct collective *group, float *data, size_t count) {
+    size_t first;
+    size_t piece =
+        collective_piece(count, group->rank, group->fixture->size, &first);
+    for (size_t i = 0; i < count; i++)
+        if (i < first || i >= first + piece)
+            data[i] = NAN;
+}
+
+static void copy_others(struct collective *group, float *data, size_t count) {
+    const struct collective_fixture *fixture = group->fixture;
+    for (uint32_t r = 0; r < fixture->size; r++) {
+        size_t first;
+        size_t piece = collective_piece(count, r, fixture->size, &first);
+        if (r != group->rank)
+            memcpy(data + first, fixture->ranks[r].data + first,
+                   piece * sizeof *data);
+    }
+}
+
+static enum status reduce_scatter(struct collective *group, float *data,
+                                  size_t count, struct failure *why) {
+    enum status status = begin(group, "reduce_scatter", data, count, why);
+    if (status)
+        return status;
+    sum_piece(group, data, count);
+    status = meet(group, why);
+    if (!status)
+        spoil_others(group, data, count);
+    return status;
+}
+
+static enum status all_gather(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    enum status status = begin(group, "all_gather", data, count, why);
+    if (!status)
+        copy_others(group, data, count);
+    return status ? status : meet(group, why);
+}
+
+static enum status all_reduce(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    enum status status = reduce_scatter(group, data, count, why);
+    return status ? status : all_gather(group, data, count, why);
+}
+
+static enum status broadcast(struct collective *group, void *data, size_t bytes,
+                             uint32_t root, struct failure *why) {
+    enum status status = begin(group, "broadcast", data, bytes, why);
+    if (!status && group->rank != root)
+        memcpy(data, group->fixture->ranks[root].data, bytes);
+    return status ? status : meet(group, why);
+}
+
+static void way(const struct collective *group, char *text, size_t size) {
+    snprintf(text, size, "by thread %u", group->rank);
+}
+
+const struct collective_ops collective_fixture_ops = {
+    .abi = COLLECTIVE_ABI,
+    .name = "threads",
+    .version = "of a test",
+    .check = check,
+    .open = open_group,
+    .abort = abort_group,
+    .close = close_group,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .way = way,
+};

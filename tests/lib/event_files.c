@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/event_files.h"
+
+#include "chief/report/event.pb-c.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The next record, whose CRCs events_test has checked; NULL: there is none, or
+ * who wrote it was killed meanwhile. */
+static Tensorboard__Event *read_event(FILE *file) {
+    uint64_t length;
+    uint32_t crc;
+    uint8_t bytes[1024];
+    if (fread(&length, sizeof length, 1, file) != 1)
+        return NULL;
+    assert_in_range(length, 1, sizeof bytes);
+    if (fread(&crc, sizeof crc, 1, file) != 1 ||
+        fread(bytes, length, 1, file) != 1 ||
+        fread(&crc, sizeof crc, 1, file) != 1)
+        return NULL;
+    return tensorboard__event__unpack(NULL, length, bytes);
+}
+
+static unsigned restart(const struct event_point *points, unsigned count,
+                        struct event_point *left, int64_t step) {
+    unsigned kept = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (points[i].step < step)
+            left[kept++] = points[i];
+    return kept;
+}
+
+static unsigned read_file(const char *path, const char *tag,
+                          struct event_point *points, unsigned count,
+                          unsigned size) {
+    Tensorboard__Event *event;
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    while ((event = read_event(file))) {
+        if (event->what_case == TENSORBOARD__EVENT__WHAT_SESSION_LOG)
+            count = restart(points, count, points, event->step);
+        if (event->what_case == TENSORBOARD__EVENT__WHAT_SUMMARY &&
+            !strcmp(event->summary->value[0]->tag, tag)) {
+            assert_true(count < size);
+            points[count++] = (struct event_point){
+                event->step, event->summary->value[0]->simple_value};
+        }
+        tensorboard__event__free_unpacked(event, NULL);
+    }
+    fclose(file);
+    return count;
+}
+
+unsigned event_files_read(const char *folder, const char *tag,
+                          struct event_point *points, unsigned size) {
+    char path[PATH_MAX];
+    unsigned count = 0;
+    glob_t files;
+    snprintf(path, sizeof path, "%s/events.out.tfevents.*", folder);
+    assert_int_equal(glob(path, 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        count = read_file(files.gl_pathv[i], tag, points, count, size);
+    globfree(&files);
+    return count;
+}
+
+const char *event_files_text(const char *folder, const char *tag) {
+    static char text[4096];
+    struct event_point points[200];
+    unsigned count = event_files_read(folder, tag, points, 200);
+    size_t used = 0;
+    text[0] = 0;
+    for (unsigned i = 0; i < count && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%d:%g ",
+                                 (int)points[i].step, points[i].value);
+    return text;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/run_fixture.h"
+
+#include "proto/base/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void run_fixture_setup(void **state, uint32_t workers) {
+    struct run_fixture *fixture = calloc(1, sizeof *fixture);
+    void *wire;
+    assert_non_null(fixture);
+    wire_fixture_setup(&wire);
+    fixture->wire = wire;
+    fixture->job.micro_batch = 10;
+    struct run *run = &fixture->run;
+    *run = (struct run){.log = &fixture->wire->log, .job = &fixture->job};
+    assert_true(roster_open(&run->roster, false, workers, 0, TIME_S));
+    run->trainers = calloc(workers, sizeof *run->trainers);
+    run->limits = calloc(workers, sizeof *run->limits);
+    run->post = post_open(fixture->wire->server, &run->roster,
+                          &fixture->wire->log, 1, 2);
+    assert_true(run->trainers && run->limits && run->post);
+    for (uint32_t i = 0; i < workers; i++)
+        snprintf(run->roster.slots[i].host, sizeof run->roster.slots[i].host,
+                 "h%u", i);
+    *state = fixture;
+}
+
+int run_fixture_teardown(void **state) {
+    struct run_fixture *fixture = *state;
+    void *wire = fixture->wire;
+    post_close(&fixture->run.post);
+    layout_free(&fixture->run.layout);
+    roster_close(&fixture->run.roster);
+    free(fixture->run.trainers);
+    free(fixture->run.limits);
+    wire_fixture_teardown(&wire);
+    free(fixture);
+    return 0;
+}

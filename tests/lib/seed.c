@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/seed.h"
+
+#include "proto/net/messages/message.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+void seed_open(struct philox_sequence *sequence) {
+    const char *given = getenv("SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : message_random();
+    print_message("# SEED=%llu\n", (unsigned long long)seed);
+    philox_sequence_open(sequence, seed, 0);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+noreturn void skip_test(const char *format, ...) {
+    char reason[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    print_message("# skipped: %s\n", reason);
+    skip();
+    abort(); /* skip() jumps out of the test */
+}
+
+void skip_without(const char *program, const char *package) {
+    char command[256];
+    snprintf(command, sizeof command, "command -v %s > /dev/null", program);
+    if (system(command))
+        skip_test("there is no %s here (%s)", program, package);
+}

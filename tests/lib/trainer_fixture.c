@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/trainer_fixture.h"
+
+#include "proto/base/time.h"
+#include "tests/gpu/fake_device.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN = 1, PS = 2, ME = 3 };
+
+static char *path_of(const struct trainer_fixture *fixture, const char *name) {
+    char *path = NULL;
+    assert_true(asprintf(&path, "%s/%s", fixture->folder, name) > 0);
+    return path;
+}
+
+static char *write_images(const struct trainer_fixture *fixture,
+                          const char *name, uint8_t count) {
+    char *path = path_of(fixture, name);
+    const uint8_t head[] = {0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 2, 0, 0, 0, 2};
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fwrite(head, 1, sizeof head, file);
+    for (int i = 0; i < count; i++)
+        for (int pixel = 0; pixel < 4; pixel++)
+            fputc(pixel == i % 2 ? 255 : 20, file);
+    fclose(file);
+    return path;
+}
+
+static char *write_labels(const struct trainer_fixture *fixture,
+                          const char *name, uint8_t count) {
+    char *path = path_of(fixture, name);
+    const uint8_t head[] = {0, 0, 8, 1, 0, 0, 0, count};
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fwrite(head, 1, sizeof head, file);
+    for (int i = 0; i < count; i++)
+        fputc(i % 2, file);
+    fclose(file);
+    return path;
+}
+
+int trainer_fixture_setup(void **state) {
+    struct trainer_fixture *fixture = calloc(1, sizeof *fixture);
+    void *wire;
+    wire_fixture_setup(&wire);
+    fixture->wire = wire;
+    checkpoint_fixture_folder(fixture->folder);
+    fixture->steps = TRAINER_STEPS;
+    fixture->job = (struct job){
+        .model = {.num_layers = 3, .layers = {4, 8, 2}},
+        .seed = 7,
+        .has_steps = true,
+        .steps = TRAINER_STEPS,
+        .micro_batch = TRAINER_BATCH,
+        .steps_per_print = 100,
+        .accumulation = 1,
+        .schedule.lr = 0.5,
+        .device = JOB_DEVICE_CPU,
+        .threads = 1,
+        .timeouts.step = 60,
+    };
+    struct job_data *data = &fixture->job.data;
+    data->train_images = write_images(fixture, "train", TRAINER_SAMPLES);
+    data->train_labels = write_labels(fixture, "labels", TRAINER_SAMPLES);
+    data->test_images = write_images(fixture, "test", TRAINER_TESTS);
+    data->test_labels = write_labels(fixture, "test-labels", TRAINER_TESTS);
+    *state = fixture;
+    return 0;
+}
+
+int trainer_fixture_teardown(void **state) {
+    struct trainer_fixture *fixture = *state;
+    void *wire = fixture->wire;
+    trainer_close(&fixture->trainer);
+    client_close(&fixture->client);
+    service_close(&fixture->service);
+    free(fixture->job.data.train_images);
+    free(fixture->job.data.train_labels);
+    free(fixture->job.data.test_images);
+    free(fixture->job.data.test_labels);
+    checkpoint_fixture_remove(fixture->folder);
+    wire_fixture_teardown(&wire);
+    free(fixture);
+    return 0;
+}
+
+void trainer_fixture_open(struct trainer_fixture *fixture) {
+    struct trainer_settings settings = {.log = &fixture->wire->log,
+                                        .job = &fixture->job,
+                                        .num_ranks = 1,
+                                        .cuda = fake_device_ops()};
+    struct failure why;
+    if (trainer_open(&fixture->trainer, &settings, &why))
+        fail_msg("%s", why.text);
+}
+
+void trainer_fixture_turn(struct trainer_fixture *fixture) {
+    struct link_frame frame;
+    Capstan__DataHeader *header;
+    struct failure why;
+    if (!fixture->client)
+        return;
+    if (client_step(fixture->client, time_now(), &why))
+        fail_msg("%s", why.text);
+    while (link_view(fixture->wire->server, &frame)) {
+        if (message_read_data(&header, &fixture->arena, frame.header.data,
+                              frame.header.size, &why))
+            fail_msg("%s", why.text);
+        fixture->pushes += header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
+        if (service_handle(fixture->service, &frame, header, &why) ||
+            service_finish(fixture->service, &why))
+            fail_msg("%s", why.text);
+    }
+}
+
+struct trainer_report trainer_fixture_report(struct trainer_fixture *fixture) {
+    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    struct trainer_report report;
+    while (!trainer_reports(fixture->trainer, &report)) {
+        assert_true(time_now() < deadline);
+        trainer_fixture_turn(fixture);
+        zmq_pollitem_t items[4] = {
+            {NULL, trainer_descriptor(fixture->trainer), ZMQ_POLLIN, 0},
+            {link_socket(fixture->wire->server), 0, ZMQ_POLLIN, 0}};
+        int count = 2;
+        if (fixture->client)
+            count += client_poll_items(fixture->client, items + 2, 2);
+        zmq_poll(items, count, 20);
+    }
+    return report;
+}
+
+static void no_action(void *context, uint32_t b, uint64_t version) {
+    (void)context;
+    (void)b;
+    (void)version;
+}
+
+static void open_service(struct trainer_fixture *fixture) {
+    const struct layout *layout = trainer_layout(fixture->trainer);
+    struct gate_slot slot = {ME, 1, true};
+    struct failure why;
+    for (uint32_t b = 0; b < layout->num_blocks; b++)
+        fixture->ids[b] = b;
+    fixture->plan = (struct plan){
+        .layout = (struct layout *)layout,
+        .block_ps = fixture->block_ps,
+        .num_ps = 1,
+        .num_ranks = 1,
+        .ps = &fixture->place,
+        .rounds = {.total = fixture->steps,
+                   .accumulation = fixture->job.accumulation,
+                   .epoch_batches = TRAINER_SAMPLES / TRAINER_BATCH},
+    };
+    strcpy(fixture->place.address, fixture->wire->address);
+    fixture->place.incarnation = PS;
+    struct service_settings settings = {.link = fixture->wire->server,
+                                        .log = &fixture->wire->log,
+                                        .run = RUN,
+                                        .incarnation = PS,
+                                        .job = &fixture->job,
+                                        .layout = layout,
+                                        .ids = fixture->ids,
+                                        .num_blocks = layout->num_blocks,
+                                        .num_ranks = 1,
+                                        .threads = fixture->threads,
+                                        .rounds = fixture->plan.rounds,
+                                        .snapshot = no_action};
+    if (service_open(&fixture->service, &settings, &why))
+        fail_msg("%s", why.text);
+    shard_initialise(service_shard(fixture->service), fixture->job.seed);
+    exchange_view(service_exchange(fixture->service), 1, &slot);
+    assert_int_equal(service_settle(fixture->service, &why), STATUS_OK);
+}
+
+void trainer_fixture_begin_with(struct trainer_fixture *fixture,
+                                bool cancelled) {
+    struct failure why;
+    open_service(fixture);
+    struct client_settings settings = {
+        .zmq = fixture->wire->zmq,
+        .log = &fixture->wire->log,
+        .plan = &fixture->plan,
+        .run = RUN,
+        .incarnation = ME,
+        .wire = fixture->job.wire,
+        .step_timeout = 60,
+        .scaler = loss_scaler_first(&fixture->job.fp16)};
+    assert_int_equal(trainer_allocate(fixture->trainer, false, &why),
+                     STATUS_OK);
+    trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
+                   &settings.offsets);
+    if (client_open(&fixture->client, &settings, &why))
+        fail_msg("%s", why.text);
+    if (cancelled)
+        client_cancel(fixture->client);
+    trainer_begin(fixture->trainer, partner_client(fixture->client),
+                  &fixture->plan, 1);
+}
+
+void trainer_fixture_begin(struct trainer_fixture *fixture) {
+    trainer_fixture_begin_with(fixture, false);
+}
+
+void trainer_fixture_declared(struct trainer_fixture *fixture) {
+    struct trainer_report report = trainer_fixture_report(fixture);
+    assert_int_equal(report.event, TRAINER_DECLARES);
+    assert_int_equal(report.train_samples, TRAINER_SAMPLES);
+}
+
+struct trainer_report trainer_fixture_train(struct trainer_fixture *fixture) {
+    trainer_fixture_open(fixture);
+    trainer_fixture_declared(fixture);
+    trainer_fixture_begin(fixture);
+    struct trainer_report report;
+    do
+        report = trainer_fixture_report(fixture);
+    while (report.event == TRAINER_EVALUATED);
+    return report;
+}
+
+struct job_fp16 trainer_fixture_fp16(uint32_t power) {
+    return (struct job_fp16){.enabled = true,
+                             .initial_scale_power = power,
+                             .loss_scale_window = 1000,
+                             .hysteresis = 1,
+                             .min_loss_scale = 1};
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A whole cluster in one thread, for tests/simulation/simulation.h: the real
+ * cores of ps, worker and chief joined by a simulated network under virtual
+ * time. Weights are symbols: numbers in which every contribution leaves its
+ * mark. This header is the state that the simulated roles share. */
+#ifndef CAPSTAN_SIMULATED_H
+#define CAPSTAN_SIMULATED_H
+
+#include "chief/control/roster.h"
+#include "chief/control/views.h"
+#include "chief/snapshot/cut_round.h"
+#include "proto/base/time.h"
+#include "proto/net/messages/channel.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/philox.h"
+#include "proto/tensor/rounds.h"
+#include "ps/consistency/exchange.h"
+#include "tests/simulation/simulation.h"
+#include "worker/exchange/client/window.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SIMULATED_RANKS = 4,
+    SIMULATED_PS = 3,
+    SIMULATED_PARAMETERS = 4,
+    SIMULATED_BLOCKS = 2 * SIMULATED_PARAMETERS,
+    SIMULATED_PROCESSES = 1 + SIMULATED_PS + SIMULATED_RANKS,
+    SIMULATED_CLOCKS = 128,
+    SIMULATED_LIVES = 256,
+    SIMULATED_SNAPSHOTS = 8,
+    SIMULATED_CUTS = 32,
+};
+
+#define SIMULATED_ASKED (UINT64_C(1) << 63) /* ids of cuts not planned */
+#define SIMULATED_BEAT (TIME_S / 2)
+#define SIMULATED_PEER_LIMIT (3 * TIME_S)
+#define SIMULATED_STEP_LIMIT (40 * TIME_S)
+
+/* What a seed stands for. Chances are of 1000. */
+struct simulated_scenario {
+    uint32_t num_ranks, num_ps, num_blocks, num_parameters;
+    uint32_t first_block[SIMULATED_PARAMETERS];
+    uint32_t blocks_of[SIMULATED_PARAMETERS];
+    uint16_t block_ps[SIMULATED_BLOCKS];
+    uint32_t block_bytes[SIMULATED_BLOCKS];
+    uint64_t staleness, credit;
+    uint32_t group_bytes;
+    bool clip;
+    bool overflows; /* some steps are void */
+    uint64_t total, every_steps;
+    int64_t save_every; /* cuts asked for; 0: none */
+    uint32_t drop, duplicate, reorder, lose, pause, crash;
+    int64_t delay;     /* longest of a message without faults */
+    int64_t step_time; /* longest of a step */
+    int64_t heals_at;
+};
+
+enum simulated_kind {
+    /* Data: worker and ps. */
+    SIMULATED_PUSH,
+    SIMULATED_PULL,
+    SIMULATED_ASK,
+    SIMULATED_WEIGHTS,
+    SIMULATED_LACK,
+    SIMULATED_REFUSED,
+    /* Control: everyone and the chief. */
+    SIMULATED_JOIN,
+    SIMULATED_WELCOME,
+    SIMULATED_REFUSAL,
+    SIMULATED_PLAN,
+    SIMULATED_READY,
+    SIMULATED_BEATS,
+    SIMULATED_VIEW,
+    SIMULATED_CUT_ASK,
+    SIMULATED_CUT_MARK,
+    SIMULATED_CUT,
+    SIMULATED_CUT_DONE,
+    SIMULATED_CUT_END,
+    SIMULATED_SUMS,
+    SIMULATED_NORM,
+    SIMULATED_LEFT,
+    SIMULATED_STOP,
+    SIMULATED_BYE,
+};
+
+struct simulated_data {
+    uint32_t rank, count;
+    uint64_t seq, clock, step;
+    bool empty, voided;
+    uint32_t blocks[SIMULATED_BLOCKS];
+    uint64_t values[SIMULATED_BLOCKS]; /* gradients or weights */
+    uint64_t versions[SIMULATED_BLOCKS];
+};
+
+struct simulated_letter {
+    uint64_t seq, ack; /* of the channel; 0: unnumbered */
+    uint64_t id, round, clock, number, step;
+    bool write, written, failed, goodbye, ok;
+    double norm;
+    struct gate_slot slots[SIMULATED_RANKS];
+    double sums[SIMULATED_BLOCKS];
+    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
+};
+
+struct simulated_message {
+    enum simulated_kind kind;
+    uint64_t run, incarnation; /* of the sender */
+    union {
+        struct simulated_data data;
+        struct simulated_letter letter;
+    };
+};
+
+/* A connection as its server knows it. */
+struct simulated_peer {
+    uint32_t line;
+    uint64_t generation, client; /* the client's incarnation */
+};
+
+struct simulated_process {
+    bool running, open, over; /* over: ended with 0 */
+    uint64_t incarnation;
+    int64_t paused_until, wakes, starts;
+};
+
+/* A ps's or worker's membership. */
+struct simulated_member {
+    bool joined;
+    uint64_t run;
+    int64_t opened, heard, join_sent, beat_sent;
+    struct channel channel;
+};
+
+struct simulated_snapshot {
+    uint64_t id, order; /* of its beginning */
+    bool used, writing;
+    uint32_t added;
+    bool has[SIMULATED_BLOCKS];
+    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
+};
+
+struct simulated_reader {
+    bool waiting;
+    uint64_t clock;
+};
+
+struct simulated_contribution {
+    bool held, empty, voided;
+    uint64_t incarnation, clock, value;
+};
+
+struct simulated_ps {
+    struct simulated_member member;
+    struct exchange *exchange;
+    uint32_t count;
+    uint32_t ids[SIMULATED_BLOCKS];   /* of my blocks in the plan */
+    uint32_t local[SIMULATED_BLOCKS]; /* of plan blocks here, or UINT32_MAX */
+    uint64_t values[SIMULATED_BLOCKS];
+    uint64_t view;
+    struct gate_slot slots[SIMULATED_RANKS]; /* of the view, for the checks */
+    struct simulated_contribution held[SIMULATED_BLOCKS][SIMULATED_RANKS];
+    struct simulated_reader readers[SIMULATED_BLOCKS][SIMULATED_RANKS];
+    struct simulated_peer peers[SIMULATED_RANKS];
+    bool frozen;
+    double norm, sums[SIMULATED_BLOCKS];
+    uint64_t norm_round;
+    uint32_t num_summed;
+    struct simulated_snapshot snapshots[SIMULATED_SNAPSHOTS];
+    uint64_t asked_id, asked_round, skipped;
+    bool asked_write;
+    uint64_t begun;     /* snapshots */
+    uint64_t late_rows; /* for a planted fault: rows still to be copied */
+};
+
+struct simulated_worker {
+    struct simulated_member member;
+    struct window *window;
+    bool training, left, leaving;
+    uint64_t from, clock, seq, step;
+    uint32_t announced; /* parameters of this step; all: it waits */
+    uint32_t missing;   /* blocks */
+    int64_t busy_until, blocked;
+    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
+    uint64_t gradients[SIMULATED_BLOCKS];
+    uint64_t first_sent[SIMULATED_BLOCKS]; /* clock it was first sent at */
+    bool under_way[SIMULATED_BLOCKS];
+};
+
+enum simulated_phase {
+    SIMULATED_JOINING,
+    SIMULATED_READYING,
+    SIMULATED_TRAINING,
+    SIMULATED_FINISHING,
+    SIMULATED_STOPPING,
+};
+
+struct simulated_trainer {
+    bool planned, viewed, left;
+    uint64_t from, clock;
+    int64_t planned_at;
+};
+
+struct simulated_cut {
+    struct cut_round course;
+    uint64_t id, step;
+    bool save, joins, ordered, failed;
+    int64_t began;
+    uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
+};
+
+struct simulated_box {
+    struct channel channel;
+    struct simulated_peer peer;
+    int64_t beat_sent;
+    uint64_t view;
+    bool ready;
+};
+
+struct simulated_chief {
+    struct roster roster;
+    bool open;
+    enum simulated_phase phase;
+    int64_t since, saved_at, nobody_since, interrupted;
+    bool ok, last_cut, began, view_seen;
+    uint64_t run, view, cuts_asked, start;
+    struct simulated_trainer trainers[SIMULATED_RANKS];
+    struct simulated_box boxes[SIMULATED_PS + SIMULATED_RANKS]; /* by slot */
+    struct simulated_cut cuts[SIMULATED_CUTS];
+    double sums[SIMULATED_BLOCKS];
+    uint32_t sums_heard;
+};
+
+/* The newest complete checkpoint. */
+struct simulated_disk {
+    uint64_t step;
+    uint64_t values[SIMULATED_BLOCKS];
+};
+
+/* What really happened, as nobody in the cluster knows it. */
+struct simulated_truth {
+    /* By incarnation: its first clock, what is applied. */
+    uint64_t from[SIMULATED_LIVES];
+    uint8_t applied[SIMULATED_LIVES][SIMULATED_BLOCKS][SIMULATED_CLOCKS];
+    /* Of this run; in synchronous runs by version. */
+    uint64_t values[SIMULATED_CLOCKS][SIMULATED_BLOCKS];
+    uint64_t expected[SIMULATED_CLOCKS][SIMULATED_BLOCKS];
+    uint64_t taken[SIMULATED_BLOCKS][SIMULATED_RANKS]; /* highest clock */
+    bool whole; /* no trainer was ever missing: bits are foreseeable */
+};
+
+struct simulated_net;
+
+struct simulated {
+    uint64_t seed;
+    enum simulation_fault fault;
+    bool trace, healed, failed;
+    char text[400];
+    int64_t now;
+    struct philox_sequence random;
+    struct simulated_scenario scenario;
+    struct rounds rounds; /* of the present run */
+    struct simulated_net *net;
+    struct simulated_process processes[SIMULATED_PROCESSES];
+    struct simulated_chief chief;
+    struct simulated_ps ps[SIMULATED_PS];
+    struct simulated_worker workers[SIMULATED_RANKS];
+    struct simulated_disk disk;
+    struct simulated_truth truth;
+    uint64_t lives, steps, hash;
+    uint32_t runs, deaths, joiners, cuts;
+};
+
+/* Processes: the chief, the ps, the workers. */
+static inline uint32_t simulated_ps_process(uint32_t ps) {
+    return 1 + ps;
+}
+
+static inline uint32_t simulated_worker_process(const struct simulated *s,
+                                                uint32_t rank) {
+    return 1 + s->scenario.num_ps + rank;
+}
+
+static inline bool simulated_synchronous(const struct simulated *s) {
+    return s->scenario.staleness == 0;
+}
+
+static inline bool simulated_plants(const struct simulated *s,
+                                    enum simulation_fault fault) {
+    return s->fault == fault;
+}
+
+/* True CHANCE times of 1000. */
+bool simulated_chance(struct simulated *s, uint32_t chance);
+/* Up to LIMIT nanoseconds. */
+int64_t simulated_time(struct simulated *s, int64_t limit);
+
+/* The seed is a find: TEXT says what went wrong. The first one counts. */
+void simulated_fail(struct simulated *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A line of the history, where one is wanted (simulation.h). */
+void simulated_say(const struct simulated *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* PROCESS ends: with 0 (OK), or for its supervisor to start again. */
+void simulated_end(struct simulated *s, uint32_t process, bool ok);
+
+/* The supervisor has started it: a new incarnation, with nothing but the disk.
+ */
+void simulated_start(struct simulated *s, uint32_t process);
+
+#endif

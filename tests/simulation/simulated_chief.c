@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/simulation/simulated_chief.h"
+
+#include "tests/simulation/simulated_cuts.h"
+#include "tests/simulation/simulated_member.h"
+#include "tests/simulation/simulated_net.h"
+#include "tests/simulation/simulated_truth.h"
+
+#include <math.h>
+#include <string.h>
+
+static const int64_t TURN = TIME_S / 5;
+static const int64_t STOP_LIMIT = 5 * TIME_S;
+
+void simulated_chief_open(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    memset(chief, 0, sizeof *chief);
+    chief->run = s->processes[0].incarnation + 1000;
+    chief->open = roster_open(&chief->roster, false, s->scenario.num_ranks,
+                              s->scenario.num_ps, SIMULATED_PEER_LIMIT);
+    chief->since = chief->saved_at = s->now;
+    simulated_net_wake(s, 0, s->now);
+}
+
+void simulated_chief_close(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    for (uint32_t i = 0; chief->open && i < chief->roster.count; i++)
+        channel_close(&chief->boxes[i].channel);
+    if (chief->open)
+        roster_close(&chief->roster);
+    chief->open = false;
+}
+
+/* The process that slot I is for. */
+static uint32_t process_of(const struct simulated *s, uint32_t i) {
+    uint32_t ranks = s->scenario.num_ranks;
+    return i < ranks ? simulated_worker_process(s, i)
+                     : simulated_ps_process(i - ranks);
+}
+
+static uint32_t slot_of(const struct simulated *s, uint32_t process) {
+    uint32_t num_ps = s->scenario.num_ps;
+    return process > num_ps ? process - 1 - num_ps
+                            : s->scenario.num_ranks + process - 1;
+}
+
+static void sign(const struct simulated *s, struct simulated_message *message) {
+    message->run = s->chief.run;
+    message->incarnation = s->processes[0].incarnation;
+}
+
+static void send_kept(struct simulated *s, uint32_t i) {
+    struct simulated_box *box = &s->chief.boxes[i];
+    struct simulated_message message;
+    const struct channel_entry *entry;
+    while (simulated_member_due(s, &box->channel, &message, &entry)) {
+        sign(s, &message);
+        simulated_net_down(s, &box->peer, process_of(s, i), &message);
+    }
+}
+
+void simulated_chief_tell(struct simulated *s, uint32_t i,
+                          enum simulated_kind kind,
+                          const struct simulated_letter *letter) {
+    if (s->chief.roster.slots[i].state != ROSTER_HELD)
+        return;
+    simulated_member_keep(s, &s->chief.boxes[i].channel, kind, letter);
+    send_kept(s, i);
+}
+
+void simulated_chief_tell_ps(struct simulated *s, enum simulated_kind kind,
+                             const struct simulated_letter *letter) {
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        simulated_chief_tell(s, s->scenario.num_ranks + p, kind, letter);
+}
+
+static void enter(struct simulated *s, enum simulated_phase phase) {
+    s->chief.phase = phase;
+    s->chief.since = s->now;
+}
+
+void simulated_chief_stop(struct simulated *s, bool ok, const char *text) {
+    struct simulated_letter letter = {.ok = ok};
+    if (s->chief.phase >= SIMULATED_STOPPING)
+        return;
+    simulated_say(s, "chief: stop: %s", text);
+    s->chief.ok = ok;
+    for (uint32_t i = 0; i < s->chief.roster.count; i++)
+        simulated_chief_tell(s, i, SIMULATED_STOP, &letter);
+    enter(s, SIMULATED_STOPPING);
+}
+
+uint64_t simulated_chief_at(const struct simulated *s) {
+    uint64_t step = s->chief.start;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
+        if (s->chief.trainers[r].clock > step)
+            step = s->chief.trainers[r].clock;
+    return step;
+}
+
+static void fill_view(const struct simulated *s,
+                      struct simulated_letter *view) {
+    view->number = s->chief.view;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct simulated_trainer *trainer = &s->chief.trainers[r];
+        bool left =
+            trainer->left && !simulated_plants(s, SIMULATION_LEFT_AWAITED);
+        struct views_entry entry = views_list(
+            s->chief.roster.slots[r].incarnation, trainer->from, left);
+        view->slots[r] =
+            (struct gate_slot){entry.incarnation, entry.from, entry.live};
+    }
+}
+
+static void tell_trainers(struct simulated *s) {
+    struct simulated_letter view = {0};
+    uint64_t oldest = s->chief.view;
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        if (s->chief.boxes[s->scenario.num_ranks + p].view < oldest)
+            oldest = s->chief.boxes[s->scenario.num_ranks + p].view;
+    if (simulated_plants(s, SIMULATION_VIEW_TOLD_EARLY))
+        oldest = s->chief.view;
+    s->chief.view_seen = oldest == s->chief.view;
+    fill_view(s, &view);
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        struct simulated_trainer *trainer = &s->chief.trainers[r];
+        if (!views_may_start(trainer->from, trainer->viewed, oldest,
+                             s->chief.view))
+            continue;
+        trainer->viewed = true;
+        simulated_chief_tell(s, r, SIMULATED_VIEW, &view);
+    }
+}
+
+void simulated_chief_view(struct simulated *s) {
+    struct simulated_letter view = {0};
+    s->chief.view++;
+    s->chief.view_seen = false;
+    fill_view(s, &view);
+    simulated_chief_tell_ps(s, SIMULATED_VIEW, &view);
+    if (simulated_plants(s, SIMULATION_VIEW_TOLD_EARLY))
+        tell_trainers(s);
+}
+
+static void gone(struct simulated *s, struct roster_slot *slot) {
+    struct simulated_chief *chief = &s->chief;
+    bool ps = slot->role == CLUSTER_PS;
+    simulated_say(s, "chief: %s %u is gone", ps ? "ps" : "rank", slot->index);
+    if (!ps) {
+        chief->trainers[slot->rank].from = 0;
+        chief->trainers[slot->rank].left = false;
+        s->truth.whole = false;
+        s->deaths++;
+    }
+    roster_remove(slot);
+    if (chief->phase >= SIMULATED_STOPPING || chief->phase == SIMULATED_JOINING)
+        return;
+    if (ps || chief->phase == SIMULATED_READYING)
+        simulated_chief_stop(s, false, "somebody is gone");
+    else if (chief->phase == SIMULATED_TRAINING)
+        simulated_chief_view(s);
+}
+
+static void refuse(struct simulated *s, const struct simulated_peer *from,
+                   uint32_t process) {
+    struct simulated_message refusal = {.kind = SIMULATED_REFUSAL};
+    sign(s, &refusal);
+    simulated_net_down(s, from, process, &refusal);
+}
+
+static void join(struct simulated *s, const struct simulated_peer *from,
+                 uint32_t process, const struct simulated_message *message) {
+    const struct simulated_letter nothing = {0};
+    uint32_t i = slot_of(s, process);
+    struct simulated_chief *chief = &s->chief;
+    struct roster_slot *slot = &chief->roster.slots[i];
+    struct roster_claim claim = {message->incarnation, 0, 0, "", "", 0};
+    if (chief->phase >= SIMULATED_FINISHING ||
+        (slot->role == CLUSTER_PS && chief->phase > SIMULATED_JOINING &&
+         slot->state != ROSTER_HELD)) {
+        refuse(s, from, process);
+        return;
+    }
+    enum roster_verdict verdict = roster_claim(slot, &claim, s->now);
+    if (verdict == ROSTER_REFUSED)
+        refuse(s, from, process);
+    if (verdict == ROSTER_AGAIN)
+        chief->boxes[i].peer = *from;
+    if (verdict != ROSTER_TAKEN)
+        return;
+    if (slot->role != CLUSTER_PS)
+        chief->trainers[i] = (struct simulated_trainer){0};
+    channel_close(&chief->boxes[i].channel);
+    chief->boxes[i] = (struct simulated_box){.peer = *from};
+    simulated_chief_tell(s, i, SIMULATED_WELCOME, &nothing);
+}
+
+static bool all_ready(const struct simulated *s, uint32_t first,
+                      uint32_t count) {
+    for (uint32_t i = first; i < first + count; i++)
+        if (s->chief.roster.slots[i].state != ROSTER_HELD ||
+            !s->chief.boxes[i].ready)
+            return false;
+    return true;
+}
+
+/* With staleness, clocks are shares of the step. */
+static uint64_t first_clock(const struct simulated *s) {
+    uint64_t start = s->disk.step;
+    return (simulated_synchronous(s) ? start : start / s->scenario.num_ranks) +
+           1;
+}
+
+/* All are here, the workers have declared: the plan. */
+static void plan(struct simulated *s) {
+    struct simulated_letter letter = {.step = s->disk.step};
+    s->rounds.start = s->chief.start = s->disk.step;
+    s->truth.whole = true;
+    s->runs++;
+    simulated_truth_begin(s);
+    enter(s, SIMULATED_READYING);
+    memcpy(letter.values, s->disk.values, sizeof letter.values);
+    simulated_chief_tell_ps(s, SIMULATED_PLAN, &letter);
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
+        s->chief.trainers[r].planned = true;
+}
+
+static void first_view(struct simulated *s) {
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        s->chief.trainers[r].from = first_clock(s);
+        s->chief.trainers[r].clock = first_clock(s) - 1;
+    }
+    enter(s, SIMULATED_TRAINING);
+    simulated_chief_view(s);
+}
+
+/* With staleness a joiner starts at once, at the lowest live clock. */
+static void let_in(struct simulated *s, uint32_t rank) {
+    struct simulated_chief *chief = &s->chief;
+    struct simulated_trainer *trainer = &chief->trainers[rank];
+    uint64_t lowest = UINT64_MAX;
+    trainer->planned = true;
+    trainer->planned_at = s->now;
+    s->joiners++;
+    if (simulated_synchronous(s))
+        return;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
+        if (chief->trainers[r].viewed && !chief->trainers[r].left &&
+            chief->roster.slots[r].state == ROSTER_HELD &&
+            chief->trainers[r].clock < lowest)
+            lowest = chief->trainers[r].clock;
+    if (lowest == UINT64_MAX)
+        lowest = first_clock(s) - 1;
+    trainer->from = lowest + 1;
+    trainer->clock = lowest;
+    simulated_chief_view(s);
+}
+
+static void take_sums(struct simulated *s, uint32_t p,
+                      const struct simulated_letter *sums) {
+    struct simulated_letter norm = {.round = sums->round};
+    uint32_t next = 0, with_blocks = 0;
+    bool has[SIMULATED_PS] = {0};
+    for (uint32_t b = 0; b < s->scenario.num_blocks; b++) {
+        with_blocks += !has[s->scenario.block_ps[b]];
+        has[s->scenario.block_ps[b]] = true;
+        if (s->scenario.block_ps[b] == p)
+            s->chief.sums[b] = sums->sums[next++];
+    }
+    if (++s->chief.sums_heard < with_blocks)
+        return;
+    s->chief.sums_heard = 0;
+    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
+        norm.norm += s->chief.sums[b];
+    norm.norm = sqrt(norm.norm);
+    simulated_chief_tell_ps(s, SIMULATED_NORM, &norm);
+}
+
+static void left(struct simulated *s, uint32_t rank,
+                 const struct simulated_letter *letter) {
+    struct simulated_trainer *trainer = &s->chief.trainers[rank];
+    if (letter->goodbye) {
+        gone(s, &s->chief.roster.slots[rank]);
+        return;
+    }
+    trainer->left = true;
+    if (letter->clock > trainer->clock)
+        trainer->clock = letter->clock;
+    if (s->chief.phase == SIMULATED_TRAINING)
+        simulated_chief_view(s);
+}
+
+static void take_worker(struct simulated *s, uint32_t rank,
+                        const struct simulated_message *message) {
+    struct simulated_trainer *trainer = &s->chief.trainers[rank];
+    const struct simulated_letter *letter = &message->letter;
+    if (message->kind == SIMULATED_READY) {
+        s->chief.boxes[rank].ready = true;
+        if (s->chief.phase == SIMULATED_TRAINING)
+            let_in(s, rank);
+    } else if (message->kind == SIMULATED_LEFT) {
+        left(s, rank, letter);
+    } else if (message->kind == SIMULATED_BEATS && trainer->viewed &&
+               letter->clock) {
+        s->chief.began |= letter->clock > trainer->clock;
+        trainer->clock = letter->clock;
+    }
+}
+
+static void take_ps(struct simulated *s, uint32_t p,
+                    const struct simulated_message *message) {
+    uint32_t i = s->scenario.num_ranks + p;
+    struct simulated_box *box = &s->chief.boxes[i];
+    const struct simulated_letter *letter = &message->letter;
+    if (message->kind == SIMULATED_READY) {
+        box->ready = true;
+        if (s->chief.phase == SIMULATED_READYING &&
+            all_ready(s, s->scenario.num_ranks, s->scenario.num_ps))
+            first_view(s);
+    } else if (message->kind == SIMULATED_CUT_MARK) {
+        simulated_cuts_marked(s, p, letter);
+    } else if (message->kind == SIMULATED_CUT_DONE) {
+        simulated_cuts_done(s, p, letter);
+    } else if (message->kind == SIMULATED_SUMS) {
+        take_sums(s, p, letter);
+    } else if (message->kind == SIMULATED_BEATS &&
+               box->view != letter->number) {
+        box->view = letter->number;
+        if (s->chief.phase == SIMULATED_TRAINING && !s->chief.view_seen)
+            tell_trainers(s);
+    }
+}
+
+static void bye(struct simulated *s, struct roster_slot *slot) {
+    if (s->chief.phase == SIMULATED_STOPPING)
+        roster_remove(slot);
+    else
+        gone(s, slot);
+}
+
+/* As chief/control/post.c sorts what comes. */
+void simulated_chief_take(struct simulated *s,
+                          const struct simulated_peer *from, uint32_t process,
+                          const struct simulated_message *message) {
+    uint32_t i = slot_of(s, process);
+    struct roster_slot *slot = &s->chief.roster.slots[i];
+    struct simulated_box *box = &s->chief.boxes[i];
+    if (message->kind == SIMULATED_JOIN) {
+        join(s, from, process, message);
+        return;
+    }
+    if (slot->state != ROSTER_HELD ||
+        slot->incarnation != message->incarnation) {
+        refuse(s, from, process);
+        return;
+    }
+    if (message->run != s->chief.run)
+        return;
+    box->peer = *from;
+    roster_heard(slot, s->now);
+    channel_acknowledged(&box->channel, message->letter.ack);
+    if (message->letter.seq &&
+        !channel_take(&box->channel, message->letter.seq) &&
+        !simulated_plants(s, SIMULATION_ORDERS_TWICE))
+        return;
+    if (message->kind == SIMULATED_BYE)
+        bye(s, slot);
+    else if (i < s->scenario.num_ranks)
+        take_worker(s, i, message);
+    else
+        take_ps(s, i - s->scenario.num_ranks, message);
+}
+
+static uint32_t count_trainers(const struct simulated *s, bool in_loop) {
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct simulated_trainer *trainer = &s->chief.trainers[r];
+        bool held = s->chief.roster.slots[r].state == ROSTER_HELD;
+        count +=
+            held && (in_loop ? trainer->from && !trainer->left : trainer->left);
+    }
+    return count;
+}
+
+static void look_for_end(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    if (count_trainers(s, true) || !chief->view)
+        chief->nobody_since = 0;
+    else if (count_trainers(s, false))
+        enter(s, SIMULATED_FINISHING);
+    else if (!chief->nobody_since)
+        chief->nobody_since = s->now;
+    else if (s->now - chief->nobody_since > 2 * SIMULATED_PEER_LIMIT)
+        simulated_chief_stop(s, false, "no trainer is left");
+}
+
+static void watch(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    bool joins = false, save;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct simulated_trainer *trainer = &chief->trainers[r];
+        bool waits = trainer->planned && !trainer->from &&
+                     chief->roster.slots[r].state == ROSTER_HELD;
+        joins |= waits && simulated_synchronous(s);
+        if (waits && s->now - trainer->planned_at > SIMULATED_STEP_LIMIT)
+            simulated_fail(s, "rank %u waits to be let in since %.3f s", r,
+                           time_to_seconds(trainer->planned_at));
+    }
+    if (simulated_cuts_asking(s) || !chief->view_seen)
+        return;
+    save = chief->began && s->scenario.save_every &&
+           s->now - chief->saved_at > s->scenario.save_every;
+    if (save)
+        chief->saved_at = s->now;
+    if (save || joins)
+        simulated_cuts_ask(s, save, joins, false);
+}
+
+static void finish(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    if (simulated_cuts_pending(s))
+        return;
+    if (chief->last_cut || s->disk.step >= s->scenario.total)
+        simulated_chief_stop(s, true, "done");
+    else
+        chief->last_cut = simulated_cuts_ask(s, true, false, true);
+}
+
+void simulated_chief_interrupt(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    if (chief->phase != SIMULATED_TRAINING || chief->interrupted)
+        return;
+    simulated_say(s, "chief: a signal");
+    chief->interrupted = s->now;
+}
+
+static void end_interrupted(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    bool live = count_trainers(s, true);
+    if (simulated_synchronous(s) && !live && !count_trainers(s, false))
+        simulated_chief_stop(s, false, "a signal, and nobody trains");
+    else if (!chief->last_cut && !simulated_cuts_asking(s))
+        chief->last_cut = simulated_cuts_ask(s, true, false, !live);
+    else if (chief->last_cut && !simulated_cuts_pending(s))
+        simulated_chief_stop(s, false, "a signal");
+}
+
+static void stop(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    if (roster_count(&chief->roster, CLUSTER_ROLES, ROSTER_HELD) == 0 ||
+        s->now - chief->since > STOP_LIMIT)
+        simulated_end(s, 0, chief->ok);
+}
+
+static void end_step(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    if (chief->phase == SIMULATED_STOPPING)
+        stop(s);
+    else if (chief->interrupted)
+        end_interrupted(s);
+    else if (chief->phase == SIMULATED_TRAINING)
+        look_for_end(s);
+    else if (chief->phase == SIMULATED_FINISHING)
+        finish(s);
+}
+
+static void send_all(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    for (uint32_t i = 0; chief->open && i < chief->roster.count; i++) {
+        struct simulated_box *box = &chief->boxes[i];
+        struct simulated_message beat = {.kind = SIMULATED_BEATS};
+        if (chief->roster.slots[i].state != ROSTER_HELD)
+            continue;
+        send_kept(s, i);
+        if (s->now - box->beat_sent < SIMULATED_BEAT)
+            continue;
+        box->beat_sent = s->now;
+        beat.letter.ack = box->channel.received;
+        sign(s, &beat);
+        simulated_net_down(s, &box->peer, process_of(s, i), &beat);
+    }
+}
+
+void simulated_chief_step(struct simulated *s) {
+    struct simulated_chief *chief = &s->chief;
+    struct roster_slot *slot;
+    while ((slot = roster_silent(&chief->roster, s->now)))
+        gone(s, slot);
+    if (chief->phase == SIMULATED_JOINING &&
+        all_ready(s, 0, s->scenario.num_ranks) &&
+        roster_count(&chief->roster, CLUSTER_ROLES, ROSTER_HELD) ==
+            chief->roster.count)
+        plan(s);
+    if (chief->phase == SIMULATED_TRAINING && !chief->interrupted)
+        watch(s);
+    simulated_cuts_check(s);
+    end_step(s);
+    send_all(s);
+    if (s->processes[0].running)
+        simulated_net_wake(s, 0, s->now + TURN);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/simulation/simulated_member.h"
+
+#include "tests/simulation/simulated_net.h"
+
+#include <string.h>
+
+static const int64_t JOIN_EVERY = TIME_S / 5;
+static const int64_t RESEND_AFTER = 2 * TIME_S;
+
+void simulated_member_open(struct simulated *s, struct simulated_member *member,
+                           uint32_t process) {
+    *member =
+        (struct simulated_member){.opened = s->now, .join_sent = -JOIN_EVERY};
+    simulated_net_wake(s, process, s->now);
+}
+
+void simulated_member_close(struct simulated_member *member) {
+    channel_close(&member->channel);
+}
+
+/* The letter is the tail of the channel's bytes: what is tested of a channel is
+ * order, loss and repetition. */
+void simulated_member_keep(struct simulated *s, struct channel *channel,
+                           enum simulated_kind kind,
+                           const struct simulated_letter *letter) {
+    struct simulated_message message = {.kind = kind, .letter = *letter};
+    Capstan__Plan body = CAPSTAN__PLAN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    message.letter.ack = channel->received;
+    body.block_ps.len = sizeof message;
+    body.block_ps.data = (uint8_t *)&message;
+    control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
+    control.plan = &body;
+    if (!channel_put(channel, &control))
+        simulated_fail(s, "no memory");
+}
+
+bool simulated_member_due(struct simulated *s, struct channel *channel,
+                          struct simulated_message *message,
+                          const struct channel_entry **entry) {
+    *entry = channel_next(channel, s->now, RESEND_AFTER);
+    if (!*entry)
+        return false;
+    memcpy(message, (*entry)->bytes + (*entry)->size - sizeof *message,
+           sizeof *message);
+    message->letter.seq = (*entry)->seq;
+    return true;
+}
+
+static void sign(const struct simulated *s,
+                 const struct simulated_member *member, uint32_t process,
+                 struct simulated_message *message) {
+    message->run = member->run;
+    message->incarnation = s->processes[process].incarnation;
+}
+
+static void send_kept(struct simulated *s, struct simulated_member *member,
+                      uint32_t process) {
+    struct simulated_message message;
+    const struct channel_entry *entry;
+    uint32_t line = simulated_net_control(process);
+    while (simulated_member_due(s, &member->channel, &message, &entry)) {
+        sign(s, member, process, &message);
+        if (simulated_net_up(s, line, process, 0, &message))
+            continue;
+        channel_unsent(entry);
+        return;
+    }
+}
+
+void simulated_member_tell(struct simulated *s, struct simulated_member *member,
+                           uint32_t process, enum simulated_kind kind,
+                           const struct simulated_letter *letter) {
+    simulated_member_keep(s, &member->channel, kind, letter);
+    send_kept(s, member, process);
+}
+
+void simulated_member_say(struct simulated *s, struct simulated_member *member,
+                          uint32_t process, enum simulated_kind kind,
+                          const struct simulated_letter *letter) {
+    struct simulated_message message = {.kind = kind, .letter = *letter};
+    message.letter.seq = 0;
+    message.letter.ack = member->channel.received;
+    sign(s, member, process, &message);
+    simulated_net_up(s, simulated_net_control(process), process, 0, &message);
+}
+
+bool simulated_member_take(struct simulated *s, struct simulated_member *member,
+                           uint32_t process,
+                           const struct simulated_message *message) {
+    if (message->kind == SIMULATED_REFUSAL) {
+        simulated_end(s, process, false);
+        return false;
+    }
+    if (!member->joined && message->kind == SIMULATED_WELCOME) {
+        member->joined = true;
+        member->run = message->run;
+        member->beat_sent = s->now;
+    }
+    if (!member->joined || message->run != member->run)
+        return false;
+    member->heard = s->now;
+    channel_acknowledged(&member->channel, message->letter.ack);
+    if (!message->letter.seq)
+        return false;
+    return channel_take(&member->channel, message->letter.seq) ||
+           simulated_plants(s, SIMULATION_ORDERS_TWICE);
+}
+
+void simulated_member_step(struct simulated *s, struct simulated_member *member,
+                           uint32_t process,
+                           const struct simulated_letter *beat) {
+    const struct simulated_letter nothing = {0};
+    if (!member->joined) {
+        if (s->now - member->join_sent >= JOIN_EVERY) {
+            member->join_sent = s->now;
+            simulated_member_say(s, member, process, SIMULATED_JOIN, &nothing);
+        }
+        simulated_net_wake(s, process, member->join_sent + JOIN_EVERY);
+        return;
+    }
+    if (s->now - member->heard > SIMULATED_PEER_LIMIT) {
+        simulated_say(s, "process %u: the chief is silent", process);
+        simulated_end(s, process, false);
+        return;
+    }
+    send_kept(s, member, process);
+    if (s->now - member->beat_sent >= SIMULATED_BEAT) {
+        member->beat_sent = s->now;
+        simulated_member_say(s, member, process, SIMULATED_BEATS, beat);
+    }
+    simulated_net_wake(s, process, member->beat_sent + SIMULATED_BEAT);
+}

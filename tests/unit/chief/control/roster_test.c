@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/control/roster.h"
+
+#include "proto/base/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static struct roster roster;
+
+static int setup(void **state) {
+    (void)state;
+    return roster_open(&roster, true, 2, 2, 30 * TIME_S) ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    roster_close(&roster);
+    return 0;
+}
+
+static enum roster_verdict claim(struct roster_slot *slot, uint64_t incarnation,
+                                 int64_t now) {
+    struct roster_claim claim = {incarnation, 77, 2222, "host", "host:2222", 0};
+    return roster_claim(slot, &claim, now);
+}
+
+static void trainers_stand_by_rank_then_ps_by_index(void **state) {
+    (void)state;
+    static const enum cluster_role roles[] = {
+        CLUSTER_CHIEF, CLUSTER_WORKER, CLUSTER_WORKER, CLUSTER_PS, CLUSTER_PS};
+    assert_int_equal(roster.count, 5);
+    assert_int_equal(roster.num_ranks, 3);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(roster.slots[i].role, roles[i]);
+        assert_int_equal(roster.slots[i].rank, i < 3 ? i : ROSTER_NO_RANK);
+    }
+    assert_ptr_equal(roster_find(&roster, CLUSTER_WORKER, 1), &roster.slots[2]);
+    assert_ptr_equal(roster_ps(&roster, 1), &roster.slots[4]);
+    assert_null(roster_find(&roster, CLUSTER_WORKER, 2));
+    assert_null(roster_find(&roster, CLUSTER_EVALUATOR, 0));
+    struct roster coordinating;
+    assert_true(roster_open(&coordinating, false, 1, 1, TIME_S));
+    assert_int_equal(coordinating.slots[0].role, CLUSTER_WORKER);
+    assert_int_equal(coordinating.slots[0].rank, 0);
+    roster_close(&coordinating);
+}
+
+static void a_free_slot_is_taken(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    assert_int_equal(claim(slot, 5, 0), ROSTER_TAKEN);
+    assert_int_equal(slot->state, ROSTER_HELD);
+    assert_string_equal(slot->address, "host:2222");
+    assert_int_equal(slot->pid, 77);
+    assert_ptr_equal(roster_holder(&roster, 5), slot);
+    assert_int_equal(claim(slot, 5, 1), ROSTER_AGAIN);
+    assert_int_equal(roster_count(&roster, CLUSTER_PS, ROSTER_HELD), 1);
+    assert_int_equal(roster_count(&roster, CLUSTER_ROLES, ROSTER_ABSENT), 4);
+}
+
+static void a_holder_that_lives_refuses_a_second(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    assert_int_equal(claim(slot, 6, TIME_S), ROSTER_WAIT);
+    roster_heard(slot, TIME_S + 1);
+    assert_int_equal(claim(slot, 6, TIME_S + 2), ROSTER_REFUSED);
+    assert_null(roster_silent(&roster, 5 * TIME_S));
+    assert_ptr_equal(roster_holder(&roster, 5), slot);
+    assert_null(roster_holder(&roster, 6));
+}
+
+static void a_holder_silent_beside_a_claim_is_dead_sooner(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    claim(slot, 6, TIME_S);
+    assert_null(roster_silent(&roster, 3 * TIME_S));
+    assert_int_equal(claim(slot, 6, 3 * TIME_S), ROSTER_WAIT);
+    assert_ptr_equal(roster_silent(&roster, 3 * TIME_S + 1), slot);
+    roster_remove(slot);
+    assert_int_equal(slot->state, ROSTER_GONE);
+    assert_null(roster_holder(&roster, 5));
+    assert_null(roster_silent(&roster, 100 * TIME_S));
+    assert_int_equal(claim(slot, 6, 4 * TIME_S), ROSTER_TAKEN);
+}
+
+static void silence_alone_is_death_at_the_limit(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_find(&roster, CLUSTER_WORKER, 0);
+    claim(slot, 5, TIME_S);
+    assert_null(roster_silent(&roster, 31 * TIME_S));
+    assert_ptr_equal(roster_silent(&roster, 31 * TIME_S + 1), slot);
+    roster_heard(slot, 31 * TIME_S + 1);
+    assert_null(roster_silent(&roster, 31 * TIME_S + 2));
+}
+
+static void a_claim_of_old_is_no_claim_after_the_holder_spoke(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    claim(slot, 6, TIME_S);
+    roster_heard(slot, 2 * TIME_S);
+    assert_null(roster_silent(&roster, 20 * TIME_S));
+    assert_int_equal(claim(slot, 7, 20 * TIME_S), ROSTER_WAIT); /* anew */
+    assert_null(roster_silent(&roster, 21 * TIME_S));
+    assert_ptr_equal(roster_silent(&roster, 23 * TIME_S), slot);
+}
+
+static void the_slots_nobody_holds_have_no_holder(void **state) {
+    (void)state;
+    assert_null(roster_holder(&roster, 0));
+    assert_null(roster_silent(&roster, INT64_MAX));
+}
+
+static void slots_are_named_for_people(void **state) {
+    (void)state;
+    char text[64];
+    roster_name(&roster.slots[0], text, sizeof text);
+    assert_string_equal(text, "the chief's trainer");
+    roster_name(&roster.slots[2], text, sizeof text);
+    assert_string_equal(text, "worker 1");
+    roster_name(&roster.slots[3], text, sizeof text);
+    assert_string_equal(text, "ps 0");
+}
+
+static void long_names_are_cut(void **state) {
+    (void)state;
+    char name[1000];
+    memset(name, 'h', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    struct roster_claim claim = {5, 1, 2, name, name, 0};
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    assert_int_equal(roster_claim(slot, &claim, 0), ROSTER_TAKEN);
+    assert_int_equal(strlen(slot->host), sizeof slot->host - 1);
+    assert_int_equal(strlen(slot->address), sizeof slot->address - 1);
+}
+
+static void claimants_by_turns_keep_no_dead_holder(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    for (int64_t i = 0; i <= 8; i++)
+        assert_int_equal(
+            claim(slot, 6 + (uint64_t)i % 2, TIME_S + i * TIME_S / 4),
+            ROSTER_WAIT);
+    assert_null(roster_silent(&roster, 3 * TIME_S));
+    assert_ptr_equal(roster_silent(&roster, 3 * TIME_S + 1), slot);
+}
+
+static void claimants_by_turns_are_both_refused_by_who_lives(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    bool refused[2] = {false, false};
+    claim(slot, 5, 0);
+    for (int64_t i = 1; i <= 5; i++) {
+        roster_heard(slot, i * TIME_S / 2);
+        for (int who = 0; who < 2; who++)
+            if (!refused[who]) /* else it has left */
+                refused[who] =
+                    claim(slot, 6 + (uint64_t)who, i * TIME_S / 2 + 1 + who) ==
+                    ROSTER_REFUSED;
+        assert_null(roster_silent(&roster, i * TIME_S / 2 + 10));
+    }
+    assert_true(refused[0] && refused[1]);
+}
+
+#define ROSTER_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ROSTER_TEST(trainers_stand_by_rank_then_ps_by_index),
+        ROSTER_TEST(a_free_slot_is_taken),
+        ROSTER_TEST(a_holder_that_lives_refuses_a_second),
+        ROSTER_TEST(a_holder_silent_beside_a_claim_is_dead_sooner),
+        ROSTER_TEST(silence_alone_is_death_at_the_limit),
+        ROSTER_TEST(a_claim_of_old_is_no_claim_after_the_holder_spoke),
+        ROSTER_TEST(claimants_by_turns_keep_no_dead_holder),
+        ROSTER_TEST(claimants_by_turns_are_both_refused_by_who_lives),
+        ROSTER_TEST(the_slots_nobody_holds_have_no_holder),
+        ROSTER_TEST(slots_are_named_for_people),
+        ROSTER_TEST(long_names_are_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

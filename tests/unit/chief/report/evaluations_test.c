@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/evaluations.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { RANKS = 2, EPOCH = 15 };
+
+/* A synchronous run of two trainers that nobody looks at, an epoch every
+ * fifteen steps. */
+struct fixture {
+    struct run run;
+    struct run_trainer trainers[RANKS];
+    struct roster_slot slots[RANKS];
+    struct job job;
+};
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct run *run = &fixture->run;
+    run->job = &fixture->job;
+    run->trainers = fixture->trainers;
+    run->phase = RUN_TRAINING;
+    run->test_samples = 10;
+    run->rounds = (struct rounds){
+        .total = 1000, .accumulation = 1, .epoch_batches = EPOCH};
+    run->roster.num_ranks = run->roster.count = RANKS;
+    run->roster.slots = fixture->slots;
+    run->shown_loss = run->shown_rate = run->epoch_loss = NAN;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        fixture->slots[r] = (struct roster_slot){
+            .rank = r, .state = ROSTER_HELD, .incarnation = 7 + r};
+        fixture->trainers[r] = (struct run_trainer){.viewed = true, .from = 1};
+    }
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    for (uint32_t i = 0; i < fixture->run.num_evaluations; i++) {
+        parts_close(&fixture->run.evaluations[i].parts);
+        free(fixture->run.evaluations[i].marks);
+    }
+    free(fixture->run.evaluations);
+    free(fixture);
+    return 0;
+}
+
+/* RANK is at STEP: a sample each, with losses of LOSS on the average. */
+static void report(struct fixture *fixture, uint32_t rank, uint64_t step,
+                   double loss) {
+    Capstan__Evaluated evaluated = CAPSTAN__EVALUATED__INIT;
+    evaluated.step = step;
+    evaluated.part = rank;
+    evaluated.count = 5;
+    evaluated.correct = 4;
+    evaluated.train_samples = step;
+    evaluated.train_loss_sum = loss * (double)step;
+    evaluated.training_s = (double)step;
+    evaluations_part(&fixture->run, &fixture->slots[rank], &evaluated);
+}
+
+static void an_epoch_ends_with_the_part_of_the_last(void **state) {
+    struct fixture *fixture = *state;
+    report(fixture, 1, EPOCH, 3);
+    assert_int_equal(fixture->run.evaluated, 0);
+    report(fixture, 0, EPOCH, 1);
+    assert_int_equal(fixture->run.evaluated, EPOCH);
+    assert_true(fixture->run.epoch_loss == 2);
+    assert_true(fixture->run.accuracy == 0.8);
+}
+
+/* Rank 0 has ended its second epoch before it is heard that rank 1 has ended
+ * its first. */
+static void an_epochs_loss_is_that_of_its_step(void **state) {
+    struct fixture *fixture = *state;
+    report(fixture, 0, EPOCH, 4);
+    report(fixture, 0, 2 * EPOCH, 3);
+    assert_int_equal(fixture->run.evaluated, 0);
+    report(fixture, 1, EPOCH, 2);
+    assert_int_equal(fixture->run.evaluated, EPOCH);
+    assert_true(fixture->run.epoch_loss == 3);
+    report(fixture, 1, 2 * EPOCH, 1);
+    assert_int_equal(fixture->run.evaluated, 2 * EPOCH);
+    assert_true(fixture->run.epoch_loss == 1); /* 2 and 0 */
+}
+
+/* What it had read when it took part is not counted once more. */
+static void who_comes_back_before_it_is_over_counts_once(void **state) {
+    struct fixture *fixture = *state;
+    report(fixture, 0, EPOCH, 4);
+    fixture->slots[0].incarnation++;
+    fixture->trainers[0] =
+        (struct run_trainer){.past_loss = 4 * EPOCH, .past_samples = EPOCH};
+    report(fixture, 1, EPOCH, 2);
+    assert_int_equal(fixture->run.evaluated, EPOCH);
+    assert_true(fixture->run.epoch_loss == 3);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(an_epoch_ends_with_the_part_of_the_last),
+        TEST(an_epochs_loss_is_that_of_its_step),
+        TEST(who_comes_back_before_it_is_over_counts_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/progress.h"
+
+#include "proto/base/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pty.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const struct progress_numbers halfway = {
+    .step = 450,
+    .total_steps = 1000,
+    .epoch = 3,
+    .epochs = 5,
+    .loss = 0.41234,
+    .accuracy = 0.8712,
+    .share = 1,
+    .examples_per_second = 12345,
+    .seconds_left = 21.4,
+};
+
+static void expect_bar(const struct progress_numbers *numbers, unsigned columns,
+                       const char *expected) {
+    char text[256];
+    progress_bar_text(text, sizeof text, numbers, columns);
+    assert_string_equal(text, expected);
+}
+
+static void the_bar_shows_position_share_and_figures(void **state) {
+    (void)state;
+    expect_bar(&halfway, 79,
+               " epoch 3/5 [========>          ]  45%  loss 0.4123  "
+               "12.3k examples/s  0:21 left");
+    expect_bar(&halfway, 200,
+               " epoch 3/5 [==================>                     ]  45%  "
+               "loss 0.4123  12.3k examples/s  0:21 left");
+}
+
+static void a_narrow_terminal_drops_the_bar_first_the_time_left_last(
+    void **state) {
+    (void)state;
+    expect_bar(&halfway, 70,
+               " epoch 3/5 [====>     ]  45%  loss 0.4123  12.3k examples/s  "
+               "0:21 left");
+    expect_bar(&halfway, 69,
+               " epoch 3/5  45%  loss 0.4123  12.3k examples/s  0:21 left");
+    expect_bar(&halfway, 56, " epoch 3/5  45%  loss 0.4123  0:21 left");
+    expect_bar(&halfway, 38, " epoch 3/5  45%  0:21 left");
+    expect_bar(&halfway, 21, " epoch 3/5  45%  0:21");
+    expect_bar(&halfway, 0, "");
+}
+
+static void no_bar_is_wider_than_its_terminal(void **state) {
+    (void)state;
+    struct progress_numbers numbers = halfway;
+    char text[256];
+    for (unsigned columns = 0; columns < 150; columns++) {
+        for (numbers.step = 0; numbers.step <= 1001; numbers.step += 91) {
+            progress_bar_text(text, sizeof text, &numbers, columns);
+            assert_true(strlen(text) <= columns);
+        }
+        char small[7];
+        progress_bar_text(small, sizeof small, &numbers, columns);
+        assert_true(strlen(small) < sizeof small);
+    }
+}
+
+static void the_bar_is_full_at_the_end_and_stays_so_beyond(void **state) {
+    (void)state;
+    struct progress_numbers numbers = {.step = 7,
+                                       .total_steps = 7,
+                                       .loss = NAN,
+                                       .examples_per_second = NAN,
+                                       .seconds_left = NAN};
+    expect_bar(&numbers, 30, " step 7/7 [=============] 100%");
+    numbers.step = 8;
+    expect_bar(&numbers, 30, " step 8/7 [=============] 100%");
+    numbers.step = 0;
+    expect_bar(&numbers, 30, " step 0/7 [>            ]   0%");
+}
+
+static void the_share_is_exact(void **state) {
+    (void)state;
+    for (uint64_t step = 0; step <= 100; step++) {
+        struct progress_numbers numbers = {.step = step,
+                                           .total_steps = 100,
+                                           .loss = NAN,
+                                           .examples_per_second = NAN,
+                                           .seconds_left = NAN};
+        char text[256], expected[64];
+        progress_line_text(text, sizeof text, &numbers);
+        snprintf(expected, sizeof expected, "step %d/100 (%d%%)", (int)step,
+                 (int)step);
+        assert_string_equal(text, expected);
+    }
+}
+
+static void what_is_not_known_is_left_out(void **state) {
+    (void)state;
+    struct progress_numbers numbers = {.step = 12,
+                                       .loss = NAN,
+                                       .examples_per_second = NAN,
+                                       .seconds_left = NAN};
+    expect_bar(&numbers, 79, " step 12");
+    numbers.examples_per_second = 7.25;
+    expect_bar(&numbers, 79, " step 12  7.2 examples/s");
+    char text[256];
+    progress_line_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "step 12: 7.2 examples/s");
+}
+
+static void counts_have_three_digits_and_a_unit(void **state) {
+    (void)state;
+    static const struct {
+        double rate;
+        const char *text;
+    } cases[] = {
+        {0, "0.0"},         {9.94, "9.9"},    {9.96, "10"},
+        {950.2, "950"},     {999.6, "1.00k"}, {1234, "1.23k"},
+        {9996, "10.0k"},    {99960, "100k"},  {999600, "1.00M"},
+        {12.34e6, "12.3M"}, {5e9, "5.00G"},   {5e13, "50000G"},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct progress_numbers numbers = {.step = 1,
+                                           .loss = NAN,
+                                           .examples_per_second = cases[i].rate,
+                                           .seconds_left = NAN};
+        char text[256], expected[64];
+        progress_line_text(text, sizeof text, &numbers);
+        snprintf(expected, sizeof expected, "step 1: %s examples/s",
+                 cases[i].text);
+        assert_string_equal(text, expected);
+    }
+}
+
+static void times_read_as_a_clock(void **state) {
+    (void)state;
+    static const struct {
+        double seconds;
+        const char *text;
+    } cases[] = {
+        {0, "0:00"},         {59.4, "0:59"},          {59.6, "1:00"},
+        {3599.6, "1:00:00"}, {3753, "1:02:33"},       {345599, "95:59:59"},
+        {356400, "4d 03h"},  {1e300, "1000000d 00h"},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct progress_numbers numbers = {.step = 1,
+                                           .loss = NAN,
+                                           .examples_per_second = NAN,
+                                           .seconds_left = cases[i].seconds};
+        char text[256], expected[64];
+        progress_line_text(text, sizeof text, &numbers);
+        snprintf(expected, sizeof expected, "step 1: %s left", cases[i].text);
+        assert_string_equal(text, expected);
+    }
+}
+
+static void a_loss_of_any_size_is_readable(void **state) {
+    (void)state;
+    static const struct {
+        double loss;
+        const char *text;
+    } cases[] = {
+        {0, "0.0000"},          {0.41, "0.4100"},   {-2.5, "-2.5000"},
+        {1.25e-5, "1.250e-05"}, {3e7, "3.000e+07"}, {INFINITY, "inf"},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct progress_numbers numbers = {.step = 1,
+                                           .loss = cases[i].loss,
+                                           .examples_per_second = NAN,
+                                           .seconds_left = NAN};
+        char text[256], expected[64];
+        progress_line_text(text, sizeof text, &numbers);
+        snprintf(expected, sizeof expected, "step 1: loss %s", cases[i].text);
+        assert_string_equal(text, expected);
+    }
+}
+
+static void a_line_names_epoch_and_step(void **state) {
+    (void)state;
+    char text[256];
+    progress_line_text(text, sizeof text, &halfway);
+    assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
+                              "12.3k examples/s, 0:21 left");
+}
+
+/* A rate or a time left would be of another moment. */
+static void a_run_without_a_step_says_for_how_long_and_why(void **state) {
+    (void)state;
+    struct progress_numbers numbers = halfway;
+    char text[256];
+    numbers.still = 7.4;
+    progress_line_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
+                              "no step for 7 s");
+    numbers.cause = "waiting for worker 1";
+    progress_line_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
+                              "no step for 7 s (waiting for worker 1)");
+    expect_bar(&numbers, 81,
+               " epoch 3/5 [====>     ]  45%  loss 0.4123  no step for 7 s "
+               "(waiting for worker 1)");
+    expect_bar(&numbers, 60,
+               " epoch 3/5  45%  no step for 7 s (waiting for worker 1)");
+}
+
+static void a_loss_is_short_however_large(void **state) {
+    (void)state;
+    char text[64];
+    progress_loss_text(text, sizeof text, 0.41234);
+    assert_string_equal(text, "loss 0.4123");
+    progress_loss_text(text, sizeof text, 1.5e300);
+    assert_string_equal(text, "loss 1.500e+300");
+}
+
+static void an_epoch_ends_with_its_accuracy(void **state) {
+    (void)state;
+    struct progress_numbers numbers = halfway;
+    char text[256];
+    progress_epoch_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, train loss "
+                              "0.4123, 12.3k examples/s");
+    numbers.share = 0.5;
+    progress_epoch_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5: test accuracy 0.8712 (over 50 % of "
+                              "the test set), train loss 0.4123, 12.3k "
+                              "examples/s");
+    numbers.accuracy = NAN;
+    numbers.epochs = 0;
+    progress_epoch_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "step 450/1000: train loss 0.4123, 12.3k "
+                              "examples/s");
+}
+
+/* Standard error, led into a pipe or a terminal of the test's own. */
+struct screen {
+    int saved, reader;
+};
+
+static struct screen lead_into(int writer, int reader) {
+    struct screen screen = {dup(STDERR_FILENO), reader};
+    fcntl(reader, F_SETFL, O_NONBLOCK);
+    dup2(writer, STDERR_FILENO);
+    close(writer);
+    return screen;
+}
+
+static struct screen lead_into_pipe(void) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    return lead_into(ends[1], ends[0]);
+}
+
+static struct screen lead_into_terminal(unsigned short columns) {
+    int writer, reader;
+    struct winsize window = {.ws_row = 24, .ws_col = columns};
+    assert_int_equal(openpty(&reader, &writer, NULL, NULL, &window), 0);
+    return lead_into(writer, reader);
+}
+
+/* What was written since the last look. */
+static const char *seen(struct screen *screen, char *text, size_t size) {
+    ssize_t length = read(screen->reader, text, size - 1);
+    text[length < 0 ? 0 : length] = '\0';
+    return text;
+}
+
+static void restore(struct screen *screen) {
+    dup2(screen->saved, STDERR_FILENO);
+    close(screen->saved);
+    close(screen->reader);
+}
+
+static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
+    (void)state;
+    const struct log log = {.who = "chief", .terminal = true};
+    struct progress progress;
+    char text[512];
+    struct screen screen = lead_into_terminal(71);
+    progress_open(&progress, &log, 0);
+    progress_update(&progress, &halfway, 0);
+    seen(&screen, text, sizeof text);
+    char first[512];
+    strcpy(first, text);
+    progress_update(&progress, &halfway, 99 * TIME_MS);
+    bool early = seen(&screen, text, sizeof text)[0];
+    progress_update(&progress, &halfway, 100 * TIME_MS);
+    bool again = seen(&screen, text, sizeof text)[0];
+    progress_close(&progress);
+    seen(&screen, text, sizeof text);
+    restore(&screen);
+
+    assert_string_equal(first, "\r epoch 3/5 [====>     ]  45%  loss 0.4123  "
+                               "12.3k examples/s  0:21 left\x1b[K");
+    assert_false(early);
+    assert_true(again);
+    assert_string_equal(text, "\r\x1b[K");
+}
+
+static void the_end_of_an_epoch_stays_above_the_bar(void **state) {
+    (void)state;
+    const struct log log = {.who = "chief", .terminal = true};
+    struct progress progress;
+    char text[512];
+    struct screen screen = lead_into_terminal(80);
+    progress_open(&progress, &log, 0);
+    progress_update(&progress, &halfway, 0);
+    seen(&screen, text, sizeof text);
+    progress_epoch(&progress, &halfway);
+    seen(&screen, text, sizeof text);
+    char bar[512];
+    progress_update(&progress, &halfway, 1);
+    seen(&screen, bar, sizeof bar);
+    restore(&screen);
+
+    assert_memory_equal(text, "\r\x1b[K", 4);
+    assert_non_null(strstr(text, "chief: epoch 3/5: test accuracy 0.8712"));
+    assert_memory_equal(bar, "\r epoch 3/5 [", 13);
+}
+
+/* Whether an update at NOW and STEP writes a line. */
+static bool writes(struct progress *progress, struct screen *screen,
+                   uint64_t step, int64_t now) {
+    struct progress_numbers numbers = halfway;
+    char text[512];
+    numbers.step = step;
+    progress_update(progress, &numbers, now);
+    seen(screen, text, sizeof text);
+    size_t length = strlen(text);
+    return length > 0 && text[length - 1] == '\n' && !strchr(text, '\r');
+}
+
+static void elsewhere_a_line_comes_every_five_seconds(void **state) {
+    (void)state;
+    const struct log log = {.who = "chief"};
+    struct progress progress;
+    struct screen screen = lead_into_pipe();
+    progress_open(&progress, &log, 7 * TIME_S);
+    bool early = writes(&progress, &screen, 10, 12 * TIME_S - 1);
+    bool first = writes(&progress, &screen, 10, 12 * TIME_S);
+    bool soon = writes(&progress, &screen, 90, 16 * TIME_S);
+    bool second = writes(&progress, &screen, 90, 17 * TIME_S);
+    progress_close(&progress);
+    restore(&screen);
+    assert_false(early);
+    assert_true(first);
+    assert_false(soon);
+    assert_true(second);
+}
+
+/* Whether the point of STEP has a line. */
+static bool has_line(struct progress *progress, struct screen *screen,
+                     uint64_t step) {
+    struct progress_numbers numbers = halfway;
+    char text[512], position[64];
+    numbers.step = step;
+    snprintf(position, sizeof position, "epoch 3/5, step %d/1000", (int)step);
+    progress_point(progress, &numbers);
+    return strstr(seen(screen, text, sizeof text), position);
+}
+
+static void each_point_has_a_line_however_soon(void **state) {
+    (void)state;
+    const struct log log = {.who = "chief"};
+    struct progress progress;
+    struct screen screen = lead_into_pipe();
+    progress_open(&progress, &log, 0);
+    bool first = has_line(&progress, &screen, 100);
+    bool second = has_line(&progress, &screen, 200);
+    bool between = writes(&progress, &screen, 210, 4 * TIME_S) ||
+                   writes(&progress, &screen, 210, 9 * TIME_S - 1);
+    bool none_came = writes(&progress, &screen, 210, 9 * TIME_S);
+    restore(&screen);
+    assert_true(first);
+    assert_true(second);
+    assert_false(between);
+    assert_true(none_came);
+}
+
+static void a_terminal_has_no_line_a_point(void **state) {
+    (void)state;
+    const struct log log = {.who = "chief", .terminal = true};
+    struct progress progress;
+    char text[512];
+    struct screen screen = lead_into_terminal(80);
+    progress_open(&progress, &log, 0);
+    progress_point(&progress, &halfway);
+    seen(&screen, text, sizeof text);
+    restore(&screen);
+    assert_string_equal(text, "");
+}
+
+static void no_log_is_silence(void **state) {
+    (void)state;
+    struct progress progress;
+    char text[64];
+    struct screen screen = lead_into_pipe();
+    progress_open(&progress, NULL, 0);
+    progress_update(&progress, &halfway, TIME_S);
+    progress_point(&progress, &halfway);
+    progress_epoch(&progress, &halfway);
+    progress_close(&progress);
+    seen(&screen, text, sizeof text);
+    restore(&screen);
+    assert_string_equal(text, "");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_bar_shows_position_share_and_figures),
+        cmocka_unit_test(
+            a_narrow_terminal_drops_the_bar_first_the_time_left_last),
+        cmocka_unit_test(no_bar_is_wider_than_its_terminal),
+        cmocka_unit_test(the_bar_is_full_at_the_end_and_stays_so_beyond),
+        cmocka_unit_test(the_share_is_exact),
+        cmocka_unit_test(what_is_not_known_is_left_out),
+        cmocka_unit_test(counts_have_three_digits_and_a_unit),
+        cmocka_unit_test(times_read_as_a_clock),
+        cmocka_unit_test(a_loss_of_any_size_is_readable),
+        cmocka_unit_test(a_line_names_epoch_and_step),
+        cmocka_unit_test(a_run_without_a_step_says_for_how_long_and_why),
+        cmocka_unit_test(a_loss_is_short_however_large),
+        cmocka_unit_test(an_epoch_ends_with_its_accuracy),
+        cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second),
+        cmocka_unit_test(the_end_of_an_epoch_stays_above_the_bar),
+        cmocka_unit_test(elsewhere_a_line_comes_every_five_seconds),
+        cmocka_unit_test(each_point_has_a_line_however_soon),
+        cmocka_unit_test(a_terminal_has_no_line_a_point),
+        cmocka_unit_test(no_log_is_silence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

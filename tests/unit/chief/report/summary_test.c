@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/summary.h"
+
+#include "chief/report/measures.h"
+#include "proto/base/time.h"
+#include "tests/lib/measures_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the summary prints on standard output and says on standard error. */
+static char *summary_of(struct measures_fixture *measured) {
+    static char text[4096];
+    FILE *kept = tmpfile();
+    struct log log;
+    assert_non_null(kept);
+    fflush(stdout);
+    int out = dup(STDOUT_FILENO), error = dup(STDERR_FILENO);
+    dup2(fileno(kept), STDOUT_FILENO);
+    dup2(fileno(kept), STDERR_FILENO);
+    log_open(&log, "chief", -1);
+    measured->run.log = &log;
+    summary_tell(&measured->run, true);
+    measured->run.log = NULL;
+    dup2(out, STDOUT_FILENO);
+    dup2(error, STDERR_FILENO);
+    close(out);
+    close(error);
+    rewind(kept);
+    text[fread(text, 1, sizeof text - 1, kept)] = 0;
+    fclose(kept);
+    return text;
+}
+
+/* An epoch had ended before it: that one's loss is not its own. */
+static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
+    void **state) {
+    struct measures_fixture *measured = *state;
+    measured->run.epochs_ended = 1;
+    measures_fixture_beat(measured, 100, 150);
+    char *said = summary_of(measured);
+    if (!strstr(said, "\"train_loss\":1.5,"))
+        fail_msg("%s", said);
+    measured->run.epoch_loss = 1.25;
+    said = summary_of(measured);
+    if (!strstr(said, "\"train_loss\":1.25,"))
+        fail_msg("%s", said);
+}
+
+static void expect_summary(struct measures_fixture *measured, const char *part,
+                           bool there) {
+    char *said = summary_of(measured);
+    if (!strstr(said, part) == there)
+        fail_msg("\"%s\" is%s in: %s", part, there ? " not" : "", said);
+}
+
+/* 10 steps in 5 seconds, of which TRAINERS have waited 2 for weights. */
+static void waits(struct measures_fixture *measured, uint32_t trainers) {
+    measured->run.roster.num_ranks = trainers;
+    measures_fixture_beat(measured, 10, 10);
+    measured->trainers[0].beat.wire_s = 2;
+}
+
+static void the_key_to_change_is_that_of_the_job(void **state) {
+    struct measures_fixture *measured = *state;
+    measured->job.batch_key = "train_batch_size";
+    waits(measured, 2);
+    expect_summary(measured,
+                   "waiting for weights (wire, ps and other trainers), 40 %; "
+                   "key: train_batch_size (larger), or strategy.staleness with "
+                   "a smaller rate\n",
+                   true);
+    measured->job.staleness = JOB_STALENESS_INF;
+    expect_summary(measured, "key: train_batch_size (larger)\n", true);
+}
+
+/* Nothing is on a wire, and there is nobody else to wait for. */
+static void a_process_alone_is_told_of_its_own_ps(void **state) {
+    struct measures_fixture *measured = *state;
+    measured->run.ps_inside = "ps";
+    measured->job.batch_key = "train_micro_batch_size_per_gpu";
+    waits(measured, 1);
+    expect_summary(measured,
+                   "waiting for weights (the ps of this process), 40 %; key: "
+                   "train_micro_batch_size_per_gpu (larger)\n",
+                   true);
+}
+
+static void a_silent_peer_is_named_and_no_key(void **state) {
+    struct measures_fixture *measured = *state;
+    measured->job.batch_key = "train_batch_size";
+    waits(measured, 2);
+    measured->run.lost_time = (struct run_lost){1.2, 1.2, "worker 1"};
+    expect_summary(measured,
+                   "largest cause of lost time: waiting for worker 1, which "
+                   "was silent for 1.2 s, 24 %\n",
+                   true);
+    measured->run.lost_time.seconds = 0.9;
+    expect_summary(measured, "other trainers), 22 %; key:", true);
+}
+
+static void what_failed_is_no_cause_of_lost_time(void **state) {
+    struct measures_fixture *measured = *state;
+    measured->job.batch_key = "train_batch_size";
+    waits(measured, 2);
+    measured->run.status = STATUS_RETRY;
+    expect_summary(measured, "; not complete", true);
+    expect_summary(measured, "lost time", false);
+    measured->run.status = measured->run.interrupted = STATUS_TERMINATED;
+    expect_summary(measured, "key: train_batch_size (larger)", true);
+}
+
+/* Two trainers without rounds whose losses were FIRST in the first step, and
+ * BEFORE and AFTER the mean of the first and the last half of the tenths. */
+static struct measures_fixture *learns(struct measures_fixture *measured,
+                                       double first, double before,
+                                       double after) {
+    measured->run.began = true;
+    measured->run.roster.num_ranks = 2;
+    measured->job.staleness = JOB_STALENESS_INF;
+    measured->job.schedule.lr = 0.1;
+    measured->job.batch_key = "train_batch_size";
+    for (int i = 0; i < 2; i++)
+        measured->trainers[i].beat.first_loss = first;
+    for (int i = 0; i < RUN_TENTHS; i++)
+        measured->run.tenths[i] = (struct run_point){
+            .loss = 10 * (i < RUN_TENTHS / 2 ? before : after), .samples = 10};
+    return measured;
+}
+
+static void a_rate_too_large_for_pushes_is_said_with_one_to_try(void **state) {
+    learns(*state, 2.3, 4, 2.25);
+    expect_summary(*state,
+                   "warning: the run has diverged: train loss 2.3 at first, 4 "
+                   "at its highest, 2.25 at the end. With staleness each push "
+                   "of the 2 trainers is an update of its own, where a "
+                   "synchronous run averages them: try optimizer.params.lr "
+                   "0.05, which is 0.1 over 2\n",
+                   true);
+    learns(*state, 2.3, 0.5, 0.8)->job.schedule =
+        (struct schedule){.type = SCHEDULE_WARMUP_DECAY, .warmup_max_lr = 0.2};
+    expect_summary(*state,
+                   "train loss 0.5 at its lowest, 0.8 at its highest, 0.8 at "
+                   "the end. ",
+                   true);
+    expect_summary(*state,
+                   "try scheduler.params.warmup_max_lr 0.1, which is 0.2 over "
+                   "2\n",
+                   true);
+    learns(*state, 2.3, 2.2, 1)->run.diverged = true;
+    expect_summary(*state, "diverged: the loss is no number. With", true);
+}
+
+static void who_learns_has_not_diverged(void **state) {
+    learns(*state, 2.3, 2.4, 1);
+    expect_summary(*state, "diverged", false);
+    learns(*state, 2.3, 2.3, 2.2); /* little, but nothing went wrong */
+    expect_summary(*state, "diverged", false);
+    learns(*state, 0.15, 0.2, 0.2)->run.has_restored = true;
+    expect_summary(*state, "diverged", false);
+}
+
+/* There the rate is no other than elsewhere. */
+static void rounds_and_a_lone_trainer_are_not_told_of_pushes(void **state) {
+    learns(*state, 2.3, 4, 4)->job.staleness = 0;
+    expect_summary(*state, "diverged", false);
+    learns(*state, 2.3, 4, 4)->run.roster.num_ranks = 1;
+    expect_summary(*state, "diverged", false);
+}
+
+#define MEASURED(f)                                                            \
+    cmocka_unit_test_setup_teardown(f, measures_fixture_setup,                 \
+                                    measures_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        MEASURED(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps),
+        MEASURED(the_key_to_change_is_that_of_the_job),
+        MEASURED(a_process_alone_is_told_of_its_own_ps),
+        MEASURED(a_silent_peer_is_named_and_no_key),
+        MEASURED(a_rate_too_large_for_pushes_is_said_with_one_to_try),
+        MEASURED(who_learns_has_not_diverged),
+        MEASURED(rounds_and_a_lone_trainer_are_not_told_of_pushes),
+        MEASURED(what_failed_is_no_cause_of_lost_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/base/plugin.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Compiles a plugin called NAME beside this test; its check fails with MISSING
+ * unless that is "". */
+static void make(const char *name, unsigned abi, const char *missing) {
+    char path[PATH_MAX], source[PATH_MAX + 8], command[3 * PATH_MAX];
+    skip_without("gcc", "gcc");
+    plugin_path(name, path, sizeof path);
+    snprintf(source, sizeof source, "%s.c", path);
+    FILE *file = fopen(source, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "#include \"proto/base/plugin.h\"\n"
+            "#include <stdio.h>\n"
+            "static enum status check(struct failure *why) {\n"
+            "    snprintf(why->text, sizeof why->text, \"%s\");\n"
+            "    return \"%s\"[0] ? STATUS_FAILED : STATUS_OK;\n"
+            "}\n"
+            "const struct plugin_head test_table = {%u, \"%s\", \"1.2\", "
+            "check};\n",
+            missing, missing, abi, name);
+    fclose(file);
+    snprintf(command, sizeof command, "gcc -shared -fPIC -I. -o %s %s", path,
+             source);
+    assert_int_equal(system(command), 0);
+    unlink(source);
+}
+
+static void unmake(const char *name) {
+    char path[PATH_MAX];
+    plugin_path(name, path, sizeof path);
+    unlink(path);
+}
+
+static void one_that_fits_is_found(void **state) {
+    const void *table;
+    struct failure why;
+    (void)state;
+    make("fitting", 3, "");
+    assert_int_equal(plugin_find(&table, "fitting", "test_table", 3, &why),
+                     STATUS_OK);
+    const struct plugin_head *head = table;
+    assert_string_equal(head->name, "fitting");
+    assert_string_equal(head->version, "1.2");
+    unmake("fitting");
+}
+
+static void expect_missing(const char *name, const char *symbol,
+                           const char *text) {
+    const void *table;
+    struct failure why;
+    assert_int_equal(plugin_find(&table, name, symbol, 3, &why), STATUS_CONFIG);
+    assert_null(table);
+    if (!strstr(why.text, text))
+        fail_msg("no \"%s\" in: %s", text, why.text);
+}
+
+static void what_is_missing_is_said(void **state) {
+    (void)state;
+    expect_missing("nowhere", "test_table", "capstan-nowhere.so");
+    expect_missing("nowhere", "test_table", "not in this build");
+    make("older", 2, "");
+    expect_missing("older", "test_table", "version 2, this program 3");
+    unmake("older");
+    make("lame", 3, "no such device");
+    expect_missing("lame", "test_table", "no such device");
+    unmake("lame");
+    make("another", 3, "");
+    expect_missing("another", "other_table", "no plugin of capstan");
+    unmake("another");
+}
+
+static void a_file_that_is_no_plugin_is_told_as_the_linker_tells(void **state) {
+    char path[PATH_MAX];
+    (void)state;
+    plugin_path("text", path, sizeof path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("not a shared object", file);
+    fclose(file);
+    expect_missing("text", "test_table", "capstan-text.so");
+    unmake("text");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_that_fits_is_found),
+        cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(a_file_that_is_no_plugin_is_told_as_the_linker_tells),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/bench_options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static struct bench_options set(enum bench_options_key key, const char *text) {
+    struct bench_options bench;
+    char problem[256];
+    bench_options_open(&bench);
+    if (!bench_options_set(&bench, key, text, problem, sizeof problem))
+        fail_msg("%s", problem);
+    return bench;
+}
+
+static void refuse(enum bench_options_key key, const char *text,
+                   const char *part) {
+    struct bench_options bench;
+    char problem[256];
+    bench_options_open(&bench);
+    if (bench_options_set(&bench, key, text, problem, sizeof problem))
+        fail_msg("'%s' is taken", text);
+    if (!strstr(problem, part) || (*text && !strstr(problem, text)))
+        fail_msg("'%s' is not in: %s", part, problem);
+}
+
+static void without_flags_it_goes_from_64_bytes_to_64_megabytes(void **state) {
+    (void)state;
+    struct bench_options bench;
+    bench_options_open(&bench);
+    assert_int_equal(bench.num_sizes, 6);
+    assert_int_equal(bench.sizes[0], 64);
+    assert_int_equal(bench.sizes[5], 64 << 20);
+    assert_int_equal(bench.lane, BENCH_LANE_AUTO);
+    assert_int_equal(bench.requests, 0);
+    assert_false(bench.verbose);
+}
+
+static void sizes_replace_the_usual_ones(void **state) {
+    (void)state;
+    struct bench_options bench = set(BENCH_OPTIONS_SIZES, "4,1K,8G");
+    assert_int_equal(bench.num_sizes, 3);
+    assert_int_equal(bench.sizes[0], 4);
+    assert_int_equal(bench.sizes[1], 1024);
+    assert_int_equal(bench.sizes[2], UINT64_C(8) << 30);
+}
+
+static void each_flag_is_taken(void **state) {
+    (void)state;
+    assert_int_equal(set(BENCH_OPTIONS_REPEATS, "101").repeats, 101);
+    assert_true(set(BENCH_OPTIONS_SECONDS, "0.25").seconds == 0.25);
+    assert_int_equal(set(BENCH_OPTIONS_REQUESTS, "100000000").requests,
+                     100000000);
+    assert_int_equal(set(BENCH_OPTIONS_LANE, "tcp").lane, BENCH_LANE_TCP);
+    assert_int_equal(set(BENCH_OPTIONS_LANE, "shm").lane, BENCH_LANE_SHM);
+    assert_true(set(BENCH_OPTIONS_VERBOSE, NULL).verbose);
+    assert_true(set(BENCH_OPTIONS_BATCHED, NULL).batched);
+}
+
+static void what_is_out_of_range_is_named(void **state) {
+    (void)state;
+    refuse(BENCH_OPTIONS_SIZES, "", "such as 64,4K,1M");
+    refuse(BENCH_OPTIONS_SIZES, "5", "multiples of 4");
+    refuse(BENCH_OPTIONS_SIZES, "0", "multiples of 4");
+    refuse(BENCH_OPTIONS_SIZES, "16G", "up to 8G");
+    refuse(BENCH_OPTIONS_SIZES, "many", "such as 64,4K,1M");
+    char problem[256];
+    struct bench_options bench;
+    bench_options_open(&bench);
+    assert_false(bench_options_set(&bench, BENCH_OPTIONS_SIZES, "4K,4096",
+                                   problem, sizeof problem));
+    assert_non_null(strstr(problem, "twice: '4096'"));
+    assert_false(
+        bench_options_set(&bench, BENCH_OPTIONS_SIZES,
+                          "4,8,12,16,20,24,28,32,36,40,44,48,52,56,60,64,68",
+                          problem, sizeof problem));
+    assert_non_null(strstr(problem, "'68' is one too many"));
+    refuse(BENCH_OPTIONS_REPEATS, "0", "from 1 to 101");
+    refuse(BENCH_OPTIONS_REPEATS, "102", "from 1 to 101");
+    refuse(BENCH_OPTIONS_SECONDS, "0", "more than 0");
+    refuse(BENCH_OPTIONS_SECONDS, "nan", "more than 0");
+    refuse(BENCH_OPTIONS_SECONDS, "1s", "more than 0");
+    refuse(BENCH_OPTIONS_REQUESTS, "-1", "a number from 1");
+    refuse(BENCH_OPTIONS_LANE, "udp", "tcp, shm or auto");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_flags_it_goes_from_64_bytes_to_64_megabytes),
+        cmocka_unit_test(sizes_replace_the_usual_ones),
+        cmocka_unit_test(each_flag_is_taken),
+        cmocka_unit_test(what_is_out_of_range_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/launch_options.h"
+
+#include "tests/cluster/cluster_form.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static char *const command[] = {(char *)"true", NULL};
+
+struct form {
+    const char *says;
+    struct launch_flags flags;
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES];
+    struct launch_world expect;
+};
+
+static void check(const struct form *form) {
+    struct launch_flags flags = form->flags;
+    struct launch_world world;
+    struct failure why = {0};
+    flags.command = command;
+    print_message("%s\n", form->says);
+    if (launch_options_settle(&world, &flags, cluster_form_lookup,
+                              (void *)form->environment, &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(world.each, form->expect.each);
+    assert_int_equal(world.nproc_per_node, form->expect.nproc_per_node);
+    assert_int_equal(world.nnodes, form->expect.nnodes);
+    assert_int_equal(world.node_rank, form->expect.node_rank);
+    assert_string_equal(world.master_addr, form->expect.master_addr);
+    assert_int_equal(world.master_port, form->expect.master_port);
+    assert_true(world.grace == form->expect.grace);
+}
+
+static void flags_win_over_variables_and_these_over_defaults(void **state) {
+    (void)state;
+    static const struct form forms[] = {
+        {"nothing", {0}, {{0}}, {0, 1, 1, 0, "127.0.0.1", 29500, 40}},
+        {"flags",
+         {.nproc_per_node = "2",
+          .nnodes = "3",
+          .node_rank = "1",
+          .master_addr = "m",
+          .master_port = "7",
+          .grace = "0.5"},
+         {{"MASTER_ADDR", "x"}, {"MASTER_PORT", "8"}, {"NODE_RANK", "2"}},
+         {0, 2, 3, 1, "m", 7, 0.5}},
+        {"variables",
+         {.nnodes = "3"},
+         {{"MASTER_ADDR", "x"}, {"MASTER_PORT", "8"}, {"NODE_RANK", "2"}},
+         {0, 1, 3, 2, "x", 8, 40}},
+        {"Kubeflow's",
+         {0},
+         {{"PET_NNODES", "2"},
+          {"PET_NPROC_PER_NODE", "4"},
+          {"PET_NODE_RANK", "1"},
+          {"PET_MASTER_ADDR", "n0"},
+          {"PET_MASTER_PORT", "29500"},
+          {"MASTER_ADDR", "x"}},
+         {0, 4, 2, 1, "n0", 29500, 40}},
+        {"mpirun with one process a node",
+         {.nproc_per_node = "2"},
+         {{"OMPI_COMM_WORLD_RANK", "1"},
+          {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+          {"AZ_BATCH_MASTER_NODE", "10.0.0.4:6000"}},
+         {0, 2, 2, 1, "10.0.0.4", 6000, 40}},
+        {"srun with one task a node",
+         {0},
+         {{"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_NODEID", "1"},
+          {"MASTER_ADDR", "n1"}},
+         {0, 1, 2, 1, "n1", 29500, 40}},
+        {"the first of its nodes leads",
+         {0},
+         {{"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_NODEID", "1"},
+          {"SLURM_STEP_NODELIST", "n[1-2]"}},
+         {0, 1, 2, 1, "n1", 29500, 40}},
+        {"the number of nodes given beside srun's",
+         {.nnodes = "2"},
+         {{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", "n[1-2]"}},
+         {0, 1, 2, 0, "n1", 29500, 40}},
+        {"a list that nobody needs",
+         {0},
+         {{"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_STEP_NODELIST", "n[1-"},
+          {"MASTER_ADDR", "n0"}},
+         {0, 1, 2, 0, "n0", 29500, 40}},
+        {"a range of one number",
+         {.nnodes = "2:2", .master_addr = "m"},
+         {{0}},
+         {0, 1, 2, 0, "m", 29500, 40}},
+        {"mpiexec of another MPI",
+         {.nproc_per_node = "2"},
+         {{"PMI_RANK", "1"},
+          {"PMI_SIZE", "2"},
+          {"MPI_LOCALNRANKS", "1"},
+          {"MASTER_ADDR", "n0"}},
+         {0, 2, 2, 1, "n0", 29500, 40}},
+        {"one for each that there is",
+         {0},
+         {{"PET_NPROC_PER_NODE", "auto"}},
+         {LAUNCH_EACH_AUTO, 0, 1, 0, "127.0.0.1", 29500, 40}},
+        {"under a launcher whose agent holds the port",
+         {0},
+         {{"MASTER_PORT", "29400"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+         {0, 1, 1, 0, "127.0.0.1", 29400, 40}},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        check(&forms[i]);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        struct launch_flags flags;
+        const char *text;
+    } forms[] = {
+        {{.nproc_per_node = "0"}, "--nproc_per_node is \"0\""},
+        {{.nproc_per_node = "all"}, "--nproc_per_node is \"all\""},
+        {{.nnodes = "1:4"}, "--nnodes is \"1:4\", a range"},
+        {{.node_rank = "-1"}, "--node_rank is \"-1\""},
+        {{.node_rank = "1"}, "--node_rank is 1, and of 1 nodes"},
+        {{.master_port = "x"}, "bad_port: MASTER_PORT is \"x\""},
+        {{.master_addr = "tcp://m"}, "bad_host: MASTER_ADDR"},
+        {{.grace = "-1"}, "--grace takes seconds"},
+        {{.module = true, .no_python = true}, "--module is"},
+    };
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct launch_world world;
+    struct failure why = {0};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct launch_flags flags = forms[i].flags;
+        flags.command = command;
+        assert_int_equal(launch_options_settle(&world, &flags,
+                                               cluster_form_lookup, environment,
+                                               &why),
+                         STATUS_CONFIG);
+        if (strncmp(why.text, forms[i].text, strlen(forms[i].text)))
+            fail_msg("%s is expected, not: %s", forms[i].text, why.text);
+    }
+}
+
+static void several_nodes_of_mpi_need_the_address_of_the_first(void **state) {
+    (void)state;
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+        {"OMPI_COMM_WORLD_RANK", "1"},
+        {"OMPI_COMM_WORLD_SIZE", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+    struct launch_flags flags = {.command = command};
+    struct launch_world world;
+    struct failure why = {0};
+    assert_int_equal(launch_options_settle(&world, &flags, cluster_form_lookup,
+                                           environment, &why),
+                     STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "master_addr_missing"));
+}
+
+static void a_command_is_needed(void **state) {
+    (void)state;
+    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct launch_flags flags = {0};
+    struct launch_world world;
+    assert_int_equal(launch_options_settle(&world, &flags, cluster_form_lookup,
+                                           environment, NULL),
+                     STATUS_CONFIG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags_win_over_variables_and_these_over_defaults),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(several_nodes_of_mpi_need_the_address_of_the_first),
+        cmocka_unit_test(a_command_is_needed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_WORDS = 600 };
+
+/* The outcome of reading "capstan LINE"; what is printed is not shown but
+ * kept: standard output in `printed`. */
+struct reading {
+    struct options options;
+    struct failure why;
+    enum status status;
+    char line[8192];
+    char printed[16384];
+};
+
+static void read_words(struct reading *reading, char **words, int count) {
+    fflush(stdout);
+    int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    FILE *kept = tmpfile();
+    assert_non_null(kept);
+    dup2(fileno(kept), STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    reading->why.text[0] = 0;
+    reading->status =
+        options_read(&reading->options, count, words, &reading->why);
+    fflush(stdout);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    rewind(kept);
+    size_t length =
+        fread(reading->printed, 1, sizeof reading->printed - 1, kept);
+    reading->printed[length] = 0;
+    fclose(kept);
+    close(nowhere);
+    close(out);
+    close(err);
+}
+
+static struct reading *read_line(const char *line) {
+    static struct reading reading;
+    char *words[MAX_WORDS + 1] = {"capstan"}, *rest = NULL;
+    int count = 1;
+    snprintf(reading.line, sizeof reading.line, "%s", line);
+    for (char *word = strtok_r(reading.line, " ", &rest); word;
+         word = strtok_r(NULL, " ", &rest))
+        words[count++] = word;
+    read_words(&reading, words, count);
+    return &reading;
+}
+
+static const struct options *sound(const char *line) {
+    struct reading *reading = read_line(line);
+    if (reading->status)
+        fail_msg("%s: %s", line, reading->why.text);
+    return &reading->options;
+}
+
+static void wrong(const char *line, const char *part) {
+    struct reading *reading = read_line(line);
+    if (reading->status != STATUS_CONFIG || !strstr(reading->why.text, part))
+        fail_msg("%s: status %d, '%s' is not in: %s", line, reading->status,
+                 part, reading->why.text);
+}
+
+static void run_takes_a_job_and_the_flags_of_legacy_scripts(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("run --job_name=worker --task_index 1 --ps_hosts a:1,b:2 "
+              "--worker_hosts c:3 --chief_hosts d:4 job.json");
+    assert_int_equal(options->verb, OPTIONS_RUN);
+    assert_string_equal(options->job, "job.json");
+    assert_string_equal(options->flags.job_name, "worker");
+    assert_string_equal(options->flags.task_index, "1");
+    assert_string_equal(options->flags.ps_hosts, "a:1,b:2");
+    assert_string_equal(options->flags.worker_hosts, "c:3");
+    assert_string_equal(options->flags.chief_hosts, "d:4");
+    assert_null(sound("run")->job);
+}
+
+static void a_local_rank_given_twice_has_to_be_the_same(void **state) {
+    (void)state;
+    sound("run --local_rank 1 --local-rank 1 a.json");
+    wrong("run --local_rank 0 --local-rank 1 a.json", "given twice");
+}
+
+static void compare_takes_a_job_or_predicts(void **state) {
+    (void)state;
+    const struct options *options = sound(
+        "compare --ps 1,2 --workers=1,2,4 --steps 300 --set seed=2 a.json");
+    assert_string_equal(options->job, "a.json");
+    assert_int_equal(options->num_sets, 1);
+    assert_int_equal(options->compare.ps.count, 2);
+    assert_int_equal(options->compare.workers.values[2], 4);
+    assert_int_equal(options->compare.steps, 300);
+    options = sound("compare --predict --params 25.6M --vm p4d.24xlarge "
+                    "--workers 8 --wire bf16 --json");
+    assert_true(options->compare.predict && options->compare.bf16);
+    assert_true(options->json);
+    assert_string_equal(options->compare.vm, "p4d.24xlarge");
+    wrong("compare", "JOB.json, or --predict; `capstan compare");
+    wrong("compare --predict --params 1M", "needs --link-gbits");
+    wrong("compare --compute-ms 5 a.json", "go with --predict");
+    wrong("compare --ps 0 a.json", "from 1 to 1024");
+    wrong("compare --predict --params 1M --link-gbits 1 --set a=1",
+          "--predict has none");
+    wrong("compare --predict --params 1M --link-gbits 1 --lane tcp",
+          "--lane is of runs");
+    wrong("compare --predict --params 1M --link-gbits 1 "
+          "--deepspeed_config a.json",
+          "--predict has none");
+    wrong("compare --vm list a.json", "takes no job");
+    sound("compare --vm list");
+}
+
+static void bench_takes_its_flags_and_keeps_the_words(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("bench --sizes 64,1M --lane tcp --ps 2 --repeats=3 --json");
+    assert_int_equal(options->verb, OPTIONS_BENCH);
+    assert_int_equal(options->bench.num_sizes, 2);
+    assert_int_equal(options->bench.sizes[1], 1 << 20);
+    assert_int_equal(options->bench.repeats, 3);
+    assert_int_equal(options->num_ps, 2);
+    assert_true(options->json);
+    assert_string_equal(options->words[0], "--sizes");
+    assert_int_equal(sound("bench")->bench.num_sizes, 6);
+    wrong("bench --sizes 5", "multiples of 4");
+    wrong("bench --lane=udp", "tcp, shm or auto, not 'udp'; `capstan bench");
+    wrong("bench job.json", "go with --simulate");
+    wrong("bench a b", "'b' is one word too many");
+    wrong("bench --ps 0", "--ps");
+}
+
+static void a_simulation_is_of_a_job_or_of_a_vector(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("bench --simulate --ps 4 --workers 16 --link-gbits 10 job.json");
+    assert_true(options->simulate.on);
+    assert_int_equal(options->num_workers, 16);
+    assert_true(options->simulate.link_gbits == 10);
+    assert_string_equal(options->job, "job.json");
+    assert_int_equal(sound("bench --simulate --bytes 64M")->simulate.bytes,
+                     64 << 20);
+    wrong("bench --simulate", "either JOB.json or --bytes");
+    wrong("bench --simulate --bytes 64M job.json", "either JOB.json or");
+    wrong("bench --sweep", "go with --simulate");
+    wrong("bench --workers 2", "go with --simulate");
+    wrong("bench --simulate --workers 0 --bytes 4", "at least 1");
+    wrong("bench --simulate --place there job.json", "not 'there'");
+}
+
+static void settings_keep_their_order(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("run --set a.b=1 --json --set seed=2 j --join-timeout 2.5");
+    assert_int_equal(options->num_sets, 2);
+    assert_string_equal(options->sets[0], "a.b=1");
+    assert_string_equal(options->sets[1], "seed=2");
+    assert_true(options->json);
+    assert_true(fabs(options->join_timeout - 2.5) < 1e-9);
+    wrong("run --set seed", "--set takes KEY.PATH=VALUE, not 'seed'");
+}
+
+static void more_settings_than_there_is_room_for_are_refused(void **state) {
+    (void)state;
+    char line[8192] = "run";
+    for (int i = 0; i < OPTIONS_MAX_SETS; i++)
+        strcat(line, " --set a=1");
+    assert_int_equal(sound(line)->num_sets, OPTIONS_MAX_SETS);
+    strcat(line, " --set a=1");
+    wrong(line, "--set");
+}
+
+static void local_counts_ps_and_workers(void **state) {
+    (void)state;
+    const struct options *options = sound("local --ps 2 --workers=3 job.json");
+    assert_int_equal(options->num_ps, 2);
+    assert_int_equal(options->num_workers, 3);
+    assert_int_equal(sound("local job.json")->num_ps, 1);
+    assert_int_equal(sound("local job.json")->num_workers, 1);
+    assert_null(sound("local job.json")->lane);
+    assert_string_equal(sound("local --lane tcp job.json")->lane, "tcp");
+    assert_string_equal(sound("run --lane=auto job.json")->lane, "auto");
+    wrong("run --lane shm j", "auto or tcp, not 'shm'");
+    wrong("local", "local takes JOB.json");
+    wrong("local --ps two j", "--ps takes a count from 0 to 1024, not 'two'");
+    wrong("local --ps -1 j", "not '-1'");
+    wrong("local --ps 1025 j", "not '1025'");
+    wrong("local --workers 99999999999999999999 j",
+          "--workers takes a count from 0 to 1024, not '9999");
+    wrong("local --ps 2x j", "not '2x'");
+}
+
+static void local_takes_a_distribution_in_place_of_counts(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("local --distribution {} --instances 2 --num-ps 1 job.json");
+    assert_string_equal(options->distribution, "{}");
+    assert_string_equal(options->instances, "2");
+    assert_string_equal(options->flags.num_ps, "1");
+    wrong("local --distribution {} --ps 1 job.json", "--distribution says");
+    wrong("local --distribution {} --workers 1 job.json", "--distribution");
+    wrong("local --instances 2 job.json", "go with --distribution");
+    wrong("local --num-ps 2 job.json", "go with --distribution");
+}
+
+static void launch_leaves_the_commands_words_alone(void **state) {
+    (void)state;
+    const struct options *options = sound(
+        "launch --nproc-per-node 2 --use_env -m train --nnodes 3 --json -- x");
+    assert_string_equal(options->launch.nproc_per_node, "2");
+    assert_true(options->launch.use_env && options->launch.module);
+    assert_null(options->launch.nnodes);
+    assert_string_equal(options->launch.command[0], "train");
+    assert_string_equal(options->launch.command[1], "--nnodes");
+    assert_string_equal(options->launch.command[5], "x");
+    assert_null(options->launch.command[6]);
+    options = sound("launch --master_addr=m --master-port 7 -- sh -c x");
+    assert_string_equal(options->launch.master_addr, "m");
+    assert_string_equal(options->launch.master_port, "7");
+    assert_string_equal(options->launch.command[0], "sh");
+    wrong("launch", "COMMAND");
+    wrong("launch --nproc_per_node", "nproc_per_node");
+}
+
+static void ckpt_takes_an_action_and_a_folder(void **state) {
+    (void)state;
+    const struct options *options =
+        sound("ckpt export dir --step 1500 --format npz out.npz --state");
+    assert_string_equal(options->action, "export");
+    assert_string_equal(options->dir, "dir");
+    assert_string_equal(options->out, "out.npz");
+    assert_string_equal(options->format, "npz");
+    assert_true(options->has_step);
+    assert_int_equal(options->step, 1500);
+    assert_true(options->with_state);
+    assert_false(sound("ckpt ls dir")->has_step);
+    assert_string_equal(sound("ckpt --json ls dir")->action, "ls");
+    wrong("ckpt ls", "capstan ckpt ls takes DIR; `capstan ckpt ls --help`");
+    wrong("ckpt export dir", "capstan ckpt export takes DIR OUT;");
+    wrong("ckpt dir", "capstan ckpt takes ls|verify|export DIR [OUT];");
+    wrong("ckpt ls dir --state", "unknown flag --state; `capstan ckpt ls");
+    wrong("ckpt verify dir out", "'out' is one word too many");
+    wrong("ckpt export a b c", "'c' is one word too many");
+    wrong("ckpt ls dir --step -5", "not '-5'");
+    wrong("ckpt ls dir --step 18446744073709551616", "not '1844");
+}
+
+static void the_rate_of_the_network_is_above_nothing(void **state) {
+    (void)state;
+    assert_true(sound("run j --link-gbits 2.5")->link_gbits == 2.5);
+    assert_true(sound("local j --link-gbits=100")->link_gbits == 100);
+    assert_true(sound("run j")->link_gbits == 0);
+    wrong("run j --link-gbits 0", "not '0'");
+    wrong("run j --link-gbits -1", "not '-1'");
+    wrong("run j --link-gbits nan", "not 'nan'");
+    wrong("run j --link-gbits 1e6", "not '1e6'");
+    wrong("local j --link-gbits 1g", "not '1g'");
+}
+
+static void what_is_not_known_is_said_with_help(void **state) {
+    (void)state;
+    wrong("", "no verb");
+    wrong("train", "no verb 'train'");
+    wrong("run --fast", "unknown flag --fast; `capstan run --help`");
+    wrong("local --workers=2 --pss 2 j", "unknown flag --pss; nearest: --ps;");
+    wrong("run j -x", "unknown flag -x; ");
+    wrong("run --json -xy j", "unknown flag -x; ");
+    wrong("run a b", "'b' is one word too many");
+    wrong("cluster x", "'x' is one word too many");
+    wrong("run --join-timeout 0", "not '0'");
+    wrong("run --join-timeout nan", "not 'nan'");
+    wrong("run --join-timeout", "--join-timeout takes a value: "
+                                "--join-timeout=SECONDS; `capstan run --help`");
+    wrong("run j --json=3", "--json takes no value; ");
+    wrong("info --ps 2", "capstan info --help");
+}
+
+/* A DeepSpeed script has --deepspeed beside --deepspeed_config. */
+static void the_beginning_of_a_flag_is_no_flag_and_eats_nothing(void **state) {
+    (void)state;
+    wrong("run --deepspeed --deepspeed_config ds.json j",
+          "unknown flag --deepspeed; nearest: --deepspeed_config; ");
+    wrong("run --deepspeed j", "unknown flag --deepspeed; nearest: ");
+    wrong("run j --deepspeed=ds.json", "unknown flag --deepspeed; ");
+    wrong("local --worker 2 j", "unknown flag --worker; nearest: --workers;");
+    wrong("local --worker=2 j", "unknown flag --worker; nearest: --workers;");
+    wrong("run j --js", "unknown flag --js; nearest: --json; ");
+    wrong("info --he", "unknown flag --he; ");
+    wrong("ckpt ls --ste 5 dir", "unknown flag --ste; nearest: --step; ");
+    wrong("launch --nproc 2 sh", "unknown flag --nproc; ");
+    assert_string_equal(sound("run --set a=--js j")->sets[0], "a=--js");
+    assert_string_equal(sound("run j --checkpoint-dir --js")->checkpoint_dir,
+                        "--js");
+    assert_string_equal(sound("launch sh --js")->launch.command[1], "--js");
+}
+
+static void help_is_all_there_is_to_do(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "--help",   "-h",          "help",        "run --help",
+        "local -h", "ckpt --help", "info --help", "cluster --help"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        assert_true(sound(lines[i])->shown);
+    assert_false(sound("info")->shown);
+}
+
+static void the_help_of_a_verb_lists_its_flags(void **state) {
+    (void)state;
+    static const char *const verbs[][2] = {{"run", "--join-timeout=SECONDS"},
+                                           {"local", "--distribution="},
+                                           {"launch", "--nproc_per_node="},
+                                           {"cluster", "--json"},
+                                           {"ckpt", "--format="},
+                                           {"ckpt ls", "oldest first"},
+                                           {"ckpt verify", "the hash"},
+                                           {"ckpt export", "--state"},
+                                           {"info", "--json"},
+                                           {"bench", "--simulate"},
+                                           {"compare", "--predict"}};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        char line[64], usage[64];
+        snprintf(line, sizeof line, "%s --help", verbs[i][0]);
+        snprintf(usage, sizeof usage, "Usage: capstan %s", verbs[i][0]);
+        const char *printed = read_line(line)->printed;
+        if (!strstr(printed, usage) || !strstr(printed, verbs[i][1]))
+            fail_msg("`capstan %s` prints: %s", line, printed);
+    }
+}
+
+/* What ls and verify do not take is not in their help. */
+static void each_part_of_a_verb_has_a_help_of_its_own(void **state) {
+    (void)state;
+    static const char *const reading[] = {"ckpt ls --help",
+                                          "ckpt verify --help"};
+    for (int i = 0; i < 2; i++) {
+        const char *printed = read_line(reading[i])->printed;
+        if (!strstr(printed, "--step=N") || strstr(printed, "--format") ||
+            strstr(printed, "OUT"))
+            fail_msg("`capstan %s` prints: %s", reading[i], printed);
+    }
+}
+
+static void the_version_is_all_there_is_to_do(void **state) {
+    (void)state;
+    static const char *const lines[] = {"--version", "-V", "run --version",
+                                        "info -V"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        assert_true(sound(lines[i])->shown);
+}
+
+static void percent_signs_are_only_text(void **state) {
+    (void)state;
+    wrong("run --set %s%n%s", "'%s%n%s'");
+    wrong("local --ps %d j", "'%d'");
+    wrong("%s", "no verb '%s'");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(run_takes_a_job_and_the_flags_of_legacy_scripts),
+        cmocka_unit_test(a_local_rank_given_twice_has_to_be_the_same),
+        cmocka_unit_test(compare_takes_a_job_or_predicts),
+        cmocka_unit_test(bench_takes_its_flags_and_keeps_the_words),
+        cmocka_unit_test(a_simulation_is_of_a_job_or_of_a_vector),
+        cmocka_unit_test(settings_keep_their_order),
+        cmocka_unit_test(more_settings_than_there_is_room_for_are_refused),
+        cmocka_unit_test(local_counts_ps_and_workers),
+        cmocka_unit_test(local_takes_a_distribution_in_place_of_counts),
+        cmocka_unit_test(launch_leaves_the_commands_words_alone),
+        cmocka_unit_test(ckpt_takes_an_action_and_a_folder),
+        cmocka_unit_test(the_rate_of_the_network_is_above_nothing),
+        cmocka_unit_test(what_is_not_known_is_said_with_help),
+        cmocka_unit_test(the_beginning_of_a_flag_is_no_flag_and_eats_nothing),
+        cmocka_unit_test(help_is_all_there_is_to_do),
+        cmocka_unit_test(the_help_of_a_verb_lists_its_flags),
+        cmocka_unit_test(each_part_of_a_verb_has_a_help_of_its_own),
+        cmocka_unit_test(the_version_is_all_there_is_to_do),
+        cmocka_unit_test(percent_signs_are_only_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

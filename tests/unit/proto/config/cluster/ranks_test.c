@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cluster/cluster_form.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void check(const struct cluster_form *forms, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        cluster_form_check(&forms[i]);
+}
+
+#define MASTER                                                                 \
+    {"MASTER_ADDR", "m"}, {                                                    \
+        "MASTER_PORT", "29500"                                                 \
+    }
+#define WORLD(rank, size)                                                      \
+    {"RANK", rank}, {                                                          \
+        "WORLD_SIZE", size                                                     \
+    }
+
+static void ranks_are_workers_and_the_last_are_ps(void **state) {
+    (void)state;
+    static const struct cluster_form forms[] = {
+        {"rank 0 leads",
+         {0},
+         {WORLD("0", "4"), MASTER},
+         "{'source': 'torch', 'role': 'worker', 'index': 0, 'num_ps': 0, "
+         "'num_workers': 4, 'chief': 'm:29500', 'is_chief': true, "
+         "'mode': 'cluster', 'warnings': []}"},
+        {"rank 3 follows",
+         {0},
+         {WORLD("3", "4"), MASTER},
+         "{'role': 'worker', 'index': 3, 'is_chief': false, "
+         "'chief': 'm:29500'}"},
+        {"the last worker",
+         {.num_ps = "2"},
+         {WORLD("1", "4"), MASTER},
+         "{'role': 'worker', 'index': 1, 'num_ps': 2, 'num_workers': 2}"},
+        {"the first ps",
+         {.num_ps = "2"},
+         {WORLD("2", "4"), MASTER},
+         "{'role': 'ps', 'index': 0, 'is_chief': false, 'chief': 'm:29500'}"},
+        {"the last ps",
+         {.num_ps = "2"},
+         {WORLD("3", "4"), MASTER},
+         "{'role': 'ps', 'index': 1}"},
+        {"no ps said",
+         {.num_ps = "0"},
+         {WORLD("1", "2"), MASTER},
+         "{'role': 'worker', 'num_ps': 0}"},
+    };
+    check(forms, sizeof forms / sizeof *forms);
+}
+
+static void a_world_of_one_is_alone(void **state) {
+    (void)state;
+    static const struct cluster_form forms[] = {
+        {"alone",
+         {0},
+         {WORLD("0", "1")},
+         "{'source': 'torch', 'role': 'worker', 'index': 0, 'num_workers': 1, "
+         "'chief': null, 'is_chief': true, 'mode': 'local'}"},
+        {"no rank is left to be a ps",
+         {.num_ps = "1"},
+         {WORLD("0", "1")},
+         "bad_num_ps"},
+    };
+    check(forms, sizeof forms / sizeof *forms);
+}
+
+static void numbers_that_cannot_be_are_refused(void **state) {
+    (void)state;
+    static const struct cluster_form forms[] = {
+        {"rank past the end",
+         {0},
+         {WORLD("4", "4"), MASTER},
+         "index_out_of_range"},
+        {"rank below 0", {0}, {WORLD("-1", "4"), MASTER}, "bad_index"},
+        {"rank a word", {0}, {WORLD("one", "4"), MASTER}, "bad_index"},
+        {"rank a real", {0}, {WORLD("1.0", "4"), MASTER}, "bad_index"},
+        {"rank huge",
+         {0},
+         {WORLD("18446744073709551616", "4"), MASTER},
+         "bad_index"},
+        {"nobody", {0}, {WORLD("0", "0"), MASTER}, "bad_world_size"},
+        {"a world below 0", {0}, {WORLD("0", "-4"), MASTER}, "bad_world_size"},
+        {"a world of words",
+         {0},
+         {WORLD("0", "four"), MASTER},
+         "bad_world_size"},
+        {"too large a world",
+         {0},
+         {WORLD("0", "99999999999"), MASTER},
+         "bad_world_size"},
+        {"all are ps",
+         {.num_ps = "4"},
+         {WORLD("0", "4"), MASTER},
+         "bad_num_ps"},
+        {"a word of ps",
+         {.num_ps = "two"},
+         {WORLD("0", "4"), MASTER},
+         "bad_num_ps"},
+        {"no address", {0}, {WORLD("0", "4")}, "master_addr_missing"},
+        {"local rank past the world",
+         {0},
+         {WORLD("0", "4"), MASTER, {"LOCAL_RANK", "4"}},
+         "index_out_of_range"},
+        {"local rank past the host",
+         {0},
+         {WORLD("3", "4"),
+          MASTER,
+          {"LOCAL_RANK", "2"},
+          {"LOCAL_WORLD_SIZE", "2"}},
+         "index_out_of_range"},
+        {"a host larger than the world",
+         {0},
+         {WORLD("0", "4"), MASTER, {"LOCAL_WORLD_SIZE", "5"}},
+         "bad_world_size"},
+        {"a local rank of words",
+         {0},
+         {WORLD("0", "4"), MASTER, {"LOCAL_RANK", "a"}},
+         "bad_index"},
+    };
+    check(forms, sizeof forms / sizeof *forms);
+}
+
+static void the_flag_says_what_the_variable_says(void **state) {
+    (void)state;
+    static const struct cluster_form forms[] = {
+        {"the flag alone",
+         {.local_rank = "1"},
+         {WORLD("1", "2"), MASTER},
+         "{'index': 1}"},
+        {"both",
+         {.local_rank = "1"},
+         {WORLD("1", "2"), MASTER, {"LOCAL_RANK", "1"}},
+         "{'index': 1}"},
+        {"both, and different",
+         {.local_rank = "0"},
+         {WORLD("1", "2"), MASTER, {"LOCAL_RANK", "1"}},
+         "local_rank_conflict"},
+        {"more than this host has",
+         {.local_rank = "2"},
+         {WORLD("1", "2"), MASTER, {"LOCAL_WORLD_SIZE", "2"}},
+         "index_out_of_range"},
+        {"the variable more than MPI has here",
+         {0},
+         {{"OMPI_COMM_WORLD_RANK", "0"},
+          {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+          MASTER,
+          {"LOCAL_RANK", "7"}},
+         "index_out_of_range"},
+        {"the flag a word",
+         {.local_rank = "x"},
+         {WORLD("1", "2"), MASTER},
+         "bad_index"},
+        {"different in another source",
+         {.local_rank = "0"},
+         {{"TF_CONFIG", "{}"}, {"LOCAL_RANK", "1"}},
+         "local_rank_conflict"},
+    };
+    check(forms, sizeof forms / sizeof *forms);
+}
+
+static void num_ps_is_for_ranks_alone(void **state) {
+    (void)state;
+    static const struct cluster_form forms[] = {
+        {"TF_CONFIG lists its ps",
+         {.num_ps = "1"},
+         {{"TF_CONFIG", "{\"cluster\": {\"worker\": [\"a:1\"]}}"}},
+         "num_ps_given"},
+        {"alone", {.num_ps = "1"}, {{0}}, "num_ps_given"},
+    };
+    check(forms, sizeof forms / sizeof *forms);
+}
+
+static void what_the_others_do_not_know_has_no_address(void **state) {
+    (void)state;
+    const struct cluster_flags flags = {.num_ps = "1"};
+    const struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+        WORLD("2", "3"), MASTER, {"LOCAL_RANK", "1"}};
+    struct cluster *cluster;
+    assert_int_equal(cluster_resolve(&cluster, &flags, cluster_form_lookup,
+                                     (void *)environment, NULL),
+                     STATUS_OK);
+    assert_string_equal(cluster_self(cluster)->host, "");
+    assert_int_equal(cluster_self(cluster)->port, 0);
+    assert_string_equal(cluster_find(cluster, CLUSTER_WORKER, 1)->host, "");
+    assert_string_equal(cluster_chief(cluster)->host, "m");
+    assert_int_equal(cluster->local_rank, 1);
+    assert_true(cluster->by_ranks);
+    cluster_free(&cluster);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_are_workers_and_the_last_are_ps),
+        cmocka_unit_test(a_world_of_one_is_alone),
+        cmocka_unit_test(numbers_that_cannot_be_are_refused),
+        cmocka_unit_test(the_flag_says_what_the_variable_says),
+        cmocka_unit_test(num_ps_is_for_ranks_alone),
+        cmocka_unit_test(what_the_others_do_not_know_has_no_address),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

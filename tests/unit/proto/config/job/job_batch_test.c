@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/job/job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+struct sizes {
+    uint32_t train, micro, accumulation;
+};
+
+static enum status solve(struct sizes *sizes, uint64_t staleness,
+                         uint32_t trainers, struct failure *why) {
+    struct job job = {.train_batch_size = sizes->train,
+                      .micro_batch = sizes->micro,
+                      .accumulation = sizes->accumulation,
+                      .staleness = staleness};
+    enum status status = job_solve_batch(&job, trainers, why);
+    *sizes =
+        (struct sizes){job.train_batch_size, job.micro_batch, job.accumulation};
+    return status;
+}
+
+static void expect(struct sizes given, uint64_t staleness, uint32_t trainers,
+                   struct sizes wanted) {
+    struct failure why;
+    if (solve(&given, staleness, trainers, &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(given.train, wanted.train);
+    assert_int_equal(given.micro, wanted.micro);
+    assert_int_equal(given.accumulation, wanted.accumulation);
+}
+
+static void any_two_give_the_third(void **state) {
+    (void)state;
+    expect((struct sizes){0, 64, 2}, 0, 3, (struct sizes){384, 64, 2});
+    expect((struct sizes){384, 0, 2}, 0, 3, (struct sizes){384, 64, 2});
+    expect((struct sizes){384, 64, 0}, 0, 3, (struct sizes){384, 64, 2});
+    expect((struct sizes){384, 64, 2}, 0, 3, (struct sizes){384, 64, 2});
+}
+
+static void one_size_alone_means_no_accumulation(void **state) {
+    (void)state;
+    expect((struct sizes){0, 64, 0}, 0, 3, (struct sizes){192, 64, 1});
+    expect((struct sizes){192, 0, 0}, 0, 3, (struct sizes){192, 64, 1});
+}
+
+static void with_staleness_trainers_do_not_count(void **state) {
+    (void)state;
+    expect((struct sizes){0, 64, 2}, 1, 3, (struct sizes){128, 64, 2});
+    expect((struct sizes){128, 64, 0}, JOB_STALENESS_INF, 3,
+           (struct sizes){128, 64, 2});
+}
+
+static void a_contradiction_prints_all_three(void **state) {
+    (void)state;
+    struct sizes given = {100, 32, 1};
+    struct failure why;
+    assert_int_equal(solve(&given, 0, 3, &why), STATUS_CONFIG);
+    assert_string_equal(
+        why.text, "batch: train_batch_size 100 is not "
+                  "train_micro_batch_size_per_gpu 32 x "
+                  "gradient_accumulation_steps 1 x 3 trainers; give two of "
+                  "the three, or make them fit: train_batch_size 96 does");
+    assert_int_equal(given.train, 100);
+}
+
+static void what_does_not_divide_is_a_contradiction(void **state) {
+    (void)state;
+    struct failure why;
+    struct sizes uneven = {100, 0, 1}, small = {2, 0, 0}, rest = {100, 32, 0},
+                 vast = {0, 1 << 24, 1 << 24};
+    assert_int_equal(solve(&uneven, 0, 3, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "per_gpu 33 (not given) x"));
+    assert_non_null(strstr(why.text, "fit: train_batch_size 99 or 102 does"));
+    assert_int_equal(solve(&small, 0, 3, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 3 does"));
+    assert_int_equal(solve(&rest, 0, 3, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 96 or 192 does"));
+    assert_int_equal(solve(&vast, 0, UINT32_MAX, &why), STATUS_CONFIG);
+}
+
+static struct job job_of(struct sizes sizes, uint64_t staleness) {
+    return (struct job){.train_batch_size = sizes.train,
+                        .micro_batch = sizes.micro,
+                        .accumulation = sizes.accumulation,
+                        .staleness = staleness};
+}
+
+static void replicas_of_all_trainers_count(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){384, 0, 2}, 0);
+    struct failure why;
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
+        STATUS_OK);
+    assert_int_equal(job.micro_batch, 32);
+    job = job_of((struct sizes){384, 0, 2}, 0);
+    assert_int_equal(/* with four and two devices */
+                     job_solve_replicas(&job, (struct job_replicas){2, 6, 2},
+                                        &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 32);
+    job = job_of((struct sizes){100, 32, 1}, 0);
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 6 replicas (2 trainers x 3 devices)"));
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 6 replicas (2 trainers); give"));
+}
+
+/* The most devices by which it fits, if there are any. */
+static void fewer_devices_that_would_do_are_named(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){256, 64, 1}, 0);
+    struct failure why;
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 512 does, or "
+                                     "\"devices\": 4 does"));
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "fit: train_batch_size 1536 does"));
+    assert_null(strstr(why.text, "devices\""));
+    job = job_of((struct sizes){128, 64, 1}, 1);
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "\"devices\": 2 does"));
+}
+
+static void with_staleness_those_of_one_trainer_count(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){384, 0, 2}, 5);
+    struct failure why;
+    assert_int_equal(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
+        STATUS_OK);
+    assert_int_equal(job.micro_batch, 64);
+}
+
+/* Four trainers of one device, or two of two, or one of four. */
+static void what_some_number_of_devices_solves_is_let_pass(void **state) {
+    (void)state;
+    struct job job = job_of((struct sizes){256, 64, 1}, 0);
+    struct failure why;
+    for (uint32_t trainers = 1; trainers < 5; trainers++)
+        assert_int_equal(job_check_batch(&job, trainers, &why), STATUS_OK);
+    assert_int_equal(job.train_batch_size, 256);
+    assert_int_equal(job_check_batch(&job, 5, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 5 trainers"));
+    job.devices = 2;
+    assert_int_equal(job_check_batch(&job, 2, &why), STATUS_OK);
+    assert_int_equal(job_check_batch(&job, 1, &why), STATUS_CONFIG);
+    job.devices = 0;
+    job.device = JOB_DEVICE_CPU;
+    assert_int_equal(job_check_batch(&job, 4, &why), STATUS_OK);
+    assert_int_equal(job_check_batch(&job, 2, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "x 2 trainers"));
+    job = job_of((struct sizes){0, 64, 0}, 0);
+    assert_int_equal(job_check_batch(&job, 3, &why), STATUS_OK);
+    assert_int_equal(job.accumulation, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_two_give_the_third),
+        cmocka_unit_test(one_size_alone_means_no_accumulation),
+        cmocka_unit_test(with_staleness_trainers_do_not_count),
+        cmocka_unit_test(a_contradiction_prints_all_three),
+        cmocka_unit_test(what_does_not_divide_is_a_contradiction),
+        cmocka_unit_test(replicas_of_all_trainers_count),
+        cmocka_unit_test(with_staleness_those_of_one_trainer_count),
+        cmocka_unit_test(fewer_devices_that_would_do_are_named),
+        cmocka_unit_test(what_some_number_of_devices_solves_is_let_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

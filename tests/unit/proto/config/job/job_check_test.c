@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/job/job_check.h"
+
+#include "tests/lib/job_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+static void mpi_as_backend_is_answered_with_those_there_are(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_set_refused(
+        fixture, "strategy.backend=mpi",
+        "strategy.backend: found \"mpi\" (a string); allowed: "
+        "\"auto\", \"gloo\", \"nccl\"");
+}
+
+static void an_unknown_key_is_answered_with_the_nearest(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char *const cases[][2] = {
+        {"optimizer.params.mometum=1", "nearest: optimizer.params.momentum"},
+        {"optimizer.parms.lr=1", "optimizer.parms: unknown key; nearest: "
+                                 "optimizer.params"},
+        {"lr=1", "lr: unknown key; nearest: optimizer.params.lr"},
+        {"epoch=1", "epoch: unknown key; nearest: epochs"},
+        {"train_micro_batch_size=1", "nearest: train_micro_batch_size_per_gpu"},
+        {"batch_size=32", "batch_size: unknown key; nearest: train_batch_size"},
+        {"data.suffle=true", "nearest: data.shuffle"},
+        {"zero_optimisation.stage=1", "nearest: zero_optimization"},
+        {"data.blurb=null", "known in data: format, dir, train, test"},
+        {"blurb=1", "blurb: unknown key; known: model, data, seed"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        job_fixture_set_refused(fixture, cases[i][0], cases[i][1]);
+    job_fixture_refused(
+        fixture, job_fixture_load(fixture, "{\"data.dir\": \"x\"}", NULL, NULL),
+        "data.dir: unknown key; a name has no dot");
+}
+
+static void all_that_is_wrong_is_told_at_once(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_refused(
+        fixture,
+        job_fixture_load(fixture, "{\"model\": 3, \"seed\": -1, \"a\": 1}",
+                         NULL, NULL),
+        "job.json: 7 errors\n  data.train: missing");
+    assert_non_null(strstr(fixture->why.text, "\n  seed: found -1"));
+    assert_non_null(strstr(fixture->why.text, "\n  optimizer.type: missing"));
+    assert_non_null(strstr(fixture->why.text, "\n  model: found 3"));
+    assert_non_null(strstr(fixture->why.text, "\n  a: unknown key"));
+    char many[1024] = "{";
+    for (int i = 0; i < 30; i++)
+        sprintf(many + strlen(many), "\"unknown%d\": 1, ", i);
+    strcat(many, "\"seed\": 1}");
+    job_fixture_refused(fixture, job_fixture_load(fixture, many, NULL, NULL),
+                        " more");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        JOB_FIXTURE_TEST(mpi_as_backend_is_answered_with_those_there_are),
+        JOB_FIXTURE_TEST(an_unknown_key_is_answered_with_the_nearest),
+        JOB_FIXTURE_TEST(all_that_is_wrong_is_told_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each key of a job file, by one table of what it takes and what it refuses,
+ * which has to have every key of the schema; and texts spoilt at random. */
+#include "proto/config/job/job.h"
+
+#include "proto/config/job/job_schema.h"
+#include "tests/lib/job_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void the_documented_example_loads_unchanged(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_taken(
+        fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
+    const struct job *job = fixture->job;
+    assert_int_equal(job->model.num_layers, 4);
+    assert_int_equal(job->model.layers[3], 10);
+    assert_string_equal(
+        job->data.train_labels,
+        "/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz");
+    assert_string_equal(
+        job->data.test_images,
+        "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz");
+    assert_true(job->data.shuffle);
+    assert_int_equal(job->epochs, 5);
+    assert_false(job->has_steps);
+    assert_int_equal(job->micro_batch, 64);
+    assert_true(job->schedule.lr == 0.05 && job->optimizer.momentum == 0.9);
+    assert_int_equal(job->schedule.type, SCHEDULE_WARMUP_DECAY);
+    assert_int_equal(job->schedule.total_num_steps, 4000);
+    assert_int_equal(job->strategy, JOB_PS);
+    assert_int_equal(job->chief, JOB_CHIEF_COORDINATE);
+    assert_int_equal(job->checkpoint.every_steps, 500);
+    assert_true(job->checkpoint.every_seconds == 0);
+    assert_true(job->timeouts.step == 1800);
+    char events[128];
+    snprintf(events, sizeof events, "%s/run/events/fashion", fixture->folder);
+    assert_string_equal(job->events_dir, events);
+}
+
+static void the_least_job_has_the_documented_defaults(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_taken(fixture,
+                      job_fixture_load(fixture, job_fixture_least, NULL, NULL));
+    const struct job *job = fixture->job;
+    assert_int_equal(job->model.loss, JOB_SOFTMAX_CROSS_ENTROPY);
+    assert_null(job->data.test_images);
+    assert_true(job->data.shuffle && !job->data.drop_last);
+    assert_int_equal(job->strategy, JOB_STRATEGY_UNSET);
+    assert_int_equal(job->chief, JOB_CHIEF_UNSET);
+    assert_int_equal(job->workers, 0);
+    assert_int_equal(job->device, JOB_DEVICE_AUTO);
+    assert_int_equal(job->threads, 1);
+    assert_null(job->checkpoint.dir);
+    assert_true(job->checkpoint.every_seconds == 600);
+    assert_int_equal(job->checkpoint.resume, JOB_RESUME_AUTO);
+    assert_true(!job->tensorboard && !job->events_dir && !job->export_path);
+    assert_true(job->timeouts.join == 600 && job->timeouts.peer == 30 &&
+                job->timeouts.grace == 30 && job->timeouts.stop == 5);
+}
+
+static const struct setting {
+    const char *right, *wrong_type, *out_of_range; /* NULL: none such */
+} settings[] = {
+    {"model.type=mlp", "model.type=1", "model.type=cnn"},
+    {"model.layers=[3,2,1]", "model.layers=3", "model.layers=[3]"},
+    {"model.activation=tanh", "model.activation=[]", "model.activation=elu"},
+    {"model.loss=mse", "model.loss=2", "model.loss=hinge"},
+    {"activation_checkpointing.number_checkpoints=24",
+     "activation_checkpointing.number_checkpoints=all",
+     "activation_checkpointing.number_checkpoints=-1"},
+    {"data.format=idx", "data.format={}", "data.format=csv"},
+    {"data.dir=/x", "data.dir=3", "data.dir="},
+    {"data.train=[\"a\",\"b\"]", "data.train=a", "data.train=[\"a\"]"},
+    {"data.test=[\"a\",\"b\"]", "data.test=[1,2]", "data.test=[\"a\",\"\"]"},
+    {"data.shuffle=false", "data.shuffle=0", NULL},
+    {"data.drop_last=true", "data.drop_last=yes", NULL},
+    {"data.num_workers=0", "data.num_workers=one", "data.num_workers=65"},
+    {"data.prefetch_factor=4", "data.prefetch_factor=true",
+     "data.prefetch_factor=0"},
+    {"data.pin_memory=true", "data.pin_memory=1", NULL},
+    {"seed=9223372036854774784", "seed=x", "seed=-1"},
+    {"epochs=3", "epochs=1.5", "epochs=0"},
+    {"steps=0", "steps=all", "steps=-1"},
+    {"steps_per_epoch=7", "steps_per_epoch=[7]", "steps_per_epoch=0"},
+    {"train_batch_size=32", "train_batch_size=x", "train_batch_size=0"},
+    {"train_micro_batch_size_per_gpu=64.0", "train_micro_batch_size_per_gpu={}",
+     "train_micro_batch_size_per_gpu=16777217"},
+    {"gradient_accumulation_steps=2", "gradient_accumulation_steps=2.5",
+     "gradient_accumulation_steps=0"},
+    {"gradient_clipping=1", "gradient_clipping=x", "gradient_clipping=-1"},
+    {"fp16.enabled=true", "fp16.enabled=1", NULL},
+    {"fp16.loss_scale=128", "fp16.loss_scale=x", "fp16.loss_scale=-1"},
+    {"fp16.initial_scale_power=32", "fp16.initial_scale_power=x",
+     "fp16.initial_scale_power=128"},
+    {"fp16.loss_scale_window=500", "fp16.loss_scale_window=x",
+     "fp16.loss_scale_window=0"},
+    {"fp16.hysteresis=1", "fp16.hysteresis=x", "fp16.hysteresis=0"},
+    {"fp16.consecutive_hysteresis=true", "fp16.consecutive_hysteresis=1", NULL},
+    {"fp16.min_loss_scale=0.5", "fp16.min_loss_scale=x",
+     "fp16.min_loss_scale=0"},
+    {"bf16.enabled=true", "bf16.enabled=1", NULL},
+    {"bf16.check_overflow=true", "bf16.check_overflow=1", NULL},
+    {"optimizer.type=adamw", "optimizer.type=1", "optimizer.type=Lamb"},
+    {"optimizer.params.lr=1e-3", "optimizer.params.lr=fast",
+     "optimizer.params.lr=-1"},
+    {"optimizer.params.momentum=0.9", "optimizer.params.momentum=[]",
+     "optimizer.params.momentum=-0.1"},
+    {"optimizer.params.dampening=0.5", "optimizer.params.dampening=x",
+     "optimizer.params.dampening=1e31"},
+    {"optimizer.params={\"nesterov\":true,\"momentum\":0.9}",
+     "optimizer.params.nesterov=1", "optimizer.params.nesterov=true"},
+    {"optimizer.params.weight_decay=0", "optimizer.params.weight_decay=x",
+     "optimizer.params.weight_decay=-1"},
+    {"optimizer.params.maximize=true", "optimizer.params.maximize=x", NULL},
+    {"scheduler.type=WarmupLR", "scheduler.type=1", "scheduler.type=OneCycle"},
+    {"scale_lr=linear", "scale_lr=true", "scale_lr=sqrt"},
+    {"strategy.type=allreduce", "strategy.type=[]", "strategy.type=ring"},
+    {"strategy.staleness=inf", "strategy.staleness=x", "strategy.staleness=-1"},
+    {"strategy.ps_threads=3", "strategy.ps_threads=x", "strategy.ps_threads=0"},
+    {"strategy.backend=nccl", "strategy.backend=1", "strategy.backend=mpi"},
+    {"strategy.algorithm=halving_doubling", "strategy.algorithm=1",
+     "strategy.algorithm=tree"},
+    {"zero_optimization.stage=2", "zero_optimization.stage=x",
+     "zero_optimization.stage=3"},
+    {"zero_optimization.reduce_bucket_size=2e8",
+     "zero_optimization.reduce_bucket_size=x",
+     "zero_optimization.reduce_bucket_size=0"},
+    {"zero_optimization.allgather_bucket_size=2e8",
+     "zero_optimization.allgather_bucket_size=[]",
+     "zero_optimization.allgather_bucket_size=0"},
+    {"zero_optimization.overlap_comm=false", "zero_optimization.overlap_comm=1",
+     NULL},
+    {"zero_optimization.offload_optimizer.device=cpu",
+     "zero_optimization.offload_optimizer.device=1",
+     "zero_optimization.offload_optimizer.device=nvme"},
+    {"zero_optimization.cpu_offload=true", "zero_optimization.cpu_offload=1",
+     NULL},
+    {"wire=bf16", "wire=16", "wire=fp8"},
+    {"chief=train", "chief=true", "chief=lead"},
+    {"device=cuda", "device=1", "device=rocm"},
+    {"devices=4", "devices=all", "devices=17"},
+    {"threads=4", "threads=x", "threads=0"},
+    {"workers=8", "workers=x", "workers=1025"},
+    {"checkpoint.dir=x", "checkpoint.dir=[]", NULL},
+    {"checkpoint.every_steps=5", "checkpoint.every_steps=x",
+     "checkpoint.every_steps=-1"},
+    {"checkpoint.every_epochs=1", "checkpoint.every_epochs=0.5",
+     "checkpoint.every_epochs=-1"},
+    {"checkpoint.every_seconds=0.5", "checkpoint.every_seconds=x",
+     "checkpoint.every_seconds=-1"},
+    {"checkpoint.keep=0", "checkpoint.keep=all", "checkpoint.keep=-1"},
+    {"checkpoint.copy_mb=64", "checkpoint.copy_mb=x", "checkpoint.copy_mb=-1"},
+    {"checkpoint.resume=never", "checkpoint.resume=always",
+     "checkpoint.resume=-1"},
+    {"tensorboard.enabled=true", "tensorboard.enabled=1", NULL},
+    {"tensorboard.output_path=x", "tensorboard.output_path=1", NULL},
+    {"tensorboard.job_name=x", "tensorboard.job_name=1", NULL},
+    {"export.path=m.npz", "export.path=1", "export.path=m.onnx"},
+    {"init=w.safetensors", "init=1", "init=w.npz"},
+    {"steps_per_print=1", "steps_per_print=x", "steps_per_print=0"},
+    {"on_nan=skip", "on_nan=true", "on_nan=retry"},
+    {"timeouts.join=1", "timeouts.join=x", "timeouts.join=0"},
+    {"timeouts.peer=1", "timeouts.peer=x", "timeouts.peer=0"},
+    {"timeouts.step=1", "timeouts.step=x", "timeouts.step=0"},
+    {"timeouts.grace=1", "timeouts.grace=x", "timeouts.grace=0"},
+    {"timeouts.stop=1", "timeouts.stop=x", "timeouts.stop=0"},
+    {"compare.ps=[1,2,4]", "compare.ps=all", "compare.ps=[2,2]"},
+    {"compare.workers=2", "compare.workers=[\"2\"]", "compare.workers=[]"},
+    {"compare.steps=300", "compare.steps=x", "compare.steps=0"},
+    {"compare.repeats=3", "compare.repeats=1.5", "compare.repeats=102"},
+    {"compare.limit=60", "compare.limit=x", "compare.limit=0.5"},
+    {"compare.csv=a.csv", "compare.csv=1", "compare.csv="},
+    {"compare.plot=a.svg", "compare.plot=1", "compare.plot=a.pdf"},
+    {"compare.link_gbits=10", "compare.link_gbits=x", "compare.link_gbits=0"},
+    {"compare.latency_us=20", "compare.latency_us=x", "compare.latency_us=-1"},
+};
+
+/* The refusal names the key, what was found and what is allowed. */
+static void expect_refusal(struct job_fixture *fixture, const char *setting) {
+    if (!setting)
+        return;
+    char key[128];
+    snprintf(key, sizeof key, " %.*s: found ", (int)strcspn(setting, "=["),
+             setting);
+    job_fixture_set_refused(fixture, setting, key);
+    assert_non_null(strstr(fixture->why.text, "allowed: "));
+}
+
+static void each_key_takes_what_is_right_and_refuses_the_rest(void **state) {
+    struct job_fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        job_fixture_taken(fixture, job_fixture_set(fixture, settings[i].right));
+        expect_refusal(fixture, settings[i].wrong_type);
+        expect_refusal(fixture, settings[i].out_of_range);
+    }
+}
+
+static bool is_covered(const char *path) {
+    if (strstr(path, ".params."))
+        return true; /* by the tables of optimisers and schedules */
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (!strncmp(settings[i].right, path, strlen(path)))
+            return true;
+    return false;
+}
+
+static void no_key_of_the_schema_is_untested(void **state) {
+    (void)state;
+    size_t count;
+    const struct job_key *keys = job_schema(&count);
+    for (size_t i = 0; i < count; i++)
+        if (!is_covered(keys[i].path))
+            fail_msg("%s is not in this test's table", keys[i].path);
+}
+
+/* The line of the documentation that begins with the key's path, or NULL. */
+static const char *documented(const char *page, const char *path) {
+    char start[128];
+    snprintf(start, sizeof start, "\n| `%s` |", path);
+    return strstr(page, start);
+}
+
+static void the_documentation_has_each_key_with_its_default(void **state) {
+    (void)state;
+    static char page[32768];
+    FILE *file = fopen("docs/job.md", "r");
+    assert_non_null(file);
+    page[fread(page, 1, sizeof page - 1, file)] = 0;
+    fclose(file);
+    size_t count;
+    const struct job_key *keys = job_schema(&count);
+    for (size_t i = 0; i < count; i++) {
+        const char *line = documented(page, keys[i].path);
+        if (!line)
+            fail_msg("docs/job.md does not have %s", keys[i].path);
+        char usual[128], row[512];
+        snprintf(row, sizeof row, "%.*s", (int)strcspn(line + 1, "\n"),
+                 line + 1);
+        snprintf(usual, sizeof usual, "`%s`",
+                 keys[i].usual ? keys[i].usual : "");
+        if (keys[i].usual && !strstr(row, usual))
+            fail_msg("default %s is not in: %s", usual, row);
+        if (keys[i].required && !strstr(row, "required"))
+            fail_msg("required, but not so in: %s", row);
+    }
+}
+
+static void a_syntax_error_has_line_and_column(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_refused(
+        fixture,
+        job_fixture_load(fixture, "{\n  \"seed\": 1,\n  seed\n}", NULL, NULL),
+        "job.json: not JSON at line 3, column ");
+    job_fixture_refused(fixture, job_fixture_load(fixture, "[1]", NULL, NULL),
+                        "no object");
+    job_fixture_refused(
+        fixture,
+        job_fixture_load(fixture, "{\"seed\":1,\"seed\":2}", NULL, NULL),
+        "duplicate");
+    struct job_source none = {.path = "/nowhere/job.json"};
+    assert_int_equal(job_load(&fixture->job, &none, NULL, &fixture->why),
+                     STATUS_CONFIG);
+    assert_string_equal(fixture->why.text, "/nowhere/job.json: cannot read: No "
+                                           "such file or directory");
+}
+
+static void the_text_gives_the_same_job_and_text_again(void **state) {
+    struct job_fixture *fixture = *state;
+    size_t count = sizeof settings / sizeof *settings;
+    for (size_t i = 0; i <= count; i++) {
+        enum status loaded =
+            i < count
+                ? job_fixture_set(fixture, settings[i].right)
+                : job_fixture_load(fixture, job_fixture_example, NULL, NULL);
+        job_fixture_taken(fixture, loaded);
+        struct job *again;
+        struct failure why;
+        assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
+        assert_string_equal(again->text, fixture->job->text);
+        if (again->events_dir || fixture->job->events_dir)
+            assert_string_equal(again->events_dir, fixture->job->events_dir);
+        assert_memory_equal(&again->optimizer, &fixture->job->optimizer,
+                            sizeof again->optimizer);
+        assert_memory_equal(&again->timeouts, &fixture->job->timeouts,
+                            sizeof again->timeouts);
+        assert_int_equal(again->steps, fixture->job->steps);
+        assert_int_equal(again->staleness, fixture->job->staleness);
+        job_free(&again);
+    }
+}
+
+static void an_empty_block_compares_as_well(void **state) {
+    struct job_fixture *fixture = *state;
+    struct failure why;
+    struct job *again;
+    job_fixture_taken(fixture, job_fixture_set(fixture, "seed=1"));
+    assert_false(fixture->job->compare.on);
+    job_fixture_taken(fixture, job_fixture_set(fixture, "compare={}"));
+    assert_true(fixture->job->compare.on);
+    assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
+    assert_true(again->compare.on);
+    job_free(&again);
+    job_fixture_taken(fixture, job_fixture_set(fixture, "compare.ps=[1,2]"));
+    assert_true(fixture->job->compare.on);
+    assert_int_equal(fixture->job->compare.ps.values[1], 2);
+    job_fixture_taken(fixture, job_fixture_set(fixture, "compare=null"));
+    assert_false(fixture->job->compare.on);
+}
+
+static void a_text_with_relative_paths_is_refused(void **state) {
+    struct job_fixture *fixture = *state;
+    job_fixture_refused(
+        fixture, job_parse(&fixture->job, job_fixture_least, &fixture->why),
+        "job: data.train: found [\"i\",\"l\"]");
+}
+
+/* xorshift64* (Vigna 2016). */
+static uint64_t draw(uint64_t *state) {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(2685821657736338717);
+}
+
+/* Changes, copies, drops or inserts a few bytes or whole words. */
+static void mutate(char *text, size_t size, uint64_t *random) {
+    static const char *const words[] = {
+        "null", "-1", "1e400", "0.5", "\"auto\"",  "{}",   "[]",      "true",
+        "\"\"", ",",  "}",     "]",   "{\"a\":1}", "1e18", "\\u00e9", "\"x\":",
+    };
+    for (uint64_t n = 1 + draw(random) % 3; n; n--) {
+        size_t length = strlen(text), at = draw(random) % (length + 1);
+        const char *word = words[draw(random) % 16];
+        size_t cut = draw(random) % 8, room = strlen(word);
+        if (draw(random) % 2 && at < length) {
+            text[at] = (char)(1 + draw(random) % 255);
+            continue;
+        }
+        if (cut > length - at)
+            cut = length - at;
+        if (length + room >= size)
+            return;
+        memmove(text + at + room, text + at + cut, length - at - cut + 1);
+        memcpy(text + at, word, room);
+    }
+}
+
+static void no_mutation_of_a_job_crashes_or_fails_without_a_word(void **state) {
+    struct job_fixture *fixture = *state;
+    uint64_t random = 20240611, right = 0;
+    print_message("seed %llu\n", (unsigned long long)random);
+    job_fixture_taken(
+        fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
+    for (int i = 0; i < 20000; i++) {
+        char text[4096];
+        snprintf(text, sizeof text, "%s", fixture->job->text);
+        mutate(text, sizeof text, &random);
+        struct job *job;
+        struct failure why = {0};
+        enum status status = job_parse(&job, text, &why);
+        assert_true(status == STATUS_OK || status == STATUS_CONFIG);
+        assert_true(status == STATUS_OK ? job != NULL : job == NULL);
+        assert_true(status == STATUS_OK || *why.text);
+        right += status == STATUS_OK;
+        job_free(&job);
+    }
+    assert_in_range(right, 1, 19999);
+}
+
+static void no_override_crashes_or_fails_without_a_word(void **state) {
+    struct job_fixture *fixture = *state;
+    uint64_t random = 7;
+    for (int i = 0; i < 1000; i++) {
+        char text[256];
+        size_t pick = draw(&random) % (sizeof settings / sizeof *settings);
+        snprintf(text, sizeof text, "%s", settings[pick].right);
+        mutate(text, sizeof text, &random);
+        enum status status = job_fixture_set(fixture, text);
+        assert_true(status == STATUS_OK ||
+                    (status == STATUS_CONFIG && *fixture->why.text));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        JOB_FIXTURE_TEST(the_documented_example_loads_unchanged),
+        JOB_FIXTURE_TEST(the_least_job_has_the_documented_defaults),
+        JOB_FIXTURE_TEST(each_key_takes_what_is_right_and_refuses_the_rest),
+        JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
+        JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
+        JOB_FIXTURE_TEST(a_syntax_error_has_line_and_column),
+        JOB_FIXTURE_TEST(the_text_gives_the_same_job_and_text_again),
+        JOB_FIXTURE_TEST(an_empty_block_compares_as_well),
+        JOB_FIXTURE_TEST(a_text_with_relative_paths_is_refused),
+        JOB_FIXTURE_TEST(no_mutation_of_a_job_crashes_or_fails_without_a_word),
+        JOB_FIXTURE_TEST(no_override_crashes_or_fails_without_a_word),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

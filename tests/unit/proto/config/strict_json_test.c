@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/strict_json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *value_of_a(const char *text, bool *duplicate) {
+    json_t *root;
+    struct failure why = {0};
+    if (strict_json_object(&root, text, "X", duplicate, &why) != STATUS_OK)
+        fail_msg("%s", why.text);
+    json_t *value = json_incref(json_object_get(root, "a"));
+    json_decref(root);
+    return value;
+}
+
+static void a_number_too_large_is_the_largest_there_is(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "{\"a\": 9223372036854775808}",
+        "{\"a\":99999999999999999999999999999999999999}",
+        "{\"z\": [1e999, -1e999, 9e308, -99999999999999999999], \"a\": "
+        "9223372036854775809, \"b\": 9223372036854775807}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        bool duplicate = false;
+        json_t *value = value_of_a(texts[i], &duplicate);
+        assert_true(json_is_integer(value));
+        assert_int_equal(json_integer_value(value), INT64_MAX);
+        assert_false(duplicate);
+        json_decref(value);
+    }
+}
+
+static void a_real_too_large_stays_a_real(void **state) {
+    (void)state;
+    bool duplicate = false;
+    json_t *value = value_of_a("{\"b\": 1, \"b\": 2, \"a\":1e999}", &duplicate);
+    assert_true(json_is_real(value));
+    assert_true(duplicate);
+    json_decref(value);
+}
+
+static void too_many_such_numbers_are_refused(void **state) {
+    (void)state;
+    enum { NUMBERS = 1000 };
+    char *text = malloc(NUMBERS * 8 + 64);
+    assert_non_null(text);
+    char *end = text + sprintf(text, "{\"a\": [1");
+    for (int i = 0; i < NUMBERS; i++)
+        end += sprintf(end, ",1e999");
+    sprintf(end, "]}");
+    json_t *root;
+    bool duplicate = false;
+    struct failure why = {0};
+    assert_int_equal(strict_json_object(&root, text, "X", &duplicate, &why),
+                     STATUS_CONFIG);
+    assert_memory_equal(why.text, "bad_json: X is not JSON", 23);
+    free(text);
+}
+
+static void the_usual_mistake_is_named(void **state) {
+    (void)state;
+    static const char *const told[][2] = {
+        {"{ 'a': 1}", "json.dumps"},
+        {"[ 'a']", "double quotes"},
+        {"'{\"a\": 1}'", "shell's quotes"},
+        {"{\\\"a\\\": 1}", "once too often"},
+        {"\xef\xbb\xbf{}", "byte order mark"},
+        {"{\"a\": 1, }", "comma before }"},
+        {"{\"a\": [1, ]}", "comma before ]"},
+        {"{\"a\": None}", "null in JSON"},
+        {"{\"a\": True}", "true in JSON"},
+        {"{\"a\": False}", "false in JSON"},
+        {"{\"a\\u0000\": 1}", "\\u0000"},
+        {"nonsense", "json.tool"},
+        {"\"{\\\"a\\\": 1}\"", "once only"},
+    };
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        json_t *root;
+        bool duplicate = false;
+        struct failure why = {0};
+        assert_int_equal(
+            strict_json_object(&root, told[i][0], "X", &duplicate, &why),
+            STATUS_CONFIG);
+        if (!strstr(why.text, told[i][1]))
+            fail_msg("\"%s\" is missing in: %s", told[i][1], why.text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_number_too_large_is_the_largest_there_is),
+        cmocka_unit_test(a_real_too_large_stays_a_real),
+        cmocka_unit_test(too_many_such_numbers_are_refused),
+        cmocka_unit_test(the_usual_mistake_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/net/link/resolve.h"
+
+#include "proto/base/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <string.h>
+
+static enum resolve_state resolve(const char *host, uint16_t port, char *text,
+                                  size_t size) {
+    struct resolve *resolve = resolve_start(host, port);
+    enum resolve_state state;
+    int64_t deadline = time_now() + 60 * TIME_S;
+    assert_non_null(resolve);
+    while ((state = resolve_poll(resolve, text, size)) == RESOLVE_WAITING &&
+           time_now() < deadline)
+        poll(NULL, 0, 5);
+    resolve_end(&resolve);
+    assert_null(resolve);
+    return state;
+}
+
+static void numbers_are_found_as_they_are(void **state) {
+    (void)state;
+    char text[300];
+    assert_int_equal(resolve("10.1.2.3", 2222, text, sizeof text),
+                     RESOLVE_FOUND);
+    assert_string_equal(text, "10.1.2.3:2222");
+    assert_int_equal(resolve("::1", 65535, text, sizeof text), RESOLVE_FOUND);
+    assert_string_equal(text, "[::1]:65535");
+}
+
+static void a_name_becomes_a_number(void **state) {
+    (void)state;
+    char text[300];
+    assert_int_equal(resolve("localhost", 1, text, sizeof text), RESOLVE_FOUND);
+    assert_true(!strcmp(text, "127.0.0.1:1") || !strcmp(text, "[::1]:1"));
+}
+
+static void a_name_that_is_none_says_why(void **state) {
+    (void)state;
+    char text[300] = "";
+    assert_int_equal(resolve("a host..with-no.name", 1, text, sizeof text),
+                     RESOLVE_FAILED);
+    assert_true(strlen(text) > 0);
+}
+
+static void nobody_has_to_wait_for_the_end(void **state) {
+    (void)state;
+    struct resolve *none = NULL;
+    for (int i = 0; i < 50; i++) {
+        struct resolve *resolve = resolve_start("127.0.0.1", 1);
+        resolve_end(&resolve);
+    }
+    resolve_end(&none);
+}
+
+static void an_address_is_a_host_and_a_port(void **state) {
+    char host[16] = "before";
+    uint16_t port = 7;
+    (void)state;
+    assert_false(resolve_split("no-port", host, sizeof host, &port));
+    assert_false(resolve_split(":1", host, sizeof host, &port));
+    assert_false(resolve_split("a:0", host, sizeof host, &port));
+    assert_false(resolve_split("a:65536", host, sizeof host, &port));
+    assert_false(resolve_split("0123456789abcdef:1", host, sizeof host, &port));
+    assert_string_equal(host, "before");
+    assert_int_equal(port, 7);
+    assert_true(resolve_split("0123456789abcde:1", host, sizeof host, &port));
+    assert_string_equal(host, "0123456789abcde");
+    assert_int_equal(port, 1);
+    assert_true(resolve_split("10.0.0.1:2222", host, sizeof host, &port));
+    assert_string_equal(host, "10.0.0.1");
+    assert_int_equal(port, 2222);
+    assert_true(resolve_split("[::1]:65535", host, sizeof host, &port));
+    assert_string_equal(host, "::1");
+    assert_int_equal(port, 65535);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_found_as_they_are),
+        cmocka_unit_test(a_name_becomes_a_number),
+        cmocka_unit_test(a_name_that_is_none_says_why),
+        cmocka_unit_test(nobody_has_to_wait_for_the_end),
+        cmocka_unit_test(an_address_is_a_host_and_a_port),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/net/messages/channel.h"
+
+#include "tests/lib/seed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+enum { RESEND = 100 };
+
+/* Message NUMBER, told by its acknowledged field. */
+static void put(struct channel *channel, uint64_t number) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.ack = number;
+    assert_true(channel_put(channel, &control));
+}
+
+static Capstan__Control unpack(const struct channel_entry *entry) {
+    Capstan__Control *control =
+        capstan__control__unpack(NULL, entry->size, entry->bytes);
+    assert_non_null(control);
+    Capstan__Control copy = *control;
+    capstan__control__free_unpacked(control, NULL);
+    return copy;
+}
+
+static void messages_are_numbered_from_one_in_order(void **state) {
+    (void)state;
+    struct channel channel = {0};
+    for (uint64_t n = 1; n <= 5; n++)
+        put(&channel, 10 * n);
+    for (uint64_t n = 1; n <= 5; n++) {
+        const struct channel_entry *entry = channel_next(&channel, 0, RESEND);
+        assert_int_equal(entry->seq, n);
+        assert_int_equal(unpack(entry).seq, n);
+        assert_int_equal(unpack(entry).ack, 10 * n);
+    }
+    assert_null(channel_next(&channel, 0, RESEND));
+    channel_close(&channel);
+    assert_true(channel_empty(&channel));
+}
+
+static void what_is_not_acknowledged_is_sent_again(void **state) {
+    (void)state;
+    struct channel channel = {0};
+    put(&channel, 1);
+    put(&channel, 2);
+    assert_int_equal(channel_next(&channel, 50, RESEND)->seq, 1);
+    assert_int_equal(channel_next(&channel, 60, RESEND)->seq, 2);
+    assert_null(channel_next(&channel, 149, RESEND));
+    assert_int_equal(channel_next(&channel, 150, RESEND)->seq, 1);
+    channel_acknowledged(&channel, 1);
+    assert_int_equal(channel_next(&channel, 160, RESEND)->seq, 2);
+    assert_null(channel_next(&channel, 160, RESEND));
+    channel_acknowledged(&channel, 2);
+    assert_true(channel_empty(&channel));
+    assert_null(channel_next(&channel, 1000, RESEND));
+}
+
+static void what_could_not_leave_is_due_at_once(void **state) {
+    (void)state;
+    struct channel channel = {0};
+    put(&channel, 1);
+    put(&channel, 2);
+    const struct channel_entry *entry = channel_next(&channel, 0, RESEND);
+    channel_unsent(entry);
+    assert_ptr_equal(channel_next(&channel, 0, RESEND), entry);
+    channel_close(&channel);
+}
+
+static void an_acknowledgement_of_more_than_was_sent_takes_all(void **state) {
+    (void)state;
+    struct channel channel = {0};
+    put(&channel, 1);
+    channel_acknowledged(&channel, UINT64_MAX);
+    assert_true(channel_empty(&channel));
+    put(&channel, 2);
+    assert_int_equal(channel_next(&channel, 0, RESEND)->seq, 2);
+    channel_acknowledged(&channel, 0);
+    assert_false(channel_empty(&channel));
+    channel_close(&channel);
+}
+
+static void only_the_next_in_order_is_taken(void **state) {
+    (void)state;
+    struct channel channel = {0};
+    assert_false(channel_take(&channel, 0));
+    assert_false(channel_take(&channel, 2));
+    assert_true(channel_take(&channel, 1));
+    assert_false(channel_take(&channel, 1));
+    assert_true(channel_take(&channel, 2));
+    assert_int_equal(channel.received, 2);
+    assert_false(channel_take(&channel, UINT64_MAX));
+}
+
+enum { WIRE = 64 };
+
+/* What is on its way, in any order, lost or twice. */
+struct wire {
+    uint64_t seqs[WIRE], acks[WIRE];
+    unsigned count;
+};
+
+static uint64_t pick(struct wire *wire, uint64_t *from,
+                     struct philox_sequence *random) {
+    unsigned at = philox_below(random, wire->count);
+    uint64_t value = from[at];
+    if (philox_below(random, 4)) /* else it comes once more */
+        from[at] = from[--wire->count];
+    return value;
+}
+
+static void put_on(struct wire *wire, uint64_t *to, uint64_t value,
+                   struct philox_sequence *random) {
+    if (wire->count < WIRE && philox_below(random, 3)) /* else lost */
+        to[wire->count++] = value;
+}
+
+static void all_arrive_once_in_order_over_any_wire(void **state) {
+    (void)state;
+    struct philox_sequence random;
+    seed_open(&random);
+    for (int history = 0; history < 200; history++) {
+        struct channel from = {0}, to = {0};
+        struct wire out = {.count = 0}, back = {.count = 0};
+        uint64_t told = 0, heard = 0;
+        for (int64_t now = 0; now < 100000 && (told < 40 || heard < told ||
+                                               !channel_empty(&from));
+             now += 10) {
+            if (told < 40 && !philox_below(&random, 3))
+                put(&from, ++told);
+            const struct channel_entry *entry =
+                channel_next(&from, now, RESEND);
+            if (entry)
+                put_on(&out, out.seqs, entry->seq, &random);
+            if (out.count && channel_take(&to, pick(&out, out.seqs, &random)))
+                heard++;
+            assert_int_equal(to.received, heard);
+            put_on(&back, back.acks, to.received, &random);
+            if (back.count)
+                channel_acknowledged(&from, pick(&back, back.acks, &random));
+        }
+        assert_int_equal(heard, 40);
+        assert_true(channel_empty(&from));
+        channel_close(&from);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_are_numbered_from_one_in_order),
+        cmocka_unit_test(what_is_not_acknowledged_is_sent_again),
+        cmocka_unit_test(what_could_not_leave_is_due_at_once),
+        cmocka_unit_test(an_acknowledgement_of_more_than_was_sent_takes_all),
+        cmocka_unit_test(only_the_next_in_order_is_taken),
+        cmocka_unit_test(all_arrive_once_in_order_over_any_wire),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

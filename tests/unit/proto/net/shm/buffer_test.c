@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/net/shm/buffer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+
+static void data_is_aligned_and_as_long_as_asked(void **state) {
+    (void)state;
+    for (size_t bytes = 0; bytes < 200; bytes++) {
+        struct buffer *buffer = buffer_open(bytes, NULL, NULL);
+        assert_int_equal((uintptr_t)buffer_data(buffer) % 64, 0);
+        assert_int_equal(buffer_bytes(buffer), bytes);
+        memset(buffer_data(buffer), 1, bytes);
+        buffer_release(&buffer);
+        assert_null(buffer);
+    }
+}
+
+static void sizes_that_overflow_are_no_memory(void **state) {
+    (void)state;
+    assert_null(buffer_open(SIZE_MAX, NULL, NULL));
+    assert_null(buffer_open(SIZE_MAX - 64, NULL, NULL));
+}
+
+static void only_the_last_holder_is_alone(void **state) {
+    (void)state;
+    struct buffer *first = buffer_open(8, NULL, NULL), *none = NULL;
+    struct buffer *second = buffer_hold(first);
+    assert_ptr_equal(first, second);
+    assert_false(buffer_alone(first));
+    buffer_release(&second);
+    assert_true(buffer_alone(first));
+    buffer_release(&first);
+    buffer_release(&none);
+}
+
+static void count_back(void *owner, struct buffer *buffer) {
+    (void)buffer;
+    ++*(int *)owner;
+}
+
+static void the_last_release_hands_it_to_its_owner(void **state) {
+    (void)state;
+    int back = 0;
+    struct buffer *buffer = buffer_open(8, count_back, &back), *kept = buffer;
+    struct buffer *other = buffer_hold(buffer);
+    buffer_release(&buffer);
+    assert_int_equal(back, 0);
+    buffer_release(&other);
+    assert_int_equal(back, 1);
+    buffer_revive(kept);
+    assert_true(buffer_alone(kept));
+    buffer = kept;
+    buffer_release(&buffer);
+    assert_int_equal(back, 2);
+    buffer_destroy(kept);
+}
+
+enum { ROUNDS = 20000 };
+
+static void *hold_and_release(void *argument) {
+    for (int i = 0; i < ROUNDS; i++) {
+        struct buffer *mine = buffer_hold(argument);
+        buffer_release(&mine);
+    }
+    return NULL;
+}
+
+static void holders_of_several_threads_are_counted(void **state) {
+    (void)state;
+    pthread_t threads[4];
+    struct buffer *buffer = buffer_open(8, NULL, NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, hold_and_release, buffer);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(buffer_alone(buffer));
+    buffer_release(&buffer);
+}
+
+static void a_part_of_a_memory_holds_it(void **state) {
+    (void)state;
+    struct memory *memory = memory_open(8192, MEMORY_MAKER_WRITES);
+    char *base = memory_base(memory);
+    struct buffer *buffer = buffer_open_in(memory, 64, 100, NULL, NULL);
+    assert_ptr_equal(buffer_memory(buffer), memory);
+    assert_ptr_equal(buffer_data(buffer), base + 64);
+    assert_int_equal(buffer_bytes(buffer), 100);
+    memory_release(&memory);
+    memset(buffer_data(buffer), 1, 100);
+    buffer_release(&buffer);
+}
+
+static void shared_buffers_lie_in_a_memory_others_do_not(void **state) {
+    (void)state;
+    struct buffer *shared = buffer_open_shared(5000);
+    struct buffer *plain = buffer_open(5000, NULL, NULL);
+    struct buffer *empty = buffer_open_shared(0);
+    assert_non_null(buffer_memory(shared));
+    assert_null(buffer_memory(plain));
+    assert_int_equal(buffer_bytes(empty), 0);
+    memset(buffer_data(shared), 1, 5000);
+    buffer_release(&shared);
+    buffer_release(&plain);
+    buffer_release(&empty);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_part_of_a_memory_holds_it),
+        cmocka_unit_test(shared_buffers_lie_in_a_memory_others_do_not),
+        cmocka_unit_test(data_is_aligned_and_as_long_as_asked),
+        cmocka_unit_test(sizes_that_overflow_are_no_memory),
+        cmocka_unit_test(only_the_last_holder_is_alone),
+        cmocka_unit_test(the_last_release_hands_it_to_its_owner),
+        cmocka_unit_test(holders_of_several_threads_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "proto/store/checkpoint.h"
+#include "proto/store/checkpoint_reader.h"
+#include "proto/store/shard_writer.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The path of file F of STEP, written by NUM_PS. */
+static void shard_path(const char *dir, uint64_t step, uint32_t f,
+                       uint32_t num_ps, char path[PATH_MAX + 128]) {
+    char folder[PATH_MAX], name[128];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    checkpoint_shard_name(f, num_ps, CHECKPOINT_FIXTURE_RUN, name, sizeof name);
+    snprintf(path, PATH_MAX + 128, "%s/%s", folder, name);
+}
+
+static void assert_block(struct checkpoint_reader *reader,
+                         const struct manifest *manifest, uint32_t b) {
+    const struct block *block = &manifest->layout->blocks[b];
+    struct failure why;
+    const void *row;
+    size_t bytes;
+    float *floats = malloc(block->elements * sizeof *floats);
+    for (uint16_t slot = 0; slot < 3; slot++) {
+        assert_int_equal(checkpoint_reader_block(reader, b, slot, floats, &why),
+                         STATUS_OK);
+        for (uint32_t e = 0; e < block->elements; e++)
+            if (floats[e] != checkpoint_fixture_value(manifest->step,
+                                                      block->parameter, slot,
+                                                      block->offset + e))
+                fail_msg("block %u slot %u element %u", b, slot, e);
+    }
+    assert_int_equal(checkpoint_reader_row(reader, b, &row, &bytes, &why),
+                     STATUS_OK);
+    assert_int_equal(bytes, 3);
+    assert_memory_equal(row, "row", 3);
+    free(floats);
+}
+
+static void blocks_come_back_whatever_the_number_of_ps(void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct checkpoint_reader *reader;
+    struct failure why;
+    char folder[PATH_MAX];
+    for (uint32_t num_ps = 1; num_ps <= 3; num_ps++) {
+        checkpoint_fixture_write(dir, num_ps, num_ps);
+        checkpoint_folder(dir, num_ps, folder, sizeof folder);
+        assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+        assert_int_equal(
+            checkpoint_reader_open(&reader, folder, &manifest, &why),
+            STATUS_OK);
+        for (uint32_t b = 0; b < manifest.layout->num_blocks; b++)
+            assert_block(reader, &manifest, b);
+        checkpoint_reader_close(&reader);
+        manifest_clear(&manifest);
+    }
+}
+
+static void a_slot_that_was_not_written_is_told(void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct checkpoint_reader *reader;
+    struct failure why;
+    char folder[PATH_MAX];
+    float none[1];
+    checkpoint_fixture_write(dir, 1, 1);
+    checkpoint_folder(dir, 1, folder, sizeof folder);
+    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
+                     STATUS_OK);
+    assert_int_equal(checkpoint_reader_block(reader, 0, 3, none, &why),
+                     STATUS_FAILED);
+    assert_non_null(strstr(why.text, "slot 3"));
+    /* A row is no block of floats: its size is checked before it is copied. */
+    assert_int_equal(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &why),
+                     STATUS_FAILED);
+    assert_non_null(strstr(why.text, "3 bytes"));
+    checkpoint_reader_close(&reader);
+    manifest_clear(&manifest);
+}
+
+static void assert_fails(const char *dir, uint64_t step, const char *text) {
+    struct failure why;
+    assert_int_equal(checkpoint_reader_verify(dir, step, &why), STATUS_FAILED);
+    if (!strstr(why.text, text))
+        fail_msg("\"%s\" lacks \"%s\"", why.text, text);
+}
+
+static void damage_fails_verification_and_is_named(void **state) {
+    const char *dir = *state;
+    char path[PATH_MAX + 128];
+    struct failure why;
+    for (uint64_t step = 1; step <= 4; step++)
+        checkpoint_fixture_write(dir, step, 2);
+    assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
+    shard_path(dir, 1, 1, 2, path);
+    assert_int_equal(truncate(path, 5000), 0);
+    assert_fails(dir, 1, path);
+    shard_path(dir, 2, 0, 2, path);
+    assert_int_equal(unlink(path), 0);
+    assert_fails(dir, 2, "No such file");
+    shard_path(dir, 3, 1, 2, path);
+    FILE *file = fopen(path, "r+");
+    fseek(file, 100000, SEEK_SET);
+    fputc(0x5a, file);
+    fclose(file);
+    assert_fails(dir, 3, "is damaged");
+    assert_fails(dir, 9, "manifest.json");
+    char from[PATH_MAX], to[PATH_MAX];
+    checkpoint_folder(dir, 4, from, sizeof from);
+    checkpoint_folder(dir, 5, to, sizeof to);
+    assert_int_equal(rename(from, to), 0);
+    assert_fails(dir, 5, "is of step 4");
+}
+
+/* A checkpoint whose file has one block and no row, hashes and all right. */
+static void write_without_rows(const char *dir, uint64_t step) {
+    struct manifest manifest;
+    struct shard_writer *writer;
+    struct failure why;
+    char folder[PATH_MAX], path[PATH_MAX + 128];
+    checkpoint_fixture_manifest(&manifest, step, 1);
+    manifest.num_slots = 0;
+    assert_int_equal(checkpoint_make_folder(dir, step, &why), STATUS_OK);
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    shard_path(dir, step, 0, 1, path);
+    const struct block *block = &manifest.layout->blocks[0];
+    struct shard_key key = {.parameter = block->parameter,
+                            .offset = block->offset};
+    float *floats = calloc(block->elements, sizeof *floats);
+    assert_int_equal(shard_writer_open(&writer, path, 1 << 20, 9, &why),
+                     STATUS_OK);
+    assert_int_equal(shard_writer_put(writer, key, floats,
+                                      block->elements * sizeof *floats, &why),
+                     STATUS_OK);
+    assert_int_equal(shard_writer_finish(&writer, &manifest.files[0], &why),
+                     STATUS_OK);
+    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    free(floats);
+    manifest_clear(&manifest);
+}
+
+static void a_block_without_its_row_fails_verification(void **state) {
+    const char *dir = *state;
+    write_without_rows(dir, 1);
+    assert_fails(dir, 1, "slot 65535");
+}
+
+static void assert_newest(const char *dir, uint64_t upto, uint64_t step) {
+    struct manifest manifest;
+    struct failure why;
+    bool found;
+    assert_int_equal(
+        checkpoint_reader_newest(dir, upto, &manifest, &found, NULL, &why),
+        STATUS_OK);
+    assert_true(found);
+    assert_true(manifest.step == step);
+    manifest_clear(&manifest);
+}
+
+static void the_newest_that_verifies_is_taken(void **state) {
+    const char *dir = *state;
+    char path[PATH_MAX + 128];
+    for (uint64_t step = 10; step <= 40; step += 10)
+        checkpoint_fixture_write(dir, step, 1);
+    assert_newest(dir, CHECKPOINT_READER_ANY, 40);
+    assert_newest(dir, 35, 30);
+    shard_path(dir, 40, 0, 1, path);
+    assert_int_equal(truncate(path, 1), 0);
+    snprintf(path, sizeof path, "%s/step-000000030/manifest.json", dir);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_newest(dir, CHECKPOINT_READER_ANY, 20);
+}
+
+static void none_at_all_is_no_failure_but_only_damaged_ones_are(void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct failure why;
+    bool found = true;
+    char path[PATH_MAX + 128];
+    assert_int_equal(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY,
+                                              &manifest, &found, NULL, &why),
+                     STATUS_OK);
+    assert_false(found);
+    checkpoint_fixture_write(dir, 10, 1);
+    shard_path(dir, 10, 0, 1, path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY,
+                                              &manifest, &found, NULL, &why),
+                     STATUS_FAILED);
+    assert_false(found);
+    assert_non_null(strstr(why.text, dir));
+    assert_non_null(strstr(why.text, "No such file"));
+}
+
+/* Sets the holder of both files of STEP. */
+static void set_holder(const char *dir, uint64_t step, const char *host) {
+    struct manifest manifest;
+    struct failure why;
+    char folder[PATH_MAX];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    for (uint32_t f = 0; f < manifest.num_files; f++)
+        strcpy(manifest.files[f].holder, host);
+    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    manifest_clear(&manifest);
+}
+
+static void a_file_on_another_host_is_left_out_and_its_host_named(
+    void **state) {
+    const char *dir = *state;
+    struct manifest manifest;
+    struct checkpoint_reader *reader;
+    struct failure why;
+    char path[PATH_MAX + 128], folder[PATH_MAX], here[256] = "";
+    float none[1];
+    checkpoint_fixture_write(dir, 1, 2);
+    set_holder(dir, 1, "node-7");
+    shard_path(dir, 1, 0, 2, path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
+    checkpoint_folder(dir, 1, folder, sizeof folder);
+    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_true(checkpoint_reader_elsewhere(folder, &manifest.files[0]));
+    assert_false(checkpoint_reader_elsewhere(folder, &manifest.files[1]));
+    assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
+                     STATUS_OK);
+    assert_int_equal(checkpoint_reader_block(reader, 0, 0, none, &why),
+                     STATUS_FAILED);
+    assert_non_null(strstr(why.text, "host node-7 holds it"));
+    checkpoint_reader_close(&reader);
+    manifest_clear(&manifest);
+    gethostname(here, sizeof here - 1);
+    set_holder(dir, 1, here);
+    assert_fails(dir, 1, "No such file");
+    set_holder(dir, 1, "node-7");
+    shard_path(dir, 1, 1, 2, path);
+    assert_int_equal(truncate(path, 7), 0);
+    assert_fails(dir, 1, "its manifest says");
+}
+
+#define IN_DIR(test)                                                           \
+    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_enter_folder,     \
+                                    checkpoint_fixture_leave_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_DIR(blocks_come_back_whatever_the_number_of_ps),
+        IN_DIR(a_slot_that_was_not_written_is_told),
+        IN_DIR(damage_fails_verification_and_is_named),
+        IN_DIR(a_block_without_its_row_fails_verification),
+        IN_DIR(the_newest_that_verifies_is_taken),
+        IN_DIR(none_at_all_is_no_failure_but_only_damaged_ones_are),
+        IN_DIR(a_file_on_another_host_is_left_out_and_its_host_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/checkpoint_reader.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* STEPS ends in UINT64_MAX. */
+static void assert_steps(const char *dir, const uint64_t *steps) {
+    uint64_t *found;
+    size_t count, i;
+    struct failure why;
+    assert_int_equal(checkpoint_list(dir, &found, &count, &why), STATUS_OK);
+    for (i = 0; i < count && steps[i] != UINT64_MAX; i++)
+        assert_true(found[i] == steps[i]);
+    assert_int_equal(i, count);
+    assert_true(steps[i] == UINT64_MAX);
+    free(found);
+}
+
+#define STEPS(...) ((const uint64_t[]){__VA_ARGS__, UINT64_MAX})
+#define NO_STEPS ((const uint64_t[]){UINT64_MAX})
+
+static void make(const char *dir, const char *name) {
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (name[strlen(name) - 1] == '/')
+        assert_int_equal(mkdir(path, 0777), 0);
+    else
+        close(open(path, O_WRONLY | O_CREAT, 0666));
+}
+
+static void names_are_as_promised(void **state) {
+    (void)state;
+    char text[64];
+    checkpoint_folder("dir", 1500, text, sizeof text);
+    assert_string_equal(text, "dir/step-000001500");
+    checkpoint_folder("dir", 12345678901, text, sizeof text);
+    assert_string_equal(text, "dir/step-12345678901");
+    checkpoint_folder("dir", 1, text, 5);
+    assert_string_equal(text, "");
+    checkpoint_shard_name(0, 2, 0xabc, text, sizeof text);
+    assert_string_equal(text, "ps-0-of-2-0000000000000abc.mdb");
+}
+
+static void only_step_folders_with_a_manifest_are_listed(void **state) {
+    const char *dir = *state;
+    assert_steps("/nowhere/at/all", NO_STEPS);
+    assert_steps(dir, NO_STEPS);
+    checkpoint_fixture_write(dir, 20, 1);
+    checkpoint_fixture_write(dir, 3, 1);
+    make(dir, "step-000000005/");
+    make(dir, "step-000000005/ps-0-of-1-00.mdb");
+    make(dir, "step-000000006");
+    make(dir, "step-7/");
+    make(dir, "step-7/manifest.json");
+    make(dir, "step-00000000x/");
+    make(dir, "step-00000000x/manifest.json");
+    make(dir, "step-99999999999999999999999999/");
+    make(dir, "step-99999999999999999999999999/manifest.json");
+    assert_steps(dir, STEPS(3, 20));
+}
+
+static void a_directory_that_cannot_be_read_is_told(void **state) {
+    const char *dir = *state;
+    char path[PATH_MAX + 16];
+    uint64_t *steps;
+    size_t count;
+    struct failure why;
+    snprintf(path, sizeof path, "%s/file", dir);
+    make(dir, "file");
+    assert_int_equal(checkpoint_list(path, &steps, &count, &why),
+                     STATUS_FAILED);
+    assert_non_null(strstr(why.text, path));
+    assert_null(steps);
+}
+
+static void a_removed_step_is_gone_and_foreign_files_stay(void **state) {
+    const char *dir = *state;
+    struct failure why;
+    checkpoint_fixture_write(dir, 3, 2);
+    checkpoint_fixture_write(dir, 4, 2);
+    make(dir, "step-000000003/model.safetensors");
+    assert_int_equal(checkpoint_remove(dir, 3, &why), STATUS_OK);
+    assert_int_equal(checkpoint_remove(dir, 4, &why), STATUS_OK);
+    assert_int_equal(checkpoint_remove(dir, 5, &why), STATUS_OK);
+    assert_steps(dir, NO_STEPS);
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+    char folder[PATH_MAX];
+    checkpoint_folder(dir, 3, folder, sizeof folder);
+    assert_int_equal(checkpoint_fixture_entries(folder), 1);
+}
+
+static void a_removal_that_fails_has_taken_the_manifest(void **state) {
+    const char *dir = *state;
+    char name[64];
+    struct failure why;
+    checkpoint_fixture_write(dir, 3, 1);
+    for (int i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "step-000000003/ps-%d.mdb/", i);
+        make(dir, name);
+    }
+    assert_int_equal(checkpoint_remove(dir, 3, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "cannot remove"));
+    assert_steps(dir, NO_STEPS);
+}
+
+static void pruning_keeps_the_newest_and_what_is_under_way(void **state) {
+    const char *dir = *state;
+    struct failure why;
+    for (uint64_t step = 1; step <= 5; step++)
+        checkpoint_fixture_write(dir, 10 * step, 1);
+    make(dir, "step-000000035/");
+    make(dir, "step-000000035/ps-0-of-1-00.mdb.tmp");
+    make(dir, "step-000000060/");
+    make(dir, "step-000000060/ps-0-of-1-00.mdb.tmp");
+    assert_int_equal(checkpoint_prune(dir, 0, &why), STATUS_OK);
+    assert_steps(dir, STEPS(10, 20, 30, 40, 50));
+    assert_int_equal(checkpoint_fixture_entries(dir), 6);
+    assert_int_equal(checkpoint_prune(dir, 2, &why), STATUS_OK);
+    assert_steps(dir, STEPS(40, 50));
+    assert_int_equal(checkpoint_fixture_entries(dir), 3);
+}
+
+static void remains_stay_while_nothing_is_complete(void **state) {
+    const char *dir = *state;
+    struct failure why;
+    make(dir, "step-000000035/");
+    assert_int_equal(checkpoint_prune(dir, 1, &why), STATUS_OK);
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+}
+
+static void steps_of_an_earlier_run_are_set_aside_whole(void **state) {
+    const char *dir = *state;
+    char aside[PATH_MAX + 32];
+    size_t moved;
+    struct failure why;
+    for (uint64_t step = 1; step <= 3; step++)
+        checkpoint_fixture_write(dir, step, 1);
+    make(dir, "step-000000004/");
+    assert_int_equal(checkpoint_set_aside(dir, 9, 7, &moved, &why), STATUS_OK);
+    assert_int_equal(moved, 0);
+    assert_int_equal(checkpoint_fixture_entries(dir), 4);
+    assert_int_equal(checkpoint_set_aside(dir, 2, 7, &moved, &why), STATUS_OK);
+    assert_int_equal(moved, 3);
+    assert_steps(dir, STEPS(1));
+    snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
+    assert_steps(aside, STEPS(2, 3));
+    assert_int_equal(checkpoint_reader_verify(aside, 3, &why), STATUS_OK);
+}
+
+static void folders_are_made_with_their_parents_and_twice(void **state) {
+    const char *dir = *state;
+    char deep[PATH_MAX + 16], folder[PATH_MAX];
+    struct failure why;
+    struct stat about;
+    snprintf(deep, sizeof deep, "%s/a/b", dir);
+    assert_int_equal(checkpoint_make_folder(deep, 1, &why), STATUS_OK);
+    assert_int_equal(checkpoint_make_folder(deep, 1, &why), STATUS_OK);
+    checkpoint_folder(deep, 1, folder, sizeof folder);
+    assert_int_equal(stat(folder, &about), 0);
+    make(dir, "file");
+    snprintf(deep, sizeof deep, "%s/file", dir);
+    assert_int_equal(checkpoint_make_folder(deep, 1, &why), STATUS_FAILED);
+}
+
+/* Writes steps from FIRST on until it is killed, MICROSECONDS after its start.
+ */
+static void write_until_killed(const char *dir, uint64_t first,
+                               long microseconds) {
+    timer_t timer;
+    struct failure why;
+    struct sigevent kill = {.sigev_notify = SIGEV_SIGNAL,
+                            .sigev_signo = SIGKILL};
+    struct itimerspec when = {
+        .it_value = {.tv_sec = microseconds / 1000000,
+                     .tv_nsec = microseconds % 1000000 * 1000}};
+    if (timer_create(CLOCK_MONOTONIC, &kill, &timer) ||
+        timer_settime(timer, 0, &when, NULL))
+        _exit(1);
+    for (uint64_t step = first;; step++) {
+        checkpoint_fixture_write(dir, step, 2);
+        if (checkpoint_prune(dir, 2, &why))
+            _exit(2);
+    }
+}
+
+static void killed_at_any_moment_what_is_listed_verifies(void **state) {
+    const char *dir = *state;
+    unsigned seed = (unsigned)time(NULL);
+    uint64_t newest = 1, *steps;
+    size_t count;
+    struct failure why;
+    int64_t begun = time_now();
+    checkpoint_fixture_write(dir, newest, 2);
+    /* A kill comes while one of about three is written, on any disk. */
+    long most = 500 + (long)(3 * (time_now() - begun) / 1000);
+    print_message("seed %u\n", seed);
+    for (int i = 0; i < 20; i++) {
+        int status;
+        long microseconds = 500 + rand_r(&seed) % most;
+        pid_t child = fork();
+        if (!child)
+            write_until_killed(dir, newest + 1, microseconds);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(checkpoint_list(dir, &steps, &count, &why), STATUS_OK);
+        for (size_t s = 0; s < count; s++)
+            if (checkpoint_reader_verify(dir, steps[s], &why))
+                fail_msg("%s", why.text);
+        assert_true(count && steps[count - 1] >= newest); /* none is lost */
+        newest = steps[count - 1];
+        free(steps);
+    }
+}
+
+#define IN_DIR(test)                                                           \
+    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_enter_folder,     \
+                                    checkpoint_fixture_leave_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_as_promised),
+        IN_DIR(only_step_folders_with_a_manifest_are_listed),
+        IN_DIR(a_directory_that_cannot_be_read_is_told),
+        IN_DIR(a_removed_step_is_gone_and_foreign_files_stay),
+        IN_DIR(a_removal_that_fails_has_taken_the_manifest),
+        IN_DIR(pruning_keeps_the_newest_and_what_is_under_way),
+        IN_DIR(remains_stay_while_nothing_is_complete),
+        IN_DIR(steps_of_an_earlier_run_are_set_aside_whole),
+        IN_DIR(folders_are_made_with_their_parents_and_twice),
+        IN_DIR(killed_at_any_moment_what_is_listed_verifies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "proto/store/manifest.h"
+#include "proto/store/manifest_text.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void assert_same(const struct manifest *a, const struct manifest *b) {
+    assert_true(a->run == b->run && a->step == b->step);
+    assert_true(a->epoch == b->epoch && a->samples == b->samples);
+    assert_true(a->seed == b->seed && a->final == b->final);
+    assert_string_equal(a->job, b->job);
+    assert_string_equal(a->rule, b->rule);
+    assert_int_equal(a->num_slots, b->num_slots);
+    assert_memory_equal(a->slot_names, b->slot_names,
+                        a->num_slots * sizeof *a->slot_names);
+    assert_true(layout_digest(a->layout) == layout_digest(b->layout));
+    assert_int_equal(a->num_files, b->num_files);
+    for (uint32_t f = 0; f < a->num_files; f++) {
+        assert_string_equal(a->files[f].name, b->files[f].name);
+        assert_string_equal(a->files[f].holder, b->files[f].holder);
+        assert_true(a->files[f].size == b->files[f].size);
+        assert_memory_equal(a->files[f].hash, b->files[f].hash, 16);
+    }
+    assert_memory_equal(a->block_file, b->block_file,
+                        a->layout->num_blocks * sizeof *a->block_file);
+}
+
+static void fill(struct manifest *manifest) {
+    checkpoint_fixture_manifest(manifest, 1500, 2);
+    manifest->final = true;
+    manifest->files[0].size = INT64_MAX;
+    manifest->files[0].hash[0] = 1;
+    manifest->files[0].hash[1] = UINT64_MAX;
+    strcpy(manifest->files[1].holder, "node-7");
+}
+
+static void a_manifest_comes_back_from_its_file(void **state) {
+    (void)state;
+    char folder[PATH_MAX];
+    struct manifest written, read;
+    struct failure why;
+    checkpoint_fixture_folder(folder);
+    fill(&written);
+    assert_int_equal(manifest_write(&written, folder, &why), STATUS_OK);
+    assert_int_equal(checkpoint_fixture_entries(folder), 1);
+    assert_int_equal(manifest_read(&read, folder, &why), STATUS_OK);
+    assert_same(&written, &read);
+    manifest_clear(&written);
+    manifest_clear(&read);
+    checkpoint_fixture_remove(folder);
+}
+
+static void the_text_of_what_was_parsed_is_the_same(void **state) {
+    (void)state;
+    struct manifest manifest, parsed;
+    struct failure why;
+    fill(&manifest);
+    free(manifest.job);
+    manifest.job = strdup(" { \"b\" : 1.50,\n \"a\": [ 1e-3, \"\\u00e9\" ] }");
+    char *text = manifest_text(&manifest);
+    assert_non_null(text);
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_string_equal(parsed.job, "{\"b\":1.5,\"a\":[0.001,\"é\"]}");
+    char *again = manifest_text(&parsed);
+    assert_string_equal(text, again);
+    free(text);
+    free(again);
+    manifest_clear(&manifest);
+    manifest_clear(&parsed);
+}
+
+static void a_loss_scaler_is_there_where_one_is_used(void **state) {
+    (void)state;
+    struct manifest manifest, parsed;
+    struct failure why;
+    fill(&manifest);
+    manifest.scaler = (struct loss_scaler){.scale = 1};
+    char *text = manifest_text(&manifest);
+    assert_null(strstr(text, "loss_scaler"));
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_int_equal(parsed.scaler.hysteresis, 0);
+    manifest_clear(&parsed);
+    free(text);
+    manifest.scaler = (struct loss_scaler){
+        .scale = 0x1p-20 / 3, .good = 999, .hysteresis = 2, .skipped = 1500};
+    text = manifest_text(&manifest);
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_true(parsed.scaler.scale == 0x1p-20 / 3);
+    assert_int_equal(parsed.scaler.good, 999);
+    assert_int_equal(parsed.scaler.hysteresis, 2);
+    assert_int_equal(parsed.scaler.skipped, 1500);
+    manifest_clear(&parsed);
+    manifest_clear(&manifest);
+    free(text);
+}
+
+static void what_has_no_text_is_refused(void **state) {
+    (void)state;
+    struct manifest manifest;
+    fill(&manifest);
+    free(manifest.job);
+    manifest.job = strdup("[1]");
+    /* A list is JSON, but no object; parsing would refuse what we wrote. */
+    assert_null(manifest_text(&manifest));
+    free(manifest.job);
+    manifest.job = strdup("{");
+    assert_null(manifest_text(&manifest));
+    free(manifest.job);
+    manifest.job = NULL;
+    manifest.step = UINT64_MAX;
+    assert_null(manifest_text(&manifest));
+    manifest.step = 1;
+    manifest.files[1].size = UINT64_MAX;
+    assert_null(manifest_text(&manifest));
+    manifest_clear(&manifest);
+}
+
+static void every_flipped_bit_is_refused_or_changes_nothing(void **state) {
+    (void)state;
+    struct manifest manifest, parsed;
+    struct failure why;
+    fill(&manifest);
+    char *text = manifest_text(&manifest);
+    size_t size = strlen(text);
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        text[bit / 8] ^= (char)(1 << bit % 8);
+        if (!manifest_parse(&parsed, text, &why))
+            assert_same(&manifest, &parsed);
+        else
+            assert_true(*why.text != '\0');
+        manifest_clear(&parsed);
+        text[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    free(text);
+    manifest_clear(&manifest);
+}
+
+static void every_truncated_text_is_refused(void **state) {
+    (void)state;
+    struct manifest manifest, parsed;
+    struct failure why;
+    fill(&manifest);
+    char *text = manifest_text(&manifest);
+    for (size_t size = strlen(text); size-- > 0;) {
+        text[size] = '\0';
+        assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_FAILED);
+    }
+    free(text);
+    manifest_clear(&manifest);
+}
+
+/* The text of a good manifest with VALUE, JSON, at PATH ("files.0.name", NULL
+ * VALUE: nothing) and a hash that fits. */
+static char *changed_text(const char *path, const char *value) {
+    struct manifest manifest;
+    fill(&manifest);
+    char *text = manifest_text(&manifest), digits[17], parts[64], *rest;
+    json_t *root = json_loads(text, 0, NULL), *at = root;
+    free(text);
+    manifest_clear(&manifest);
+    json_object_del(root, "xxh3");
+    snprintf(parts, sizeof parts, "%s", path);
+    char *part = strtok_r(parts, ".", &rest), *next;
+    for (; (next = strtok_r(NULL, ".", &rest)); part = next)
+        at = json_is_array(at) ? json_array_get(at, (size_t)atoi(part))
+                               : json_object_get(at, part);
+    json_t *new = value ? json_loads(value, JSON_DECODE_ANY, NULL) : NULL;
+    if (json_is_array(at))
+        json_array_set_new(at, (size_t)atoi(part), new);
+    else if (new)
+        json_object_set_new(at, part, new);
+    else
+        json_object_del(at, part);
+    assert_true(manifest_text_digest(root, digits));
+    json_object_set_new(root, "xxh3", json_string(digits));
+    text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    return text;
+}
+
+static void a_field_out_of_range_is_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *value, *named;
+    } cases[] = {
+        {"format", "2", "format 2"},
+        {"format", NULL, "format"},
+        {"run", "\"12\"", "run"},
+        {"run", "\"000000000000000G\"", "run"},
+        {"step", "-1", "step"},
+        {"step", "1.5", "step"},
+        {"epoch", "\"1\"", "epoch"},
+        {"samples", NULL, "samples"},
+        {"seed", "1", "seed"},
+        {"final", "1", "final"},
+        {"loss_scaler", "{}", "loss_scaler"},
+        {"loss_scaler", "3", "loss_scaler"},
+        {"loss_scaler",
+         "{\"scale\":-1,\"good\":0,\"hysteresis\":1,\"skipped\":0}",
+         "loss_scaler"},
+        {"loss_scaler",
+         "{\"scale\":8,\"good\":-1,\"hysteresis\":1,\"skipped\":0}", "good"},
+        {"loss_scaler",
+         "{\"scale\":8,\"good\":0,\"hysteresis\":5000000000,\"skipped\":0}",
+         "hysteresis"},
+        {"loss_scaler",
+         "{\"scale\":8,\"good\":0,\"hysteresis\":1,\"skipped\":1501}",
+         "skipped"},
+        {"rule", "null", "rule"},
+        {"slots", "{}", "slots"},
+        {"slots.0", "3", "slots"},
+        {"slots.0", "\"12345678901234567890123456789012\"", "slots"},
+        {"files", "3", "files"},
+        {"files.0", "3", "name"},
+        {"files.0.name", "\"../other/ps.mdb\"", "outside"},
+        {"files.0.name", "\"/etc/passwd\"", "outside"},
+        {"files.1.name", "\"..\"", "files[1]"},
+        {"files.0.name", "\".\"", "outside"},
+        {"files.0.name", "\"\"", "outside"},
+        {"files.0.size", "-5", "size"},
+        {"files.0.xxh3", "\"0\"", "xxh3"},
+        {"files.0.holder", "7", "holder"},
+        {"parameters", "\"many\"", "parameters"},
+        {"parameters.0.name", "\"\"", "name"},
+        {"parameters.1.name", "\"layer0.weight\"", "layer0.weight"},
+        {"parameters.0.dims", "[1,2,3,4,5]", "dims"},
+        {"parameters.0.dims", "[4294967296]", "dims"},
+        {"parameters.0.dims", "[0]", "dim"},
+        {"parameters.0.dims", "[4294967295,4294967295]", "elements"},
+        {"parameters.0.init_bound", "-1", "init_bound"},
+        {"parameters.0.init_bound", "1e300", "init_bound"},
+        {"block_elements", "5", "another release"},
+        {"block_file", "[0]", "block_file"},
+        {"block_file", "[0,0,0,0,0,0,0,0,0,0,0,0]", "12 entries"},
+        {"block_file.0", "2", "block_file"},
+        {"block_file.0", "-1", "block_file"},
+        {"job", "[]", "job"},
+    };
+    struct manifest parsed;
+    struct failure why;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = changed_text(cases[i].path, cases[i].value);
+        if (manifest_parse(&parsed, text, &why) != STATUS_FAILED ||
+            !strstr(why.text, cases[i].named))
+            fail_msg("%s = %s: %s", cases[i].path, cases[i].value, why.text);
+        free(text);
+    }
+}
+
+static void a_null_job_and_a_good_change_are_taken(void **state) {
+    (void)state;
+    struct manifest parsed;
+    struct failure why;
+    char *text = changed_text("job", "null");
+    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_null(parsed.job);
+    free(text);
+    manifest_clear(&parsed);
+}
+
+static void garbage_in_the_file_is_refused(void **state) {
+    (void)state;
+    static const char *const garbage[] = {
+        "", "{", "[]", "null", "\0\0\0", "{}", "\xff\xfe", "{\"format\":1}",
+    };
+    char folder[PATH_MAX], path[PATH_MAX + 16];
+    struct manifest read;
+    struct failure why;
+    checkpoint_fixture_folder(folder);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    assert_int_equal(manifest_read(&read, folder, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, path));
+    for (size_t i = 0; i < sizeof garbage / sizeof garbage[0]; i++) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        size_t size = i == 4 ? 3 : strlen(garbage[i]);
+        assert_int_equal(write(fd, garbage[i], size), size);
+        close(fd);
+        assert_int_equal(manifest_read(&read, folder, &why), STATUS_FAILED);
+        assert_non_null(strstr(why.text, path));
+    }
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    assert_int_equal(manifest_read(&read, folder, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "is not a file"));
+    checkpoint_fixture_remove(folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_manifest_comes_back_from_its_file),
+        cmocka_unit_test(the_text_of_what_was_parsed_is_the_same),
+        cmocka_unit_test(a_loss_scaler_is_there_where_one_is_used),
+        cmocka_unit_test(what_has_no_text_is_refused),
+        cmocka_unit_test(every_flipped_bit_is_refused_or_changes_nothing),
+        cmocka_unit_test(every_truncated_text_is_refused),
+        cmocka_unit_test(a_field_out_of_range_is_named),
+        cmocka_unit_test(a_null_job_and_a_good_change_are_taken),
+        cmocka_unit_test(garbage_in_the_file_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

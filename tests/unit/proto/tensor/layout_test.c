@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/tensor/layout.h"
+
+#include "proto/tensor/philox.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KIB = 1 << 10, MIB = 1 << 20 };
+
+static const struct parameter mlp[] = {
+    {.name = "layer0.weight",
+     .num_dims = 2,
+     .dims = {512, 784},
+     .init_bound = 0.03f},
+    {.name = "layer0.bias", .num_dims = 1, .dims = {512}},
+    {.name = "layer1.weight",
+     .num_dims = 2,
+     .dims = {10, 512},
+     .init_bound = 0.04f},
+};
+enum { MLP = sizeof mlp / sizeof *mlp };
+
+static struct layout *build(const struct parameter *parameters,
+                            uint32_t count) {
+    struct layout *layout;
+    struct failure why;
+    if (layout_build(&layout, parameters, count, &why))
+        fail_msg("%s", why.text);
+    return layout;
+}
+
+static void a_block_is_a_512th_within_64_kib_and_1_mib(void **state) {
+    (void)state;
+    assert_int_equal(layout_block_bytes(0), 64 * KIB);
+    assert_int_equal(layout_block_bytes(32 * MIB), 64 * KIB);
+    assert_int_equal(layout_block_bytes(32 * MIB + 512), 128 * KIB);
+    assert_int_equal(layout_block_bytes(100 * MIB), 256 * KIB);
+    assert_int_equal(layout_block_bytes(512 * MIB), MIB);
+    assert_int_equal(layout_block_bytes(LAYOUT_MAX_ELEMENTS * 4), MIB);
+}
+
+static void blocks_run_from_the_last_parameter_to_the_first(void **state) {
+    (void)state;
+    struct layout *layout = build(mlp, MLP);
+    assert_int_equal(layout->elements, 784 * 512 + 512 + 5120);
+    assert_int_equal(layout->block_elements, 16384);
+    assert_int_equal(layout->num_blocks, 1 + 1 + 25);
+    assert_int_equal(layout->first_block[2], 0);
+    assert_int_equal(layout->first_block[1], 1);
+    assert_int_equal(layout->first_block[0], 2);
+    assert_int_equal(layout->num_blocks_of[0], 25);
+    struct block last = layout->blocks[26];
+    assert_int_equal(last.parameter, 0);
+    assert_int_equal(last.offset, 24 * 16384);
+    assert_int_equal(last.elements, 784 * 512 - 24 * 16384);
+    layout_free(&layout);
+    assert_null(layout);
+}
+
+/* Parameters of one to four dimensions, the largest a few MiB. */
+static uint32_t random_parameters(struct philox_sequence *random,
+                                  struct parameter parameters[20]) {
+    uint32_t count = 1 + philox_below(random, 20);
+    memset(parameters, 0, 20 * sizeof *parameters);
+    for (uint32_t p = 0; p < count; p++) {
+        snprintf(parameters[p].name, LAYOUT_MAX_NAME, "p%u", p);
+        parameters[p].num_dims = philox_below(random, 5);
+        for (uint32_t d = 0; d < parameters[p].num_dims; d++)
+            parameters[p].dims[d] = 1 + philox_below(random, 40);
+    }
+    return count;
+}
+
+static void check_parameter(const struct layout *layout, uint32_t p) {
+    uint64_t offset = 0;
+    uint32_t end = layout->first_block[p] + layout->num_blocks_of[p];
+    for (uint32_t b = layout->first_block[p]; b < end; b++) {
+        assert_int_equal(layout->blocks[b].parameter, p);
+        assert_int_equal(layout->blocks[b].offset, offset);
+        assert_in_range(layout->blocks[b].elements, 1, layout->block_elements);
+        if (b + 1 < end)
+            assert_int_equal(layout->blocks[b].elements,
+                             layout->block_elements);
+        offset += layout->blocks[b].elements;
+    }
+    assert_int_equal(offset, layout->parameters[p].elements);
+}
+
+static void blocks_cover_each_parameter_once(void **state) {
+    (void)state;
+    struct philox_sequence random;
+    philox_sequence_open(&random, 1, 0);
+    for (int trial = 0; trial < 200; trial++) {
+        struct parameter parameters[20];
+        uint32_t count = random_parameters(&random, parameters);
+        struct layout *layout = build(parameters, count);
+        uint32_t blocks = 0;
+        for (uint32_t p = count; p-- > 0;) {
+            assert_int_equal(layout->first_block[p], blocks);
+            check_parameter(layout, p);
+            blocks += layout->num_blocks_of[p];
+        }
+        assert_int_equal(blocks, layout->num_blocks);
+        layout_free(&layout);
+    }
+}
+
+static void a_scalar_is_one_element(void **state) {
+    (void)state;
+    struct parameter scalar = {.name = "temperature"};
+    struct layout *layout = build(&scalar, 1);
+    assert_int_equal(layout->elements, 1);
+    assert_int_equal(layout->num_blocks, 1);
+    layout_free(&layout);
+}
+
+static void refused(struct parameter parameter, const char *text) {
+    struct parameter pair[2] = {mlp[0], parameter};
+    struct layout *layout;
+    struct failure why;
+    assert_int_equal(layout_build(&layout, pair, 2, &why), STATUS_CONFIG);
+    assert_null(layout);
+    if (!strstr(why.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", why.text, text);
+}
+
+static void a_wrong_parameter_is_refused_by_name(void **state) {
+    (void)state;
+    refused((struct parameter){.name = ""}, "parameter 1: its name has no");
+    refused((struct parameter){.name = "layer0.weight"},
+            "\"layer0.weight\" is there twice");
+    refused((struct parameter){.name = "b", .num_dims = 2, .dims = {3, 0}},
+            "\"b\": dimension 1 is 0");
+    refused((struct parameter){.name = "b", .num_dims = 5},
+            "\"b\" has 5 dimensions");
+    refused((struct parameter){.name = "b", .init_bound = -1}, "is -1;");
+    refused((struct parameter){.name = "b", .init_bound = __builtin_nanf("")},
+            "is nan;");
+    refused((struct parameter){.name = "b",
+                               .num_dims = 4,
+                               .dims = {1 << 16, 1 << 16, 1 << 16, 1 << 16}},
+            "\"b\" has more than 2^40");
+    refused((struct parameter){.name = "b",
+                               .num_dims = 2,
+                               .dims = {1 << 20, 1 << 20}},
+            "up to \"b\" have more than 2^40");
+    struct parameter endless = {.name = ""};
+    memset(endless.name, 'x', sizeof endless.name);
+    refused(endless, "too many bytes");
+}
+
+static void no_parameters_and_too_many_are_refused(void **state) {
+    (void)state;
+    struct layout *layout;
+    struct failure why;
+    assert_int_equal(layout_build(&layout, mlp, 0, &why), STATUS_CONFIG);
+    assert_int_equal(
+        layout_build(&layout, mlp, LAYOUT_MAX_PARAMETERS + 1, &why),
+        STATUS_CONFIG);
+}
+
+static uint64_t digest_of(const struct parameter *parameters, uint32_t count) {
+    struct layout *layout = build(parameters, count);
+    uint64_t digest = layout_digest(layout);
+    layout_free(&layout);
+    return digest;
+}
+
+static void the_digest_tells_names_shapes_bounds_and_order(void **state) {
+    (void)state;
+    uint64_t digest = digest_of(mlp, MLP);
+    struct parameter other[MLP];
+    memcpy(other, mlp, sizeof mlp);
+    other[1].name[0] = 'L';
+    assert_true(digest_of(other, MLP) != digest);
+    memcpy(other, mlp, sizeof mlp);
+    other[0].dims[0] = 784;
+    other[0].dims[1] = 512;
+    assert_true(digest_of(other, MLP) != digest);
+    memcpy(other, mlp, sizeof mlp);
+    other[2].init_bound = 0.05f;
+    assert_true(digest_of(other, MLP) != digest);
+    other[2] = mlp[1];
+    other[1] = mlp[2];
+    assert_true(digest_of(other, MLP) != digest);
+    assert_true(digest_of(mlp, MLP - 1) != digest);
+}
+
+static void the_digest_overlooks_what_means_nothing(void **state) {
+    (void)state;
+    struct parameter other[MLP];
+    memcpy(other, mlp, sizeof mlp);
+    other[1].dims[3] = 99;
+    other[1].elements = 77;
+    other[1].name[LAYOUT_MAX_NAME - 1] = 'x';
+    assert_true(digest_of(other, MLP) == digest_of(mlp, MLP));
+}
+
+static void first_weights_do_not_depend_on_the_cut(void **state) {
+    (void)state;
+    struct layout *layout = build(mlp, MLP);
+    float *whole = malloc(784 * 512 * sizeof *whole);
+    float *block = malloc(layout->block_elements * sizeof *block);
+    philox_uniform(42, 0, 0, 0.03f, whole, 784 * 512);
+    for (uint32_t b = 2; b < layout->num_blocks; b++) {
+        layout_init_block(layout, b, 42, block);
+        assert_memory_equal(block, whole + layout->blocks[b].offset,
+                            layout->blocks[b].elements * sizeof *block);
+    }
+    free(whole);
+    free(block);
+    layout_free(&layout);
+}
+
+static void first_weights_of_bound_0_are_plain_zeros(void **state) {
+    (void)state;
+    struct layout *layout = build(mlp, MLP);
+    float weights[512], zeros[512] = {0};
+    memset(weights, 0xff, sizeof weights);
+    layout_init_block(layout, 1, 42, weights);
+    assert_memory_equal(weights, zeros, sizeof zeros);
+    layout_free(&layout);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_is_a_512th_within_64_kib_and_1_mib),
+        cmocka_unit_test(blocks_run_from_the_last_parameter_to_the_first),
+        cmocka_unit_test(blocks_cover_each_parameter_once),
+        cmocka_unit_test(a_scalar_is_one_element),
+        cmocka_unit_test(a_wrong_parameter_is_refused_by_name),
+        cmocka_unit_test(no_parameters_and_too_many_are_refused),
+        cmocka_unit_test(the_digest_tells_names_shapes_bounds_and_order),
+        cmocka_unit_test(the_digest_overlooks_what_means_nothing),
+        cmocka_unit_test(first_weights_do_not_depend_on_the_cut),
+        cmocka_unit_test(first_weights_of_bound_0_are_plain_zeros),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

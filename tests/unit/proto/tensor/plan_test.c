@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plan goes over the wire and back; each test spoils one thing of it. */
+#include "proto/tensor/plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+enum { BLOCKS = 4 };
+
+/* Two parameters in four blocks on two ps; each test spoils one thing. */
+struct fixture {
+    struct job job;
+    struct layout *layout;
+    Capstan__Parameter **parameters;
+    Capstan__Place places[2], *place_of[2];
+    uint16_t block_ps[BLOCKS];
+    Capstan__Plan message;
+};
+
+static int setup(void **state) {
+    static struct fixture fixture;
+    struct parameter parameters[2] = {
+        {.name = "weight", .num_dims = 2, .dims = {100, 400}, .init_bound = 1},
+        {.name = "bias", .num_dims = 1, .dims = {100}}};
+    struct failure why;
+    fixture = (struct fixture){.job.accumulation = 3};
+    fixture.job.checkpoint.every_steps = 50;
+    fixture.job.checkpoint.every_epochs = 4;
+    if (layout_build(&fixture.layout, parameters, 2, &why))
+        return -1;
+    assert_int_equal(fixture.layout->num_blocks, BLOCKS);
+    fixture.parameters = plan_parameters(fixture.layout);
+    for (int p = 0; p < 2; p++) {
+        capstan__place__init(&fixture.places[p]);
+        fixture.places[p].address = p ? "[::1]:7" : "10.0.0.1:7";
+        fixture.places[p].incarnation = 5 + (uint64_t)p;
+        fixture.place_of[p] = &fixture.places[p];
+    }
+    for (int b = 0; b < BLOCKS; b++)
+        fixture.block_ps[b] = b % 2;
+    Capstan__Plan *message = &fixture.message;
+    capstan__plan__init(message);
+    message->n_parameters = 2;
+    message->parameters = fixture.parameters;
+    message->block_ps = (ProtobufCBinaryData){sizeof fixture.block_ps,
+                                              (uint8_t *)fixture.block_ps};
+    message->n_ps = 2;
+    message->ps = fixture.place_of;
+    message->start_step = 10;
+    message->start_batch = 33;
+    message->total_steps = 100;
+    message->epoch_batches = 7;
+    message->trainers = 2;
+    *state = &fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    plan_free_parameters(&fixture->parameters);
+    layout_free(&fixture->layout);
+    return 0;
+}
+
+static void a_plan_comes_over_as_it_was(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    fixture->message.checkpoint_dir = "/run/checkpoint";
+    fixture->message.pull_first = true;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(layout_digest(plan->layout),
+                     layout_digest(fixture->layout));
+    assert_string_equal(plan->ps[1].address, "[::1]:7");
+    assert_int_equal(plan->ps[1].incarnation, 6);
+    assert_int_equal(plan->num_ps, 2);
+    assert_int_equal(plan->num_ranks, 2);
+    assert_int_equal(plan->rounds.start, 10);
+    assert_int_equal(plan->rounds.start_batch, 33);
+    assert_int_equal(plan->rounds.total, 100);
+    assert_int_equal(plan->rounds.accumulation, 3);
+    assert_int_equal(plan->rounds.epoch_batches, 7);
+    assert_int_equal(plan->rounds.every_steps, 50);
+    assert_int_equal(plan->rounds.every_epochs, 4);
+    assert_true(plan->rounds.checkpoints);
+    assert_true(plan->pull_first);
+    assert_false(plan->allreduce);
+    assert_string_equal(plan->checkpoint_dir, "/run/checkpoint");
+    assert_null(plan->restore_folder);
+    uint32_t ids[BLOCKS];
+    assert_int_equal(plan_blocks(plan, 1, ids), 2);
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[1], 3);
+    assert_int_equal(plan_blocks(plan, 2, ids), 0);
+    plan_close(&plan);
+    assert_null(plan);
+}
+
+static void what_it_starts_from_comes_over_too(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    fixture->message.restore_folder = "/run/step-10";
+    fixture->message.restore_manifest = "{}";
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_string_equal(plan->restore_folder, "/run/step-10");
+    assert_string_equal(plan->restore_manifest, "{}");
+    assert_null(plan->checkpoint_dir);
+    assert_false(plan->rounds.checkpoints);
+    assert_false(plan->pull_first);
+    plan_close(&plan);
+}
+
+/* Those that the cluster lists hold nothing, and there may be none. */
+static void in_all_reduce_no_block_lies_on_a_ps(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    uint32_t ids[BLOCKS];
+    fixture->message.strategy = JOB_ALLREDUCE;
+    fixture->message.backend = "gloo";
+    fixture->message.block_ps.len = 0;
+    for (size_t num_ps = 0; num_ps <= 2; num_ps += 2) {
+        fixture->message.n_ps = num_ps;
+        assert_int_equal(
+            plan_read(&plan, &fixture->message, &fixture->job, &why),
+            STATUS_OK);
+        assert_true(plan->allreduce);
+        assert_string_equal(plan->backend, "gloo");
+        assert_int_equal(plan_blocks(plan, 0, ids), 0);
+        plan_close(&plan);
+    }
+}
+
+static void refused(struct fixture *fixture, enum status status,
+                    const char *part) {
+    struct plan *plan;
+    struct failure why;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     status);
+    assert_null(plan);
+    if (!strstr(why.text, part))
+        fail_msg("'%s' is not in: %s", part, why.text);
+}
+
+static void a_loss_scaler_comes_over_with_the_plan(void **state) {
+    struct fixture *fixture = *state;
+    struct loss_scaler scaler = {
+        .scale = 512, .good = 4, .hysteresis = 1, .skipped = 10};
+    Capstan__LossScaler message = plan_scaler_message(&scaler);
+    struct plan *plan;
+    struct failure why;
+    fixture->message.scaler = &message;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_true(plan->scaler.scale == 512);
+    assert_int_equal(plan->scaler.good, 4);
+    assert_int_equal(plan->scaler.hysteresis, 1);
+    assert_int_equal(plan->scaler.skipped, 10);
+    plan_close(&plan);
+    message.skipped = 11;
+    refused(fixture, STATUS_FAILED, "11 steps skipped before step 10");
+    message.skipped = 0;
+    message.scale = -1;
+    refused(fixture, STATUS_FAILED, "a loss scale of -1");
+}
+
+static void fields_out_of_range_are_named(void **state) {
+    struct fixture *fixture = *state;
+    Capstan__Plan sound = fixture->message, *message = &fixture->message;
+    message->trainers = 0;
+    refused(fixture, STATUS_FAILED, "0 trainers");
+    message->trainers = RULE_MAX_GRADIENTS + 1;
+    refused(fixture, STATUS_FAILED, "1025 trainers");
+    *message = sound;
+    message->epoch_batches = 0;
+    refused(fixture, STATUS_FAILED, "empty epochs");
+    *message = sound;
+    message->n_ps = 0;
+    refused(fixture, STATUS_FAILED, "0 ps");
+    message->n_ps = UINT16_MAX + 1;
+    refused(fixture, STATUS_FAILED, "65536 ps");
+    message->n_ps = 1;
+    refused(fixture, STATUS_FAILED, "block 1 on ps 1 of 1");
+    *message = sound;
+    message->block_ps.len -= 2;
+    refused(fixture, STATUS_FAILED, "3 places for 4 blocks");
+    message->block_ps.len = 1;
+    refused(fixture, STATUS_FAILED, "0 places for 4 blocks");
+    *message = sound;
+    message->restore_folder = "/run/step-10";
+    refused(fixture, STATUS_FAILED, "without a manifest");
+    *message = sound;
+    message->n_parameters = 0;
+    refused(fixture, STATUS_CONFIG, "");
+    message->n_parameters = LAYOUT_MAX_PARAMETERS + 1;
+    refused(fixture, STATUS_FAILED, "65537 parameters");
+}
+
+static void parameters_out_of_range_are_refused(void **state) {
+    struct fixture *fixture = *state;
+    Capstan__Parameter *parameter = fixture->parameters[0];
+    Capstan__Parameter sound = *parameter;
+    uint32_t dims[5] = {1, 1, 1, 1, 1}, none[] = {0},
+             many[] = {1u << 31, 1u << 31};
+    char name[LAYOUT_MAX_NAME + 1] = {0};
+    parameter->dims = dims;
+    parameter->n_dims = 5;
+    refused(fixture, STATUS_FAILED, "5 dimensions");
+    *parameter = sound;
+    memset(name, 'n', LAYOUT_MAX_NAME);
+    parameter->name = name;
+    refused(fixture, STATUS_FAILED, "128 bytes");
+    *parameter = sound;
+    parameter->name = "bias";
+    refused(fixture, STATUS_CONFIG, "bias");
+    *parameter = sound;
+    parameter->dims = none;
+    parameter->n_dims = 1;
+    refused(fixture, STATUS_CONFIG, "");
+    parameter->dims = many;
+    parameter->n_dims = 2;
+    refused(fixture, STATUS_CONFIG, "");
+    *parameter = sound;
+    parameter->init_bound = -1;
+    refused(fixture, STATUS_CONFIG, "");
+}
+
+static void replicas_are_numbered_by_rank(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t replicas[] = {4, 2};
+    struct plan *plan;
+    struct failure why;
+    fixture->message.replicas = replicas;
+    fixture->message.n_replicas = 2;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(plan_replicas(plan, 0), 4);
+    assert_int_equal(plan_replicas(plan, 1), 2);
+    assert_int_equal(plan_first_replica(plan, 0), 0);
+    assert_int_equal(plan_first_replica(plan, 1), 4);
+    assert_int_equal(plan_all_replicas(plan), 6);
+    plan_close(&plan);
+    fixture->message.n_replicas = 0; /* one each */
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(plan_replicas(plan, 1), 1);
+    assert_int_equal(plan_first_replica(plan, 1), 1);
+    assert_int_equal(plan_all_replicas(plan), 2);
+    plan_close(&plan);
+}
+
+static void a_plan_is_of_the_trainers_that_were_counted(void **state) {
+    struct fixture *fixture = *state;
+    struct plan *plan;
+    struct failure why;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_int_equal(plan_check_trainers(plan, 2, &why), STATUS_OK);
+    assert_int_equal(plan_check_trainers(plan, 3, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "of 2 trainers, where the chief has "
+                                     "counted 3"));
+    plan_close(&plan);
+}
+
+static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t replicas[] = {4, 2};
+    struct job job = {.train_batch_size = 48, .accumulation = 2};
+    struct failure why;
+    fixture->message.replicas = replicas;
+    fixture->message.n_replicas = 2;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 4);
+    job = (struct job){.train_batch_size = 48, .accumulation = 2};
+    fixture->message.n_replicas = 0;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 12);
+    job =
+        (struct job){.train_batch_size = 48, .accumulation = 2, .staleness = 1};
+    fixture->message.n_replicas = 2;
+    replicas[0] = 2;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_OK);
+    assert_int_equal(job.micro_batch, 12);
+    replicas[1] = JOB_MOST_DEVICES + 1;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_FAILED);
+    replicas[1] = 0;
+    assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                     STATUS_FAILED);
+    refused(fixture, STATUS_FAILED, "0 replicas");
+    fixture->message.n_replicas = 1;
+    refused(fixture, STATUS_FAILED, "2 trainers with the replicas of 1");
+}
+
+/* The sum over several devices of a trainer is in its host's memory. */
+static void gradients_stay_on_one_device_or_none(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t replicas[] = {1, 2};
+    struct plan *plan;
+    struct failure why;
+    fixture->message.resident = true;
+    fixture->message.replicas = replicas;
+    fixture->message.n_replicas = 2;
+    refused(fixture, STATUS_FAILED, "the device of a trainer that has 2");
+    replicas[1] = 1;
+    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
+                     STATUS_OK);
+    assert_true(plan->resident);
+    plan_close(&plan);
+}
+
+/* A batch is not divided by a number that no run can have. */
+static void a_batch_is_not_solved_for_no_trainers(void **state) {
+    static const uint32_t wrong[] = {0, RULE_MAX_GRADIENTS + 1, UINT32_MAX};
+    struct fixture *fixture = *state;
+    struct failure why;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct job job = {.train_batch_size = 48, .accumulation = 2};
+        fixture->message.trainers = wrong[i];
+        assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
+                         STATUS_FAILED);
+        assert_non_null(strstr(why.text, "trainers (1.."));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(replicas_are_numbered_by_rank, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            a_plan_is_of_the_trainers_that_were_counted, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
+        cmocka_unit_test_setup_teardown(gradients_stay_on_one_device_or_none,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_no_trainers,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_loss_scaler_comes_over_with_the_plan,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(what_it_starts_from_comes_over_too,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(in_all_reduce_no_block_lies_on_a_ps,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(fields_out_of_range_are_named, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(parameters_out_of_range_are_refused,
+                                        setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

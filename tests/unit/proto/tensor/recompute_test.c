@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/tensor/recompute.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+static uint64_t all_floats(const struct job_model *model) {
+    uint64_t floats = 0;
+    for (uint32_t l = 1; l < model->num_layers; l++)
+        floats += model->layers[l];
+    return floats;
+}
+
+static struct job_model random_model(unsigned *seed) {
+    struct job_model model = {.num_layers = 2 + rand_r(seed) % 63};
+    for (uint32_t l = 0; l < model.num_layers; l++)
+        model.layers[l] = 1 + rand_r(seed) % 1000;
+    model.kept = rand_r(seed) % (model.num_layers + 2);
+    return model;
+}
+
+/* Whoever writes output l into its room may not write over one that is kept, or
+ * over one of its own stretch. */
+static void expect_apart(const struct recompute *plan, uint32_t l) {
+    for (uint32_t k = 0; k < plan->layers; k++)
+        if (k != l && (plan->kept[l] || plan->kept[k] ||
+                       plan->stretch[k] == plan->stretch[l]))
+            assert_int_not_equal(plan->room[k], plan->room[l]);
+}
+
+static void expect_stretch(const struct recompute *plan, uint32_t l) {
+    assert_true(plan->stretch[l] <= l);
+    assert_true(!plan->stretch[l] || plan->kept[plan->stretch[l] - 1]);
+    for (uint32_t k = plan->stretch[l]; k < l; k++)
+        assert_false(plan->kept[k]);
+}
+
+static void any_output_is_kept_or_follows_from_what_is(void **state) {
+    (void)state;
+    unsigned seed = 7;
+    for (int i = 0; i < 2000; i++) {
+        struct job_model model = random_model(&seed);
+        struct recompute plan;
+        uint32_t kept = 0, hidden = model.num_layers - 2;
+        recompute_plan(&plan, &model);
+        assert_int_equal(plan.layers, hidden + 1);
+        assert_true(plan.kept[hidden]);
+        for (uint32_t l = 0; l < plan.layers; l++) {
+            assert_true(plan.room[l] < plan.rooms);
+            assert_true(plan.width[plan.room[l]] >= model.layers[l + 1]);
+            expect_apart(&plan, l);
+            expect_stretch(&plan, l);
+            kept += plan.kept[l];
+        }
+        bool all = !model.kept || model.kept >= hidden;
+        assert_int_equal(kept, 1 + (all ? hidden : model.kept));
+        assert_true(recompute_floats(&plan) <= all_floats(&model));
+        if (all)
+            assert_int_equal(recompute_floats(&plan), all_floats(&model));
+    }
+}
+
+static void those_between_are_spread_evenly(void **state) {
+    (void)state;
+    struct job_model model = {.num_layers = 18, .kept = 3};
+    struct recompute plan;
+    for (uint32_t l = 0; l < model.num_layers; l++)
+        model.layers[l] = 100;
+    recompute_plan(&plan, &model);
+    /* 16 hidden: 3 + k + 3 + k + 3 + k + 4 */
+    assert_true(plan.kept[3] && plan.kept[7] && plan.kept[11]);
+    assert_int_equal(plan.rooms, 1 + 3 + 4);
+    assert_int_equal(recompute_floats(&plan), 800);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_output_is_kept_or_follows_from_what_is),
+        cmocka_unit_test(those_between_are_spread_evenly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

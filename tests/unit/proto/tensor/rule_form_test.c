@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/tensor/rule_form.h"
+
+#include "proto/tensor/rule.h"
+#include "tests/lib/rule_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+enum { CASES = sizeof rule_cases / sizeof *rule_cases };
+
+static void every_form_is_one_of_some_rule(void **state) {
+    bool seen[RULE_FORMS] = {false};
+    (void)state;
+    for (int c = 0; c < CASES; c++)
+        seen[rule_form_of(&rule_cases[c].rule)] = true;
+    for (int form = 0; form < RULE_FORMS; form++)
+        assert_true(seen[form]);
+}
+
+/* Kingma and Ba 2015, algorithm 1, in double. */
+static void adams_constants_correct_the_bias_of_its_averages(void **state) {
+    struct optimizer adam = {
+        .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    (void)state;
+    for (uint64_t step = 1; step < 2000; step *= 3) {
+        struct rule_update update = {.step = step, .rate = 0.01, .scale = 1};
+        struct rule_constants c = rule_form_constants(&adam, &update);
+        double rate = 0.01 / (1 - pow(0.9, (double)step));
+        double root = 1 / sqrt(1 - pow(0.999, (double)step));
+        assert_true(c.rate == (float)rate);
+        assert_true(c.root_scale == (float)root);
+        assert_true(c.weight_keep == 1);
+    }
+}
+
+static void to_maximise_is_to_turn_the_gradient_round(void **state) {
+    struct optimizer sgd = {.type = OPTIMIZER_SGD, .maximize = true};
+    struct rule_update update = {.step = 1, .rate = 0.1, .scale = 0.5f};
+    (void)state;
+    assert_true(rule_form_constants(&sgd, &update).scale == -0.5f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_is_one_of_some_rule),
+        cmocka_unit_test(adams_constants_correct_the_bias_of_its_averages),
+        cmocka_unit_test(to_maximise_is_to_turn_the_gradient_round),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/dense/pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+
+static void a_returned_buffer_is_given_out_again(void **state) {
+    (void)state;
+    struct pool *pool = pool_open();
+    struct buffer *first = pool_take(pool, 1000), *address = first;
+    assert_int_equal(pool_taken_bytes(pool), 1000);
+    buffer_release(&first);
+    assert_int_equal(pool_taken_bytes(pool), 0);
+    struct buffer *second = pool_take(pool, 1000);
+    assert_ptr_equal(second, address);
+    assert_true(buffer_alone(second));
+    struct buffer *other = pool_take(pool, 999);
+    assert_int_equal(buffer_bytes(other), 999);
+    assert_int_equal(pool_taken_bytes(pool), 1999);
+    buffer_release(&second);
+    buffer_release(&other);
+    pool_close(&pool);
+    assert_null(pool);
+    pool_close(&pool);
+}
+
+static void buffers_outlive_a_closed_pool(void **state) {
+    (void)state;
+    struct pool *pool = pool_open();
+    struct buffer *first = pool_take(pool, 64), *second = pool_take(pool, 64);
+    pool_close(&pool);
+    memset(buffer_data(first), 1, 64);
+    buffer_release(&first);
+    memset(buffer_data(second), 2, 64);
+    buffer_release(&second); /* ends the pool: a sanitizer sees a leak */
+}
+
+static void more_than_are_kept_are_freed(void **state) {
+    (void)state;
+    struct pool *pool = pool_open();
+    struct buffer *buffers[100];
+    for (int i = 0; i < 100; i++)
+        buffers[i] = pool_take(pool, 64);
+    assert_int_equal(pool_taken_bytes(pool), 6400);
+    for (int i = 0; i < 100; i++)
+        buffer_release(&buffers[i]);
+    assert_int_equal(pool_taken_bytes(pool), 0);
+    pool_close(&pool);
+}
+
+static void *release_all(void *argument) {
+    struct buffer **buffers = argument;
+    for (int i = 0; i < 64; i++)
+        buffer_release(&buffers[i]);
+    return NULL;
+}
+
+static void buffers_come_back_from_any_thread(void **state) {
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        struct pool *pool = pool_open();
+        struct buffer *buffers[2][64];
+        pthread_t threads[2];
+        for (int i = 0; i < 128; i++)
+            buffers[i / 64][i % 64] = pool_take(pool, 32 + (size_t)i % 3);
+        for (int t = 0; t < 2; t++)
+            pthread_create(&threads[t], NULL, release_all, buffers[t]);
+        struct buffer *mine = pool_take(pool, 32);
+        pool_close(&pool);
+        buffer_release(&mine);
+        for (int t = 0; t < 2; t++)
+            pthread_join(threads[t], NULL);
+    }
+}
+
+static void what_is_shown_is_never_more_than_its_memory(void **state) {
+    (void)state;
+    struct pool *pool = pool_open();
+    struct buffer *buffers[40];
+    assert_null(pool_take_shown(pool, 64));
+    assert_true(pool_show(pool, 40 * 64));
+    for (int i = 0; i < 40; i++) {
+        buffers[i] = pool_take_shown(pool, 60);
+        assert_non_null(buffer_memory(buffers[i]));
+        memset(buffer_data(buffers[i]), i, 60);
+    }
+    assert_null(pool_take_shown(pool, 60));
+    assert_int_equal(pool_taken_bytes(pool), 40 * 60);
+    for (int i = 0; i < 40; i++)
+        buffer_release(&buffers[i]);
+    assert_int_equal(pool_taken_bytes(pool), 0);
+    struct buffer *plain = pool_take(pool, 60);
+    assert_null(buffer_memory(plain));
+    for (int i = 0; i < 40; i++)
+        assert_non_null(buffers[i] = pool_take_shown(pool, 60));
+    assert_null(pool_take_shown(pool, 60));
+    pool_close(&pool);
+    for (int i = 0; i < 40; i++)
+        buffer_release(&buffers[i]);
+    buffer_release(&plain);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_shown_is_never_more_than_its_memory),
+        cmocka_unit_test(a_returned_buffer_is_given_out_again),
+        cmocka_unit_test(buffers_outlive_a_closed_pool),
+        cmocka_unit_test(more_than_are_kept_are_freed),
+        cmocka_unit_test(buffers_come_back_from_any_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

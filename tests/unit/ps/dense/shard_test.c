@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/dense/shard.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ELEMENTS = 40000, HELD = 2 };
+
+/* One parameter in three blocks; the shard holds the first and the last. */
+struct fixture {
+    struct layout *layout;
+    struct shard *shard;
+    float *gradient;
+};
+
+static const uint32_t ids[HELD] = {0, 2};
+
+static int setup(void **state) {
+    static struct fixture fixture;
+    struct parameter parameter = {
+        .name = "w", .num_dims = 1, .dims = {ELEMENTS}, .init_bound = 0.5f};
+    struct optimizer optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.5};
+    struct failure why;
+    if (layout_build(&fixture.layout, &parameter, 1, &why) ||
+        shard_open(&fixture.shard, fixture.layout, ids, HELD, &optimizer, &why))
+        return -1;
+    fixture.gradient = malloc(ELEMENTS * sizeof(float) + 1);
+    for (int i = 0; i < ELEMENTS; i++)
+        fixture.gradient[i] = (float)(i % 7);
+    shard_initialise(fixture.shard, 3);
+    *state = &fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    shard_close(&fixture->shard);
+    layout_free(&fixture->layout);
+    free(fixture->gradient);
+    return 0;
+}
+
+static float *weights(const struct fixture *fixture, uint32_t b) {
+    return buffer_data(shard_tensor(fixture->shard, b, 0));
+}
+
+static void update(struct fixture *fixture, uint32_t b, uint64_t step) {
+    const void *gradients[] = {fixture->gradient};
+    struct shard_round round = {.gradients = gradients,
+                                .num_gradients = 1,
+                                .step = step,
+                                .rate = 1,
+                                .scale = 1};
+    struct failure why;
+    if (shard_update(fixture->shard, b, &round, &why))
+        fail_msg("%s", why.text);
+}
+
+static void blocks_are_those_of_the_plan(void **state) {
+    struct fixture *fixture = *state;
+    const struct layout *layout = fixture->layout;
+    assert_int_equal(layout->num_blocks, 3);
+    assert_int_equal(shard_blocks(fixture->shard), HELD);
+    assert_int_equal(shard_tensors(fixture->shard), 2);
+    for (uint32_t b = 0; b < HELD; b++) {
+        assert_ptr_equal(shard_block(fixture->shard, b),
+                         &layout->blocks[ids[b]]);
+        assert_int_equal(shard_block_bytes(fixture->shard, b),
+                         layout->blocks[ids[b]].elements * sizeof(float));
+    }
+}
+
+static void first_weights_are_those_of_the_layout(void **state) {
+    struct fixture *fixture = *state;
+    float *expected = malloc(ELEMENTS * sizeof *expected);
+    for (uint32_t b = 0; b < HELD; b++) {
+        layout_init_block(fixture->layout, ids[b], 3, expected);
+        assert_memory_equal(weights(fixture, b), expected,
+                            shard_block_bytes(fixture->shard, b));
+        float *state_of = buffer_data(shard_tensor(fixture->shard, b, 1));
+        for (uint32_t i = 0; i < shard_block(fixture->shard, b)->elements; i++)
+            assert_true(state_of[i] == 0);
+    }
+    free(expected);
+}
+
+static void an_update_is_in_place_when_nobody_reads(void **state) {
+    struct fixture *fixture = *state;
+    struct buffer *before = shard_tensor(fixture->shard, 1, 0);
+    float first = weights(fixture, 1)[1];
+    update(fixture, 1, 1);
+    assert_ptr_equal(shard_tensor(fixture->shard, 1, 0), before);
+    assert_true(fabsf(weights(fixture, 1)[1] - (first - 1)) < 1e-6f);
+    assert_int_equal(shard_copied_bytes(fixture->shard), 0);
+}
+
+static void what_is_held_stays_as_it_is(void **state) {
+    struct fixture *fixture = *state;
+    size_t bytes = shard_block_bytes(fixture->shard, 0);
+    float *copy = malloc(bytes);
+    struct buffer *held = buffer_hold(shard_tensor(fixture->shard, 0, 0));
+    memcpy(copy, buffer_data(held), bytes);
+    update(fixture, 0, 1);
+    update(fixture, 0, 2);
+    assert_memory_equal(buffer_data(held), copy, bytes);
+    assert_ptr_not_equal(shard_tensor(fixture->shard, 0, 0), held);
+    assert_int_equal(shard_copied_bytes(fixture->shard), bytes);
+    /* 1, then momentum 0.5 + 1: element 1 has gradient 1. */
+    assert_true(fabsf(weights(fixture, 0)[1] - (copy[1] - 2.5f)) < 1e-5f);
+    buffer_release(&held);
+    assert_int_equal(shard_copied_bytes(fixture->shard), 0);
+    free(copy);
+}
+
+static void weights_lie_where_they_can_be_shown_again(void **state) {
+    struct fixture *fixture = *state;
+    struct buffer *held[80];
+    assert_non_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    assert_null(buffer_memory(shard_tensor(fixture->shard, 0, 1)));
+    for (int i = 0; i < 80; i++) {
+        held[i] = buffer_hold(shard_tensor(fixture->shard, 0, 0));
+        update(fixture, 0, (uint64_t)i + 1);
+    }
+    assert_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    for (int i = 0; i < 80; i++)
+        buffer_release(&held[i]);
+    float before = weights(fixture, 0)[0]; /* its gradient is 0 */
+    update(fixture, 0, 81);
+    assert_non_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    assert_true(weights(fixture, 0)[0] == before);
+    struct buffer *shown = shard_tensor(fixture->shard, 0, 0);
+    update(fixture, 0, 82);
+    assert_ptr_equal(shard_tensor(fixture->shard, 0, 0), shown);
+    assert_int_equal(shard_copied_bytes(fixture->shard), 0);
+}
+
+static void a_held_buffer_outlives_the_shard(void **state) {
+    struct fixture *fixture = *state;
+    struct buffer *held = buffer_hold(shard_tensor(fixture->shard, 0, 0));
+    shard_close(&fixture->shard);
+    memset(buffer_data(held), 0, buffer_bytes(held));
+    buffer_release(&held);
+}
+
+static void assigned_weights_may_lie_anywhere(void **state) {
+    struct fixture *fixture = *state;
+    size_t bytes = shard_block_bytes(fixture->shard, 1);
+    memmove((char *)fixture->gradient + 1, fixture->gradient, bytes);
+    shard_assign(fixture->shard, 1, (char *)fixture->gradient + 1);
+    assert_memory_equal(weights(fixture, 1), (char *)fixture->gradient + 1,
+                        bytes);
+}
+
+static void square_sums_are_of_the_scaled_sum(void **state) {
+    struct fixture *fixture = *state;
+    const void *gradients[] = {fixture->gradient, fixture->gradient};
+    double expected = 0;
+    for (uint32_t i = 0; i < shard_block(fixture->shard, 0)->elements; i++)
+        expected += (double)(i % 7) * (i % 7);
+    struct shard_round round = {
+        .gradients = gradients, .num_gradients = 2, .scale = 0.5f};
+    double sum = shard_square_sum(fixture->shard, 0, &round);
+    assert_true(fabs(sum - expected) <= 1e-9 * expected);
+}
+
+static void a_shard_may_be_empty(void **state) {
+    struct fixture *fixture = *state;
+    struct optimizer optimizer = {.type = OPTIMIZER_ADAM};
+    struct shard *empty;
+    struct failure why;
+    assert_int_equal(
+        shard_open(&empty, fixture->layout, NULL, 0, &optimizer, &why), 0);
+    shard_initialise(empty, 1);
+    assert_int_equal(shard_blocks(empty), 0);
+    shard_close(&empty);
+    assert_null(empty);
+}
+
+#define SHARD_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SHARD_TEST(blocks_are_those_of_the_plan),
+        SHARD_TEST(first_weights_are_those_of_the_layout),
+        SHARD_TEST(an_update_is_in_place_when_nobody_reads),
+        SHARD_TEST(weights_lie_where_they_can_be_shown_again),
+        SHARD_TEST(what_is_held_stays_as_it_is),
+        SHARD_TEST(a_held_buffer_outlives_the_shard),
+        SHARD_TEST(assigned_weights_may_lie_anywhere),
+        SHARD_TEST(square_sums_are_of_the_scaled_sum),
+        SHARD_TEST(a_shard_may_be_empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

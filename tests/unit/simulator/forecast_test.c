@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/forecast.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A vector of 4 MB on links of a gigabit. */
+struct fixture {
+    struct layout *layout;
+    double forward, backward;
+    struct forecast forecast;
+    struct simulate_options flags;
+};
+
+static int setup(void **state) {
+    static struct fixture fixture;
+    struct parameter vector = {
+        .name = "vector", .num_dims = 1, .dims = {1 << 20}};
+    fixture = (struct fixture){.forward = 1e-3, .backward = 2e-3};
+    *state = &fixture;
+    if (layout_build(&fixture.layout, &vector, 1, NULL))
+        return -1;
+    fixture.forecast = (struct forecast){.layout = fixture.layout,
+                                         .forward = &fixture.forward,
+                                         .backward = &fixture.backward,
+                                         .costs = {.message = 1e-5},
+                                         .crowded = 1,
+                                         .cores = 2,
+                                         .num_ps = 2,
+                                         .num_workers = 3};
+    simulate_options_open(&fixture.flags);
+    return 0;
+}
+
+static int teardown(void **state) {
+    layout_free(&((struct fixture *)*state)->layout);
+    return 0;
+}
+
+/* What it prints; the caller's. */
+static char *print(struct fixture *fixture) {
+    char *text = NULL;
+    size_t size;
+    struct failure why = {0};
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    enum status status =
+        forecast_print(out, &fixture->forecast, &fixture->flags, &why);
+    fclose(out);
+    if (status)
+        fail_msg("%s", why.text);
+    return text;
+}
+
+static void a_link_carries_what_frames_leave_of_it(void **state) {
+    (void)state;
+    assert_float_equal(forecast_rate(1), 119.55e6, 0.01e6);
+    assert_float_equal(forecast_rate(10) / forecast_rate(1), 10, 1e-9);
+}
+
+static void flags_change_the_case(void **state) {
+    struct fixture *fixture = *state;
+    struct model_case given;
+    fixture->flags.cores = 8;
+    fixture->flags.overhead = 3;
+    fixture->flags.group = 65536;
+    fixture->flags.place = SIMULATE_ONE;
+    fixture->forecast.staleness = 5;
+    forecast_case(&given, &fixture->forecast, &fixture->flags);
+    assert_int_equal(given.cores, 8);
+    assert_float_equal(given.costs.message, 3e-5, 1e-12);
+    assert_int_equal(given.group_bytes, 65536);
+    assert_int_equal(given.place, MODEL_ONE);
+    assert_true(given.link_rate == 0);
+    assert_int_equal(given.staleness, 5);
+}
+
+static void one_case_is_told_with_its_bound(void **state) {
+    char *text = print(*state);
+    assert_non_null(strstr(text, "2 ps, 3 workers: a round takes"));
+    assert_non_null(strstr(text, "bound by the links: 52.6"));
+    assert_non_null(strstr(text, "most used: link"));
+    free(text);
+}
+
+static void json_has_case_and_result(void **state) {
+    struct fixture *fixture = *state;
+    fixture->forecast.json = true;
+    char *text = print(fixture);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    double bound = json_number_value(json_object_get(object, "bound_seconds"));
+    double round = json_number_value(json_object_get(object, "round_seconds"));
+    assert_float_equal(bound, 1.5 * 4194304 / forecast_rate(1), 1e-6);
+    assert_float_equal(
+        json_number_value(json_object_get(object, "share_of_bound")),
+        bound / round, 1e-6);
+    assert_int_equal(json_integer_value(json_object_get(object, "bytes")),
+                     4194304);
+    assert_int_equal(json_integer_value(json_object_get(object, "ps")), 2);
+    assert_int_equal(json_integer_value(json_object_get(object, "workers")), 3);
+    assert_non_null(json_object_get(object, "limit"));
+    json_decref(object);
+    free(text);
+}
+
+static void a_sweep_has_a_line_for_each_number_of_workers(void **state) {
+    struct fixture *fixture = *state;
+    fixture->flags.sweep = true;
+    fixture->forecast.json = true;
+    char *text = print(fixture);
+    json_t *object = json_loads(text, 0, NULL);
+    const json_t *cases = json_object_get(object, "cases");
+    assert_int_equal(json_array_size(cases), 9 * 7);
+    const json_t *last = json_array_get(cases, 9 * 7 - 1);
+    assert_int_equal(json_integer_value(json_object_get(last, "workers")), 256);
+    assert_int_equal(json_integer_value(json_object_get(last, "ps")), 64);
+    json_decref(object);
+    free(text);
+    fixture->forecast.json = false;
+    text = print(fixture);
+    assert_non_null(strstr(text, "\n    256 "));
+    free(text);
+}
+
+static void what_cannot_be_is_an_error(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    fixture->forecast.num_ps = 100;
+    assert_int_equal(
+        forecast_print(stdout, &fixture->forecast, &fixture->flags, &why),
+        STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "100 ps: the model has 64 blocks"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_link_carries_what_frames_leave_of_it),
+        cmocka_unit_test_setup_teardown(flags_change_the_case, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_case_is_told_with_its_bound, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(json_has_case_and_result, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            a_sweep_has_a_line_for_each_number_of_workers, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_is_an_error, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/collective/group.h"
+
+#include "tests/lib/collective_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { SIZE = 3, COUNT = 40 };
+
+struct member {
+    struct group ranks;
+    struct collective_settings settings;
+    pthread_t thread;
+    float data[COUNT];
+    enum status status;
+    struct failure why;
+};
+
+static void *sum_and_spread(void *argument) {
+    struct member *member = argument;
+    struct group *ranks = &member->ranks;
+    member->status = group_meet(ranks, &member->settings, &member->why);
+    if (!member->status)
+        member->status =
+            group_broadcast(ranks, member->data, COUNT, 1, &member->why);
+    if (!member->status)
+        member->status =
+            group_all_reduce(ranks, member->data, COUNT, &member->why);
+    if (!member->status)
+        member->status =
+            group_reduce_scatter(ranks, member->data, COUNT, &member->why);
+    if (!member->status)
+        member->status =
+            group_all_gather(ranks, member->data, COUNT, &member->why);
+    return NULL;
+}
+
+static void open_members(struct member *members,
+                         struct collective_store *store) {
+    for (uint32_t r = 0; r < SIZE; r++) {
+        members[r] = (struct member){
+            .settings = {
+                .rank = r, .size = SIZE, .store = store, .timeout = 20}};
+        group_open(&members[r].ranks, &collective_fixture_ops, r, SIZE);
+        for (unsigned i = 0; i < COUNT; i++)
+            members[r].data[i] = (float)(r * 100 + i);
+    }
+}
+
+static void run_all(struct member *members) {
+    for (uint32_t r = 0; r < SIZE; r++)
+        assert_int_equal(pthread_create(&members[r].thread, NULL,
+                                        sum_and_spread, &members[r]),
+                         0);
+    for (uint32_t r = 0; r < SIZE; r++)
+        pthread_join(members[r].thread, NULL);
+}
+
+/* Twice summed: 9 times what rank 1 had. */
+static void bytes_and_time_are_counted(void **state) {
+    struct collective_fixture fixture;
+    struct collective_store store = {.context = &fixture};
+    struct member members[SIZE];
+    (void)state;
+    collective_fixture_open(&fixture, SIZE);
+    open_members(members, &store);
+    run_all(members);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        assert_int_equal(members[r].status, STATUS_OK);
+        for (unsigned i = 0; i < COUNT; i++)
+            assert_true(members[r].data[i] == 9 * (float)(100 + i));
+        assert_int_equal(members[r].ranks.bytes,
+                         4 * (COUNT * sizeof(float) / SIZE * (SIZE - 1)));
+        assert_true(members[r].ranks.ns > 0);
+        group_close(&members[r].ranks);
+    }
+    collective_fixture_close(&fixture);
+}
+
+static void expect_way(const struct group *ranks, const char *expected) {
+    char text[64] = "?";
+    group_way(ranks, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static void the_way_is_what_the_backend_tells(void **state) {
+    struct collective_fixture fixture;
+    struct collective_store store = {.context = &fixture};
+    struct member members[SIZE];
+    struct group alone;
+    (void)state;
+    collective_fixture_open(&fixture, SIZE);
+    open_members(members, &store);
+    expect_way(&members[1].ranks, "");
+    run_all(members);
+    expect_way(&members[1].ranks, "by thread 1");
+    for (uint32_t r = 0; r < SIZE; r++)
+        group_close(&members[r].ranks);
+    collective_fixture_close(&fixture);
+    group_open(&alone, NULL, 0, 1);
+    expect_way(&alone, "");
+    group_close(&alone);
+}
+
+static void an_abort_before_the_meeting_counts(void **state) {
+    struct collective_fixture fixture;
+    struct collective_store store = {.context = &fixture};
+    struct member members[SIZE];
+    (void)state;
+    collective_fixture_open(&fixture, SIZE);
+    open_members(members, &store);
+    for (uint32_t r = 0; r < SIZE; r++)
+        group_abort(&members[r].ranks);
+    run_all(members);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        assert_int_equal(members[r].status, STATUS_RETRY);
+        group_close(&members[r].ranks);
+    }
+    collective_fixture_close(&fixture);
+}
+
+static void one_alone_needs_no_backend(void **state) {
+    struct member one = {.settings = {.size = 1}, .data = {1, 2}};
+    (void)state;
+    group_open(&one.ranks, NULL, 0, 1);
+    sum_and_spread(&one);
+    assert_int_equal(one.status, STATUS_OK);
+    assert_true(one.data[0] == 1 && one.data[1] == 2);
+    assert_int_equal(one.ranks.bytes, 0);
+    group_abort(&one.ranks);
+    group_close(&one.ranks);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_and_time_are_counted),
+        cmocka_unit_test(the_way_is_what_the_backend_tells),
+        cmocka_unit_test(an_abort_before_the_meeting_counts),
+        cmocka_unit_test(one_alone_needs_no_backend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/exchange/allreduce/partition.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { BEGIN = 22, END = 1000 };
+
+static const struct bucket buckets[] = {
+    {0, 40, 1, 1}, {40, 47, 2, 2}, {47, 900, 3, 2}, {900, END, 3, 3}};
+enum { BUCKETS = sizeof buckets / sizeof *buckets };
+
+static const struct optimizer adagrad = {.type = OPTIMIZER_ADAGRAD,
+                                         .initial_accumulator_value = 0.5};
+
+static const struct optimizer sgd = {.type = OPTIMIZER_SGD};
+
+static struct ops_device *processor;
+
+static void open_by(const struct optimizer *rule, struct partition *partition,
+                    uint32_t rank, uint32_t size, bool shared) {
+    struct failure why;
+    struct partition_settings settings = {ops_cpu(), processor, buckets,
+                                          BUCKETS,   BEGIN,     rule,
+                                          rank,      size,      shared};
+    if (partition_open(partition, &settings, &why))
+        fail_msg("%s", why.text);
+}
+
+static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
+                     bool shared) {
+    open_by(&adagrad, partition, rank, size, shared);
+}
+
+static void each_element_is_one_ranks(void **state) {
+    (void)state;
+    for (uint32_t size = 1; size <= 7; size++) {
+        unsigned owners[END] = {0};
+        for (uint32_t rank = 0; rank < size; rank++) {
+            struct partition one;
+            open_one(&one, rank, size, true);
+            for (uint32_t i = 0; i < BUCKETS; i++)
+                for (uint64_t at = one.own[i].first; at < one.own[i].end; at++)
+                    owners[at]++;
+            assert_true(one.elements <= (END - BEGIN) / size + 16 * BUCKETS);
+            partition_close(&one);
+        }
+        for (unsigned at = 0; at < END; at++)
+            assert_int_equal(owners[at], at >= BEGIN);
+    }
+}
+
+static void unshared_state_is_in_arena_order(void **state) {
+    struct partition one;
+    (void)state;
+    open_one(&one, 2, 3, false);
+    assert_int_equal(one.elements, END - BEGIN);
+    for (uint32_t i = 1; i < BUCKETS; i++)
+        assert_ptr_equal(partition_state(&one, i, 0),
+                         one.state[0] + (buckets[i].first - BEGIN));
+    for (uint64_t i = 0; i < one.elements; i++)
+        assert_true(one.state[0][i] == 0.5f);
+    partition_close(&one);
+}
+
+/* State is put in pieces that know nothing of buckets. */
+static void what_is_put_is_kept_where_it_belongs(void **state) {
+    (void)state;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        struct partition one;
+        float all[END];
+        for (unsigned at = 0; at < END; at++)
+            all[at] = (float)at;
+        open_one(&one, rank, 3, true);
+        for (uint64_t at = BEGIN; at < END; at += 33)
+            partition_put(&one, 0, at, at + 33 < END ? 33 : END - at, all + at);
+        for (uint32_t i = 0; i < BUCKETS; i++)
+            for (uint64_t at = one.own[i].first; at < one.own[i].end; at++)
+                assert_true(
+                    partition_state(&one, i, 0)[at - one.own[i].first] ==
+                    (float)at);
+        partition_close(&one);
+    }
+}
+
+/* All have its sum, and nothing else is to be kept together with it. */
+static void without_state_all_ranks_have_the_first_bucket(void **state) {
+    (void)state;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        struct partition one;
+        open_by(&sgd, &one, rank, 3, true);
+        assert_false(partition_shares(&one, 0));
+        assert_int_equal(one.own[0].first, BEGIN);
+        assert_int_equal(one.own[0].end, buckets[0].end);
+        for (uint32_t i = 1; i < BUCKETS; i++) {
+            struct part part = partition_part(&buckets[i], BEGIN, rank, 3);
+            assert_true(partition_shares(&one, i));
+            assert_int_equal(one.own[i].first, part.first);
+            assert_int_equal(one.own[i].end, part.end);
+        }
+        partition_close(&one);
+    }
+}
+
+static int open_processor(void **state) {
+    (void)state;
+    return ops_cpu_open(&processor, 1, NULL);
+}
+
+static int close_processor(void **state) {
+    (void)state;
+    ops_cpu_close(&processor);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_element_is_one_ranks),
+        cmocka_unit_test(unshared_state_is_in_arena_order),
+        cmocka_unit_test(what_is_put_is_kept_where_it_belongs),
+        cmocka_unit_test(without_state_all_ranks_have_the_first_bucket),
+    };
+    return cmocka_run_group_tests(tests, open_processor, close_processor);
+}

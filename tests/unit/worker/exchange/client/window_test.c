@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a client sends to which ps and when, without a link; beside a naive
+ * model where whatever is sent may be lost. */
+#include "worker/exchange/client/window.h"
+
+#include "tests/lib/seed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+enum { BLOCKS = 12, PS = 2, BYTES = 100, ASK_AFTER = 1000 };
+
+/* Even blocks are on ps 0, odd ones on ps 1. */
+static const uint16_t block_ps[BLOCKS] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
+static const uint32_t block_bytes[BLOCKS] = {BYTES, BYTES, BYTES, BYTES,
+                                             BYTES, BYTES, BYTES, BYTES,
+                                             BYTES, BYTES, BYTES, BYTES};
+static struct window_request request;
+
+static struct window *open_window(uint64_t credit, uint32_t group) {
+    struct window_settings settings = {.num_blocks = BLOCKS,
+                                       .num_ps = PS,
+                                       .block_ps = block_ps,
+                                       .block_bytes = block_bytes,
+                                       .credit = credit,
+                                       .group_bytes = group,
+                                       .ask_after = ASK_AFTER};
+    struct window *window = window_open(&settings);
+    assert_non_null(window);
+    return window;
+}
+
+static bool next(struct window *window, int64_t now) {
+    return window_next(window, now, &request);
+}
+
+static void expect(struct window *window, int64_t now, enum window_kind kind,
+                   uint32_t first, uint32_t count) {
+    assert_true(next(window, now));
+    assert_int_equal(request.kind, kind);
+    assert_int_equal(request.ps, block_ps[first]);
+    assert_int_equal(request.count, count);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(request.blocks[i], first + PS * i);
+}
+
+static void blocks_leave_in_order_in_groups(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 3 * BYTES);
+    assert_false(next(window, 0));
+    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 3);
+    assert_int_equal(request.bytes, 3 * BYTES);
+    assert_int_equal(request.clock, 1);
+    expect(window, 0, WINDOW_PUSH, 6, 3);
+    expect(window, 0, WINDOW_PUSH, 1, 3);
+    expect(window, 0, WINDOW_PUSH, 7, 3);
+    assert_false(next(window, 0));
+    assert_int_equal(window_awaited(window), BLOCKS);
+    window_close(&window);
+}
+
+static void a_group_smaller_than_a_block_holds_one(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 1);
+    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    expect(window, 0, WINDOW_PUSH, 2, 1);
+    window_close(&window);
+}
+
+static void credit_bounds_what_is_under_way_to_each_ps(void **state) {
+    (void)state;
+    struct window *window = open_window(2 * BYTES, 10 * BYTES);
+    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 2);
+    expect(window, 0, WINDOW_PUSH, 1, 2); /* the other's own credit */
+    assert_false(next(window, 0));
+    assert_true(window_arrived(window, 2, 1, 5));
+    expect(window, 5, WINDOW_PUSH, 4, 1);
+    assert_false(next(window, 5));
+    window_close(&window);
+}
+
+static void credit_below_a_block_lets_one_pass(void **state) {
+    (void)state;
+    struct window *window = open_window(1, 10 * BYTES);
+    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    expect(window, 0, WINDOW_PUSH, 1, 1);
+    assert_false(next(window, 0));
+    window_arrived(window, 0, 1, 0);
+    expect(window, 0, WINDOW_PUSH, 2, 1);
+    window_close(&window);
+}
+
+static void what_has_no_bytes_needs_no_credit(void **state) {
+    (void)state;
+    struct window *window = open_window(1, 10 * BYTES);
+    window_want(window, 0, BLOCKS, WINDOW_PUSH_EMPTY, 1);
+    expect(window, 0, WINDOW_PUSH_EMPTY, 0, 6);
+    expect(window, 0, WINDOW_PUSH_EMPTY, 1, 6);
+    window_close(&window);
+    window = open_window(1, 10 * BYTES);
+    window_want(window, 0, BLOCKS, WINDOW_PUSH_VOID, 1);
+    expect(window, 0, WINDOW_PUSH_VOID, 0, 6);
+    window_close(&window);
+    window = open_window(1, 10 * BYTES);
+    window_want(window, 0, BLOCKS, WINDOW_PULL, 1);
+    expect(window, 0, WINDOW_PULL, 0, 6);
+    window_close(&window);
+}
+
+static void silence_is_asked_about(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 2);
+    expect(window, 0, WINDOW_PUSH, 1, 2);
+    assert_int_equal(window_deadline(window), ASK_AFTER);
+    assert_false(next(window, ASK_AFTER - 1));
+    window_arrived(window, 0, 1, 500);
+    expect(window, ASK_AFTER, WINDOW_ASK, 1, 2);
+    assert_false(next(window, ASK_AFTER));
+    expect(window, 500 + ASK_AFTER, WINDOW_ASK, 2, 1);
+    assert_int_equal(window_deadline(window), 2 * ASK_AFTER);
+    window_close(&window);
+}
+
+static void a_question_is_about_one_clock(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    window_want(window, 0, 1, WINDOW_PUSH, 1);
+    window_want(window, 2, 1, WINDOW_PUSH, 2);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    expect(window, 0, WINDOW_PUSH, 2, 1);
+    expect(window, ASK_AFTER, WINDOW_ASK, 0, 1);
+    assert_int_equal(request.clock, 1);
+    window_arrived(window, 0, 1, ASK_AFTER);
+    expect(window, 2 * ASK_AFTER, WINDOW_ASK, 2, 1);
+    assert_int_equal(request.clock, 2);
+    window_close(&window);
+}
+
+static void only_what_is_lacking_is_sent_again_in_order(void **state) {
+    (void)state;
+    struct window *window = open_window(3 * BYTES, 10 * BYTES);
+    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 3);
+    expect(window, 0, WINDOW_PUSH, 1, 3);
+    window_lacking(window, 2, 7);  /* of another clock */
+    window_lacking(window, 10, 1); /* not even sent */
+    assert_false(next(window, 1));
+    window_lacking(window, 2, 1);
+    window_lacking(window, 2, 1);
+    expect(window, 1, WINDOW_PUSH, 2, 1);
+    assert_false(next(window, 1));
+    window_close(&window);
+}
+
+static void a_reconnected_ps_is_asked_at_once(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    window_want(window, 0, 1, WINDOW_PUSH, 1);
+    window_reconnected(window, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    window_reconnected(window, 0);
+    expect(window, 0, WINDOW_ASK, 0, 1);
+    window_close(&window);
+}
+
+static void reads_without_an_answer_are_read_again(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    window_want(window, 0, 4, WINDOW_PULL, 3);
+    expect(window, 0, WINDOW_PULL, 0, 2);
+    expect(window, 0, WINDOW_PULL, 1, 2);
+    window_arrived(window, 0, 3, 0);
+    expect(window, ASK_AFTER, WINDOW_PULL, 2, 1);
+    expect(window, ASK_AFTER, WINDOW_PULL, 1, 2);
+    window_close(&window);
+}
+
+static void reading_again_does_not_make_a_ps_less_silent(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    uint32_t ps;
+    int64_t since;
+    window_want(window, 0, 1, WINDOW_PULL, 3);
+    expect(window, 10, WINDOW_PULL, 0, 1);
+    expect(window, 10 + ASK_AFTER, WINDOW_PULL, 0, 1);
+    assert_true(window_silent(window, &ps, &since));
+    assert_int_equal(since, 10);
+    window_close(&window);
+}
+
+static void an_answer_counts_once_and_for_its_clock(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    window_want(window, 0, 1, WINDOW_PUSH, 2);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    assert_false(window_arrived(window, 0, 1, 0));
+    assert_false(window_arrived(window, 2, 2, 0));
+    assert_true(window_arrived(window, 0, 2, 0));
+    assert_false(window_arrived(window, 0, 2, 0));
+    assert_int_equal(window_awaited(window), 0);
+    assert_int_equal(window_deadline(window), INT64_MAX);
+    window_close(&window);
+}
+
+/* An answer may come while the block waits to be sent again. */
+static void an_answer_saves_the_second_sending(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    window_want(window, 0, 1, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    window_lacking(window, 0, 1);
+    assert_true(window_arrived(window, 0, 1, 5));
+    assert_false(next(window, 5));
+    window_close(&window);
+}
+
+static void what_could_not_leave_waits_again(void **state) {
+    (void)state;
+    struct window *window = open_window(2 * BYTES, 10 * BYTES);
+    uint32_t ps;
+    int64_t since;
+    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 2);
+    window_unsent(window, &request, 5);
+    assert_true(window_silent(window, &ps, &since));
+    assert_int_equal(ps, 0);
+    assert_int_equal(since, 5);
+    expect(window, 6, WINDOW_PUSH, 0, 2);
+    expect(window, 6, WINDOW_PUSH, 1, 2);
+    assert_false(next(window, 6));
+    window_close(&window);
+}
+
+static void the_longest_silent_ps_is_named(void **state) {
+    (void)state;
+    struct window *window = open_window(10000, 10 * BYTES);
+    uint32_t ps;
+    int64_t since;
+    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    expect(window, 10, WINDOW_PUSH, 0, 2);
+    expect(window, 20, WINDOW_PUSH, 1, 2);
+    assert_true(window_silent(window, &ps, &since));
+    assert_int_equal(ps, 0);
+    assert_int_equal(since, 10);
+    window_arrived(window, 0, 1, 30);
+    assert_true(window_silent(window, &ps, &since));
+    assert_int_equal(ps, 1);
+    assert_int_equal(since, 20);
+    window_close(&window);
+}
+
+/* A ps that loses, doubles and delays, in front of a window: every block is
+ * answered in the end, credit holds, order holds, nothing is applied twice. */
+struct naive_ps {
+    uint64_t applied[BLOCKS];
+    unsigned times[BLOCKS];
+    bool answering[BLOCKS];
+};
+
+static struct naive_ps naive;
+
+static void take(struct window *window, struct philox_sequence *random,
+                 int64_t now) {
+    for (uint32_t i = 0; i < request.count; i++) {
+        uint32_t b = request.blocks[i];
+        bool has = naive.applied[b] >= request.clock;
+        if (request.kind == WINDOW_ASK && !has) {
+            window_lacking(window, b, request.clock);
+            continue;
+        }
+        if (!has) {
+            naive.applied[b] = request.clock;
+            naive.times[b]++;
+        }
+        naive.answering[b] = true;
+    }
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        if (!naive.answering[b] || philox_below(random, 2))
+            continue;
+        naive.answering[b] = philox_below(random, 8) == 0; /* once more */
+        if (philox_below(random, 6))
+            window_arrived(window, b, naive.applied[b], now);
+    }
+}
+
+static void check_request(uint64_t credit) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < request.count; i++) {
+        assert_int_equal(block_ps[request.blocks[i]], request.ps);
+        assert_true(!i || request.blocks[i] > request.blocks[i - 1]);
+        bytes += BYTES;
+    }
+    if (request.kind == WINDOW_PUSH)
+        assert_true(bytes <= (credit < BYTES ? BYTES : credit));
+}
+
+static void every_block_is_answered_whatever_is_lost(void **state) {
+    (void)state;
+    struct philox_sequence random;
+    seed_open(&random);
+    for (int history = 0; history < 300; history++) {
+        uint64_t credit = 1 + philox_below(&random, 8 * BYTES);
+        struct window *window =
+            open_window(credit, 1 + philox_below(&random, 5 * BYTES));
+        memset(&naive, 0, sizeof naive);
+        int64_t now = 0;
+        for (uint64_t clock = 1; clock <= 5; clock++) {
+            window_want(window, 0, BLOCKS, WINDOW_PUSH, clock);
+            while (window_awaited(window)) {
+                assert_true(now < INT64_C(1000000));
+                now += philox_below(&random, 200);
+                while (next(window, now)) {
+                    check_request(credit);
+                    uint32_t fate = philox_below(&random, 8);
+                    if (fate == 0)
+                        window_unsent(window, &request, now);
+                    else if (fate > 1) /* 1: lost on the way */
+                        take(window, &random, now);
+                    if (fate == 0)
+                        break;
+                }
+            }
+            for (uint32_t b = 0; b < BLOCKS; b++)
+                assert_int_equal(naive.times[b], clock);
+        }
+        window_close(&window);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_leave_in_order_in_groups),
+        cmocka_unit_test(a_group_smaller_than_a_block_holds_one),
+        cmocka_unit_test(credit_bounds_what_is_under_way_to_each_ps),
+        cmocka_unit_test(credit_below_a_block_lets_one_pass),
+        cmocka_unit_test(what_has_no_bytes_needs_no_credit),
+        cmocka_unit_test(silence_is_asked_about),
+        cmocka_unit_test(a_question_is_about_one_clock),
+        cmocka_unit_test(only_what_is_lacking_is_sent_again_in_order),
+        cmocka_unit_test(a_reconnected_ps_is_asked_at_once),
+        cmocka_unit_test(reads_without_an_answer_are_read_again),
+        cmocka_unit_test(reading_again_does_not_make_a_ps_less_silent),
+        cmocka_unit_test(an_answer_counts_once_and_for_its_clock),
+        cmocka_unit_test(an_answer_saves_the_second_sending),
+        cmocka_unit_test(what_could_not_leave_waits_again),
+        cmocka_unit_test(the_longest_silent_ps_is_named),
+        cmocka_unit_test(every_block_is_answered_whatever_is_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

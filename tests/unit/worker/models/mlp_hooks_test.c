@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pass tells as it goes: which weights it needs next, which gradients
+ * are done, and where its spans begin and end. */
+#include "worker/models/mlp.h"
+
+#include "tests/lib/mlp_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+static void weights_are_free_once_a_gradient_is_announced(void **state) {
+    (void)state;
+    struct mlp_fixture fixture = {0}, plain = {0};
+    mlp_fixture_open(&fixture, &mlp_medium);
+    mlp_fixture_open(&plain, &mlp_medium);
+    struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 40);
+    struct mlp_result result;
+    mlp_gradient(plain.mlp, &batch, plain.weights, plain.gradients, 1, false,
+                 NULL, &result);
+    struct mlp_eager eager = {0};
+    mlp_eager_open(&eager, &fixture);
+    struct mlp_hooks hooks = {
+        .context = &eager, .need = mlp_eager_need, .done = mlp_eager_done};
+    mlp_gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients, 1,
+                 false, &hooks, &result);
+    assert_int_equal(eager.num_needed, 6);
+    assert_int_equal(eager.num_done, 6);
+    for (uint32_t p = 0; p < 6; p++) {
+        size_t bytes = fixture.parameters[p].elements * sizeof(float);
+        assert_int_equal(eager.needed[p], p);
+        assert_int_equal(eager.done[p], 5 - p);
+        assert_memory_equal(eager.taken[p], plain.gradients[p], bytes);
+        assert_memory_equal(fixture.gradients[p], eager.taken[p], bytes);
+    }
+    mlp_evaluate(fixture.mlp, &batch, fixture.weights, &hooks, &result);
+    assert_int_equal(eager.num_needed, 12);
+    assert_int_equal(eager.num_done, 6);
+    assert_true(isfinite(result.loss));
+    mlp_eager_close(&eager);
+    mlp_fixture_close(&fixture);
+    mlp_fixture_close(&plain);
+}
+
+/* What a device is told of spans; what it computes has to lie in one. */
+static struct { unsigned begun, ended, layers; } spans;
+
+static void note_begin(struct ops_device *device) {
+    (void)device;
+    assert_int_equal(spans.begun++, spans.ended);
+}
+
+static void note_end(struct ops_device *device) {
+    (void)device;
+    assert_int_equal(++spans.ended, spans.begun);
+}
+
+static void note_linear(struct ops_device *device, const float *x,
+                        const float *w, const float *bias, float *y, uint32_t n,
+                        uint32_t in, uint32_t out,
+                        enum job_activation activation) {
+    assert_int_equal(spans.begun, spans.ended + 1);
+    spans.layers++;
+    ops_cpu()->linear(device, x, w, bias, y, n, in, out, activation);
+}
+
+/* The host may wait there, and the layers below are on their way. */
+static void need_outside(void *context, uint32_t first, uint32_t count) {
+    (void)context;
+    assert_int_equal(spans.begun, spans.ended);
+    assert_int_equal(spans.layers, first / 2);
+    assert_int_equal(count, 2);
+}
+
+static void done_inside(void *context, uint32_t parameter) {
+    (void)context;
+    (void)parameter;
+    assert_int_equal(spans.begun, spans.ended + 1);
+}
+
+static bool refuse(void *context, double loss) {
+    (void)context;
+    (void)loss;
+    return false;
+}
+
+static void a_pass_is_a_span_that_needs_of_weights_cut(void **state) {
+    static const struct mlp_hooks all[] = {
+        {NULL, need_outside, NULL, done_inside},
+        {NULL, NULL, NULL, done_inside},
+        {NULL, NULL, refuse, NULL},
+    };
+    static const unsigned cuts[] = {3, 0, 0};
+    struct mlp_fixture fixture = {0};
+    struct mlp_result result;
+    (void)state;
+    mlp_fixture_open(&fixture, &mlp_medium);
+    mlp_close(&fixture.mlp);
+    struct ops noting = *ops_cpu();
+    noting.begin = note_begin;
+    noting.end = note_end;
+    noting.linear = note_linear;
+    assert_int_equal(mlp_open(&fixture.mlp, &mlp_medium, &noting,
+                              fixture.device, MLP_BATCH, NULL),
+                     STATUS_OK);
+    struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 40);
+    for (int i = 0; i < 3; i++) {
+        memset(&spans, 0, sizeof spans);
+        mlp_gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients, 1,
+                     false, &all[i], &result);
+        assert_int_equal(spans.ended, 1 + cuts[i]);
+        assert_int_equal(spans.begun, spans.ended);
+        memset(&spans, 0, sizeof spans);
+        mlp_evaluate(fixture.mlp, &batch, fixture.weights, &all[i], &result);
+        assert_int_equal(spans.ended, 1 + cuts[i]);
+        assert_int_equal(spans.begun, spans.ended);
+    }
+    mlp_fixture_close(&fixture);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_are_free_once_a_gradient_is_announced),
+        cmocka_unit_test(a_pass_is_a_span_that_needs_of_weights_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

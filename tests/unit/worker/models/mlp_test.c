@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model's gradients beside finite differences of its loss in double
+ * precision, and two hundred steps that have to learn. */
+#include "worker/models/mlp.h"
+
+#include "tests/lib/mlp_fixture.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The same model in double, from its definition. */
+
+static double activate(enum job_activation activation, double x) {
+    switch (activation) {
+    case JOB_RELU:
+        return fmax(x, 0);
+    case JOB_TANH:
+        return tanh(x);
+    case JOB_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case JOB_IDENTITY:
+        return x;
+    }
+    return NAN;
+}
+
+static double loss_of(enum job_loss kind, const double *z, uint32_t out,
+                      uint32_t label) {
+    double sum = 0;
+    for (uint32_t j = 0; j < out; j++) {
+        double target = j == label;
+        if (kind == JOB_SOFTMAX_CROSS_ENTROPY)
+            sum += exp(z[j]);
+        else if (kind == JOB_SIGMOID_CROSS_ENTROPY)
+            sum += (log1p(exp(z[j])) - target * z[j]) / out;
+        else
+            sum += (z[j] - target) * (z[j] - target) / out;
+    }
+    return kind == JOB_SOFTMAX_CROSS_ENTROPY ? log(sum) - z[label] : sum;
+}
+
+/* Sum of the losses of BATCH with weights in double. */
+static double loss_in_double(const struct job_model *model,
+                             const struct loader_batch *batch,
+                             double *const *weights) {
+    double sum = 0, x[64], y[64];
+    for (uint32_t i = 0; i < batch->count; i++) {
+        for (uint32_t k = 0; k < model->layers[0]; k++)
+            x[k] = batch->inputs[i * model->layers[0] + k];
+        for (uint32_t l = 0; l + 1 < model->num_layers; l++) {
+            uint32_t in = model->layers[l], out = model->layers[l + 1];
+            bool last = l + 2 == model->num_layers;
+            for (uint32_t j = 0; j < out; j++) {
+                y[j] = weights[2 * l + 1][j];
+                for (uint32_t k = 0; k < in; k++)
+                    y[j] += weights[2 * l][j * in + k] * x[k];
+                y[j] = last ? y[j] : activate(model->activation, y[j]);
+            }
+            memcpy(x, y, sizeof x);
+        }
+        sum += loss_of(model->loss, x, model->layers[model->num_layers - 1],
+                       batch->labels[i]);
+    }
+    return sum;
+}
+
+static void check_differences(struct mlp_fixture *fixture,
+                              const struct loader_batch *batch, float scale) {
+    double *weights[MLP_PARAMETERS];
+    for (uint32_t p = 0; p < fixture->num_parameters; p++) {
+        uint64_t elements = fixture->parameters[p].elements;
+        weights[p] = malloc(elements * sizeof(double));
+        for (uint64_t e = 0; e < elements; e++)
+            weights[p][e] = fixture->weights[p][e];
+    }
+    const double step = 1e-5;
+    for (uint32_t p = 0; p < fixture->num_parameters; p++) {
+        for (uint64_t e = 0; e < fixture->parameters[p].elements; e++) {
+            double *weight = &weights[p][e], middle = *weight;
+            *weight = middle + step;
+            double up = loss_in_double(&fixture->model, batch, weights);
+            *weight = middle - step;
+            double down = loss_in_double(&fixture->model, batch, weights);
+            *weight = middle;
+            double expected = scale * (up - down) / (2 * step);
+            double found = fixture->gradients[p][e];
+            if (!(fabs(found - expected) <= 2e-6))
+                fail_msg("%s[%u]: found %.9g, expected %.9g",
+                         fixture->parameters[p].name, (unsigned)e, found,
+                         expected);
+        }
+    }
+    double loss = loss_in_double(&fixture->model, batch, weights);
+    struct mlp_result result;
+    mlp_evaluate(fixture->mlp, batch, fixture->weights, NULL, &result);
+    assert_true(fabs(result.loss - loss) <= 1e-5 * loss);
+    for (uint32_t p = 0; p < fixture->num_parameters; p++)
+        free(weights[p]);
+}
+
+static void gradients_are_those_of_finite_differences(void **state) {
+    (void)state;
+    for (int activation = JOB_RELU; activation <= JOB_IDENTITY; activation++) {
+        for (int loss = JOB_SOFTMAX_CROSS_ENTROPY; loss <= JOB_MSE; loss++) {
+            struct job_model model = {.num_layers = 4,
+                                      .layers = {5, 7, 6, 3},
+                                      .activation = activation,
+                                      .loss = loss};
+            struct mlp_fixture fixture = {0};
+            mlp_fixture_open(&fixture, &model);
+            struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 9);
+            struct mlp_result result;
+            mlp_gradient(fixture.mlp, &batch, fixture.weights,
+                         fixture.gradients, 0.5f, false, NULL, &result);
+            assert_int_equal(result.count, 9);
+            check_differences(&fixture, &batch, 0.5f);
+            mlp_fixture_close(&fixture);
+        }
+    }
+}
+
+static void a_single_layer_is_a_model_too(void **state) {
+    (void)state;
+    struct job_model model = {
+        .num_layers = 2, .layers = {4, 3}, .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+    struct mlp_fixture fixture = {0};
+    mlp_fixture_open(&fixture, &model);
+    struct loader_batch batch = mlp_fixture_samples(&fixture, 0, 5);
+    struct mlp_result result;
+    mlp_gradient(fixture.mlp, &batch, fixture.weights, fixture.gradients, 1,
+                 false, NULL, &result);
+    check_differences(&fixture, &batch, 1);
+    mlp_fixture_close(&fixture);
+}
+
+/* Norm of the difference by norm. */
+static double distance(const float *a, const float *b, uint64_t elements) {
+    double difference = 0, size = 0;
+    for (uint64_t e = 0; e < elements; e++) {
+        difference += ((double)a[e] - b[e]) * ((double)a[e] - b[e]);
+        size += (double)b[e] * b[e];
+    }
+    return sqrt(difference / size);
+}
+
+static void accumulated_parts_equal_the_whole_batch(void **state) {
+    (void)state;
+    static const uint32_t cuts[] = {0, 1, 8, 31, 64};
+    struct mlp_fixture whole = {0}, parts = {0};
+    mlp_fixture_open(&whole, &mlp_medium);
+    mlp_fixture_open(&parts, &mlp_medium);
+    struct mlp_result result, sum = {0};
+    struct loader_batch batch = mlp_fixture_samples(&whole, 0, 64);
+    mlp_gradient(whole.mlp, &batch, whole.weights, whole.gradients, 1.0f / 64,
+                 false, NULL, &result);
+    for (uint32_t c = 0; c < 4; c++) {
+        struct mlp_result part;
+        batch = mlp_fixture_samples(&parts, cuts[c], cuts[c + 1] - cuts[c]);
+        mlp_gradient(parts.mlp, &batch, parts.weights, parts.gradients,
+                     1.0f / 64, c > 0, NULL, &part);
+        sum.loss += part.loss;
+        sum.correct += part.correct;
+        sum.count += part.count;
+    }
+    for (uint32_t p = 0; p < whole.num_parameters; p++)
+        assert_true(distance(parts.gradients[p], whole.gradients[p],
+                             whole.parameters[p].elements) <= 1e-6);
+    assert_true(fabs(sum.loss - result.loss) <= 1e-5 * result.loss);
+    assert_int_equal(sum.correct, result.correct);
+    assert_int_equal(sum.count, 64);
+    mlp_fixture_close(&whole);
+    mlp_fixture_close(&parts);
+}
+
+static void the_same_pass_gives_the_same_bits(void **state) {
+    (void)state;
+    struct mlp_fixture one = {0}, two = {0};
+    mlp_fixture_open(&one, &mlp_medium);
+    mlp_fixture_open(&two, &mlp_medium);
+    struct mlp_result first, second;
+    for (uint32_t count = 1; count <= MLP_BATCH; count += 21) {
+        struct loader_batch batch = mlp_fixture_samples(&one, 0, count);
+        mlp_gradient(one.mlp, &batch, one.weights, one.gradients, 1, false,
+                     NULL, &first);
+        mlp_gradient(two.mlp, &batch, two.weights, two.gradients, 1, false,
+                     NULL, &second);
+        assert_memory_equal(&first.loss, &second.loss, sizeof first.loss);
+        for (uint32_t p = 0; p < one.num_parameters; p++)
+            assert_memory_equal(one.gradients[p], two.gradients[p],
+                                one.parameters[p].elements * sizeof(float));
+    }
+    mlp_fixture_close(&one);
+    mlp_fixture_close(&two);
+}
+
+/* On the CPU, where it is told at once too. */
+static void what_settles_is_the_result_of_the_last_pass(void **state) {
+    (void)state;
+    struct mlp_fixture fixture = {0};
+    struct mlp_result told, settled = {0};
+    mlp_fixture_open(&fixture, &mlp_medium);
+    for (uint32_t count = 1; count <= MLP_BATCH; count += 13) {
+        struct loader_batch batch = mlp_fixture_samples(&fixture, 0, count);
+        mlp_evaluate(fixture.mlp, &batch, fixture.weights, NULL, &told);
+        assert_int_equal(mlp_settle(fixture.mlp, &settled, NULL), STATUS_OK);
+        assert_int_equal(settled.count, count);
+        assert_int_equal(settled.correct, told.correct);
+        assert_true(settled.loss == told.loss);
+    }
+    mlp_fixture_close(&fixture);
+}
+
+static void parameters_are_those_of_torch_linear(void **state) {
+    (void)state;
+    struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
+    struct parameter parameters[4];
+    assert_int_equal(mlp_parameters(&model, parameters), 4);
+    assert_string_equal(parameters[0].name, "layer0.weight");
+    assert_string_equal(parameters[1].name, "layer0.bias");
+    assert_string_equal(parameters[2].name, "layer1.weight");
+    assert_string_equal(parameters[3].name, "layer1.bias");
+    assert_int_equal(parameters[0].num_dims, 2);
+    assert_int_equal(parameters[0].dims[0], 100);
+    assert_int_equal(parameters[0].dims[1], 784);
+    assert_int_equal(parameters[1].num_dims, 1);
+    assert_int_equal(parameters[1].dims[0], 100);
+    assert_true(parameters[0].init_bound == 1.0f / 28);
+    assert_true(parameters[1].init_bound == 1.0f / 28);
+    assert_true(parameters[3].init_bound == 0.1f);
+}
+
+static void data_that_do_not_fit_the_model_are_named(void **state) {
+    (void)state;
+    struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
+    struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
+    struct failure why;
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
+                     STATUS_OK);
+    data.num_classes = 11;
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
+                     STATUS_CONFIG);
+    assert_string_equal(why.text,
+                        "model.layers[2]: found 10 outputs, expected 11 or "
+                        "more: the largest label in labels is 10");
+    data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
+    assert_int_equal(mlp_check_data(&model, &data, "images", "labels", &why),
+                     STATUS_CONFIG);
+    assert_non_null(
+        strstr(why.text, "expected 783, the bytes of an image in images"));
+}
+
+#define FASHION "/usr/share/datasets/fashion-mnist/"
+
+static void descend(struct mlp_fixture *fixture, float rate) {
+    for (uint32_t p = 0; p < fixture->num_parameters; p++)
+        for (uint64_t e = 0; e < fixture->parameters[p].elements; e++)
+            fixture->weights[p][e] -= rate * fixture->gradients[p][e];
+}
+
+static double test_accuracy(struct mlp_fixture *fixture) {
+    struct dataset *test = NULL;
+    struct loader *loader = NULL;
+    assert_int_equal(dataset_load(&test, FASHION "t10k-images-idx3-ubyte.gz",
+                                  FASHION "t10k-labels-idx1-ubyte.gz", NULL,
+                                  NULL),
+                     STATUS_OK);
+    struct sampler_options options = {
+        .num_samples = test->count, .num_ranks = 1, .micro_batch = MLP_BATCH};
+    assert_int_equal(loader_open(&loader, test, &options, 0,
+                                 (struct loader_ahead){1, 2}, NULL),
+                     STATUS_OK);
+    uint32_t correct = 0, count = 0;
+    while (count < test->count) {
+        struct mlp_result result;
+        mlp_evaluate(fixture->mlp, loader_next(loader), fixture->weights, NULL,
+                     &result);
+        correct += result.correct;
+        count += result.count;
+    }
+    assert_int_equal(count, 10000);
+    loader_close(&loader);
+    dataset_free(&test);
+    return (double)correct / count;
+}
+
+static void two_hundred_steps_learn_fashion_mnist(void **state) {
+    (void)state;
+    if (access(FASHION, R_OK))
+        skip_test("%s is not here (dataset-fashion-mnist)", FASHION);
+    struct job_model model = {.num_layers = 4,
+                              .layers = {784, 128, 64, 10},
+                              .activation = JOB_RELU,
+                              .loss = JOB_SOFTMAX_CROSS_ENTROPY};
+    struct mlp_fixture fixture = {0};
+    mlp_fixture_open(&fixture, &model);
+    struct dataset *train = NULL;
+    struct loader *loader = NULL;
+    struct failure why;
+    assert_int_equal(dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
+                                  FASHION "train-labels-idx1-ubyte.gz", NULL,
+                                  &why),
+                     STATUS_OK);
+    assert_int_equal(mlp_check_data(&model, train, "images", "labels", &why),
+                     STATUS_OK);
+    struct sampler_options options = {.num_samples = train->count,
+                                      .num_ranks = 1,
+                                      .micro_batch = MLP_BATCH,
+                                      .seed = 1,
+                                      .shuffle = true};
+    assert_int_equal(loader_open(&loader, train, &options, 0,
+                                 (struct loader_ahead){1, 4}, &why),
+                     STATUS_OK);
+    double first = 0, last = 0;
+    for (int step = 0; step < 200; step++) {
+        struct mlp_result result;
+        mlp_gradient(fixture.mlp, loader_next(loader), fixture.weights,
+                     fixture.gradients, 1.0f / MLP_BATCH, false, NULL, &result);
+        first = step == 0 ? result.loss / MLP_BATCH : first;
+        last += step >= 190 ? result.loss / MLP_BATCH / 10 : 0;
+        descend(&fixture, 0.1f);
+    }
+    assert_true(fabs(first - log(10)) < 0.1);
+    assert_true(last < 0.85);
+    assert_true(test_accuracy(&fixture) > 0.7);
+    loader_close(&loader);
+    dataset_free(&train);
+    mlp_fixture_close(&fixture);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_those_of_finite_differences),
+        cmocka_unit_test(a_single_layer_is_a_model_too),
+        cmocka_unit_test(accumulated_parts_equal_the_whole_batch),
+        cmocka_unit_test(the_same_pass_gives_the_same_bits),
+        cmocka_unit_test(what_settles_is_the_result_of_the_last_pass),
+        cmocka_unit_test(parameters_are_those_of_torch_linear),
+        cmocka_unit_test(data_that_do_not_fit_the_model_are_named),
+        cmocka_unit_test(two_hundred_steps_learn_fashion_mnist),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/ops/cpu/loss.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { MAX_OUT = 1025 };
+
+typedef double (*loss_function)(const float *z, uint32_t label, float *dz,
+                                uint32_t out, float factor);
+
+/* An oracle gives loss and gradient of one sample in double. */
+typedef double (*oracle_function)(const float *z, uint32_t label, double *dz,
+                                  uint32_t out);
+
+static double softmax_oracle(const float *z, uint32_t label, double *dz,
+                             uint32_t out) {
+    double top = -INFINITY, sum = 0;
+    for (uint32_t j = 0; j < out; j++)
+        top = fmax(top, z[j]);
+    for (uint32_t j = 0; j < out; j++)
+        sum += exp(z[j] - top);
+    for (uint32_t j = 0; j < out; j++)
+        dz[j] = exp(z[j] - top) / sum - (j == label);
+    return top + log(sum) - z[label];
+}
+
+static double sigmoid_oracle(const float *z, uint32_t label, double *dz,
+                             uint32_t out) {
+    double sum = 0;
+    for (uint32_t j = 0; j < out; j++) {
+        double p = 1 / (1 + exp(-(double)z[j]));
+        dz[j] = (p - (j == label)) / out;
+        /* log(1 + exp(u)) with u of either sign, without overflow */
+        double u = j == label ? -(double)z[j] : z[j];
+        sum += u > 0 ? u + log1p(exp(-u)) : log1p(exp(u));
+    }
+    return sum / out;
+}
+
+static double mse_oracle(const float *z, uint32_t label, double *dz,
+                         uint32_t out) {
+    double sum = 0;
+    for (uint32_t j = 0; j < out; j++) {
+        double difference = z[j] - (double)(j == label);
+        dz[j] = 2 * difference / out;
+        sum += difference * difference;
+    }
+    return sum / out;
+}
+
+static void fill(float *z, uint32_t out, float bound, uint32_t seed) {
+    for (uint32_t j = 0; j < out; j++) {
+        seed = seed * 1664525 + 1013904223;
+        z[j] = ((float)(seed >> 8) * 0x1p-23f - 1) * bound;
+    }
+}
+
+static void assert_agrees(loss_function loss, oracle_function oracle,
+                          const float *z, uint32_t label, uint32_t out) {
+    const float factor = 0.125f;
+    float dz[MAX_OUT];
+    double expected_dz[MAX_OUT];
+    double expected = oracle(z, label, expected_dz, out);
+    double got = loss(z, label, dz, out, factor);
+    if (!(fabs(got - expected) <= 1e-6 * (1 + fabs(expected))))
+        fail_msg("loss: found %.9g, expected %.17g", got, expected);
+    for (uint32_t j = 0; j < out; j++) {
+        double gradient = factor * expected_dz[j];
+        if (!(fabs(dz[j] - gradient) <= 3e-7 * (0.125 + fabs(gradient))))
+            fail_msg("gradient %u of %u: found %.9g, expected %.17g", j, out,
+                     (double)dz[j], gradient);
+    }
+    assert_true(loss(z, label, NULL, out, factor) == got);
+}
+
+static void check(loss_function loss, oracle_function oracle) {
+    static const uint32_t sizes[] = {1, 2, 7, 10, 255, 1025};
+    static const float bounds[] = {0, 1e-3f, 1, 30, 1000};
+    float z[MAX_OUT];
+    for (int s = 0; s < 6; s++) {
+        for (int b = 0; b < 5; b++) {
+            uint32_t out = sizes[s];
+            fill(z, out, bounds[b], 1 + out);
+            assert_agrees(loss, oracle, z, 0, out);
+            assert_agrees(loss, oracle, z, out / 2, out);
+            assert_agrees(loss, oracle, z, out - 1, out);
+        }
+    }
+}
+
+static void softmax_cross_entropy_agrees_with_double(void **state) {
+    (void)state;
+    check(loss_softmax_cross_entropy, softmax_oracle);
+}
+
+static void sigmoid_cross_entropy_agrees_with_double(void **state) {
+    (void)state;
+    check(loss_sigmoid_cross_entropy, sigmoid_oracle);
+}
+
+static void mse_agrees_with_double(void **state) {
+    (void)state;
+    check(loss_mse, mse_oracle);
+}
+
+static void no_finite_logit_overflows(void **state) {
+    (void)state;
+    const float z[3] = {3e38f, -3e38f, 0};
+    float dz[3];
+    assert_true(loss_softmax_cross_entropy(z, 0, dz, 3, 1) == 0);
+    assert_true(dz[0] == 0 && dz[1] == 0 && dz[2] == 0);
+    assert_true(isfinite(loss_softmax_cross_entropy(z, 1, dz, 3, 1)));
+    assert_true(isfinite(loss_softmax_cross_entropy(z, 2, dz, 3, 1)));
+    assert_true(dz[0] == 1 && dz[1] == 0 && dz[2] == -1);
+    assert_true(isfinite(loss_sigmoid_cross_entropy(z, 1, dz, 3, 3)));
+    assert_true(dz[0] == 1 && dz[1] == -1 && dz[2] == 0.5f);
+}
+
+static void a_nan_shows_in_every_loss(void **state) {
+    (void)state;
+    for (uint32_t place = 0; place < 4; place++) {
+        float z[4] = {0, 1, -1, 2}, dz[4];
+        z[place] = NAN;
+        assert_true(isnan(loss_softmax_cross_entropy(z, 1, dz, 4, 1)));
+        assert_true(isnan(dz[place]));
+        assert_true(isnan(loss_sigmoid_cross_entropy(z, 1, dz, 4, 1)));
+        assert_true(isnan(dz[place]));
+        assert_true(isnan(loss_mse(z, 1, dz, 4, 1)));
+        assert_true(isnan(dz[place]));
+    }
+}
+
+static void the_gradient_may_replace_the_logits(void **state) {
+    (void)state;
+    static const loss_function losses[] = {
+        loss_softmax_cross_entropy, loss_sigmoid_cross_entropy, loss_mse};
+    for (int l = 0; l < 3; l++) {
+        float z[7], in_place[7], dz[7];
+        fill(z, 7, 3, 9);
+        fill(in_place, 7, 3, 9);
+        double apart = losses[l](z, 3, dz, 7, 0.5f);
+        assert_true(losses[l](in_place, 3, in_place, 7, 0.5f) == apart);
+        assert_memory_equal(in_place, dz, sizeof dz);
+    }
+}
+
+static void the_first_of_equal_logits_is_the_answer(void **state) {
+    (void)state;
+    const float z[4] = {1, 5, 5, -2};
+    const float bad[2] = {NAN, 1};
+    assert_true(loss_is_correct(z, 1, 4));
+    assert_false(loss_is_correct(z, 2, 4));
+    assert_false(loss_is_correct(z, 0, 4));
+    assert_false(loss_is_correct(bad, 0, 2));
+    assert_false(loss_is_correct(bad, 0, 1));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softmax_cross_entropy_agrees_with_double),
+        cmocka_unit_test(sigmoid_cross_entropy_agrees_with_double),
+        cmocka_unit_test(mse_agrees_with_double),
+        cmocka_unit_test(no_finite_logit_overflows),
+        cmocka_unit_test(a_nan_shows_in_every_loss),
+        cmocka_unit_test(the_gradient_may_replace_the_logits),
+        cmocka_unit_test(the_first_of_equal_logits_is_the_answer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/ops/device.h"
+
+#include "tests/gpu/fake_device.h"
+#include "tests/lib/wire_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct fake_device_plan two = {.devices = 2};
+
+static struct device_wish wish(enum job_device kind) {
+    return (struct device_wish){
+        .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
+}
+
+/* Opens what WISH means, closes it, and returns what was said; *INDEX is -1 for
+ * the CPU. */
+static const char *take(struct wire_fixture *fixture,
+                        const struct device_wish *wish, int *index) {
+    struct device device;
+    struct failure why;
+    wire_fixture_listen(fixture);
+    enum status status = device_open(&device, wish, &fixture->log, &why);
+    const char *said = wire_fixture_said(fixture);
+    if (status)
+        fail_msg("%s", why.text);
+    *index = device.ops == ops_cpu() ? -1 : (int)device.index;
+    device_close(&device);
+    assert_null(device.ops);
+    return said;
+}
+
+static void expect_text(const char *text, const char *part) {
+    if (!strstr(text, part))
+        fail_msg("no \"%s\" in: %s", part, text);
+}
+
+static void the_local_rank_chooses(void **state) {
+    int index;
+    fake_device_arrange(&two);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct device_wish second = wish(JOB_DEVICE_AUTO);
+        second.local_rank = rank;
+        second.local_trainers = 2;
+        const char *said = take(*state, &second, &index);
+        assert_int_equal(index, rank);
+        expect_text(said, "of 2: Fake GPU, compute capability 9.0");
+        expect_text(said, "0.1 of 0.1 GiB free");
+        assert_null(strstr(said, "share"));
+    }
+}
+
+static void more_trainers_than_devices_share_and_say_so(void **state) {
+    int index;
+    fake_device_arrange(&two);
+    struct device_wish third = wish(JOB_DEVICE_CUDA);
+    third.local_rank = 2;
+    expect_text(take(*state, &third, &index), "they share them");
+    assert_int_equal(index, 0);
+    third.local_rank = 1; /* of three: another has its device too */
+    third.local_trainers = 3;
+    expect_text(take(*state, &third, &index), "they share them");
+    assert_int_equal(index, 1);
+}
+
+static void fewer_trainers_than_devices_say_so(void **state) {
+    int index;
+    fake_device_arrange(&(struct fake_device_plan){.devices = 4});
+    struct device_wish second = wish(JOB_DEVICE_CUDA);
+    second.local_rank = 1;
+    second.local_trainers = 2;
+    expect_text(take(*state, &second, &index), "one each, and the rest stay");
+    assert_int_equal(index, 1);
+    second.local_rank = 0;
+    second.local_trainers = 1;
+    assert_null(strstr(take(*state, &second, &index), "one each"));
+}
+
+static void the_cpu_is_taken_when_asked_for_without_a_word(void **state) {
+    int index;
+    fake_device_arrange(&two);
+    struct device_wish cpu = wish(JOB_DEVICE_CPU);
+    assert_string_equal(take(*state, &cpu, &index), "");
+    assert_int_equal(index, -1);
+}
+
+static void without_a_gpu_auto_is_the_cpu_and_says_why(void **state) {
+    int index;
+    struct device_wish wanted = wish(JOB_DEVICE_AUTO);
+    fake_device_arrange(&(struct fake_device_plan){.devices = 0});
+    expect_text(take(*state, &wanted, &index),
+                "device cpu; cuda: there is no GPU");
+    assert_int_equal(index, -1);
+    fake_device_arrange(
+        &(struct fake_device_plan){.devices = 1, .older = true});
+    expect_text(take(*state, &wanted, &index),
+                "device cpu; cuda: device 0 (Fake GPU): compute capability 3.0 "
+                "is older than this build");
+    assert_int_equal(index, -1);
+    wanted.cuda = NULL; /* no plugin lies beside a test */
+    expect_text(take(*state, &wanted, &index),
+                "device cpu; cuda: not in this build: there is no ");
+    assert_int_equal(index, -1);
+}
+
+static void expect_refusal(struct device_wish wanted, const char *text) {
+    struct device device;
+    struct failure why;
+    assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_CONFIG);
+    expect_text(why.text, text);
+    expect_text(why.text, "device: \"cuda\": ");
+    assert_null(device.ops);
+}
+
+static void a_wished_gpu_that_is_not_there_is_an_error(void **state) {
+    (void)state;
+    struct device_wish wanted = wish(JOB_DEVICE_CUDA);
+    fake_device_arrange(&(struct fake_device_plan){.devices = 0});
+    expect_refusal(wanted, "there is no GPU");
+    fake_device_arrange(
+        &(struct fake_device_plan){.devices = 1, .older = true});
+    expect_refusal(wanted, "older than this build");
+    wanted.cuda = NULL;
+    expect_refusal(wanted, "capstan-cuda.so");
+}
+
+static void a_lack_of_memory_names_what_needs_less(void **state) {
+    (void)state;
+    struct device device;
+    struct device_wish wanted = wish(JOB_DEVICE_CUDA);
+    struct job job = {.micro_batch = 64, .accumulation = 3};
+    struct failure why;
+    fake_device_arrange(
+        &(struct fake_device_plan){.devices = 1, .memory = 3u << 30});
+    assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_OK);
+    void *half = device.ops->allocate(device.handle, 1u << 20);
+    status_fail(&why, STATUS_FAILED, "no memory for tea");
+    assert_int_equal(device_advise(&device, &job, &why), STATUS_FAILED);
+    assert_string_equal(
+        why.text,
+        "no memory for tea, where 3 of 3 GiB are free. What needs less: "
+        "train_micro_batch_size_per_gpu 32 with gradient_accumulation_steps 6; "
+        "activation_checkpointing.number_checkpoints, of the same bits; "
+        "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
+    job.micro_batch = 1;
+    status_fail(&why, STATUS_FAILED, "no memory for tea");
+    device_advise(&device, &job, &why);
+    assert_null(strstr(why.text, "micro_batch"));
+    device.ops->release(device.handle, half);
+    device_close(&device);
+}
+
+static void memory_that_cannot_be_pinned_is_told(void **state) {
+    struct wire_fixture *fixture = *state;
+    struct device device;
+    struct device_wish wanted = wish(JOB_DEVICE_CUDA);
+    struct failure why;
+    char memory[100];
+    fake_device_arrange(
+        &(struct fake_device_plan){.devices = 1, .unpinnable = true});
+    assert_int_equal(device_open(&device, &wanted, &fixture->log, &why),
+                     STATUS_OK);
+    wire_fixture_listen(fixture);
+    device_pin(&device, memory, sizeof memory);
+    expect_text(wire_fixture_said(fixture),
+                "device cuda 0 (Fake GPU): 100 bytes of the host's memory "
+                "cannot be pinned");
+    device_unpin(&device, memory);
+    device_close(&device);
+}
+
+static void closing_none_is_nothing(void **state) {
+    struct device none = {0};
+    (void)state;
+    device_close(&none);
+    assert_null(none.ops);
+}
+
+#define TEST(f)                                                                \
+    cmocka_unit_test_setup_teardown(f, wire_fixture_setup,                     \
+                                    wire_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(the_local_rank_chooses),
+        TEST(more_trainers_than_devices_share_and_say_so),
+        TEST(fewer_trainers_than_devices_say_so),
+        TEST(the_cpu_is_taken_when_asked_for_without_a_word),
+        TEST(without_a_gpu_auto_is_the_cpu_and_says_why),
+        TEST(a_wished_gpu_that_is_not_there_is_an_error),
+        TEST(a_lack_of_memory_names_what_needs_less),
+        TEST(memory_that_cannot_be_pinned_is_told),
+        TEST(closing_none_is_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

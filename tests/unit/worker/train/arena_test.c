@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/arena.h"
+
+#include "worker/exchange/allreduce/reducer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A layout of one-dimensional parameters. */
+static struct layout *build(const uint32_t *elements, uint32_t count) {
+    struct parameter parameters[8] = {0};
+    struct layout *layout;
+    struct failure why;
+    for (uint32_t p = 0; p < count; p++) {
+        snprintf(parameters[p].name, sizeof parameters[p].name, "p%u", p);
+        parameters[p].num_dims = 1;
+        parameters[p].dims[0] = elements[p];
+    }
+    if (layout_build(&layout, parameters, count, &why))
+        fail_msg("%s", why.text);
+    return layout;
+}
+
+static void open_arena(struct arena *arena, const struct layout *layout) {
+    struct failure why;
+    if (arena_open(arena, layout, false, &why))
+        fail_msg("%s", why.text);
+}
+
+static void neighbours_of_the_plan_are_neighbours_in_memory(void **state) {
+    static const uint32_t elements[] = {3, 40000, 17, 16384};
+    struct layout *layout = build(elements, 4);
+    struct arena arena;
+    (void)state;
+    open_arena(&arena, layout);
+    for (uint32_t b = 1; b < layout->num_blocks; b++) {
+        const struct block *last = &layout->blocks[b - 1];
+        const struct block *next = &layout->blocks[b];
+        const float *end =
+            arena.gradient_of[last->parameter] + last->offset + last->elements;
+        assert_ptr_equal(end,
+                         arena.gradient_of[next->parameter] + next->offset);
+        assert_int_equal(arena.offsets[next->parameter] + next->offset,
+                         arena.offsets[last->parameter] + last->offset +
+                             last->elements);
+    }
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+static void parameters_apart_begin_on_a_boundary_with_zeros_between(
+    void **state) {
+    static const uint32_t elements[] = {3, 40000, 17, 16384, 1};
+    struct layout *layout = build(elements, 5);
+    struct arena arena;
+    struct failure why;
+    (void)state;
+    assert_int_equal(arena_open(&arena, layout, true, &why), STATUS_OK);
+    struct buffer *const both[] = {arena.weights, arena.gradients};
+    for (int i = 0; i < 2; i++) {
+        const float *floats = buffer_data(both[i]);
+        uint64_t end = 0, total = buffer_bytes(both[i]) / sizeof *floats;
+        for (uint32_t p = 5; p-- > 0;) {
+            assert_int_equal((uintptr_t)(floats + arena.offsets[p]) % 64, 0);
+            for (; end < arena.offsets[p]; end++)
+                assert_true(floats[end] == 0);
+            end += elements[p];
+        }
+        assert_true(arena.offsets[4] >= REDUCER_WORD);
+        assert_true(end <= total && total - end < 16);
+        for (; end < total; end++)
+            assert_true(floats[end] == 0);
+    }
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+static void whole_64_bytes_begin_on_a_boundary(void **state) {
+    static const uint32_t elements[] = {32, 4096, 16, 10};
+    struct layout *layout = build(elements, 4);
+    struct arena arena;
+    (void)state;
+    open_arena(&arena, layout);
+    for (uint32_t p = 0; p < 3; p++) {
+        assert_int_equal((uintptr_t)arena.weight_of[p] % 64, 0);
+        assert_int_equal((uintptr_t)arena.gradient_of[p] % 64, 0);
+    }
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+static void both_buffers_hold_every_parameter(void **state) {
+    static const uint32_t elements[] = {5, 7};
+    struct layout *layout = build(elements, 2);
+    struct arena arena;
+    (void)state;
+    open_arena(&arena, layout);
+    for (uint32_t p = 0; p < 2; p++) {
+        memset(arena.weight_of[p], 1, elements[p] * sizeof(float));
+        memset(arena.gradient_of[p], 2, elements[p] * sizeof(float));
+        assert_ptr_equal(arena.weight_of[p],
+                         (float *)buffer_data(arena.weights) +
+                             arena.offsets[p]);
+    }
+    assert_true(buffer_bytes(arena.weights) >= 12 * sizeof(float));
+    arena_close(&arena);
+    assert_null(arena.offsets);
+    layout_free(&layout);
+}
+
+static void a_word_of_zeros_stands_before_the_first_in_memory(void **state) {
+    static const uint32_t elements[] = {32, 5};
+    struct layout *layout = build(elements, 2);
+    struct arena arena;
+    (void)state;
+    open_arena(&arena, layout);
+    const float *weights = buffer_data(arena.weights);
+    const float *gradients = buffer_data(arena.gradients);
+    assert_true(arena.offsets[1] >= REDUCER_WORD);
+    for (uint64_t i = 0; i < arena.offsets[1]; i++)
+        assert_true(weights[i] == 0 && gradients[i] == 0);
+    assert_int_equal(buffer_bytes(arena.weights),
+                     (arena.offsets[0] + 32) * sizeof(float));
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+static void another_beside_it_has_its_weights_and_own_gradients(void **state) {
+    static const uint32_t elements[] = {5, 7};
+    struct layout *layout = build(elements, 2);
+    struct arena arena, beside;
+    struct failure why;
+    (void)state;
+    open_arena(&arena, layout);
+    for (int own = 0; own < 2; own++) {
+        assert_int_equal(arena_open_beside(&beside, &arena, layout, own, &why),
+                         STATUS_OK);
+        assert_null(beside.weights);
+        for (uint32_t p = 0; p < 2; p++) {
+            assert_ptr_equal(beside.weight_of[p], arena.weight_of[p]);
+            assert_int_equal(beside.offsets[p], arena.offsets[p]);
+            if (own)
+                memset(beside.gradient_of[p], 2, elements[p] * sizeof(float));
+            assert_int_equal(beside.gradient_of[p] != NULL, own);
+            assert_ptr_not_equal(beside.gradient_of[p], arena.gradient_of[p]);
+        }
+        arena_close(&beside);
+    }
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neighbours_of_the_plan_are_neighbours_in_memory),
+        cmocka_unit_test(
+            parameters_apart_begin_on_a_boundary_with_zeros_between),
+        cmocka_unit_test(whole_64_bytes_begin_on_a_boundary),
+        cmocka_unit_test(both_buffers_hold_every_parameter),
+        cmocka_unit_test(a_word_of_zeros_stands_before_the_first_in_memory),
+        cmocka_unit_test(another_beside_it_has_its_weights_and_own_gradients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/trainer.h"
+
+#include "proto/base/time.h"
+#include "tests/gpu/fake_device.h"
+#include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/wire_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A trainer on two images of 2 x 2, of which reports are awaited. */
+struct fixture {
+    struct wire_fixture *wire;
+    char folder[PATH_MAX], images[PATH_MAX + 8], labels[PATH_MAX + 8];
+    struct job job;
+    struct trainer_settings settings;
+    struct trainer *trainer;
+};
+
+static void write_file(char *path, const char *folder, const char *name,
+                       const uint8_t *bytes, size_t count) {
+    snprintf(path, PATH_MAX + 8, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    fclose(file);
+}
+
+static int setup(void **state) {
+    static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,
+                                     0, 0, 0, 2, 9, 9, 9, 9, 0, 0, 0, 0};
+    static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 0, 1};
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    void *wire;
+    wire_fixture_setup(&wire);
+    fixture->wire = wire;
+    checkpoint_fixture_folder(fixture->folder);
+    write_file(fixture->images, fixture->folder, "i", images, sizeof images);
+    write_file(fixture->labels, fixture->folder, "l", labels, sizeof labels);
+    fixture->job = (struct job){.model = {.num_layers = 2, .layers = {4, 2}},
+                                .micro_batch = 1,
+                                .threads = 1,
+                                .timeouts.step = 60,
+                                .data = {.train_images = fixture->images,
+                                         .train_labels = fixture->labels}};
+    fixture->settings = (struct trainer_settings){.log = &fixture->wire->log,
+                                                  .job = &fixture->job,
+                                                  .num_ranks = 1,
+                                                  .asks = true,
+                                                  .cuda = fake_device_ops()};
+    fake_device_arrange(&(struct fake_device_plan){.devices = 4, .machine = 7});
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    void *wire = fixture->wire;
+    trainer_close(&fixture->trainer);
+    checkpoint_fixture_remove(fixture->folder);
+    wire_fixture_teardown(&wire);
+    free(fixture);
+    return 0;
+}
+
+static struct trainer_report await(struct fixture *fixture,
+                                   enum trainer_event event) {
+    struct trainer_report report;
+    while (!trainer_reports(fixture->trainer, &report)) {
+        struct pollfd item = {trainer_descriptor(fixture->trainer), POLLIN, 0};
+        assert_int_equal(poll(&item, 1, (int)(WIRE_FIXTURE_LIMIT / TIME_MS)),
+                         1);
+    }
+    if (report.event == TRAINER_FAILED)
+        fail_msg("%s", report.why.text);
+    assert_int_equal(report.event, event);
+    return report;
+}
+
+static struct trainer_report begin(struct fixture *fixture) {
+    struct failure why;
+    trainer_close(&fixture->trainer);
+    if (trainer_open(&fixture->trainer, &fixture->settings, &why))
+        fail_msg("%s", why.text);
+    return await(fixture, TRAINER_SEES);
+}
+
+/* It is the PLACE-th of TRAINERS: takes COUNT devices, FIRST and after. */
+static void expect_taken(struct fixture *fixture, uint32_t place,
+                         uint32_t trainers, uint32_t count, uint32_t first) {
+    char id[DEVICE_ID];
+    begin(fixture);
+    trainer_share(fixture->trainer, place, trainers);
+    struct trainer_report report = await(fixture, TRAINER_DECLARES);
+    assert_int_equal(report.replicas, count);
+    assert_int_equal(trainer_device_index(fixture->trainer), first);
+    snprintf(id, sizeof id, "fake 7.%u", first);
+    assert_string_equal(report.devices[0].id, id);
+}
+
+static void it_tells_what_it_sees_and_would_take(void **state) {
+    struct fixture *fixture = *state;
+    struct trainer_report sight = begin(fixture);
+    assert_int_equal(sight.num_devices, 4);
+    assert_string_equal(sight.devices[3].id, "fake 7.3");
+    assert_int_equal(sight.replicas, 4);
+    fixture->job.devices = 3;
+    sight = begin(fixture);
+    assert_int_equal(sight.num_devices, 4);
+    assert_int_equal(sight.replicas, 3);
+    fixture->settings.told = true;
+    assert_int_equal(begin(fixture).replicas, 1);
+    fixture->settings.local_trainers = 1;
+    assert_int_equal(begin(fixture).replicas, 3);
+}
+
+static void who_shares_takes_the_device_of_its_place(void **state) {
+    struct fixture *fixture = *state;
+    expect_taken(fixture, 1, 3, 1, 1);
+    expect_taken(fixture, 5, 6, 1, 1);
+    fixture->settings.local_trainers = 1; /* as the cluster's names have it */
+    expect_taken(fixture, 2, 3, 1, 2);
+    fixture->settings.told = true;
+    fixture->settings.local_rank = 3;
+    expect_taken(fixture, 2, 3, 1, 3);
+}
+
+static void who_is_alone_takes_all(void **state) {
+    struct fixture *fixture = *state;
+    expect_taken(fixture, 0, 1, 4, 0);
+    fixture->settings.local_rank = 1; /* likewise */
+    fixture->settings.local_trainers = 2;
+    expect_taken(fixture, 0, 1, 4, 0);
+}
+
+/* It is one of a process a device. */
+static void but_not_who_was_told_its_local_rank(void **state) {
+    struct fixture *fixture = *state;
+    fixture->settings.told = true;
+    fixture->settings.local_rank = 2;
+    expect_taken(fixture, 0, 1, 1, 2);
+    fixture->settings.local_rank = 0;
+    expect_taken(fixture, 0, 1, 1, 0);
+    fixture->settings.local_trainers = 1;
+    expect_taken(fixture, 0, 1, 4, 0);
+}
+
+static void where_no_id_is_told_the_names_count(void **state) {
+    struct fixture *fixture = *state;
+    fake_device_arrange(
+        &(struct fake_device_plan){.devices = 4, .nameless = true});
+    fixture->settings.local_rank = 1;
+    fixture->settings.local_trainers = 2;
+    assert_int_equal(begin(fixture).num_devices, 0);
+    assert_int_equal(await(fixture, TRAINER_DECLARES).replicas, 1);
+    assert_int_equal(trainer_device_index(fixture->trainer), 1);
+}
+
+static void who_computes_on_the_processor_waits_for_nobody(void **state) {
+    struct fixture *fixture = *state;
+    fixture->job.device = JOB_DEVICE_CPU;
+    assert_int_equal(begin(fixture).num_devices, 0);
+    assert_int_equal(await(fixture, TRAINER_DECLARES).replicas, 1);
+    assert_false(trainer_is_remote(fixture->trainer));
+}
+
+/* What there is no code for would not be taken. */
+static void an_older_device_is_seen_and_not_counted(void **state) {
+    struct fixture *fixture = *state;
+    fake_device_arrange(
+        &(struct fake_device_plan){.devices = 2, .older = true});
+    struct trainer_report sight = begin(fixture);
+    assert_int_equal(sight.num_devices, 2);
+    assert_int_equal(sight.replicas, 1);
+}
+
+static void it_ends_while_it_waits_for_its_place(void **state) {
+    struct fixture *fixture = *state;
+    begin(fixture);
+    trainer_close(&fixture->trainer);
+    assert_null(fixture->trainer);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(it_tells_what_it_sees_and_would_take),
+        TEST(who_shares_takes_the_device_of_its_place),
+        TEST(who_is_alone_takes_all),
+        TEST(but_not_who_was_told_its_local_rank),
+        TEST(where_no_id_is_told_the_names_count),
+        TEST(who_computes_on_the_processor_waits_for_nobody),
+        TEST(an_older_device_is_seen_and_not_counted),
+        TEST(it_ends_while_it_waits_for_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which floats of each bucket this rank's rule updates, and the state for those
+ * alone, one after the other in the order of buckets. Without sharing that is
+ * everything, by the same arithmetic with one rank; so it is in the first
+ * bucket, whose sum all have, where there is no state to share. */
+#include "worker/exchange/allreduce/partition.h"
+
+#include "proto/config/byte_size.h"
+#include "worker/collective/collective.h"
+
+#include <stdlib.h>
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+struct part partition_part(const struct bucket *bucket, uint64_t begin,
+                           uint32_t rank, uint32_t size) {
+    size_t first;
+    size_t count =
+        collective_piece(bucket->end - bucket->first, rank, size, &first);
+    uint64_t from = bucket->first + first, end = from + count;
+    return (struct part){.first = larger(from, begin),
+                         .end = larger(end, begin)};
+}
+
+static enum status no_memory(struct partition *partition, struct failure *why) {
+    uint64_t bytes = partition->elements * partition->slots * sizeof(float);
+    bool apart = partition->ops->later; /* a retry finds no more on a device */
+    char text[16];
+    partition->ops->synchronize(partition->device, NULL);
+    partition_close(partition);
+    byte_size_text(bytes, text, sizeof text);
+    return status_fail(why, apart ? STATUS_FAILED : STATUS_RETRY,
+                       "no memory for %s of the optimiser's state: "
+                       "zero_optimization.stage 2 shares it out among the "
+                       "ranks; with strategy.type \"ps\" the ps have it%s",
+                       text,
+                       apart ? ", with offload_optimizer.device \"cpu\" the "
+                               "host has"
+                             : "");
+}
+
+static bool allocate(struct partition *partition,
+                     const struct optimizer *rule) {
+    const struct ops *ops = partition->ops;
+    for (unsigned slot = 0; slot < partition->slots; slot++) {
+        float *state = ops->allocate(partition->device,
+                                     partition->elements * sizeof *state);
+        partition->state[slot] = state;
+        if (!state)
+            return false;
+        ops->fill(partition->device, OPS_EXCHANGE, state, partition->elements,
+                  rule_slot_start(rule, slot));
+    }
+    return true;
+}
+
+bool partition_shares(const struct partition *partition, uint32_t i) {
+    return partition->shared && (i > 0 || partition->slots > 0);
+}
+
+enum status partition_open(struct partition *partition,
+                           const struct partition_settings *settings,
+                           struct failure *why) {
+    const struct optimizer *rule = settings->rule;
+    uint32_t count = settings->count;
+    *partition = (struct partition){.ops = settings->ops,
+                                    .device = settings->device,
+                                    .buckets = settings->buckets,
+                                    .count = count,
+                                    .shared = settings->shared,
+                                    .slots = rule_slots(rule)};
+    partition->own = calloc(count, sizeof *partition->own);
+    if (!partition->own)
+        return no_memory(partition, why);
+    for (uint32_t i = 0; i < count; i++) {
+        struct part *own = &partition->own[i];
+        bool shared = partition_shares(partition, i);
+        *own = partition_part(&settings->buckets[i], settings->begin,
+                              shared ? settings->rank : 0,
+                              shared ? settings->size : 1);
+        own->place = partition->elements;
+        partition->elements += own->end - own->first;
+    }
+    return allocate(partition, rule) ? STATUS_OK : no_memory(partition, why);
+}
+
+void partition_close(struct partition *partition) {
+    free(partition->own);
+    for (unsigned slot = 0; slot < RULE_MAX_SLOTS; slot++)
+        if (partition->state[slot])
+            partition->ops->release(partition->device, partition->state[slot]);
+    *partition = (struct partition){0};
+}
+
+float *partition_state(const struct partition *partition, uint32_t i,
+                       unsigned slot) {
+    return partition->state[slot] + partition->own[i].place;
+}
+
+void partition_put(struct partition *partition, unsigned slot, uint64_t first,
+                   uint64_t count, const float *floats) {
+    uint64_t end = first + count;
+    uint32_t i = bucket_at(partition->buckets, partition->count, first);
+    for (; i < partition->count && partition->buckets[i].first < end; i++) {
+        const struct part *own = &partition->own[i];
+        uint64_t from = larger(first, own->first);
+        uint64_t to = smaller(end, own->end);
+        if (from < to)
+            partition->ops->copy(
+                partition->device, OPS_EXCHANGE,
+                partition_state(partition, i, slot) + (from - own->first),
+                floats + (from - first), (to - from) * sizeof *floats);
+    }
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two threads and two marks. The compute thread raises `announced` as gradients
+ * are complete; the reducer's waits for what a bucket needs of it, sums the
+ * bucket, applies the rule and raises `updated`, which the compute thread waits
+ * for before it reads weights. So the last layer's weights are new while the
+ * first layer's gradients are still computed, and neither thread touches what
+ * the other has. With clipping the norm needs all sums: then all buckets are
+ * summed before the first is updated.
+ *
+ * Between two rounds the thread saves what is to be saved and lets the keeper
+ * hold it back. It ends when it is cancelled, when something fails (kept for
+ * reducer_failed), or when nothing more is announced: then it saves once more.
+ * Other ranks follow in step, as each collective is called by all in one
+ * order. */
+#include "worker/exchange/allreduce/reducer.h"
+
+#include "proto/base/time.h"
+#include "worker/exchange/allreduce/reducer_parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Marks at the beginning of ROUND. */
+uint64_t reducer_begin_of(const struct reducer *reducer, uint64_t round) {
+    return (round - reducer->settings.rounds->start) * reducer->num_parameters;
+}
+
+/* What bucket I waits for in ROUND. */
+static uint64_t awaited(const struct reducer *reducer, uint64_t round,
+                        uint32_t i) {
+    const struct reduction *reduction = &reducer->reduction;
+    bool overlaps = reducer->settings.job->zero.overlap;
+    return reducer_begin_of(reducer, round) +
+           (overlaps ? reduction->buckets[i].touched : reducer->num_parameters);
+}
+
+/* The compute thread may use the weights that are whole with bucket I. */
+static enum status update(struct reducer *reducer, uint32_t i,
+                          struct failure *why) {
+    struct reduction *reduction = &reducer->reduction;
+    enum status status = reduction_update(reduction, i, why);
+    if (!status)
+        mark_raise(&reducer->updated,
+                   reducer_begin_of(reducer, reduction->round) +
+                       reduction->buckets[i].whole);
+    return status;
+}
+
+/* Says what this rank knows of ROUND, once its first gradients are here. */
+void reducer_begin_round(struct reducer *reducer, uint64_t round) {
+    uint64_t save = atomic_load(&reducer->save);
+    bool asks = save && save <= round;
+    if (asks)
+        atomic_store(&reducer->save, 0);
+    reduction_begin(&reducer->reduction, round, reducer->brings[round % 2],
+                    asks);
+}
+
+/* With clipping all is summed before anything is updated. Not *WHOLE:
+ * no more is announced. */
+static enum status play_round(struct reducer *reducer, uint64_t round,
+                              bool *whole, struct failure *why) {
+    struct reduction *reduction = &reducer->reduction;
+    bool clips = reducer->settings.job->gradient_clipping > 0;
+    enum status status = STATUS_OK;
+    *whole = false;
+    for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
+        if (!mark_await(&reducer->announced, awaited(reducer, round, i), NULL))
+            return STATUS_OK;
+        if (i == 0)
+            reducer_begin_round(reducer, round);
+        status = reduction_sum(reduction, i, why);
+        if (!status && i == 0)
+            status = reduction_hear(reduction, why);
+        if (!status && !clips)
+            status = update(reducer, i, why);
+    }
+    if (!status && clips)
+        status = reduction_clip(reduction, why);
+    for (uint32_t i = 0; !status && clips && i < reduction->num_buckets; i++)
+        status = update(reducer, i, why);
+    *whole = !status;
+    return status;
+}
+
+static bool goes_on(const struct reducer *reducer) {
+    return !atomic_load(&reducer->cancelled) &&
+           !atomic_load(&reducer->finishing);
+}
+
+/* A save is all ranks': whoever hears that no round follows does not leave out
+ * what others are at already. */
+enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
+    const struct reducer_keeper *keeper = reducer->settings.keeper;
+    enum status status = STATUS_OK;
+    if (reduction_saves(&reducer->reduction))
+        status = keeping_save(&reducer->keeping, why);
+    if (!status && keeper && keeper->pause && goes_on(reducer))
+        keeper->pause(keeper->context, reducer->reduction.round);
+    return status;
+}
+
+static void say_way(const struct reducer *reducer) {
+    char text[192];
+    group_way(&reducer->ranks, text, sizeof text);
+    if (text[0])
+        log_info(reducer->settings.log, "all-reduce: %s", text);
+}
+
+static enum status begin(struct reducer *reducer, struct failure *why) {
+    enum status status =
+        group_meet(&reducer->ranks, &reducer->settings.group, why);
+    if (!status) {
+        group_show(&reducer->ranks, reducer->settings.gradients);
+        group_show(&reducer->ranks, reducer->settings.weights);
+        say_way(reducer);
+    }
+    if (!status)
+        status = keeping_load(&reducer->keeping, why);
+    if (!status)
+        mark_raise(&reducer->updated, reducer->num_parameters);
+    return status;
+}
+
+/* Who was cancelled did not fail. */
+void reducer_fail(struct reducer *reducer, const struct failure *why) {
+    if (atomic_load(&reducer->cancelled))
+        return;
+    pthread_mutex_lock(&reducer->mutex);
+    reducer->failed = true;
+    reducer->why = *why;
+    pthread_mutex_unlock(&reducer->mutex);
+    eventfd_write(reducer->descriptor, 1);
+    mark_cancel(&reducer->updated);
+}
+
+static void *run(void *argument) {
+    struct reducer *reducer = argument;
+    struct failure why;
+    uint64_t round = reducer->settings.rounds->start;
+    enum status status = begin(reducer, &why);
+    bool whole = true;
+    while (!status && whole && !atomic_load(&reducer->cancelled)) {
+        status = play_round(reducer, ++round, &whole, &why);
+        if (whole && !atomic_load(&reducer->cancelled))
+            status = reducer_end_round(reducer, &why);
+    }
+    if (!status && !atomic_load(&reducer->cancelled))
+        status = keeping_save(&reducer->keeping, &why);
+    if (status)
+        reducer_fail(reducer, &why);
+    return NULL;
+}
+
+static enum status prepare(struct reducer *reducer, struct failure *why) {
+    enum status status = reduction_open(&reducer->reduction, &reducer->settings,
+                                        NULL, &reducer->ranks, why);
+    if (status)
+        return status;
+    status = keeping_open(&reducer->keeping, &reducer->reduction, why);
+    if (status)
+        reduction_close(&reducer->reduction);
+    return status;
+}
+
+static enum status start(struct reducer *reducer, struct failure *why) {
+    mark_open(&reducer->announced);
+    mark_open(&reducer->updated);
+    pthread_mutex_init(&reducer->mutex, NULL);
+    reducer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int error = reducer->descriptor < 0 ? errno : 0;
+    if (!error && !reducer->settings.resident)
+        error = pthread_create(&reducer->thread, NULL, run, reducer);
+    if (!error)
+        return STATUS_OK;
+    return status_errno(why, STATUS_FAILED, error,
+                        "cannot start the reducer's thread");
+}
+
+static void release(struct reducer *reducer) {
+    mark_close(&reducer->announced);
+    mark_close(&reducer->updated);
+    pthread_mutex_destroy(&reducer->mutex);
+    if (reducer->descriptor >= 0)
+        close(reducer->descriptor);
+    keeping_close(&reducer->keeping);
+    reduction_close(&reducer->reduction);
+    group_close(&reducer->ranks);
+    buffer_release(&reducer->settings.weights);
+    buffer_release(&reducer->settings.gradients);
+    free(reducer);
+}
+
+enum status reducer_open(struct reducer **out,
+                         const struct reducer_settings *settings,
+                         struct failure *why) {
+    struct reducer *reducer = calloc(1, sizeof *reducer);
+    *out = NULL;
+    if (!reducer)
+        return status_fail(why, STATUS_RETRY, "no memory for a reducer");
+    reducer->settings = *settings;
+    reducer->num_parameters = settings->layout->num_parameters;
+    reducer->last = reducer->num_parameters;
+    group_open(&reducer->ranks, settings->ops, settings->group.rank,
+               settings->group.size);
+    enum status status = settings->resident ? STATUS_OK : prepare(reducer, why);
+    if (status) {
+        group_close(&reducer->ranks);
+        free(reducer);
+        return status;
+    }
+    buffer_hold(settings->weights);
+    buffer_hold(settings->gradients);
+    status = start(reducer, why);
+    if (status)
+        release(reducer);
+    else
+        *out = reducer;
+    return status;
+}
+
+void reducer_close(struct reducer **where) {
+    struct reducer *reducer = *where;
+    *where = NULL;
+    if (!reducer)
+        return;
+    reducer_cancel(reducer);
+    if (!reducer->settings.resident)
+        pthread_join(reducer->thread, NULL);
+    release(reducer);
+}
+
+void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
+                      uint64_t clock, enum contribution what) {
+    if (first + count == reducer->num_parameters)
+        reducer->brings[clock % 2] = what;
+    reducer->last =
+        reducer_begin_of(reducer, clock) + (reducer->num_parameters - first);
+    if (reducer->settings.resident)
+        resident_announce(reducer, first, count, clock);
+    else
+        mark_raise(&reducer->announced, reducer->last);
+}
+
+/* PARAMETER's last announcement, or else its first weights, ended at the
+ * highest mark of its kind that is not above the last one. */
+bool reducer_wait(struct reducer *reducer, uint32_t parameter) {
+    uint32_t count = reducer->num_parameters;
+    if (reducer->settings.resident)
+        return resident_follow(reducer, parameter);
+    uint64_t mark =
+        reducer->last - (reducer->last - (count - parameter)) % count;
+    int64_t waited = 0;
+    bool here = mark_await(&reducer->updated, mark, &waited);
+    if (waited)
+        atomic_fetch_add(&reducer->waited, waited);
+    return here;
+}
+
+double reducer_waited(struct reducer *reducer) {
+    return time_to_seconds(atomic_load(&reducer->waited));
+}
+
+struct loss_scaler reducer_scaler(const struct reducer *reducer) {
+    return reducer->reduction.scaler;
+}
+
+uint64_t reducer_round(struct reducer *reducer) {
+    uint64_t rounds = mark_value(&reducer->updated) / reducer->num_parameters;
+    return reducer->settings.rounds->start + (rounds ? rounds - 1 : 0);
+}
+
+void reducer_save(struct reducer *reducer, uint64_t round) {
+    atomic_store(&reducer->save, round);
+}
+
+void reducer_save_now(struct reducer *reducer) {
+    atomic_store(&reducer->finishing, true);
+    mark_end(&reducer->announced);
+    if (!reducer->settings.resident)
+        return;
+    atomic_store(&reducer->resident.asked, true);
+    reducer->settings.wake(reducer->settings.context);
+}
+
+int reducer_descriptor(const struct reducer *reducer) {
+    return reducer->descriptor;
+}
+
+bool reducer_failed(struct reducer *reducer, struct failure *why) {
+    pthread_mutex_lock(&reducer->mutex);
+    bool failed = reducer->failed;
+    if (failed && why)
+        *why = reducer->why;
+    pthread_mutex_unlock(&reducer->mutex);
+    return failed;
+}
+
+void reducer_cancel(struct reducer *reducer) {
+    atomic_store(&reducer->cancelled, true);
+    mark_cancel(&reducer->announced);
+    mark_cancel(&reducer->updated);
+    group_abort(&reducer->ranks);
+}
+
+/* A device does not tell how long it is at what. */
+void reducer_times(struct reducer *reducer, struct reducer_times *times) {
+    bool resident = reducer->settings.resident;
+    int64_t update = resident ? 0 : reducer->reduction.update_ns;
+    *times = (struct reducer_times){
+        .reduce_s = time_to_seconds(atomic_load(&reducer->ranks.ns)),
+        .update_s = time_to_seconds(update),
+        .bytes = atomic_load(&reducer->ranks.bytes),
+    };
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clipping: sums of squares are made where the gradients are, in fixed pieces,
+ * and all of it is put on the device's stream: on each in the same order. */
+#include "proto/base/time.h"
+#include "worker/exchange/allreduce/reduction_parts.h"
+
+/* Of the mean gradient that RANK has of each bucket, or would have: its pieces,
+ * bucket by bucket, are added up to its place among the norms. */
+static void square(struct reduction *reduction, uint32_t rank) {
+    const struct ops *ops = reduction->ops;
+    size_t count = 0;
+    for (uint32_t i = 0; i < reduction->num_buckets; i++) {
+        struct part part = reduction_part_of(reduction, i, rank);
+        if (part.first < part.end)
+            ops->square_sums(reduction->device, OPS_EXCHANGE,
+                             reduction->gradients + part.first,
+                             part.end - part.first, reduction->scale,
+                             reduction->pieces + count);
+        count += reduction_pieces_of(part);
+    }
+    ops->add_up(reduction->device, OPS_EXCHANGE, reduction->pieces, count,
+                reduction->norms + (size_t)rank * REDUCTION_NORM);
+}
+
+/* The ranks whose squares this one adds up. */
+static bool adds_up(const struct reduction *reduction, uint32_t rank) {
+    return !reduction->shared || rank == reduction->ranks->rank;
+}
+
+/* A double travels as two floats, which nobody computes with. */
+static enum status gather(struct reduction *reduction, struct failure *why) {
+    size_t floats = reduction_norms(reduction) * sizeof(double) / sizeof(float);
+    if (!reduction->shared)
+        return STATUS_OK;
+    return group_all_gather(reduction->ranks, (float *)reduction->norms, floats,
+                            why);
+}
+
+/* As torch.nn.utils.clip_grad_norm_ does. A rank's squares are added first,
+ * then those of all in rank order: in one way, whoever has which. */
+enum status reduction_clip(struct reduction *reduction, struct failure *why) {
+    double limit = reduction->settings->job->gradient_clipping;
+    int64_t start = time_now();
+    if (!reduction_changes(reduction))
+        return STATUS_OK;
+    for (uint32_t r = 0; r < reduction->ranks->size; r++)
+        if (adds_up(reduction, r))
+            square(reduction, r);
+    atomic_fetch_add(&reduction->update_ns, time_now() - start);
+    enum status status = gather(reduction, why);
+    reduction->ops->clip(reduction->device, OPS_EXCHANGE, reduction->norms,
+                         reduction->ranks->size, REDUCTION_NORM, limit,
+                         reduction->clip);
+    reduction->clips = true;
+    return status;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a trainer and the ps say to each other: the window's requests leave,
+ * answers are checked, and their weights put in place. */
+#include "proto/tensor/encoding.h"
+#include "worker/exchange/client/client_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static size_t elements_of(const struct client *client, uint32_t b) {
+    return client->settings.plan->layout->blocks[b].elements;
+}
+
+/* Where block B begins in both arenas, in floats. */
+static size_t offset_of(const struct client *client, uint32_t b) {
+    const struct block *block = &client->settings.plan->layout->blocks[b];
+    return client->settings.offsets[block->parameter] + block->offset;
+}
+
+/* What weights travel in: those of a snapshot, or of now. */
+static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
+    return snapshot ? JOB_FLOAT32 : client->settings.wire;
+}
+
+/* Do they lie as they travel? */
+static bool contiguous(const struct client *client,
+                       const struct window_request *request) {
+    size_t end = offset_of(client, request->blocks[0]);
+    if (client->settings.wire != JOB_FLOAT32)
+        return false;
+    for (uint32_t i = 0; i < request->count; i++) {
+        if (offset_of(client, request->blocks[i]) != end)
+            return false;
+        end += elements_of(client, request->blocks[i]);
+    }
+    return true;
+}
+
+/* Neighbouring blocks leave from where they lie, others are gathered. */
+static bool fill_payload(struct client *client,
+                         const struct window_request *request,
+                         struct link_payload *payload) {
+    if (request->kind != WINDOW_PUSH) {
+        link_no_payload(payload);
+        return true;
+    }
+    if (contiguous(client, request)) {
+        link_borrow(payload, client->settings.gradients,
+                    offset_of(client, request->blocks[0]) * sizeof(float),
+                    request->bytes);
+        return true;
+    }
+    if (!link_reserve(client->peers[request->ps].link, 0, payload,
+                      request->bytes))
+        return false;
+    char *to = link_reserved(payload);
+    const float *from = buffer_data(client->settings.gradients);
+    for (uint32_t i = 0; i < request->count; i++) {
+        uint32_t b = request->blocks[i];
+        encoding_write(client->settings.loops, client->settings.wire,
+                       from + offset_of(client, b), elements_of(client, b), to);
+        to += client->block_bytes[b];
+    }
+    return true;
+}
+
+static Capstan__DataHeader__Encoding encoding_of(
+    const struct client *client, const struct window_request *request,
+    uint64_t snapshot) {
+    if (request->kind == WINDOW_PUSH_EMPTY)
+        return CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
+    if (request->kind == WINDOW_PUSH_VOID)
+        return CAPSTAN__DATA_HEADER__ENCODING__VOID;
+    return encoding_name(wire_of(client, snapshot));
+}
+
+static double void_scale_of(struct client *client) {
+    pthread_mutex_lock(&client->mutex);
+    double scale = client->void_scale;
+    pthread_mutex_unlock(&client->mutex);
+    return scale;
+}
+
+static bool send_request(struct client *client,
+                         struct window_request *request) {
+    static const Capstan__DataHeader__Kind kinds[] = {
+        [WINDOW_PUSH] = CAPSTAN__DATA_HEADER__KIND__PUSH,
+        [WINDOW_PUSH_EMPTY] = CAPSTAN__DATA_HEADER__KIND__PUSH,
+        [WINDOW_PUSH_VOID] = CAPSTAN__DATA_HEADER__KIND__PUSH,
+        [WINDOW_PULL] = CAPSTAN__DATA_HEADER__KIND__PULL,
+        [WINDOW_ASK] = CAPSTAN__DATA_HEADER__KIND__ASK,
+    };
+    struct link_payload payload;
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = kinds[request->kind];
+    header.run = client->settings.run;
+    header.incarnation = client->settings.incarnation;
+    header.rank = client->settings.rank;
+    header.seq = ++client->seq;
+    header.clock = request->clock;
+    header.n_blocks = request->count;
+    header.blocks = request->blocks;
+    if (request->kind == WINDOW_PULL)
+        header.snapshot = client->snapshot;
+    header.encoding = encoding_of(client, request, header.snapshot);
+    if (request->kind == WINDOW_PUSH_VOID)
+        header.loss_scale = void_scale_of(client);
+    if (!fill_payload(client, request, &payload))
+        return false;
+    size_t bytes = message_write_data(&header, client->header);
+    return link_commit(client->peers[request->ps].link, 0, client->header,
+                       bytes, &payload);
+}
+
+/* Copies the weights of a reply's awaited blocks into place. Its step is known
+ * before anybody who waits for them goes on. */
+static void take_weights(struct client *client,
+                         const Capstan__DataHeader *header, const char *from,
+                         int64_t now) {
+    const struct layout *layout = client->settings.plan->layout;
+    float *weights = buffer_data(client->settings.weights);
+    enum job_wire wire = wire_of(client, header->snapshot);
+    pthread_mutex_lock(&client->mutex);
+    if (header->step > client->global_step)
+        client->global_step = header->step;
+    pthread_mutex_unlock(&client->mutex);
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
+        if (header->snapshot == client->snapshot &&
+            window_arrived(client->window, b, header->clock, now)) {
+            encoding_read(client->settings.loops, wire, from,
+                          elements_of(client, b),
+                          weights + offset_of(client, b));
+            pthread_mutex_lock(&client->mutex);
+            if (b == 0 && !header->snapshot)
+                client->scaler = (struct loss_scaler){
+                    .scale = header->loss_scale, .skipped = header->skipped};
+            if (!--client->missing[p])
+                pthread_cond_signal(&client->arrived);
+            pthread_mutex_unlock(&client->mutex);
+        }
+        from += encoding_bytes(wire, elements_of(client, b));
+    }
+}
+
+/* Blocks are of this ps; weights are in what they were asked for, and have
+ * their size. A refusal is a text, in nobody's name. */
+static bool is_sound(const struct client *client, uint32_t ps,
+                     const Capstan__DataHeader *header, size_t payload) {
+    const struct plan *plan = client->settings.plan;
+    enum job_wire wire = wire_of(client, header->snapshot);
+    size_t bytes = 0;
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
+        return !payload;
+    if (header->run != client->settings.run ||
+        header->incarnation != plan->ps[ps].incarnation)
+        return false;
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        if (header->blocks[i] >= plan->layout->num_blocks ||
+            plan->block_ps[header->blocks[i]] != ps)
+            return false;
+        bytes += encoding_bytes(wire, elements_of(client, header->blocks[i]));
+    }
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__WEIGHTS)
+        return !payload;
+    return header->encoding == encoding_name(wire) && payload == bytes;
+}
+
+static void take_answer(struct client *client, uint32_t ps,
+                        const Capstan__DataHeader *header,
+                        const struct link_frame *frame, int64_t now) {
+    switch (header->kind) {
+    case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
+        take_weights(client, header, frame->payload.data, now);
+        break;
+    case CAPSTAN__DATA_HEADER__KIND__LACK:
+        window_heard(client->window, ps, now);
+        for (size_t i = 0; i < header->n_blocks; i++)
+            window_lacking(client->window, header->blocks[i], header->clock);
+        break;
+    case CAPSTAN__DATA_HEADER__KIND__REFUSED:
+        if (strncmp(client->refusal, header->text, sizeof client->refusal - 1))
+            log_warning(client->settings.log, "ps %u refused: %s", ps,
+                        header->text);
+        snprintf(client->refusal, sizeof client->refusal, "%s", header->text);
+        break;
+    default:
+        break;
+    }
+}
+
+void client_receive(struct client *client, uint32_t ps, int64_t now) {
+    struct link_frame frame;
+    while (link_view(client->peers[ps].link, &frame)) {
+        Capstan__DataHeader *header;
+        struct failure bad;
+        if (message_read_data(&header, &client->arena, frame.header.data,
+                              frame.header.size, &bad))
+            log_warning(client->settings.log, "from ps %u: %s", ps, bad.text);
+        else if (is_sound(client, ps, header, frame.payload.size))
+            take_answer(client, ps, header, &frame, now);
+        link_release(&frame);
+    }
+}
+
+void client_send_due(struct client *client, int64_t now) {
+    struct window_request request;
+    while (window_next(client->window, now, &request))
+        if (!send_request(client, &request))
+            window_unsent(client->window, &request, now);
+}

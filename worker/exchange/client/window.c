@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A block is idle, then wanted and waiting, then under way, and idle again when
+ * an answer of its clock has come. What a ps lacks waits again, in its old
+ * place, as places are numbers: the oldest block goes first, always. Credit is
+ * counted a ps, of pushes with bytes alone, and comes back with the answer; a
+ * block larger than all of it goes alone.
+ *
+ * Two times are kept a ps. `asked`, of the last request or answer: when that is
+ * ask_after ago, it is asked what it has of the pushes under way, and reads are
+ * sent again. `heard`, of the last answer, from which its silence counts; or
+ * `unreachable`, since when no request could leave. */
+#include "worker/exchange/client/window.h"
+
+#include "proto/net/messages/message.h"
+
+#include <stdlib.h>
+
+#define NEVER INT64_MAX
+#define REACHABLE INT64_MAX
+
+/* A block: nothing is wanted; wanted and not sent, also after a loss; sent and
+ * not answered. Only an answer of its clock makes it idle again. */
+enum stage { IDLE, WAITING, UNDER_WAY };
+
+struct block_state {
+    uint64_t clock;
+    uint8_t stage, kind;
+};
+
+struct ps_state {
+    uint64_t under_way;     /* bytes of gradients */
+    uint32_t waiting, sent; /* blocks */
+    uint32_t cursor;        /* no waiting block is below it */
+    int64_t heard;          /* last answer, or first request after none */
+    int64_t asked;          /* last ask or request */
+    int64_t retry;          /* no request before this time */
+    int64_t unreachable;    /* since when none could leave; REACHABLE */
+    int64_t before;         /* the same before the request given out last */
+};
+
+struct window {
+    struct window_settings settings;
+    struct block_state *blocks;
+    struct ps_state *ps;
+    uint32_t awaited;
+};
+
+struct window *window_open(const struct window_settings *settings) {
+    struct window *window = calloc(1, sizeof *window);
+    if (!window)
+        return NULL;
+    window->settings = *settings;
+    window->blocks = calloc(settings->num_blocks + 1, sizeof *window->blocks);
+    window->ps = calloc(settings->num_ps + 1, sizeof *window->ps);
+    if (!window->blocks || !window->ps)
+        window_close(&window);
+    else
+        for (uint32_t p = 0; p < settings->num_ps; p++)
+            window->ps[p] = (struct ps_state){.retry = INT64_MIN,
+                                              .unreachable = REACHABLE,
+                                              .before = REACHABLE};
+    return window;
+}
+
+void window_close(struct window **where) {
+    struct window *window = *where;
+    *where = NULL;
+    if (!window)
+        return;
+    free(window->blocks);
+    free(window->ps);
+    free(window);
+}
+
+static struct ps_state *ps_of(struct window *window, uint32_t block) {
+    return &window->ps[window->settings.block_ps[block]];
+}
+
+static bool has_bytes(const struct block_state *block) {
+    return block->kind == WINDOW_PUSH;
+}
+
+static void make_wait(struct window *window, uint32_t b) {
+    struct ps_state *ps = ps_of(window, b);
+    window->blocks[b].stage = WAITING;
+    ps->waiting++;
+    if (b < ps->cursor)
+        ps->cursor = b;
+}
+
+/* Wanting is free; window_next sends as credit allows. */
+void window_want(struct window *window, uint32_t first, uint32_t count,
+                 enum window_kind kind, uint64_t clock) {
+    for (uint32_t b = first; b < first + count; b++) {
+        window->blocks[b].kind = (uint8_t)kind;
+        window->blocks[b].clock = clock;
+        make_wait(window, b);
+        window->awaited++;
+    }
+}
+
+/* Takes a block back from under way. */
+static void call_back(struct window *window, uint32_t b) {
+    struct ps_state *ps = ps_of(window, b);
+    ps->sent--;
+    if (has_bytes(&window->blocks[b]))
+        ps->under_way -= window->settings.block_bytes[b];
+}
+
+/* Silence counts from the first request, not from an answer of long ago. */
+static void send(struct window *window, uint32_t b, int64_t now) {
+    struct ps_state *ps = ps_of(window, b);
+    if (!ps->sent)
+        ps->heard = now;
+    window->blocks[b].stage = UNDER_WAY;
+    ps->waiting--;
+    ps->sent++;
+    if (has_bytes(&window->blocks[b]))
+        ps->under_way += window->settings.block_bytes[b];
+}
+
+/* Is BLOCK's sending within the ps's credit? A lone one always is. */
+static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
+    const struct ps_state *ps = &window->ps[p];
+    return !has_bytes(&window->blocks[b]) || !ps->under_way ||
+           ps->under_way + window->settings.block_bytes[b] <=
+               window->settings.credit;
+}
+
+/* One request is of one kind and one clock, and of a size that the link passes
+ * on at once. */
+static bool fits(const struct window *window,
+                 const struct window_request *request, uint32_t b) {
+    const struct block_state *block = &window->blocks[b];
+    if (!request->count)
+        return true;
+    return request->count < WINDOW_MAX_BLOCKS && block->kind == request->kind &&
+           block->clock == request->clock &&
+           request->bytes + window->settings.block_bytes[b] <=
+               window->settings.group_bytes;
+}
+
+/* Fills REQUEST with the first waiting blocks of ps P. */
+static bool next_waiting(struct window *window, uint32_t p, int64_t now,
+                         struct window_request *request) {
+    struct ps_state *ps = &window->ps[p];
+    request->count = 0;
+    request->bytes = 0;
+    request->ps = p;
+    for (uint32_t b = ps->cursor;
+         ps->waiting && b < window->settings.num_blocks; b++) {
+        if (window->settings.block_ps[b] != p)
+            continue;
+        if (window->blocks[b].stage != WAITING) {
+            if (request->count)
+                break;
+            continue;
+        }
+        if (!fits(window, request, b) || !has_credit(window, p, b))
+            break;
+        if (!request->count)
+            ps->cursor = b;
+        request->kind = (enum window_kind)window->blocks[b].kind;
+        request->clock = window->blocks[b].clock;
+        request->bytes += window->settings.block_bytes[b];
+        request->blocks[request->count++] = b;
+        send(window, b, now);
+    }
+    if (!request->count)
+        return false;
+    ps->asked = now;
+    ps->before = ps->unreachable;
+    ps->unreachable = REACHABLE;
+    return true;
+}
+
+/* Fills REQUEST with what is under way to ps P at one clock: pushes, to be
+ * asked about, or reads, to be read again. */
+static bool list_under_way(const struct window *window, uint32_t p,
+                           enum window_kind kind,
+                           struct window_request *request) {
+    request->kind = kind;
+    request->ps = p;
+    request->count = 0;
+    request->bytes = 0;
+    for (uint32_t b = 0;
+         b < window->settings.num_blocks && request->count < WINDOW_MAX_BLOCKS;
+         b++) {
+        const struct block_state *block = &window->blocks[b];
+        if (window->settings.block_ps[b] != p || block->stage != UNDER_WAY ||
+            (block->kind == WINDOW_PULL) != (kind == WINDOW_PULL) ||
+            (request->count && block->clock != request->clock))
+            continue;
+        request->clock = block->clock;
+        request->blocks[request->count++] = b;
+    }
+    return request->count;
+}
+
+/* Pushes are asked about by header alone, as most losses are of answers. Reads
+ * have no bytes to spare and are simply sent again. */
+static bool next_ask(struct window *window, uint32_t p, int64_t now,
+                     struct window_request *request) {
+    struct ps_state *ps = &window->ps[p];
+    if (!ps->sent || now - ps->asked < window->settings.ask_after)
+        return false;
+    ps->asked = now;
+    return list_under_way(window, p, WINDOW_ASK, request) ||
+           list_under_way(window, p, WINDOW_PULL, request);
+}
+
+bool window_next(struct window *window, int64_t now,
+                 struct window_request *request) {
+    for (uint32_t p = 0; p < window->settings.num_ps; p++)
+        if (now >= window->ps[p].retry &&
+            (next_ask(window, p, now, request) ||
+             next_waiting(window, p, now, request)))
+            return true;
+    return false;
+}
+
+/* The credit comes back. The ps's silence begins with the first request that
+ * could not leave, and goes on through further tries. */
+void window_unsent(struct window *window, const struct window_request *request,
+                   int64_t now) {
+    struct ps_state *ps = &window->ps[request->ps];
+    ps->retry = now + window->settings.retry_after;
+    if (request->kind == WINDOW_ASK)
+        return;
+    ps->unreachable = ps->before == REACHABLE ? now : ps->before;
+    for (uint32_t i = 0; i < request->count; i++) {
+        call_back(window, request->blocks[i]);
+        make_wait(window, request->blocks[i]);
+    }
+}
+
+/* What was on the old connection may be lost: no need to wait for ask_after. */
+void window_reconnected(struct window *window, uint32_t ps) {
+    window->ps[ps].asked = -window->settings.ask_after;
+}
+
+/* Also an answer to a block that waits to be sent again: the first copy has
+ * arrived after all. */
+bool window_arrived(struct window *window, uint32_t b, uint64_t clock,
+                    int64_t now) {
+    struct block_state *block = &window->blocks[b];
+    struct ps_state *ps = ps_of(window, b);
+    ps->heard = ps->asked = now;
+    if (block->stage == IDLE || block->clock != clock)
+        return false;
+    if (block->stage == UNDER_WAY)
+        call_back(window, b);
+    else
+        ps->waiting--;
+    block->stage = IDLE;
+    window->awaited--;
+    return true;
+}
+
+void window_heard(struct window *window, uint32_t ps, int64_t now) {
+    window->ps[ps].heard = now;
+}
+
+/* Its place in the order is its number: it goes before younger blocks. */
+void window_lacking(struct window *window, uint32_t b, uint64_t clock) {
+    const struct block_state *block = &window->blocks[b];
+    if (block->stage != UNDER_WAY || block->clock != clock)
+        return;
+    call_back(window, b);
+    make_wait(window, b);
+}
+
+uint32_t window_awaited(const struct window *window) {
+    return window->awaited;
+}
+
+void window_stood_still(struct window *window, int64_t still) {
+    for (uint32_t p = 0; p < window->settings.num_ps; p++) {
+        struct ps_state *ps = &window->ps[p];
+        ps->heard += still;
+        if (ps->unreachable != REACHABLE)
+            ps->unreachable += still;
+        if (ps->before != REACHABLE)
+            ps->before += still;
+    }
+}
+
+static int64_t silent_since(const struct ps_state *ps) {
+    int64_t since = ps->sent ? ps->heard : NEVER;
+    return ps->waiting && ps->unreachable < since ? ps->unreachable : since;
+}
+
+bool window_silent(const struct window *window, uint32_t *ps, int64_t *since) {
+    *since = NEVER;
+    for (uint32_t p = 0; p < window->settings.num_ps; p++)
+        if (silent_since(&window->ps[p]) < *since) {
+            *ps = p;
+            *since = silent_since(&window->ps[p]);
+        }
+    return *since != NEVER;
+}
+
+int64_t window_deadline(const struct window *window) {
+    int64_t deadline = NEVER;
+    for (uint32_t p = 0; p < window->settings.num_ps; p++) {
+        const struct ps_state *ps = &window->ps[p];
+        if (ps->sent && ps->asked + window->settings.ask_after < deadline)
+            deadline = ps->asked + window->settings.ask_after;
+        if (ps->waiting && ps->unreachable != REACHABLE && ps->retry < deadline)
+            deadline = ps->retry;
+    }
+    return deadline;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layer after layer forward, and back from the last to the first. Outputs lie
+ * in rooms, which recompute.h deals out: all of them stay, or some are computed
+ * a second time on the way back. Of the gradients of sums only two are ever
+ * needed, the one above the layer at work and the one below, so they take turns
+ * in two rooms.
+ *
+ * Every call of the device only asks: the device does it later, in order. What
+ * has to be known on the host, the loss, follows on another stream and is
+ * awaited by mlp_settle. */
+#include "worker/models/mlp.h"
+
+#include "proto/tensor/recompute.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+/* Of one pass. What is behind `correct` is nobody's, and stays where it is. */
+struct tally {
+    double loss;
+    uint32_t correct;
+};
+enum { TALLY = offsetof(struct tally, correct) + sizeof(uint32_t) };
+
+/* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
+ * 2l + 1, the bias. */
+struct mlp {
+    struct job_model model;
+    const struct ops *ops;
+    struct ops_device *device;
+    uint32_t max_batch, layers;
+    struct recompute plan;
+    float *rooms[JOB_MAX_LAYERS]; /* [max_batch, the room's width] */
+    uint32_t present; /* first output of the stretch that is in its rooms */
+    float *slopes[2]; /* gradients of the outputs above and below the layer at
+                         work, of output l in number l % 2: [max_batch,
+                         widest] */
+    struct tally *tally;
+    struct tally *told; /* the same, where the host reads it: a page of its own
+                           unless the device's memory is the host's */
+    struct ops_event *telling;
+    uint32_t count; /* samples of the last pass */
+    size_t bytes;   /* of activations, asked for */
+};
+
+static uint32_t weight_of(uint32_t layer) {
+    return 2 * layer;
+}
+
+static uint32_t bias_of(uint32_t layer) {
+    return 2 * layer + 1;
+}
+
+uint32_t mlp_parameters(const struct job_model *model,
+                        struct parameter *parameters) {
+    uint32_t layers = model->num_layers - 1;
+    for (uint32_t l = 0; l < layers; l++) {
+        uint32_t in = model->layers[l], out = model->layers[l + 1];
+        float bound = (float)(1 / sqrt(in));
+        struct parameter *weight = &parameters[weight_of(l)];
+        struct parameter *bias = &parameters[bias_of(l)];
+        *weight = (struct parameter){.num_dims = 2,
+                                     .dims = {out, in},
+                                     .init_bound = bound,
+                                     .elements = (uint64_t)out * in};
+        *bias = (struct parameter){
+            .num_dims = 1, .dims = {out}, .init_bound = bound, .elements = out};
+        snprintf(weight->name, sizeof weight->name, "layer%u.weight", l);
+        snprintf(bias->name, sizeof bias->name, "layer%u.bias", l);
+    }
+    return 2 * layers;
+}
+
+enum status mlp_check_data(const struct job_model *model,
+                           const struct dataset *dataset, const char *images,
+                           const char *labels, struct failure *why) {
+    uint32_t inputs = model->layers[0];
+    uint32_t outputs = model->layers[model->num_layers - 1];
+    if (dataset->features != inputs)
+        return status_fail(why, STATUS_CONFIG,
+                           "model.layers[0]: found %u inputs, expected %u, "
+                           "the bytes of an image in %s",
+                           inputs, dataset->features, images);
+    if (dataset->num_classes > outputs)
+        return status_fail(why, STATUS_CONFIG,
+                           "model.layers[%u]: found %u outputs, expected %u "
+                           "or more: the largest label in %s is %u",
+                           model->num_layers - 1, outputs, dataset->num_classes,
+                           labels, dataset->num_classes - 1);
+    return STATUS_OK;
+}
+
+static float *allocate_rows(struct mlp *mlp, uint32_t width) {
+    size_t bytes = (size_t)mlp->max_batch * width * sizeof(float);
+    mlp->bytes += bytes;
+    return mlp->ops->allocate(mlp->device, bytes);
+}
+
+static bool allocate_tally(struct mlp *mlp) {
+    const struct ops *ops = mlp->ops;
+    mlp->telling = ops->event_open(mlp->device);
+    mlp->tally = ops->allocate(mlp->device, sizeof *mlp->tally);
+    mlp->told = ops->later ? aligned_alloc(PAGE, PAGE) : mlp->tally;
+    if (!mlp->telling || !mlp->tally || !mlp->told)
+        return false;
+    if (ops->later)
+        ops->pin(mlp->device, mlp->told, PAGE); /* else it is slower */
+    return true;
+}
+
+static void release_tally(struct mlp *mlp) {
+    const struct ops *ops = mlp->ops;
+    if (mlp->telling)
+        ops->event_close(mlp->device, &mlp->telling);
+    if (ops->later && mlp->told) {
+        ops->unpin(mlp->device, mlp->told);
+        free(mlp->told);
+    }
+    ops->release(mlp->device, mlp->tally);
+}
+
+static bool allocate(struct mlp *mlp) {
+    uint32_t widest = 0;
+    bool complete = true;
+    for (uint32_t l = 0; l < mlp->layers; l++) {
+        uint32_t width = mlp->model.layers[l + 1];
+        widest = width > widest ? width : widest;
+    }
+    for (uint32_t r = 0; r < mlp->plan.rooms; r++) {
+        mlp->rooms[r] = allocate_rows(mlp, mlp->plan.width[r]);
+        complete = complete && mlp->rooms[r];
+    }
+    for (int i = 0; i < 2; i++) {
+        mlp->slopes[i] = allocate_rows(mlp, widest);
+        complete = complete && mlp->slopes[i];
+    }
+    return complete && allocate_tally(mlp);
+}
+
+enum status mlp_open(struct mlp **out, const struct job_model *model,
+                     const struct ops *ops, struct ops_device *device,
+                     uint32_t max_batch, struct failure *why) {
+    struct mlp *mlp = calloc(1, sizeof *mlp);
+    if (!mlp)
+        return status_fail(why, STATUS_RETRY, "no memory for a model");
+    mlp->model = *model;
+    mlp->ops = ops;
+    mlp->device = device;
+    mlp->max_batch = max_batch;
+    mlp->layers = model->num_layers - 1;
+    recompute_plan(&mlp->plan, model);
+    ops->set_precision(device, model->precision);
+    if (!allocate(mlp)) {
+        status_fail(why, STATUS_FAILED,
+                    "no memory on device %s for the activations of %u samples "
+                    "of %zu bytes",
+                    ops->name, max_batch, mlp->bytes);
+        mlp_close(&mlp);
+        return STATUS_FAILED;
+    }
+    *out = mlp;
+    return STATUS_OK;
+}
+
+void mlp_close(struct mlp **mlp) {
+    if (!mlp || !*mlp)
+        return;
+    const struct ops *ops = (*mlp)->ops;
+    for (uint32_t r = 0; r < (*mlp)->plan.rooms; r++)
+        ops->release((*mlp)->device, (*mlp)->rooms[r]);
+    for (int i = 0; i < 2; i++)
+        ops->release((*mlp)->device, (*mlp)->slopes[i]);
+    release_tally(*mlp);
+    free(*mlp);
+    *mlp = NULL;
+}
+
+/* The device goes on meanwhile with what it has been given: the host may have
+ * to wait for weights. */
+static void need(const struct mlp *mlp, const struct mlp_hooks *hooks,
+                 uint32_t layer) {
+    if (!hooks || !hooks->need)
+        return;
+    mlp->ops->end(mlp->device);
+    hooks->need(hooks->context, weight_of(layer), 2);
+    mlp->ops->begin(mlp->device);
+}
+
+static void done(const struct mlp_hooks *hooks, uint32_t parameter) {
+    if (hooks && hooks->done)
+        hooks->done(hooks->context, parameter);
+}
+
+static float *output_of(const struct mlp *mlp, uint32_t layer) {
+    return mlp->rooms[mlp->plan.room[layer]];
+}
+
+/* The gradient of output LAYER's sums. */
+static float *slope_of(const struct mlp *mlp, uint32_t layer) {
+    return mlp->slopes[layer % 2];
+}
+
+static const float *inputs_of(const struct mlp *mlp, uint32_t layer,
+                              const struct loader_batch *batch) {
+    return layer == 0 ? batch->inputs : output_of(mlp, layer - 1);
+}
+
+static void compute(struct mlp *mlp, uint32_t layer,
+                    const struct loader_batch *batch, float *const *weights) {
+    bool last = layer == mlp->layers - 1;
+    mlp->ops->linear(mlp->device, inputs_of(mlp, layer, batch),
+                     weights[weight_of(layer)], weights[bias_of(layer)],
+                     output_of(mlp, layer), batch->count,
+                     mlp->model.layers[layer], mlp->model.layers[layer + 1],
+                     last ? JOB_IDENTITY : mlp->model.activation);
+    if (!mlp->plan.kept[layer])
+        mlp->present = mlp->plan.stretch[layer];
+}
+
+static void forward(struct mlp *mlp, const struct loader_batch *batch,
+                    float *const *weights, const struct mlp_hooks *hooks) {
+    for (uint32_t l = 0; l < mlp->layers; l++) {
+        need(mlp, hooks, l);
+        compute(mlp, l, batch, weights);
+    }
+}
+
+/* Output LAYER is there again: its stretch is computed as it was in the forward
+ * pass, from what is kept before it, so it has the same bits. The weights that
+ * this reads are those of layers below the one at work: not yet done. */
+static void restore(struct mlp *mlp, uint32_t layer,
+                    const struct loader_batch *batch, float *const *weights) {
+    uint32_t first = mlp->plan.stretch[layer];
+    if (mlp->plan.kept[layer] || mlp->present == first)
+        return;
+    for (uint32_t l = first; l <= layer; l++)
+        compute(mlp, l, batch, weights);
+}
+
+/* DZ: receives the gradient of scale * (sum of the losses), or NULL. Its sum
+ * follows the computing on a stream of its own, so that the backward pass need
+ * not wait for it. */
+static void loss(struct mlp *mlp, const struct loader_batch *batch, float *dz,
+                 float scale) {
+    const struct ops *ops = mlp->ops;
+    mlp->count = batch->count;
+    ops->loss(mlp->device, mlp->model.loss, output_of(mlp, mlp->layers - 1),
+              batch->labels, dz, batch->count, mlp->model.layers[mlp->layers],
+              scale, &mlp->tally->loss, &mlp->tally->correct);
+    ops->record(mlp->device, OPS_COMPUTE, mlp->telling);
+    ops->follow(mlp->device, OPS_GRADIENTS, mlp->telling);
+    ops->download(mlp->device, OPS_GRADIENTS, mlp->told, mlp->tally, TALLY);
+    ops->record(mlp->device, OPS_GRADIENTS, mlp->telling);
+}
+
+/* As far as it is known without waiting. */
+static void tell(const struct mlp *mlp, struct mlp_result *result) {
+    *result = (struct mlp_result){0};
+    if (!mlp->ops->later)
+        *result = (struct mlp_result){mlp->told->loss, mlp->told->correct,
+                                      mlp->count};
+}
+
+/* From the gradient of the layer's sums to that of the sums of the layer
+ * below. */
+static void pass_down(struct mlp *mlp, uint32_t layer, uint32_t n,
+                      const float *weight) {
+    uint32_t in = mlp->model.layers[layer], out = mlp->model.layers[layer + 1];
+    float *below = slope_of(mlp, layer - 1);
+    mlp->ops->linear_input_gradient(mlp->device, slope_of(mlp, layer), weight,
+                                    below, n, in, out);
+    mlp->ops->activation_gradient(mlp->device, mlp->model.activation,
+                                  output_of(mlp, layer - 1), below, n, in);
+}
+
+/* The order is that of every push: the last parameter first. A weight is read
+ * for the last time before its gradient is announced. */
+static void backward(struct mlp *mlp, const struct loader_batch *batch,
+                     float *const *weights, float *const *gradients, bool add,
+                     const struct mlp_hooks *hooks) {
+    const struct ops *ops = mlp->ops;
+    for (uint32_t l = mlp->layers; l-- > 0;) {
+        uint32_t in = mlp->model.layers[l], out = mlp->model.layers[l + 1];
+        ops->column_sums(mlp->device, slope_of(mlp, l), gradients[bias_of(l)],
+                         batch->count, out, add);
+        done(hooks, bias_of(l));
+        if (l > 0)
+            restore(mlp, l - 1, batch, weights);
+        ops->linear_weight_gradient(
+            mlp->device, slope_of(mlp, l), inputs_of(mlp, l, batch),
+            gradients[weight_of(l)], batch->count, in, out, add);
+        if (l > 0)
+            pass_down(mlp, l, batch->count, weights[weight_of(l)]);
+        done(hooks, weight_of(l));
+    }
+}
+
+/* A device that goes on by itself computes backward whatever the loss is: who
+ * hears of it later throws the gradients away. */
+void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
+                  float *const *weights, float *const *gradients, float scale,
+                  bool add, const struct mlp_hooks *hooks,
+                  struct mlp_result *result) {
+    mlp->ops->begin(mlp->device);
+    forward(mlp, batch, weights, hooks);
+    loss(mlp, batch, slope_of(mlp, mlp->layers - 1), scale);
+    tell(mlp, result);
+    if (!hooks || !hooks->loss || mlp->ops->later ||
+        hooks->loss(hooks->context, result->loss))
+        backward(mlp, batch, weights, gradients, add, hooks);
+    mlp->ops->end(mlp->device);
+}
+
+void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
+                  float *const *weights, const struct mlp_hooks *hooks,
+                  struct mlp_result *result) {
+    mlp->ops->begin(mlp->device);
+    forward(mlp, batch, weights, hooks);
+    loss(mlp, batch, NULL, 1);
+    mlp->ops->end(mlp->device);
+    tell(mlp, result);
+}
+
+enum status mlp_settle(struct mlp *mlp, struct mlp_result *result,
+                       struct failure *why) {
+    *result = (struct mlp_result){0};
+    enum status status = mlp->ops->await(mlp->device, mlp->telling, why);
+    if (!status)
+        *result = (struct mlp_result){mlp->told->loss, mlp->told->correct,
+                                      mlp->count};
+    return status;
+}

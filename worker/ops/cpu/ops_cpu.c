@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The processor as a device: its memory is the host's, every call is done when
+ * it returns, so streams and events have nothing to order. What layers compute
+ * is in ops_cpu_layer.c; rules and sums are proto/tensor's. */
+#include "worker/ops/cpu/ops_cpu_parts.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(offsetof(struct ops, identify) ==
+                   offsetof(struct device_head, identify),
+               "a table begins as a device_head");
+
+static void *cpu_allocate(struct ops_device *device, size_t bytes) {
+    (void)device;
+    if (bytes > SIZE_MAX - OPS_CPU_ALIGNMENT)
+        return NULL;
+    size_t rounded =
+        (bytes + OPS_CPU_ALIGNMENT - 1) / OPS_CPU_ALIGNMENT * OPS_CPU_ALIGNMENT;
+    void *memory =
+        aligned_alloc(OPS_CPU_ALIGNMENT, rounded ? rounded : OPS_CPU_ALIGNMENT);
+    if (memory)
+        memset(memory, 0, rounded);
+    return memory;
+}
+
+static void cpu_release(struct ops_device *device, void *memory) {
+    (void)device;
+    free(memory);
+}
+
+static enum status cpu_check(struct failure *why) {
+    (void)why;
+    return STATUS_OK;
+}
+
+static uint32_t cpu_count(void) {
+    return 1;
+}
+
+static enum status cpu_describe(uint32_t index, struct device_description *out,
+                                struct failure *why) {
+    (void)index;
+    (void)why;
+    *out = (struct device_description){.name = "cpu", .usable = true};
+    return STATUS_OK;
+}
+
+static enum status cpu_open(struct ops_device **out,
+                            const struct ops_settings *settings,
+                            struct failure *why) {
+    enum status status = ops_cpu_open(out, settings->threads, why);
+    if (!status && settings->loops)
+        (*out)->loops = settings->loops;
+    return status;
+}
+
+/* Every call is done when it returns: there is nothing to wait for, and memory
+ * of the host needs no preparation. */
+static bool cpu_pin(struct ops_device *device, void *memory, size_t bytes) {
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    return true;
+}
+
+static void cpu_unpin(struct ops_device *device, void *memory) {
+    (void)device;
+    (void)memory;
+}
+
+static void cpu_copy(struct ops_device *device, enum ops_stream stream,
+                     void *to, const void *from, size_t bytes) {
+    (void)device;
+    (void)stream;
+    if (to != from)
+        memcpy(to, from, bytes);
+}
+
+static void *cpu_native(struct ops_device *device, enum ops_stream stream) {
+    (void)device;
+    (void)stream;
+    return NULL;
+}
+
+/* One stands for all: whatever was recorded has come. */
+static struct ops_event *cpu_event_open(struct ops_device *device) {
+    return (struct ops_event *)device;
+}
+
+static void cpu_event_close(struct ops_device *device,
+                            struct ops_event **event) {
+    (void)device;
+    *event = NULL;
+}
+
+static void cpu_pass(struct ops_device *device, enum ops_stream stream,
+                     struct ops_event *event) {
+    (void)device;
+    (void)stream;
+    (void)event;
+}
+
+static enum status cpu_await(struct ops_device *device, struct ops_event *event,
+                             struct failure *why) {
+    (void)device;
+    (void)event;
+    (void)why;
+    return STATUS_OK;
+}
+
+static enum status cpu_synchronize(struct ops_device *device,
+                                   struct failure *why) {
+    (void)device;
+    (void)why;
+    return STATUS_OK;
+}
+
+static void cpu_set_precision(struct ops_device *device,
+                              enum job_precision precision) {
+    device->precision = precision;
+}
+
+static void cpu_span(struct ops_device *device) {
+    (void)device;
+}
+
+static void cpu_fill(struct ops_device *device, enum ops_stream stream,
+                     float *x, size_t count, float value) {
+    (void)device;
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        x[i] = value;
+}
+
+static void cpu_scale(struct ops_device *device, enum ops_stream stream,
+                      float *x, size_t count, float by) {
+    (void)device;
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        x[i] *= by;
+}
+
+/* By the exponent, which is all ones in infinities and NaN alone: a loop
+ * without branches. */
+static void cpu_find_overflow(struct ops_device *device, enum ops_stream stream,
+                              const float *x, size_t count, uint32_t *found) {
+    const uint32_t exponent = 0x7f800000;
+    uint32_t any = 0;
+    (void)device;
+    (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        any |= (bits & exponent) == exponent;
+    }
+    *found = any;
+}
+
+static void cpu_square_sums(struct ops_device *device, enum ops_stream stream,
+                            const float *x, size_t count, float scale,
+                            double *pieces) {
+    const void *floats = x;
+    struct rule_update update = {.scale = scale,
+                                 .elements = count,
+                                 .num_gradients = 1,
+                                 .gradients = &floats};
+    (void)stream;
+    rule_square_sums(device->loops, &update, pieces);
+}
+
+static double add_in_order(const double *pieces, size_t count, size_t step) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += pieces[i * step];
+    return sum;
+}
+
+static void cpu_add_up(struct ops_device *device, enum ops_stream stream,
+                       const double *pieces, size_t count, double *sum) {
+    (void)device;
+    (void)stream;
+    *sum = add_in_order(pieces, count, 1);
+}
+
+/* As torch.nn.utils.clip_grad_norm_ does. */
+static void cpu_clip(struct ops_device *device, enum ops_stream stream,
+                     const double *squares, size_t count, size_t step,
+                     double limit, float *factor) {
+    double by = limit / (sqrt(add_in_order(squares, count, step)) + 1e-6);
+    (void)device;
+    (void)stream;
+    *factor = by < 1 ? (float)by : 1;
+}
+
+static void cpu_rule(struct ops_device *device, enum ops_stream stream,
+                     const struct optimizer *rule,
+                     const struct rule_update *update, const float *factor) {
+    struct rule_update own = *update;
+    (void)stream;
+    own.scale *= factor ? *factor : 1;
+    rule_apply(device->loops, rule, &own);
+}
+
+const struct ops *ops_cpu(void) {
+    static const struct ops cpu = {
+        .abi = DEVICE_ABI,
+        .name = "cpu",
+        .version = "",
+        .check = cpu_check,
+        .count = cpu_count,
+        .describe = cpu_describe,
+        .identify = cpu_describe,
+        .open = cpu_open,
+        .close = ops_cpu_close,
+        .allocate = cpu_allocate,
+        .release = cpu_release,
+        .pin = cpu_pin,
+        .unpin = cpu_unpin,
+        .upload = cpu_copy,
+        .download = cpu_copy,
+        .copy = cpu_copy,
+        .native = cpu_native,
+        .event_open = cpu_event_open,
+        .event_close = cpu_event_close,
+        .record = cpu_pass,
+        .follow = cpu_pass,
+        .await = cpu_await,
+        .synchronize = cpu_synchronize,
+        .begin = cpu_span,
+        .end = cpu_span,
+        .set_precision = cpu_set_precision,
+        .linear = ops_cpu_linear,
+        .linear_input_gradient = ops_cpu_linear_input_gradient,
+        .linear_weight_gradient = ops_cpu_linear_weight_gradient,
+        .column_sums = ops_cpu_column_sums,
+        .activation_gradient = ops_cpu_activation_gradient,
+        .loss = ops_cpu_loss,
+        .fill = cpu_fill,
+        .scale = cpu_scale,
+        .find_overflow = cpu_find_overflow,
+        .square_sums = cpu_square_sums,
+        .add_up = cpu_add_up,
+        .clip = cpu_clip,
+        .rule = cpu_rule,
+    };
+    return &cpu;
+}
+
+enum status ops_cpu_open(struct ops_device **out, uint32_t threads,
+                         struct failure *why) {
+    if (threads == 0 || threads > INT_MAX)
+        return status_fail(why, STATUS_CONFIG,
+                           "threads: found %u, expected 1 to %d", threads,
+                           INT_MAX);
+    struct ops_device *device = calloc(1, sizeof *device);
+    if (!device)
+        return status_fail(why, STATUS_RETRY, "no memory for a device");
+    size_t variants;
+    device->threads = (int)threads;
+    device->loops = *rule_variants(&variants);
+    *out = device;
+    return STATUS_OK;
+}
+
+void ops_cpu_close(struct ops_device **device) {
+    if (!device || !*device)
+        return;
+    free((*device)->a.floats);
+    free((*device)->b.floats);
+    ops_cpu_matmul_close(&(*device)->matmul);
+    free(*device);
+    *device = NULL;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a layer computes on the processor: products by oneDNN, all else as plain
+ * loops that the compiler makes vectors of. With bf16 or fp16 the operands of a
+ * product are rounded to it and back first, as a GPU's tensor cores take them;
+ * sums are float32 either way. */
+#include "proto/tensor/bf16.h"
+#include "proto/tensor/fp16.h"
+#include "worker/ops/activation.h"
+#include "worker/ops/cpu/loss.h"
+#include "worker/ops/cpu/ops_cpu_parts.h"
+
+#include <dnnl.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* c[m, n] = a b, or c + a b when ADD; a is [m, k], or [k, m] when 'T'; b is
+ * [k, n], or [n, k] when 'T'. */
+struct product {
+    char transpose_a, transpose_b;
+    uint32_t m, n, k;
+    const float *a, *b;
+    float *c;
+    bool add;
+};
+
+static bool make_room(struct ops_cpu_rounded *rounded, size_t count) {
+    if (count <= rounded->room)
+        return true;
+    free(rounded->floats);
+    rounded->floats = aligned_alloc(
+        OPS_CPU_ALIGNMENT,
+        (count * sizeof(float) / OPS_CPU_ALIGNMENT + 1) * OPS_CPU_ALIGNMENT);
+    rounded->room = rounded->floats ? count : 0;
+    return rounded->floats;
+}
+
+/* COUNT floats as a product of DEVICE takes them; NULL: no memory. */
+static const float *operand(const struct ops_device *device,
+                            struct ops_cpu_rounded *rounded,
+                            const float *floats, size_t count) {
+    if (device->precision == JOB_PRECISE)
+        return floats;
+    if (!make_room(rounded, count))
+        return NULL;
+    float *restrict to = rounded->floats;
+    if (device->precision == JOB_HALF_BF16)
+        for (size_t i = 0; i < count; i++)
+            to[i] = bf16_to_float(bf16_from_float(floats[i]));
+    else
+        for (size_t i = 0; i < count; i++)
+            to[i] = fp16_to_float(fp16_from_float(floats[i]));
+    return to;
+}
+
+static bool takes_matmul(const struct product *p) {
+    return p->transpose_a == 'N' && p->transpose_b == 'T' && !p->add &&
+           p->m >= OPS_CPU_MATMUL_ROWS;
+}
+
+/* oneDNN's OpenMP takes its number of threads from the calling thread's own
+ * setting, so that it is set here, where the caller is known. oneDNN refuses
+ * only for want of memory; NaN then says that there is no answer. */
+static void multiply(struct ops_device *device, const struct product *p) {
+    const float *a = operand(device, &device->a, p->a, (size_t)p->m * p->k);
+    const float *b = operand(device, &device->b, p->b, (size_t)p->k * p->n);
+    omp_set_num_threads(device->threads);
+    if (a && b && takes_matmul(p) &&
+        ops_cpu_matmul(&device->matmul, a, b, p->c, p->m, p->k, p->n))
+        return;
+    if (a && b &&
+        dnnl_sgemm(p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, a,
+                   p->transpose_a == 'T' ? p->m : p->k, b,
+                   p->transpose_b == 'T' ? p->k : p->n, p->add ? 1 : 0, p->c,
+                   p->n) == dnnl_success)
+        return;
+    for (size_t i = 0; i < (size_t)p->m * p->n; i++)
+        p->c[i] = NAN;
+}
+
+static void activate(float *restrict y, const float *restrict bias,
+                     uint32_t out, enum job_activation activation) {
+    switch (activation) {
+    case JOB_RELU:
+        for (uint32_t j = 0; j < out; j++)
+            y[j] = activation_relu(y[j] + bias[j]);
+        return;
+    case JOB_TANH:
+        for (uint32_t j = 0; j < out; j++)
+            y[j] = activation_tanh(y[j] + bias[j]);
+        return;
+    case JOB_SIGMOID:
+        for (uint32_t j = 0; j < out; j++)
+            y[j] = activation_sigmoid(y[j] + bias[j]);
+        return;
+    case JOB_IDENTITY:
+        for (uint32_t j = 0; j < out; j++)
+            y[j] += bias[j];
+        return;
+    }
+}
+
+/* The bias joins in the pass of the activation: one pass over y in all. */
+void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
+                    const float *bias, float *y, uint32_t n, uint32_t in,
+                    uint32_t out, enum job_activation activation) {
+    multiply(device, &(struct product){'N', 'T', n, out, in, x, w, y, false});
+    for (size_t i = 0; i < n; i++)
+        activate(y + i * out, bias, out, activation);
+}
+
+void ops_cpu_linear_input_gradient(struct ops_device *device, const float *dy,
+                                   const float *w, float *dx, uint32_t n,
+                                   uint32_t in, uint32_t out) {
+    multiply(device, &(struct product){'N', 'N', n, in, out, dy, w, dx, false});
+}
+
+void ops_cpu_linear_weight_gradient(struct ops_device *device, const float *dy,
+                                    const float *x, float *dw, uint32_t n,
+                                    uint32_t in, uint32_t out, bool add) {
+    multiply(device, &(struct product){'T', 'N', out, in, n, dy, x, dw, add});
+}
+
+static void add_row(float *restrict sums, const float *restrict row,
+                    uint32_t out) {
+    for (uint32_t j = 0; j < out; j++)
+        sums[j] += row[j];
+}
+
+void ops_cpu_column_sums(struct ops_device *device, const float *dy, float *db,
+                         uint32_t n, uint32_t out, bool add) {
+    (void)device;
+    if (!add)
+        memset(db, 0, out * sizeof *db);
+    for (size_t i = 0; i < n; i++)
+        add_row(db, dy + i * out, out);
+}
+
+static void slope(const float *restrict y, float *restrict dy, size_t count,
+                  enum job_activation activation) {
+    switch (activation) {
+    case JOB_RELU:
+        for (size_t i = 0; i < count; i++)
+            dy[i] = activation_relu_gradient(y[i], dy[i]);
+        return;
+    case JOB_TANH:
+        for (size_t i = 0; i < count; i++)
+            dy[i] = activation_tanh_gradient(y[i], dy[i]);
+        return;
+    case JOB_SIGMOID:
+        for (size_t i = 0; i < count; i++)
+            dy[i] = activation_sigmoid_gradient(y[i], dy[i]);
+        return;
+    case JOB_IDENTITY:
+        return;
+    }
+}
+
+void ops_cpu_activation_gradient(struct ops_device *device,
+                                 enum job_activation activation, const float *y,
+                                 float *dy, uint32_t n, uint32_t out) {
+    (void)device;
+    slope(y, dy, (size_t)n * out, activation);
+}
+
+static double sample_loss(enum job_loss kind, const float *z, uint32_t label,
+                          float *dz, uint32_t out, float factor) {
+    switch (kind) {
+    case JOB_SOFTMAX_CROSS_ENTROPY:
+        return loss_softmax_cross_entropy(z, label, dz, out, factor);
+    case JOB_SIGMOID_CROSS_ENTROPY:
+        return loss_sigmoid_cross_entropy(z, label, dz, out, factor);
+    case JOB_MSE:
+        return loss_mse(z, label, dz, out, factor);
+    }
+    return NAN;
+}
+
+void ops_cpu_loss(struct ops_device *device, enum job_loss kind, const float *z,
+                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
+                  float scale, double *loss, uint32_t *correct) {
+    (void)device;
+    *loss = 0;
+    *correct = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float *logits = z + i * out;
+        *correct += loss_is_correct(logits, labels[i], out);
+        *loss += sample_loss(kind, logits, labels[i], dz ? dz + i * out : NULL,
+                             out, scale);
+    }
+}

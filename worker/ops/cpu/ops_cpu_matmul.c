@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A shape is prepared once and found again among the few that a model has: its
+ * layers, each with the rows of a batch, of an epoch's last and of evaluation.
+ * oneDNN's own cache keeps the code of a shape, not the memory it works in. */
+#include "worker/ops/cpu/ops_cpu_matmul.h"
+
+#include <dnnl.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+struct plan {
+    uint32_t n, in, out;
+    dnnl_primitive_t product;
+    dnnl_memory_t x, w, y; /* views of what a call brings */
+};
+
+struct ops_cpu_matmul {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    struct plan *plans;
+    size_t count;
+};
+
+/* A matrix of float32; element (r, c) is r * strides[0] + c * strides[1] floats
+ * from the first. */
+struct matrix {
+    dnnl_dims_t extents, strides;
+};
+
+/* x, w^T and y, as of oneDNN's product. */
+static void describe(struct matrix of[3], int64_t n, int64_t in, int64_t out) {
+    of[0] = (struct matrix){{n, in}, {in, 1}};
+    of[1] = (struct matrix){{in, out}, {1, in}};
+    of[2] = (struct matrix){{n, out}, {out, 1}};
+}
+
+/* oneDNN 3 and its predecessor do the same by other calls. */
+#if DNNL_VERSION_MAJOR >= 3
+static bool choose(dnnl_primitive_desc_t *chosen, dnnl_engine_t engine,
+                   const struct matrix of[3]) {
+    dnnl_memory_desc_t d[3] = {NULL, NULL, NULL};
+    bool can = true;
+    for (int i = 0; can && i < 3; i++)
+        can = !dnnl_memory_desc_create_with_strides(&d[i], 2, of[i].extents,
+                                                    dnnl_f32, of[i].strides);
+    can = can && !dnnl_matmul_primitive_desc_create(chosen, engine, d[0], d[1],
+                                                    NULL, d[2], NULL);
+    for (int i = 0; i < 3; i++)
+        dnnl_memory_desc_destroy(d[i]);
+    return can;
+}
+#else
+static bool choose(dnnl_primitive_desc_t *chosen, dnnl_engine_t engine,
+                   const struct matrix of[3]) {
+    dnnl_memory_desc_t d[3];
+    dnnl_matmul_desc_t product;
+    bool can = true;
+    for (int i = 0; can && i < 3; i++)
+        can = !dnnl_memory_desc_init_by_strides(&d[i], 2, of[i].extents,
+                                                dnnl_f32, of[i].strides);
+    return can && !dnnl_matmul_desc_init(&product, &d[0], &d[1], NULL, &d[2]) &&
+           !dnnl_primitive_desc_create(chosen, &product, NULL, engine, NULL);
+}
+#endif
+
+static void discard(struct plan *plan) {
+    dnnl_primitive_destroy(plan->product);
+    dnnl_memory_destroy(plan->x);
+    dnnl_memory_destroy(plan->w);
+    dnnl_memory_destroy(plan->y);
+}
+
+static bool view(dnnl_memory_t *memory, dnnl_engine_t engine,
+                 dnnl_primitive_desc_t chosen, dnnl_query_t which) {
+    return !dnnl_memory_create(memory,
+                               dnnl_primitive_desc_query_md(chosen, which, 0),
+                               engine, DNNL_MEMORY_NONE);
+}
+
+static bool prepare(struct plan *plan, dnnl_engine_t engine) {
+    struct matrix of[3];
+    dnnl_primitive_desc_t chosen;
+    describe(of, plan->n, plan->in, plan->out);
+    if (!choose(&chosen, engine, of))
+        return false;
+    bool can = !dnnl_primitive_create(&plan->product, chosen) &&
+               view(&plan->x, engine, chosen, dnnl_query_src_md) &&
+               view(&plan->w, engine, chosen, dnnl_query_weights_md) &&
+               view(&plan->y, engine, chosen, dnnl_query_dst_md);
+    dnnl_primitive_desc_destroy(chosen);
+    if (!can)
+        discard(plan);
+    return can;
+}
+
+static struct plan *add(struct ops_cpu_matmul *matmul, struct plan plan) {
+    struct plan *plans =
+        realloc(matmul->plans, (matmul->count + 1) * sizeof *plans);
+    if (!plans)
+        return NULL;
+    matmul->plans = plans;
+    if (!prepare(&plan, matmul->engine))
+        return NULL;
+    plans[matmul->count] = plan;
+    return &plans[matmul->count++];
+}
+
+static struct plan *find(struct ops_cpu_matmul *matmul, uint32_t n, uint32_t in,
+                         uint32_t out) {
+    for (size_t i = 0; i < matmul->count; i++) {
+        struct plan *plan = &matmul->plans[i];
+        if (plan->n == n && plan->in == in && plan->out == out)
+            return plan;
+    }
+    return add(matmul, (struct plan){.n = n, .in = in, .out = out});
+}
+
+static struct ops_cpu_matmul *make(void) {
+    struct ops_cpu_matmul *matmul = calloc(1, sizeof *matmul);
+    if (matmul && !dnnl_engine_create(&matmul->engine, dnnl_cpu, 0) &&
+        !dnnl_stream_create(&matmul->stream, matmul->engine,
+                            dnnl_stream_default_flags))
+        return matmul;
+    ops_cpu_matmul_close(&matmul);
+    return NULL;
+}
+
+/* oneDNN only reads through the views of x and w. */
+static bool show(dnnl_memory_t memory, const float *floats) {
+    return !dnnl_memory_set_data_handle(memory, (void *)floats);
+}
+
+bool ops_cpu_matmul(struct ops_cpu_matmul **matmul, const float *x,
+                    const float *w, float *y, uint32_t n, uint32_t in,
+                    uint32_t out) {
+    if (!*matmul)
+        *matmul = make();
+    struct plan *plan = *matmul ? find(*matmul, n, in, out) : NULL;
+    if (!plan || !show(plan->x, x) || !show(plan->w, w) || !show(plan->y, y))
+        return false;
+    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, plan->x},
+                                         {DNNL_ARG_WEIGHTS, plan->w},
+                                         {DNNL_ARG_DST, plan->y}};
+    return !dnnl_primitive_execute(plan->product, (*matmul)->stream, 3,
+                                   arguments) &&
+           !dnnl_stream_wait((*matmul)->stream);
+}
+
+void ops_cpu_matmul_close(struct ops_cpu_matmul **where) {
+    struct ops_cpu_matmul *matmul = *where;
+    *where = NULL;
+    if (!matmul)
+        return;
+    for (size_t i = 0; i < matmul->count; i++)
+        discard(&matmul->plans[i]);
+    dnnl_stream_destroy(matmul->stream);
+    dnnl_engine_destroy(matmul->engine);
+    free(matmul->plans);
+    free(matmul);
+}

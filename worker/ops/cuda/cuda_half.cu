@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* float32 to 16 bits and back. */
+#include "worker/ops/cuda/cuda_launch.h"
+
+#include "proto/tensor/bf16.h"
+#include "proto/tensor/fp16.h"
+
+template <enum cuda_kernels_half HALF>
+CUDA_ELEMENT uint16_t half_from(float value) {
+    return HALF == CUDA_KERNELS_BF16 ? bf16_from_float(value)
+                                     : fp16_from_float(value);
+}
+
+template <enum cuda_kernels_half HALF>
+CUDA_ELEMENT float float_from(uint16_t half) {
+    return HALF == CUDA_KERNELS_BF16 ? bf16_to_float(half)
+                                     : fp16_to_float(half);
+}
+
+template <enum cuda_kernels_half HALF>
+static __global__ void shorten(const float *__restrict__ floats,
+                               uint16_t *__restrict__ halves, size_t count) {
+    for (size_t i = cuda_first(); i < count; i += cuda_stride())
+        halves[i] = half_from<HALF>(floats[i]);
+}
+
+template <enum cuda_kernels_half HALF>
+static __global__ void lengthen(const uint16_t *__restrict__ halves,
+                                float *__restrict__ floats, size_t count) {
+    for (size_t i = cuda_first(); i < count; i += cuda_stride())
+        floats[i] = float_from<HALF>(halves[i]);
+}
+
+template <enum cuda_kernels_half HALF>
+static __global__ void settle(float *floats, size_t count) {
+    for (size_t i = cuda_first(); i < count; i += cuda_stride())
+        floats[i] = float_from<HALF>(half_from<HALF>(floats[i]));
+}
+
+int cuda_kernels_to_half(struct CUstream_st *stream,
+                         enum cuda_kernels_half half, const float *floats,
+                         uint16_t *halves, size_t count) {
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
+                       half == CUDA_KERNELS_BF16 ? shorten<CUDA_KERNELS_BF16>
+                                                 : shorten<CUDA_KERNELS_FP16>,
+                       floats, halves, count);
+}
+
+int cuda_kernels_from_half(struct CUstream_st *stream,
+                           enum cuda_kernels_half half, const uint16_t *halves,
+                           float *floats, size_t count) {
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
+                       half == CUDA_KERNELS_BF16 ? lengthen<CUDA_KERNELS_BF16>
+                                                 : lengthen<CUDA_KERNELS_FP16>,
+                       halves, floats, count);
+}
+
+int cuda_kernels_round_to_half(struct CUstream_st *stream,
+                               enum cuda_kernels_half half, float *floats,
+                               size_t count) {
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
+                       half == CUDA_KERNELS_BF16 ? settle<CUDA_KERNELS_BF16>
+                                                 : settle<CUDA_KERNELS_FP16>,
+                       floats, count);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each .cu file includes first: the element headers as functions of the
+ * device, and how kernels are launched. A kernel's loops stride over the whole
+ * grid, so that any number of blocks computes the same; threads of a block are
+ * CUDA_THREADS, in one dimension. */
+#ifndef CAPSTAN_CUDA_LAUNCH_H
+#define CAPSTAN_CUDA_LAUNCH_H
+
+#define CUDA_ELEMENT static __device__ __forceinline__
+#define ACTIVATION_ELEMENT CUDA_ELEMENT
+#define BF16_ELEMENT CUDA_ELEMENT
+#define DROPOUT_ELEMENT static __host__ __device__ __forceinline__
+#define FP16_ELEMENT CUDA_ELEMENT
+#define LOSS_ELEMENT CUDA_ELEMENT
+#define PHILOX_ELEMENT CUDA_ELEMENT
+#define RULE_ELEMENT CUDA_ELEMENT
+
+#include "worker/ops/cuda/cuda_kernels.h"
+
+/* MOST_BLOCKS: all threads that the largest devices run at once, twice. */
+enum { CUDA_THREADS = 256, CUDA_WARP = 32, CUDA_MOST_BLOCKS = 2304 };
+#define CUDA_WHOLE_WARP 0xffffffffu
+
+/* The first of COUNT things that a thread is given, and how far on its next
+ * is. */
+CUDA_ELEMENT size_t cuda_first(void) {
+    return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+CUDA_ELEMENT size_t cuda_stride(void) {
+    return (size_t)gridDim.x * blockDim.x;
+}
+
+/* A factor that may be absent. */
+CUDA_ELEMENT float cuda_times(float scale, const float *factor) {
+    return factor ? scale * *factor : scale;
+}
+
+/* Blocks for COUNT things, EACH of them a block. */
+static inline unsigned cuda_blocks(size_t count, size_t each) {
+    size_t blocks = (count + each - 1) / each, most = CUDA_MOST_BLOCKS;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* KERNEL over BLOCKS blocks, with GIVEN; without any block, nothing. */
+template <typename... Taken, typename... Given>
+static inline int cuda_launch(struct CUstream_st *stream, unsigned blocks,
+                              void (*kernel)(Taken...), Given... given) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(CUDA_THREADS);
+    config.stream = stream;
+    return blocks ? (int)cudaLaunchKernelEx(&config, kernel, given...) : 0;
+}
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Losses: a warp a sample, whose lanes take every 32nd class; then one block
+ * adds the samples. Sums over lanes go by a butterfly, in which each lane adds
+ * the same two numbers as its partner, so that all have the same bits. */
+#include "worker/ops/cuda/cuda_launch.h"
+
+#include "worker/ops/loss_element.h"
+
+#include <math.h>
+
+enum { SAMPLES = CUDA_THREADS / CUDA_WARP }; /* of a block at a time */
+
+/* A sample's logits z[out], its gradient dz[out] (may be NULL, or Z) and what
+ * to multiply it by; the calling thread's lane. */
+struct sample {
+    const float *z;
+    float *dz;
+    uint32_t label, out, lane;
+    float factor;
+};
+
+CUDA_ELEMENT double sum_of_lanes(double value) {
+    for (int apart = CUDA_WARP / 2; apart > 0; apart /= 2)
+        value += __shfl_xor_sync(CUDA_WHOLE_WARP, value, apart);
+    return value;
+}
+
+CUDA_ELEMENT float largest_of_lanes(float value) {
+    for (int apart = CUDA_WARP / 2; apart > 0; apart /= 2)
+        value =
+            loss_larger(value, __shfl_xor_sync(CUDA_WHOLE_WARP, value, apart));
+    return value;
+}
+
+CUDA_ELEMENT float largest(const struct sample *s) {
+    float top = -INFINITY;
+    for (size_t j = s->lane; j < s->out; j += CUDA_WARP)
+        top = loss_larger(top, s->z[j]);
+    return largest_of_lanes(top);
+}
+
+/* A lane writes no class but its own, and LEADER, the label's logit, was read
+ * by all before: the gradient may replace the logits. */
+CUDA_ELEMENT double softmax_cross_entropy(const struct sample *s,
+                                          float leader) {
+    float top = largest(s);
+    double sum = 0;
+    for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
+        float power = loss_power(s->z[j], top);
+        sum += power;
+        if (s->dz)
+            s->dz[j] = power;
+    }
+    sum = sum_of_lanes(sum);
+    float over_sum = (float)(s->factor / sum);
+    for (size_t j = s->lane; s->dz && j < s->out; j += CUDA_WARP) {
+        float share = s->dz[j] * over_sum;
+        s->dz[j] = j == s->label ? share - s->factor : share;
+    }
+    return log(sum) + ((double)top - leader);
+}
+
+CUDA_ELEMENT double sigmoid_cross_entropy(const struct sample *s) {
+    double sum = 0;
+    float share = s->factor / (float)s->out;
+    for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
+        float slope;
+        sum += loss_sigmoid(s->z[j], (float)(j == s->label), &slope);
+        if (s->dz)
+            s->dz[j] = share * slope;
+    }
+    return sum_of_lanes(sum) / s->out;
+}
+
+CUDA_ELEMENT double mse(const struct sample *s) {
+    double sum = 0;
+    float share = 2 * s->factor / (float)s->out;
+    for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
+        float difference = s->z[j] - (float)(j == s->label);
+        sum += (double)difference * difference;
+        if (s->dz)
+            s->dz[j] = share * difference;
+    }
+    return sum_of_lanes(sum) / s->out;
+}
+
+CUDA_ELEMENT bool is_correct(const struct sample *s, float leader) {
+    bool leads = true;
+    for (size_t j = s->lane; j < s->out; j += CUDA_WARP)
+        leads &= loss_leads(leader, s->label, s->z[j], (uint32_t)j);
+    return __all_sync(CUDA_WHOLE_WARP, leads);
+}
+
+CUDA_ELEMENT double loss_of(enum job_loss kind, const struct sample *s,
+                            float leader) {
+    switch (kind) {
+    case JOB_SOFTMAX_CROSS_ENTROPY:
+        return softmax_cross_entropy(s, leader);
+    case JOB_SIGMOID_CROSS_ENTROPY:
+        return sigmoid_cross_entropy(s);
+    case JOB_MSE:
+        return mse(s);
+    }
+    return NAN;
+}
+
+/* A label that is none: the loss shows it. */
+CUDA_ELEMENT double refuse(const struct sample *s) {
+    for (size_t j = s->lane; s->dz && j < s->out; j += CUDA_WARP)
+        s->dz[j] = NAN;
+    return NAN;
+}
+
+/* losses[n], corrects[n] and dz[n, out] (may be NULL, or Z) of z[n, out] and
+ * labels[n]. */
+static __global__ void lose(enum job_loss kind, const float *z,
+                            const uint32_t *labels, float *dz, size_t n,
+                            uint32_t out, float scale, const float *factor,
+                            double *losses, uint32_t *corrects) {
+    struct sample s = {};
+    s.out = out;
+    s.lane = threadIdx.x % CUDA_WARP;
+    s.factor = cuda_times(scale, factor);
+    size_t first = (size_t)blockIdx.x * SAMPLES + threadIdx.x / CUDA_WARP;
+    for (size_t i = first; i < n; i += (size_t)gridDim.x * SAMPLES) {
+        s.z = z + i * out;
+        s.dz = dz ? dz + i * out : NULL;
+        s.label = labels[i];
+        bool known = s.label < out;
+        float leader = known ? s.z[s.label] : NAN;
+        bool correct = is_correct(&s, leader);
+        double loss = known ? loss_of(kind, &s, leader) : refuse(&s);
+        if (s.lane == 0) {
+            losses[i] = loss;
+            corrects[i] = correct;
+        }
+    }
+}
+
+/* *LOSS and *CORRECT = the sums of losses[n] and corrects[n]: a thread every
+ * 256th, then half the threads on the other half. One block. */
+static __global__ void add_samples(const double *losses,
+                                   const uint32_t *corrects, size_t n,
+                                   double *loss, uint32_t *correct) {
+    __shared__ double sums[CUDA_THREADS];
+    __shared__ uint32_t counts[CUDA_THREADS];
+    unsigned own = threadIdx.x;
+    sums[own] = 0;
+    counts[own] = 0;
+    for (size_t i = own; i < n; i += CUDA_THREADS) {
+        sums[own] += losses[i];
+        counts[own] += corrects[i];
+    }
+    for (unsigned half = CUDA_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (own < half) {
+            sums[own] += sums[own + half];
+            counts[own] += counts[own + half];
+        }
+    }
+    if (own == 0) {
+        *loss = sums[0];
+        *correct = counts[0];
+    }
+}
+
+size_t cuda_kernels_loss_room(size_t n) {
+    return n * (sizeof(double) + sizeof(uint32_t));
+}
+
+int cuda_kernels_losses(struct CUstream_st *stream, enum job_loss kind,
+                        const float *z, const uint32_t *labels, float *dz,
+                        size_t n, uint32_t out, float scale,
+                        const float *factor, void *room) {
+    double *losses = (double *)room;
+    uint32_t *corrects = (uint32_t *)(losses + n);
+    return cuda_launch(stream, cuda_blocks(n, SAMPLES), lose, kind, z, labels,
+                       dz, n, out, scale, factor, losses, corrects);
+}
+
+int cuda_kernels_add_losses(struct CUstream_st *stream, const void *room,
+                            size_t n, double *loss, uint32_t *correct) {
+    const double *losses = (const double *)room;
+    const uint32_t *corrects = (const uint32_t *)(losses + n);
+    return cuda_launch(stream, 1, add_samples, losses, corrects, n, loss,
+                       correct);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Update rules, a kernel for each form: rule_element.h's arithmetic over the
+ * whole arena at once. */
+#include "worker/ops/cuda/cuda_launch.h"
+
+#include "proto/tensor/rule_element.h"
+
+/* As rule.c's names of slots count them. */
+static __host__ __device__ constexpr int slots_of(enum rule_form form) {
+    switch (form) {
+    case RULE_SGD:
+        return 0;
+    case RULE_SGD_MOMENTUM:
+    case RULE_ADAGRAD:
+    case RULE_RMSPROP:
+        return 1;
+    case RULE_RMSPROP_CENTERED_MOMENTUM:
+    case RULE_ADAM_AMSGRAD:
+        return 3;
+    default:
+        return 2;
+    }
+}
+
+template <enum rule_form FORM>
+CUDA_ELEMENT float apply(const struct rule_constants *c, float sum,
+                         float weight, float *slots) {
+    switch (FORM) {
+    case RULE_SGD:
+        return rule_sgd(c, sum, weight, slots);
+    case RULE_SGD_MOMENTUM:
+        return rule_sgd_momentum(c, sum, weight, slots);
+    case RULE_ADAGRAD:
+        return rule_adagrad(c, sum, weight, slots);
+    case RULE_RMSPROP:
+        return rule_rmsprop(c, sum, weight, slots);
+    case RULE_RMSPROP_MOMENTUM:
+        return rule_rmsprop_momentum(c, sum, weight, slots);
+    case RULE_RMSPROP_CENTERED:
+        return rule_rmsprop_centered(c, sum, weight, slots);
+    case RULE_RMSPROP_CENTERED_MOMENTUM:
+        return rule_rmsprop_centered_momentum(c, sum, weight, slots);
+    case RULE_ADAM:
+        return rule_adam(c, sum, weight, slots);
+    case RULE_ADAM_AMSGRAD:
+        return rule_adam_amsgrad(c, sum, weight, slots);
+    case RULE_FTRL:
+        return rule_ftrl(c, sum, weight, slots);
+    case RULE_FTRL_POWER:
+        return rule_ftrl_power(c, sum, weight, slots);
+    case RULE_FORMS:
+        break;
+    }
+    return weight;
+}
+
+template <enum rule_form FORM>
+static __global__ void sweep(struct cuda_kernels_update update) {
+    constexpr int slots = slots_of(FORM);
+    if (update.skip && *update.skip)
+        return;
+    struct rule_constants c = update.constants;
+    c.scale = cuda_times(c.scale, update.factor);
+    for (size_t i = cuda_first(); i < update.elements; i += cuda_stride()) {
+        float state[RULE_MAX_SLOTS] = {};
+        for (int slot = 0; slot < slots; slot++)
+            state[slot] = update.state[slot][i];
+        update.weights[i] =
+            apply<FORM>(&c, update.gradient[i], update.weights[i], state);
+        for (int slot = 0; slot < slots; slot++)
+            update.state[slot][i] = state[slot];
+    }
+}
+
+int cuda_kernels_rule(struct CUstream_st *stream,
+                      const struct cuda_kernels_update *update) {
+    typedef void kernel(struct cuda_kernels_update update);
+    static kernel *const sweeps[RULE_FORMS] = {
+        sweep<RULE_SGD>,
+        sweep<RULE_SGD_MOMENTUM>,
+        sweep<RULE_ADAGRAD>,
+        sweep<RULE_RMSPROP>,
+        sweep<RULE_RMSPROP_MOMENTUM>,
+        sweep<RULE_RMSPROP_CENTERED>,
+        sweep<RULE_RMSPROP_CENTERED_MOMENTUM>,
+        sweep<RULE_ADAM>,
+        sweep<RULE_ADAM_AMSGRAD>,
+        sweep<RULE_FTRL>,
+        sweep<RULE_FTRL_POWER>,
+    };
+    if (update->form >= RULE_FORMS)
+        return cudaErrorInvalidValue;
+    return cuda_launch(stream, cuda_blocks(update->elements, CUDA_THREADS),
+                       sweeps[update->form], *update);
+}
+
+static __global__ void fill(float *x, size_t count, float value) {
+    for (size_t i = cuda_first(); i < count; i += cuda_stride())
+        x[i] = value;
+}
+
+int cuda_kernels_fill(struct CUstream_st *stream, float *x, size_t count,
+                      float value) {
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS), fill, x, count,
+                       value);
+}
+
+static __global__ void multiply(float *x, size_t count, float scale,
+                                const float *factor) {
+    float whole = cuda_times(scale, factor);
+    for (size_t i = cuda_first(); i < count; i += cuda_stride())
+        x[i] *= whole;
+}
+
+int cuda_kernels_scale(struct CUstream_st *stream, float *x, size_t count,
+                       float scale, const float *factor) {
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS), multiply, x,
+                       count, scale, factor);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/arena.h"
+
+#include "proto/config/byte_size.h"
+#include "worker/exchange/allreduce/reducer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN_FLOATS = 16 };
+_Static_assert(REDUCER_WORD % ALIGN_FLOATS == 0, "parameters stay aligned");
+
+static uint64_t align(uint64_t floats) {
+    return (floats + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+/* Returns the floats that are needed. */
+static uint64_t place(struct arena *arena, const struct layout *layout,
+                      bool apart) {
+    uint64_t floats = 0;
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        uint64_t elements = layout->parameters[p].elements;
+        floats += apart ? align(elements) : elements;
+    }
+    uint64_t total = REDUCER_WORD + align(floats), end = total;
+    for (uint32_t p = 0; p < layout->num_parameters; p++) {
+        uint64_t elements = layout->parameters[p].elements;
+        end -= apart ? align(elements) : elements;
+        arena->offsets[p] = end;
+    }
+    return total;
+}
+
+/* What is before the parameters of FLOATS [total], and between them. */
+static void clear_rest(const struct arena *arena, const struct layout *layout,
+                       float *floats, uint64_t total) {
+    uint64_t end = 0;
+    for (uint32_t p = layout->num_parameters; p-- > 0;) {
+        memset(floats + end, 0, (arena->offsets[p] - end) * sizeof *floats);
+        end = arena->offsets[p] + layout->parameters[p].elements;
+    }
+    memset(floats + end, 0, (total - end) * sizeof *floats);
+}
+
+static enum status fail(struct arena *arena, struct failure *why,
+                        uint64_t floats) {
+    char bytes[16];
+    arena_close(arena);
+    byte_size_text(2 * floats * sizeof(float), bytes, sizeof bytes);
+    return status_fail(why, STATUS_RETRY,
+                       "no memory for %s of weights and gradients, which each "
+                       "trainer has whole: list fewer trainers on this host, "
+                       "or give it more memory",
+                       bytes);
+}
+
+enum status arena_open(struct arena *arena, const struct layout *layout,
+                       bool apart, struct failure *why) {
+    uint32_t count = layout->num_parameters;
+    *arena = (struct arena){0};
+    arena->offsets = calloc(count, sizeof *arena->offsets);
+    arena->weight_of = calloc(count, sizeof *arena->weight_of);
+    arena->gradient_of = calloc(count, sizeof *arena->gradient_of);
+    if (!arena->offsets || !arena->weight_of || !arena->gradient_of)
+        return fail(arena, why, layout->elements);
+    uint64_t total = place(arena, layout, apart);
+    arena->weights = apart ? buffer_open_shared(total * sizeof(float))
+                           : buffer_open(total * sizeof(float), NULL, NULL);
+    arena->gradients = buffer_open_shared(total * sizeof(float));
+    if (!arena->weights || !arena->gradients)
+        return fail(arena, why, total);
+    clear_rest(arena, layout, buffer_data(arena->weights), total);
+    clear_rest(arena, layout, buffer_data(arena->gradients), total);
+    for (uint32_t p = 0; p < count; p++) {
+        arena->weight_of[p] =
+            (float *)buffer_data(arena->weights) + arena->offsets[p];
+        arena->gradient_of[p] =
+            (float *)buffer_data(arena->gradients) + arena->offsets[p];
+    }
+    return STATUS_OK;
+}
+
+enum status arena_open_beside(struct arena *arena, const struct arena *of,
+                              const struct layout *layout, bool gradients,
+                              struct failure *why) {
+    uint32_t count = layout->num_parameters;
+    size_t bytes = gradients ? buffer_bytes(of->gradients) : 0;
+    *arena = (struct arena){0};
+    arena->offsets = calloc(count, sizeof *arena->offsets);
+    arena->weight_of = calloc(count, sizeof *arena->weight_of);
+    arena->gradient_of = calloc(count, sizeof *arena->gradient_of);
+    if (gradients)
+        arena->gradients = buffer_open(bytes, NULL, NULL);
+    if (!arena->offsets || !arena->weight_of || !arena->gradient_of ||
+        (gradients && !arena->gradients)) {
+        arena_close(arena);
+        return status_fail(why, STATUS_RETRY,
+                           "no memory for %zu bytes of gradients of one more "
+                           "device (\"devices\", docs/gpu.md)",
+                           bytes);
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        arena->offsets[p] = of->offsets[p];
+        arena->weight_of[p] = of->weight_of[p];
+        if (gradients)
+            arena->gradient_of[p] =
+                (float *)buffer_data(arena->gradients) + of->offsets[p];
+    }
+    return STATUS_OK;
+}
+
+void arena_close(struct arena *arena) {
+    buffer_release(&arena->weights);
+    buffer_release(&arena->gradients);
+    free(arena->offsets);
+    free(arena->weight_of);
+    free(arena->gradient_of);
+    *arena = (struct arena){0};
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loss and accuracy of a model over a part of a test set. */
+#ifndef CAPSTAN_EVALUATION_H
+#define CAPSTAN_EVALUATION_H
+
+#include "proto/base/status.h"
+#include "proto/tensor/footprint.h"
+#include "worker/data/dataset.h"
+#include "worker/models/mlp.h"
+#include "worker/train/intake.h"
+
+#include <stdint.h>
+
+enum { EVALUATION_BATCH = FOOTPRINT_EVALUATION };
+
+struct evaluation {
+    double loss_sum;
+    uint64_t correct, count;
+};
+
+/* Samples FIRST to END - 1 of a test set; borrowed. */
+struct evaluation_part {
+    const struct dataset *test;
+    uint64_t first, end;
+};
+
+/* Evaluates PART, whose samples come to MLP through INTAKE; both are open for
+ * batches of EVALUATION_BATCH, and there is nothing ready.
+ * WEIGHTS: a pointer a parameter, of the device. STATUS_RETRY when there is no
+ * memory for a batch, and as ops.await. */
+enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
+                           struct intake *intake,
+                           const struct evaluation_part *part,
+                           float *const *weights,
+                           struct failure *why) MUST_CHECK;
+
+#endif

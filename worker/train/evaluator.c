@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Follows a directory, not a run: it joins nobody, so it may start before,
+ * after or without the others, and outlives restarts. A checkpoint is known by
+ * step, inode and time of its manifest, as a run that was started over writes
+ * the same step again; it may vanish while it is read, which is no error then.
+ * The end is a final checkpoint in a directory that no run uses any more. */
+#include "worker/train/evaluator.h"
+
+#include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/checkpoint_reader.h"
+#include "proto/store/claim.h"
+#include "worker/data/dataset.h"
+#include "worker/train/arena.h"
+#include "worker/train/engine.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+/* Between two looks at the directory: inotify tells nothing of what other
+ * hosts write to a network mount. */
+static const int64_t LOOK_EVERY = TIME_S / 2;
+
+/* A checkpoint by its manifest. A run that was started over may write a step
+ * again. */
+struct checkpoint {
+    uint64_t step;
+    ino_t inode;
+    struct timespec written;
+    bool final;
+};
+
+struct evaluator {
+    const struct evaluator_settings *settings;
+    struct checkpoint *seen; /* those that are still there */
+    size_t num_seen;
+    int64_t news, patience; /* when the last one came; how long for the next */
+
+    /* As the job of the last manifest has them. */
+    char *text;
+    struct job *job;
+    struct dataset *test;
+    struct layout *layout;
+    struct arena arena; /* of weights */
+    struct engine engine;
+};
+
+static void drop_job(struct evaluator *evaluator) {
+    engine_close(&evaluator->engine);
+    arena_close(&evaluator->arena);
+    layout_free(&evaluator->layout);
+    dataset_free(&evaluator->test);
+    job_free(&evaluator->job);
+    free(evaluator->text);
+    evaluator->text = NULL;
+}
+
+static enum status load_test(struct evaluator *evaluator, struct failure *why) {
+    const struct job *job = evaluator->job;
+    if (!job->data.test_images)
+        return status_fail(why, STATUS_CONFIG,
+                           "the job names no test set (data.test): there is "
+                           "nothing to evaluate on");
+    enum status status =
+        dataset_load(&evaluator->test, job->data.test_images,
+                     job->data.test_labels, evaluator->settings->log, why);
+    return status ? status_context(why, "data.test%s",
+                                   job->data.dir ? ", in data.dir" : "")
+                  : mlp_check_data(&job->model, evaluator->test,
+                                   job->data.test_images, job->data.test_labels,
+                                   why);
+}
+
+static enum status open_model(struct evaluator *evaluator,
+                              struct failure *why) {
+    const struct job *job = evaluator->job;
+    struct parameter parameters[2 * JOB_MAX_LAYERS];
+    uint32_t count = mlp_parameters(&job->model, parameters);
+    struct device_wish wish = {.kind = job->device,
+                               .threads = job->threads,
+                               .timeout = job->timeouts.step};
+    struct engine_use use = {.evaluates = true};
+    enum status status =
+        layout_build(&evaluator->layout, parameters, count, why);
+    if (!status)
+        status = arena_open(&evaluator->arena, evaluator->layout, false, why);
+    if (!status)
+        status = engine_find(&evaluator->engine, &wish,
+                             evaluator->settings->log, why);
+    if (!status)
+        status = engine_open(&evaluator->engine, job, evaluator->layout,
+                             &evaluator->arena, &use, why);
+    return status;
+}
+
+/* Model and data by the job of MANIFEST, kept while it is the same one. */
+static enum status take_job(struct evaluator *evaluator,
+                            const struct manifest *manifest,
+                            struct failure *why) {
+    if (!manifest->job)
+        return status_fail(why, STATUS_CONFIG,
+                           "it carries no job: which model and data?");
+    if (evaluator->text && !strcmp(evaluator->text, manifest->job))
+        return STATUS_OK;
+    drop_job(evaluator);
+    enum status status = job_parse(&evaluator->job, manifest->job, why);
+    if (!status)
+        status = load_test(evaluator, why);
+    if (!status)
+        status = open_model(evaluator, why);
+    if (!status &&
+        layout_digest(evaluator->layout) != layout_digest(manifest->layout))
+        status = status_fail(why, STATUS_FAILED,
+                             "it holds another model than its job describes");
+    if (status)
+        return status;
+    int64_t rhythm =
+        time_from_seconds(2 * evaluator->job->checkpoint.every_seconds);
+    if (rhythm > evaluator->patience)
+        evaluator->patience = rhythm;
+    evaluator->text = strdup(manifest->job);
+    return STATUS_OK;
+}
+
+static enum status check_holders(const struct manifest *manifest,
+                                 const char *folder, struct failure *why) {
+    for (uint32_t f = 0; f < manifest->num_files; f++)
+        if (checkpoint_reader_elsewhere(folder, &manifest->files[f]))
+            return status_fail(
+                why, STATUS_CONFIG,
+                "%s/%s is on the disk of host %s alone: an evaluator needs a "
+                "checkpoint directory that all hosts share",
+                folder, manifest->files[f].name, manifest->files[f].holder);
+    return STATUS_OK;
+}
+
+static enum status read_weights(struct evaluator *evaluator,
+                                const struct manifest *manifest,
+                                const char *folder, struct failure *why) {
+    struct checkpoint_reader *reader;
+    enum status status = checkpoint_reader_open(&reader, folder, manifest, why);
+    for (uint32_t b = 0; !status && b < manifest->layout->num_blocks; b++) {
+        const struct block *block = &manifest->layout->blocks[b];
+        status = checkpoint_reader_block(
+            reader, b, SHARD_WEIGHTS,
+            evaluator->arena.weight_of[block->parameter] + block->offset, why);
+    }
+    checkpoint_reader_close(&reader);
+    return status;
+}
+
+static void tell(const struct evaluator *evaluator,
+                 const struct manifest *manifest, const char *folder,
+                 const struct evaluation *result) {
+    double count = (double)result->count;
+    double accuracy = (double)result->correct / count;
+    double loss = result->loss_sum / count;
+    log_info(evaluator->settings->log,
+             loss < 1e5 ? "step %" PRIu64 ": test accuracy %.4f, test loss %.4f"
+                        : "step %" PRIu64
+                          ": test accuracy %.4f, test loss %.3e",
+             manifest->step, accuracy, loss);
+    if (!evaluator->settings->json)
+        return;
+    json_t *object = json_pack(
+        "{s:I, s:I, s:f, s:s, s:b}", "step", (json_int_t)manifest->step,
+        "epoch", (json_int_t)manifest->epoch, "test_accuracy", accuracy,
+        "checkpoint", folder, "final", manifest->final);
+    json_t *number = json_real(loss); /* NULL when it is not finite */
+    json_object_set_new(object, "loss", number ? number : json_null());
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    fflush(stdout);
+    json_decref(object);
+}
+
+static enum status evaluate(struct evaluator *evaluator,
+                            const struct manifest *manifest, const char *folder,
+                            struct failure *why) {
+    struct evaluation_part all = {evaluator->test, 0, evaluator->test->count};
+    struct evaluation result;
+    enum status status =
+        engine_evaluate(&evaluator->engine, &all, &result, why);
+    if (!status)
+        tell(evaluator, manifest, folder, &result);
+    return status;
+}
+
+/* The checkpoint of STEP as it stands now; false: there is none. */
+static bool look_at(const struct evaluator *evaluator, uint64_t step,
+                    struct checkpoint *out) {
+    char folder[PATH_MAX], path[PATH_MAX + 16];
+    struct stat about;
+    checkpoint_folder(evaluator->settings->dir, step, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    if (stat(path, &about))
+        return false;
+    *out = (struct checkpoint){
+        .step = step, .inode = about.st_ino, .written = about.st_mtim};
+    return true;
+}
+
+static bool same(const struct checkpoint *a, const struct checkpoint *b) {
+    return a->step == b->step && a->inode == b->inode &&
+           a->written.tv_sec == b->written.tv_sec &&
+           a->written.tv_nsec == b->written.tv_nsec;
+}
+
+/* CHECKPOINT cannot be read: it was removed meanwhile, or it is damaged, which
+ * matters when nothing comes after it. */
+static enum status pass_over(struct evaluator *evaluator,
+                             const struct checkpoint *checkpoint,
+                             struct failure *why) {
+    struct checkpoint now;
+    if (!look_at(evaluator, checkpoint->step, &now) || !same(&now, checkpoint))
+        return STATUS_OK;
+    if (checkpoint->final)
+        return status_context(why, "the final checkpoint");
+    log_warning(evaluator->settings->log,
+                "checkpoint of step %" PRIu64 " passed over: %s",
+                checkpoint->step, why->text);
+    return STATUS_OK;
+}
+
+static enum status take(struct evaluator *evaluator,
+                        struct checkpoint *checkpoint, struct failure *why) {
+    char folder[PATH_MAX];
+    struct manifest manifest;
+    checkpoint_folder(evaluator->settings->dir, checkpoint->step, folder,
+                      sizeof folder);
+    enum status status = manifest_read(&manifest, folder, why);
+    if (status) {
+        manifest_clear(&manifest);
+        return pass_over(evaluator, checkpoint, why);
+    }
+    checkpoint->final = manifest.final;
+    status = take_job(evaluator, &manifest, why);
+    if (!status)
+        status = check_holders(&manifest, folder, why);
+    if (status)
+        status_context(why, "%s", folder);
+    else if (read_weights(evaluator, &manifest, folder, why))
+        status = pass_over(evaluator, checkpoint, why);
+    else
+        status = evaluate(evaluator, &manifest, folder, why);
+    manifest_clear(&manifest);
+    return status;
+}
+
+static bool is_seen(const struct evaluator *evaluator,
+                    struct checkpoint *checkpoint) {
+    for (size_t i = 0; i < evaluator->num_seen; i++)
+        if (same(&evaluator->seen[i], checkpoint)) {
+            checkpoint->final = evaluator->seen[i].final;
+            return true;
+        }
+    return false;
+}
+
+static enum status check_interrupts(const struct evaluator *evaluator,
+                                    struct failure *why) {
+    eventfd_t number;
+    if (evaluator->settings->interrupts < 0 ||
+        eventfd_read(evaluator->settings->interrupts, &number))
+        return STATUS_OK;
+    return status_fail(why, status_of_signal((int)number), "ended by signal %d",
+                       (int)number);
+}
+
+/* A run may have begun to go on from a final checkpoint, and will write others:
+ * while it uses the directory that is not the end. */
+static bool is_end(const struct evaluator *evaluator,
+                   const struct checkpoint *newest) {
+    const char *dir = evaluator->settings->dir;
+    if (!newest->final || claim_stands(dir))
+        return false;
+    log_info(evaluator->settings->log,
+             "step %" PRIu64 " is final, and no run uses %s: the end (a run "
+             "that goes on from it is followed by who starts after its chief)",
+             newest->step, dir);
+    return true;
+}
+
+/* Evaluates what is new of STEPS, ascending. *OVER: the newest is the end. */
+static enum status take_new(struct evaluator *evaluator, const uint64_t *steps,
+                            size_t count, bool *over, struct failure *why) {
+    struct checkpoint *there = calloc(count + 1, sizeof *there);
+    size_t used = 0;
+    enum status status = STATUS_OK;
+    if (!there)
+        return status_fail(why, STATUS_RETRY, "no memory for %zu checkpoints",
+                           count);
+    for (size_t i = 0; !status && i < count; i++) {
+        struct checkpoint *checkpoint = &there[used];
+        if (!look_at(evaluator, steps[i], checkpoint))
+            continue;
+        used++;
+        if (is_seen(evaluator, checkpoint))
+            continue;
+        status = check_interrupts(evaluator, why);
+        if (!status)
+            status = take(evaluator, checkpoint, why);
+        evaluator->news = time_now();
+    }
+    *over = !status && used && is_end(evaluator, &there[used - 1]);
+    free(evaluator->seen);
+    evaluator->seen = there;
+    evaluator->num_seen = used;
+    return status;
+}
+
+static enum status look(struct evaluator *evaluator, bool *over,
+                        struct failure *why) {
+    uint64_t *steps;
+    size_t count;
+    enum status status =
+        checkpoint_list(evaluator->settings->dir, &steps, &count, why);
+    if (status)
+        return status;
+    status = take_new(evaluator, steps, count, over, why);
+    free(steps);
+    return status;
+}
+
+static enum status await(const struct evaluator *evaluator,
+                         struct failure *why) {
+    int64_t now = time_now(), waited = now - evaluator->news;
+    if (waited >= evaluator->patience)
+        return status_fail(
+            why, STATUS_RETRY,
+            "no new checkpoint in %s for %.0f s (--join-timeout): does the run "
+            "live, and is this its checkpoint.dir?",
+            evaluator->settings->dir, time_to_seconds(waited));
+    int64_t left = evaluator->patience - waited;
+    struct pollfd item = {evaluator->settings->interrupts, POLLIN, 0};
+    poll(&item, 1,
+         time_poll_ms(now, now + (left < LOOK_EVERY ? left : LOOK_EVERY)));
+    return check_interrupts(evaluator, why);
+}
+
+enum status evaluator_run(const struct evaluator_settings *settings,
+                          struct failure *why) {
+    struct evaluator evaluator = {.settings = settings, .news = time_now()};
+    bool over = false;
+    if (!settings->dir)
+        return status_fail(why, STATUS_CONFIG,
+                           "an evaluator follows a checkpoint directory: give "
+                           "it --checkpoint-dir, or model_dir in TF_CONFIG");
+    evaluator.patience = time_from_seconds(settings->timeout);
+    log_info(settings->log, "following %s", settings->dir);
+    enum status status = look(&evaluator, &over, why);
+    while (!status && !over) {
+        status = await(&evaluator, why);
+        if (!status)
+            status = look(&evaluator, &over, why);
+    }
+    drop_job(&evaluator);
+    free(evaluator.seen);
+    return status;
+}

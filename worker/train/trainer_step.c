@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One step: weights are awaited layer by layer while the samples go forward,
+ * gradients announced layer by layer while they come back, the last first.
+ *
+ * They leave at once unless something has to be known of all of them first:
+ * whether any has overflowed (a loss scale), or their norm (clipping with
+ * staleness). Whatever becomes of a step, every parameter of it is announced
+ * exactly once: whole, empty (a loss that is not finite and is to be skipped),
+ * or void (an overflow, which voids the round); else the others would wait for
+ * it without end. */
+#include "worker/train/trainer_parts.h"
+
+#include "proto/base/time.h"
+#include "worker/exchange/client/window.h"
+#include "worker/train/clipping.h"
+
+#include <math.h>
+
+static bool need(void *context, uint32_t parameter) {
+    return trainer_await(context, parameter);
+}
+
+static bool goes_on(void *context) {
+    struct trainer *trainer = context;
+    return !trainer->forsaken && !trainer_is_cancelled(trainer);
+}
+
+/* Small gradients leave with the larger one that follows: a message and two
+ * wake-ups cost more than they do, but on a wire that stands idle. */
+static void announce(struct trainer *trainer, uint32_t parameter) {
+    trainer->unsaid++;
+    trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
+    if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0 &&
+        !partner_over_network(trainer->partner))
+        return;
+    partner_announce(trainer->partner, parameter, trainer->unsaid,
+                     trainer->clock, CONTRIBUTION_WHOLE);
+    trainer->unsaid = 0;
+    trainer->unsaid_elements = 0;
+}
+
+static void done(void *context, uint32_t parameter) {
+    announce(context, parameter);
+}
+
+static void announce_all(struct trainer *trainer, enum contribution what) {
+    partner_announce(trainer->partner, 0, trainer->layout->num_parameters,
+                     trainer->clock, what);
+}
+
+static void report_scale(struct trainer *trainer,
+                         const struct loss_scaler *now) {
+    pthread_mutex_lock(&trainer->mutex);
+    if (trainer->settings.job->fp16.enabled)
+        trainer->progress.loss_scale = now->scale;
+    trainer->progress.skipped = now->skipped;
+    pthread_mutex_unlock(&trainer->mutex);
+}
+
+bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now) {
+    if (!trainer_await(trainer, trainer->layout->num_parameters - 1))
+        return false;
+    *now = partner_scaler(trainer->partner);
+    report_scale(trainer, now);
+    return true;
+}
+
+void trainer_step_count(struct trainer *trainer, uint64_t step) {
+    struct trainer_point *open = &trainer->point;
+    uint64_t point = rounds_point(&trainer->plan->rounds,
+                                  trainer->settings.job->steps_per_print, step);
+    if (open->step && open->step < point) {
+        reports_put(&trainer->points, open);
+        *open = (struct trainer_point){0};
+    }
+    open->step = point;
+    open->loss_sum += trainer->uncounted_loss;
+    open->samples += trainer->uncounted_samples;
+    open->training_s = trainer->progress.training_s;
+    trainer->uncounted_loss = 0;
+    trainer->uncounted_samples = 0;
+    if (step < point)
+        return;
+    reports_put(&trainer->points, open);
+    *open = (struct trainer_point){0};
+}
+
+static void add_progress(struct trainer *trainer,
+                         const struct replica_result *result) {
+    struct trainer_progress *progress = &trainer->progress;
+    double waited = partner_waited(trainer->partner) - trainer->waited;
+    uint64_t global_step = partner_global_step(trainer->partner);
+    pthread_mutex_lock(&trainer->mutex);
+    progress->loss_sum += result->finite;
+    if (result->last_samples)
+        progress->last_loss = result->last_loss / (double)result->last_samples;
+    if (!progress->samples && result->samples)
+        progress->first_loss = result->finite / (double)result->samples;
+    progress->samples += result->samples;
+    progress->correct += result->correct;
+    progress->clock = trainer->clock;
+    progress->global_step = global_step;
+    progress->input_s = time_to_seconds(trainer->input);
+    progress->wire_s = waited;
+    progress->training_s =
+        time_to_seconds(time_now() - trainer->began - trainer->evaluating);
+    progress->compute_s =
+        progress->training_s - progress->input_s - progress->wire_s;
+    pthread_mutex_unlock(&trainer->mutex);
+    trainer->uncounted_loss = result->finite;
+    trainer->uncounted_samples = result->samples;
+    if (trainer_is_synchronous(trainer))
+        trainer_step_count(trainer, trainer->clock);
+}
+
+static bool clips(const struct trainer *trainer) {
+    return trainer->settings.job->gradient_clipping > 0 &&
+           !trainer_is_synchronous(trainer);
+}
+
+/* Does a gradient leave as soon as it is complete? */
+static bool leaves_early(const struct trainer *trainer) {
+    return !clips(trainer) && !scaling_checks(trainer->settings.job);
+}
+
+static void skip_overflow(struct trainer *trainer) {
+    scaling_say_skipped(&trainer->scaling, trainer->clock);
+    announce_all(trainer, CONTRIBUTION_VOID);
+}
+
+/* The step's loss is not finite. With a dynamic scale that is an overflow as
+ * any other, as DeepSpeed has it: the scale falls, to an end if it has to. */
+static enum status leave_out(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    if (scaling_is_dynamic(job)) {
+        skip_overflow(trainer);
+        return STATUS_OK;
+    }
+    trainer->diverged = !job->nan_skip;
+    if (trainer->diverged)
+        return status_fail(why, STATUS_FAILED,
+                           "the loss is %g at step %llu: try a smaller rate, "
+                           "or gradient_clipping, or \"on_nan\": \"skip\"",
+                           fabs(trainer->step_loss),
+                           (unsigned long long)trainer->clock);
+    log_warning(trainer->settings.log,
+                "step %llu is skipped: its loss is not finite",
+                (unsigned long long)trainer->clock);
+    announce_all(trainer, CONTRIBUTION_EMPTY);
+    return STATUS_OK;
+}
+
+/* Takes the loss scale out of the gradients, where they are; not *FINITE: they
+ * have overflowed. */
+static enum status undo_scale(struct trainer *trainer, bool *finite,
+                              struct failure *why) {
+    const struct scaling *scaling = &trainer->scaling;
+    if (trainer->partner.resident)
+        return partner_undo(trainer->partner, scaling_inverse(scaling), finite,
+                            why);
+    *finite =
+        scaling_undo(scaling, trainer->layout, trainer->arena.gradient_of);
+    return STATUS_OK;
+}
+
+/* Gradients that did not leave while they were computed do now. */
+static enum status finish_gradients(struct trainer *trainer,
+                                    struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    float *const *gradients = trainer->arena.gradient_of;
+    bool finite = true;
+    enum status status = STATUS_OK;
+    if (scaling_checks(job))
+        status = undo_scale(trainer, &finite, why);
+    if (status)
+        return status;
+    if (!finite) {
+        skip_overflow(trainer);
+        return STATUS_OK;
+    }
+    if (clips(trainer)) /* the mean: their sum is as many times as large */
+        clipping_apply(trainer->layout, gradients,
+                       job->gradient_clipping * trainer->team.count,
+                       trainer->settings.loops);
+    announce_all(trainer, CONTRIBUTION_WHOLE);
+    return STATUS_OK;
+}
+
+static enum status begin_step(struct trainer *trainer, struct failure *why) {
+    struct loss_scaler now;
+    if (!scaling_checks(trainer->settings.job) ||
+        !trainer_step_scale(trainer, &now))
+        return STATUS_OK;
+    return scaling_begin(&trainer->scaling, &now, trainer->clock, why);
+}
+
+/* All replicas' samples, and what they make of them. */
+static enum status compute(struct trainer *trainer,
+                           struct replica_result *result, struct failure *why) {
+    struct replica_step step = {
+        .job = trainer->settings.job,
+        .factor = scaling_factor(&trainer->scaling),
+        .early = leaves_early(trainer),
+        .context = trainer,
+        .need = need,
+        .done = done,
+        .goes_on = goes_on,
+    };
+    enum status status = team_compute(&trainer->team, &step, result, why);
+    trainer->input += result->input;
+    trainer->step_loss = result->loss;
+    if (!status && !trainer->forsaken)
+        add_progress(trainer, result);
+    return status;
+}
+
+/* A trainer brings the sum of its replicas' gradients, which is divided where
+ * all trainers' are added. */
+enum status trainer_step_take(struct trainer *trainer, struct failure *why) {
+    struct replica_result result;
+    struct failure unheard;
+    enum status status = begin_step(trainer, why);
+    if (status || trainer->forsaken)
+        return status;
+    status = compute(trainer, &result, why);
+    if (status || !goes_on(trainer) || result.poisoned) {
+        enum status left =
+            team_gather(&trainer->team, false, NULL, NULL, &unheard);
+        (void)left; /* of those that failed team_compute has told */
+        return status || !goes_on(trainer) ? status : leave_out(trainer, why);
+    }
+    bool early = leaves_early(trainer);
+    status =
+        team_gather(&trainer->team, true, early ? done : NULL, trainer, why);
+    if (!status && !early)
+        status = finish_gradients(trainer, why);
+    return status;
+}
