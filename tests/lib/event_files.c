@@ -59,13 +59,17 @@ static unsigned read_file(const char *path, const char *tag,
     return count;
 }
 
+static void find(const char *folder, glob_t *files) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/events.out.tfevents.*", folder);
+    assert_int_equal(glob(path, 0, NULL, files), 0);
+}
+
 unsigned event_files_read(const char *folder, const char *tag,
                           struct event_point *points, unsigned size) {
-    char path[PATH_MAX];
     unsigned count = 0;
     glob_t files;
-    snprintf(path, sizeof path, "%s/events.out.tfevents.*", folder);
-    assert_int_equal(glob(path, 0, NULL, &files), 0);
+    find(folder, &files);
     for (size_t i = 0; i < files.gl_pathc; i++)
         count = read_file(files.gl_pathv[i], tag, points, count, size);
     globfree(&files);
@@ -81,5 +85,33 @@ const char *event_files_text(const char *folder, const char *tag) {
     for (unsigned i = 0; i < count && used < sizeof text; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%d:%g ",
                                  (int)points[i].step, points[i].value);
+    return text;
+}
+
+static void note_tags(const char *path, char *text, size_t size) {
+    Tensorboard__Event *event;
+    char tag[600];
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    while ((event = read_event(file))) {
+        size_t used = strlen(text);
+        tag[0] = 0;
+        if (event->what_case == TENSORBOARD__EVENT__WHAT_SUMMARY)
+            snprintf(tag, sizeof tag, "%s ", event->summary->value[0]->tag);
+        if (!strstr(text, tag))
+            snprintf(text + used, size - used, "%s", tag);
+        tensorboard__event__free_unpacked(event, NULL);
+    }
+    fclose(file);
+}
+
+char *event_files_tags(const char *folder) {
+    static char text[4096];
+    glob_t files;
+    text[0] = 0;
+    find(folder, &files);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        note_tags(files.gl_pathv[i], text, sizeof text);
+    globfree(&files);
     return text;
 }

@@ -19,4 +19,8 @@ unsigned event_files_read(const char *folder, const char *tag,
 /* The same as a text, "10:2.5 20:2 ", until the next call. */
 const char *event_files_text(const char *folder, const char *tag);
 
+/* Every tag that the files of FOLDER have, each once and a space behind it,
+ * until the next call. */
+char *event_files_tags(const char *folder);
+
 #endif

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What users, scripts and files depend on is what tests/data/frozen.txt lists,
+ * no less and no more: a line for each fact, its first word the class. A fact
+ * is looked up in what was built: its help, its output, its files. Only keys of
+ * jobs come from the tables that read them. A class that ends with "?" in the
+ * list has facts that not every machine shows. */
+#include "proto/config/job/deepspeed.h"
+#include "proto/config/job/job_schema.h"
+#include "proto/config/job/job_value.h"
+#include "tests/cluster/cluster_play.h"
+#include "tests/lib/built.h"
+#include "tests/lib/event_files.h"
+#include "tests/lib/frozen.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <ctype.h>
+#include <elf.h>
+#include <ftw.h>
+#include <glob.h>
+#include <lmdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { STEPS = 20, TERMINATED = 143 };
+
+static void masked(char *text, size_t size, unsigned mask, const char *type) {
+    size_t count, used = 0;
+    const struct job_key *keys = job_schema(&count);
+    text[0] = 0;
+    for (size_t i = 0; mask && i < count; i++)
+        for (size_t w = 0; !strcmp(keys[i].path, type) && keys[i].words[w]; w++)
+            if (mask >> w & 1)
+                used += (size_t)snprintf(text + used, size - used, " %s",
+                                         keys[i].words[w]);
+}
+
+static void keys_of_a_job(void **state) {
+    (void)state;
+    size_t count;
+    const struct job_key *keys = job_schema(&count);
+    for (size_t i = 0; i < count; i++) {
+        char allowed[256], rules[64], schedules[64];
+        job_value_allowed(&keys[i], allowed, sizeof allowed);
+        masked(rules, sizeof rules, keys[i].optimizers, "optimizer.type");
+        masked(schedules, sizeof schedules, keys[i].schedules,
+               "scheduler.type");
+        frozen_fact("job-key %s: %s; default %s%s%s%s%s%s", keys[i].path,
+                    allowed, keys[i].usual ? keys[i].usual : "none",
+                    keys[i].deepspeed ? ", DeepSpeed's " : "",
+                    keys[i].deepspeed ? keys[i].deepspeed : "",
+                    keys[i].required ? "; required" : "", rules, schedules);
+    }
+    frozen_expect("job-key");
+}
+
+static void keys_of_deepspeed(void **state) {
+    (void)state;
+    static const char *const verdicts[] = {"acted on", "renamed", "by design",
+                                           "setting", "refused"};
+    size_t count;
+    const struct deepspeed_key *keys = deepspeed_keys(&count);
+    for (size_t i = 0; i < count; i++)
+        frozen_fact("deepspeed-key %s: %s%s%s%s", keys[i].path,
+                    verdicts[keys[i].verdict],
+                    keys[i].verdict == DEEPSPEED_RENAMED ? " " : "",
+                    keys[i].verdict == DEEPSPEED_RENAMED ? keys[i].text : "",
+                    keys[i].allowed ? keys[i].allowed : "");
+    frozen_expect("deepspeed-key");
+}
+
+#define TOOL(run, code, ...)                                                   \
+    cluster_play_tool(run, code, (const char *[]){__VA_ARGS__, NULL})
+
+/* The usage of a verb: its flags in brackets, then its arguments. */
+static void flags_of(struct cluster_run *run, const char *verb,
+                     const char *part) {
+    const char *arguments[] = {verb, part ? part : "--help",
+                               part ? "--help" : NULL, NULL};
+    const char *text = cluster_run_output(cluster_play_tool(run, 0, arguments));
+    char name[32];
+    snprintf(name, sizeof name, "%s%s%s", verb, part ? " " : "",
+             part ? part : "");
+    assert_non_null(text = strchr(text, '['));
+    while (*text == '[') {
+        size_t length = strcspn(++text, "]");
+        frozen_fact("flag %s %.*s", name, (int)length, text);
+        text += length + 1;
+        if (text[strspn(text, " \n")] == '[')
+            text += strspn(text, " \n");
+    }
+    if (*text == ' ' && text[1] != '\n')
+        frozen_fact("flag %s%.*s", name, (int)strcspn(text, "\n"), text);
+}
+
+static void verbs_and_flags(void **state) {
+    static const char *const parts[] = {"ls", "verify", "export"};
+    const char *text = cluster_run_output(TOOL(*state, 0, "--help"));
+    char verb[32];
+    while ((text = strstr(text, "\n  capstan "))) {
+        assert_int_equal(sscanf(text, "\n  capstan %31s", verb), 1);
+        frozen_fact("verb %.*s", (int)strcspn(text + 11, "\n"), text + 11);
+        flags_of(*state, verb, NULL);
+        text++;
+    }
+    for (unsigned i = 0; i < 3; i++)
+        flags_of(*state, "ckpt", parts[i]);
+    frozen_expect("verb flag");
+}
+
+static void exit_codes(void **state) {
+    const char *text = strstr(
+        cluster_run_output(TOOL(*state, 0, "run", "--help")), "Exit codes: ");
+    assert_non_null(text);
+    for (; *text && *text != '.'; text++)
+        if (isdigit(*text)) {
+            frozen_fact("exit-code %ld", strtol(text, (char **)&text, 10));
+            text--;
+        }
+    frozen_expect("exit-code");
+}
+
+/* The output of PROGRAM, which ends well. */
+static const char *output_of(struct cluster_run *run, const char *program,
+                             const char *const *arguments) {
+    struct cluster_process *process = cluster_run_program(
+        run, "program", program, arguments, (const char *[]){"LC_ALL=C", NULL});
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    return cluster_run_output(process);
+}
+
+static const char *next_line(const char *text) {
+    text += strcspn(text, "\n");
+    return text + (*text == '\n');
+}
+
+static void variables_of_the_environment(void **state) {
+    static const char name[] = "\\bCAPSTAN_[A-Z0-9][A-Z0-9_]*";
+    char folder[PATH_MAX], program[PATH_MAX + 32], gloo[PATH_MAX + 32],
+        variable[64];
+    assert_true(built_folder(folder));
+    snprintf(program, sizeof program, "%s/capstan", folder);
+    snprintf(gloo, sizeof gloo, "%s/capstan-gloo.so", folder);
+    const char *line =
+        output_of(*state, "/bin/grep",
+                  (const char *[]){"-aohE", name, program, gloo, NULL});
+    for (; *line; line = next_line(line))
+        frozen_fact("variable %.*s", (int)strcspn(line, "\n"), line);
+    const char *outside =
+        output_of(*state, "/usr/bin/env", (const char *[]){NULL});
+    line = cluster_run_output(TOOL(*state, 0, "launch", "--no_python", "env"));
+    for (; *line; line = next_line(line)) {
+        snprintf(variable, sizeof variable, "%.*s=", (int)strcspn(line, "="),
+                 line);
+        if (!strstr(outside, variable))
+            frozen_fact("variable launch sets %s", variable);
+    }
+    frozen_expect("variable");
+}
+
+/* The symbols that a linker finds in the ELF file PATH; false: no such file. */
+static bool symbols_in(const char *path, const char *name) {
+    static char file[16 << 20];
+    FILE *stream = fopen(path, "r");
+    if (!stream)
+        return false;
+    assert_in_range(fread(file, 1, sizeof file, stream), 1, sizeof file - 1);
+    fclose(stream);
+    const Elf64_Ehdr *head = (const void *)file;
+    const Elf64_Shdr *sections = (const void *)(file + head->e_shoff), *table;
+    for (table = sections; table->sh_type != SHT_DYNSYM; table++)
+        assert_true(table - sections < head->e_shnum);
+    const char *names = file + sections[table->sh_link].sh_offset;
+    const Elf64_Sym *symbol = (const void *)(file + table->sh_offset);
+    const Elf64_Sym *end = symbol + table->sh_size / sizeof *symbol;
+    for (; symbol < end; symbol++)
+        if (symbol->st_shndx != SHN_UNDEF)
+            frozen_fact("plugin %s %s", name, names + symbol->st_name);
+    return true;
+}
+
+static void symbols_of_plugins(void **state) {
+    (void)state;
+    static const char *const names[] = {"capstan-gloo.so", "capstan-cuda.so",
+                                        "capstan-nccl.so"};
+    char folder[PATH_MAX], path[PATH_MAX + 32];
+    assert_true(built_folder(folder));
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_true(symbols_in(path, names[i]) || i > 0);
+    }
+    frozen_expect("plugin");
+}
+
+/* The paths in VALUE and the types at their ends, as facts of CLASS. */
+static void flatten(const char *class, const char *path, const json_t *value) {
+    static const char *const types[] = {"object",  "array", "string",
+                                        "integer", "real",  "boolean",
+                                        "boolean", "null"};
+    char below[256];
+    const char *key;
+    json_t *one;
+    size_t i;
+    if (json_is_array(value) && json_array_size(value))
+        json_array_foreach(value, i, one) {
+            snprintf(below, sizeof below, "%s[]", path);
+            flatten(class, below, one);
+        }
+    else if (json_is_object(value) && json_object_size(value))
+        json_object_foreach((json_t *)value, key, one) {
+            snprintf(below, sizeof below, "%s%s%s", path,
+                     *path && !strchr(" ", path[strlen(path) - 1]) ? "." : "",
+                     key);
+            flatten(class, below, one);
+        }
+    else
+        frozen_fact("%s %s %s", class, path, types[json_typeof(value)]);
+}
+
+static void objects_of(const struct cluster_process *process,
+                       const char *name) {
+    char path[64];
+    json_t *object = cluster_run_json(process);
+    snprintf(path, sizeof path, "%s ", name);
+    flatten("json", path, object);
+    json_decref(object);
+}
+
+static void manifest_of(struct cluster_run *run, const char *dir, int step) {
+    char name[128], path[PATH_MAX];
+    const char *key;
+    json_t *manifest, *slot;
+    size_t i;
+    snprintf(name, sizeof name, "%s/step-%09d/manifest.json", dir, step);
+    cluster_run_path(run, name, path);
+    assert_non_null(manifest = json_load_file(path, 0, NULL));
+    json_object_set_new(manifest, "job", json_object());
+    flatten("manifest", "", manifest);
+    key = json_string_value(json_object_get(manifest, "rule"));
+    json_array_foreach(json_object_get(manifest, "slots"), i, slot)
+        frozen_fact("slot %s %zu %s", key, i + 1, json_string_value(slot));
+    json_decref(manifest);
+}
+
+static void commands_that_print_an_object(void **state) {
+    struct cluster_run *run = *state;
+    static const char job[] =
+        "{\"steps\": 20, \"steps_per_print\": 5, \"device\": \"cpu\","
+        " \"tensorboard\":"
+        " {\"enabled\": true, \"output_path\": \"events\"}}";
+    cluster_run_job(run, job);
+    objects_of(CLUSTER_PLAY_RUN(run, 2, 2, 0, "checkpoint.dir=ps"), "local");
+    objects_of(CLUSTER_PLAY_RUN(run, 0, 2, 0, "checkpoint.dir=fp16",
+                                "fp16.enabled=true"),
+               "local");
+    objects_of(CLUSTER_PLAY_RUN(run, 1, 2, 0, "checkpoint.dir=async",
+                                "strategy.staleness=inf"),
+               "local");
+    output_of(run, "/bin/sh",
+              (const char *[]){"-c",
+                               "mkdir -p damaged/step-000000007"
+                               " damaged/step-000000008; "
+                               ": > damaged/step-000000008/manifest.json",
+                               NULL});
+    objects_of(TOOL(run, 0, "ckpt", "ls", "--json", "ps"), "ckpt ls");
+    objects_of(TOOL(run, 0, "ckpt", "ls", "--json", "damaged"), "ckpt ls");
+    objects_of(TOOL(run, 0, "ckpt", "verify", "--json", "ps"), "ckpt verify");
+    objects_of(TOOL(run, 1, "ckpt", "verify", "--json", "damaged"),
+               "ckpt verify");
+    objects_of(TOOL(run, 0, "ckpt", "export", "--json", "ps", "a.npz"),
+               "ckpt export");
+    objects_of(TOOL(run, 0, "info", "--json"), "info");
+    struct cluster_process *cluster = cluster_run_start(
+        run, "cluster", (const char *[]){"cluster", NULL},
+        (const char *[]){"TF_CONFIG={\"cluster\": {\"worker\": [\"w:0\"]},"
+                         " \"task\": {\"type\": \"worker\", \"index\": 0}}",
+                         NULL});
+    cluster_run_expect(cluster, 0, CLUSTER_RUN_DEADLINE);
+    objects_of(cluster, "cluster");
+    objects_of(TOOL(run, 0, "compare", "--json", "--steps=10", "--repeats=1",
+                    "--csv=compare.csv", "--set=tensorboard=null", "job.json"),
+               "compare");
+    objects_of(TOOL(run, 0, "compare", "--json", "--predict", "--params=1M",
+                    "--link-gbits=1", "--compute-ms=1"),
+               "compare --predict");
+    objects_of(TOOL(run, 0, "bench", "--json", "--sizes=64", "--seconds=0.01",
+                    "--repeats=1"),
+               "bench");
+    objects_of(TOOL(run, 0, "bench", "--json", "--sizes=64", "--requests=100"),
+               "bench --requests");
+    objects_of(TOOL(run, 0, "bench", "--json", "--simulate", "--bytes=1M",
+                    "--compute=0.01", "--rounds=2"),
+               "bench --simulate");
+    objects_of(TOOL(run, 0, "bench", "--json", "--simulate", "--sweep",
+                    "--bytes=64K", "--compute=0.01", "--rounds=1"),
+               "bench --sweep");
+    frozen_expect("json");
+}
+
+static void columns_and_machines_of_compare(void **state) {
+    char line[1024], *rest = NULL, path[PATH_MAX], name[64];
+    unsigned number = 0;
+    cluster_run_path(*state, "compare.csv", path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    fclose(file);
+    for (char *column = strtok_r(line, ",\n", &rest); column;
+         column = strtok_r(NULL, ",\n", &rest))
+        frozen_fact("csv %u %s", ++number, column);
+    const char *text = cluster_run_output(
+        TOOL(*state, 0, "compare", "--predict", "--vm", "list"));
+    while (*(text = next_line(text)))
+        if (sscanf(text, "%63s", name) == 1)
+            frozen_fact("vm %s", name);
+    frozen_expect("csv vm");
+}
+
+static void keys_of_manifests_and_names_of_slots(void **state) {
+    static const char *const optimizers[] = {
+        "{\"type\": \"SGD\", \"params\": {\"lr\": 1, \"momentum\": 1}}",
+        "{\"type\": \"Adagrad\"}",
+        "{\"type\": \"RMSprop\", \"params\": {\"lr\": 1, \"momentum\": 1,"
+        " \"centered\": true}}",
+        "{\"type\": \"Adam\", \"params\": {\"lr\": 1, \"amsgrad\": true}}",
+        "{\"type\": \"AdamW\"}",
+        "{\"type\": \"Ftrl\"}"};
+    char set[256];
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        snprintf(set, sizeof set, "optimizer=%s", optimizers[i]);
+        CLUSTER_PLAY_RUN(*state, 1, 1, 0, "steps=0", "checkpoint.dir=slots",
+                         "tensorboard=null", "checkpoint.resume=never", set);
+        manifest_of(*state, "slots", 0);
+    }
+    manifest_of(*state, "ps", STEPS);
+    manifest_of(*state, "fp16", STEPS);
+    frozen_expect("manifest slot");
+}
+
+static void tags_and_names_of_event_files(void **state) {
+    char folder[PATH_MAX], pattern[PATH_MAX + 8], *rest = NULL;
+    glob_t files;
+    cluster_run_path(*state, "events", folder);
+    for (char *tag = strtok_r(event_files_tags(folder), " ", &rest); tag;
+         tag = strtok_r(NULL, " ", &rest))
+        frozen_fact("tag %s", tag);
+    snprintf(pattern, sizeof pattern, "%s/*", folder);
+    assert_int_equal(glob(pattern, 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        const char *name = strrchr(files.gl_pathv[i], '/') + 1;
+        char start[64], host[128];
+        unsigned pid;
+        if (sscanf(name, "%63[a-z.]%*10[0-9].%127[^.].%u", start, host, &pid) ==
+            3)
+            frozen_fact("event-file %sTIME.HOST.PID", start);
+        else
+            frozen_fact("event-file %s", name);
+    }
+    globfree(&files);
+    frozen_expect("tag event-file");
+}
+
+static uint64_t big_endian(const unsigned char *bytes, size_t count) {
+    uint64_t value = 0;
+    while (count--)
+        value = value << 8 | *bytes++;
+    return value;
+}
+
+/* WHO's row behind a block: numbers that count as they are, others are drawn
+ * anew in each run. */
+static void row_of(const char *who, const unsigned char *row, size_t bytes) {
+    for (size_t at = 0; at + 8 <= bytes; at += 8) {
+        uint64_t word;
+        memcpy(&word, row + at, sizeof word);
+        if (word >> 32)
+            frozen_fact("record row of %s at %zu: drawn", who, at);
+        else
+            frozen_fact("record row of %s at %zu: %u", who, at, (unsigned)word);
+    }
+}
+
+/* Every record of the one file that PATTERN names. */
+static void records_of(struct cluster_run *run, const char *who,
+                       const char *pattern) {
+    char path[PATH_MAX];
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_cursor *cursor;
+    MDB_val key, value;
+    glob_t files;
+    cluster_run_path(run, pattern, path);
+    assert_int_equal(glob(path, 0, NULL, &files), 0);
+    assert_int_equal(files.gl_pathc, 1);
+    assert_false(mdb_env_create(&env));
+    assert_false(mdb_env_open(env, files.gl_pathv[0],
+                              MDB_NOSUBDIR | MDB_NOLOCK | MDB_RDONLY, 0));
+    assert_false(mdb_txn_begin(env, NULL, MDB_RDONLY, &txn));
+    assert_false(mdb_dbi_open(txn, NULL, 0, &dbi));
+    assert_false(mdb_cursor_open(txn, dbi, &cursor));
+    while (!mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
+        const unsigned char *name = key.mv_data, *bytes = value.mv_data;
+        uint64_t hash = XXH3_64bits(bytes + 8, value.mv_size - 8);
+        assert_int_equal(key.mv_size, 14);
+        assert_memory_equal(bytes, &hash, sizeof hash);
+        unsigned slot = (unsigned)big_endian(name + 12, 2);
+        frozen_fact(
+            "record of %s: parameter %u, offset %u, slot %u: 8 + %zu bytes",
+            who, (unsigned)big_endian(name, 4),
+            (unsigned)big_endian(name + 4, 8), slot, value.mv_size - 8);
+        if (slot == 0xffff)
+            row_of(who, bytes + 8, value.mv_size - 8);
+    }
+    mdb_cursor_close(cursor);
+    mdb_env_close(env);
+    globfree(&files);
+}
+
+static void records_of_a_checkpoint(void **state) {
+    records_of(*state, "ps", "ps/step-*/*-0-of-2-*");
+    records_of(*state, "ps", "ps/step-*/*-1-of-2-*");
+    records_of(*state, "all-reduce", "fp16/step-*/*-0-of-1-*");
+    frozen_expect("record");
+}
+
+/* RUN for the number of a run, STEP for that of a step. */
+static void mask_name(const char *name, char *out) {
+    static const char hex[] = "0123456789abcdef";
+    while (*name) {
+        size_t digits = strspn(name, hex);
+        const char *word = digits == 16 ? "RUN" : digits == 9 ? "STEP" : NULL;
+        if (word)
+            out = stpcpy(out, word);
+        else
+            *out++ = *name;
+        name += word ? digits : 1;
+    }
+    *out = 0;
+}
+
+static size_t walked;
+static int name_of(const char *path, const struct stat *about, int kind,
+                   struct FTW *walk) {
+    char text[PATH_MAX];
+    (void)about;
+    if (walk->level) {
+        mask_name(path + walked + 1, text);
+        frozen_fact("file %s%s", text, kind == FTW_D ? "/" : "");
+    }
+    return 0;
+}
+
+/* While a run that begins anew uses a directory that has one already. */
+static void names_in_a_checkpoint_directory(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_path(run, "ps", path);
+    walked = strlen(path);
+    struct cluster_process *local = cluster_play_local(
+        run, 2, 2,
+        (const char *[]){"steps=1000000", "checkpoint.dir=ps",
+                         "tensorboard=null", "checkpoint.resume=never", NULL});
+    cluster_run_await(local, "chief: step 5/", CLUSTER_RUN_DEADLINE);
+    nftw(path, name_of, 8, FTW_PHYS);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+    nftw(path, name_of, 8, FTW_PHYS);
+    frozen_expect("file");
+}
+
+static void no_other_class(void **state) {
+    (void)state;
+    frozen_expect(NULL);
+}
+
+/* In this order: later ones look at what the runs of earlier ones have left. */
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_a_job),
+        cmocka_unit_test(keys_of_deepspeed),
+        cmocka_unit_test(verbs_and_flags),
+        cmocka_unit_test(exit_codes),
+        cmocka_unit_test(variables_of_the_environment),
+        cmocka_unit_test(symbols_of_plugins),
+        cmocka_unit_test(commands_that_print_an_object),
+        cmocka_unit_test(columns_and_machines_of_compare),
+        cmocka_unit_test(keys_of_manifests_and_names_of_slots),
+        cmocka_unit_test(tags_and_names_of_event_files),
+        cmocka_unit_test(records_of_a_checkpoint),
+        cmocka_unit_test(names_in_a_checkpoint_directory),
+        cmocka_unit_test(no_other_class),
+    };
+    return cmocka_run_group_tests(tests, cluster_run_setup,
+                                  cluster_run_teardown);
+}
