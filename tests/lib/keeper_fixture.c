@@ -116,8 +116,8 @@ void keeper_fixture_open_unattached(struct keeper_fixture *fixture) {
 }
 
 void keeper_fixture_attach(struct keeper_fixture *fixture) {
-    const struct keeper_rounds rounds = {NULL, round_of, save, save_now};
-    keeper_attach(fixture->keeper, &rounds);
+    const struct keeper_callbacks callbacks = {NULL, round_of, save, save_now};
+    keeper_attach(fixture->keeper, &callbacks);
 }
 
 void keeper_fixture_open(struct keeper_fixture *fixture) {

@@ -132,10 +132,10 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                              "of capstan everywhere?");
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
-    struct keeper_rounds rounds = {allreduce->reducer, round_of, save,
+    struct keeper_callbacks callbacks = {allreduce->reducer, round_of, save,
                                    save_now};
     if (!status && allreduce->keeper)
-        keeper_attach(allreduce->keeper, &rounds);
+        keeper_attach(allreduce->keeper, &callbacks);
     return status;
 }
 

@@ -140,8 +140,8 @@ const struct reducer_keeper *keeper_calls(const struct keeper *keeper) {
     return &keeper->calls;
 }
 
-void keeper_attach(struct keeper *keeper, const struct keeper_rounds *rounds) {
-    keeper->rounds = *rounds;
+void keeper_attach(struct keeper *keeper, const struct keeper_callbacks *callbacks) {
+    keeper->callbacks = *callbacks;
     lender_settle(keeper->lender);
 }
 
@@ -175,17 +175,17 @@ static void cut_now(struct keeper *keeper, const Capstan__Cut *order) {
     if (!order->write) {
         tell_done(keeper,
                   cut_done_held(order->id, true,
-                                keeper->rounds.round(keeper->rounds.context)));
+                                keeper->callbacks.round(keeper->callbacks.context)));
         return;
     }
     pthread_mutex_lock(&keeper->mutex);
     keeper->asked_id = order->id;
-    keeper->asked_round = keeper->rounds.round(keeper->rounds.context);
+    keeper->asked_round = keeper->callbacks.round(keeper->callbacks.context);
     keeper->asked_held = true;
     keeper->limit = UINT64_MAX;
     pthread_cond_broadcast(&keeper->changed);
     pthread_mutex_unlock(&keeper->mutex);
-    keeper->rounds.save_now(keeper->rounds.context);
+    keeper->callbacks.save_now(keeper->callbacks.context);
 }
 
 /* The id of a planned round says that the asked one falls on it: it only goes
@@ -196,7 +196,7 @@ static void cut(struct keeper *keeper, const Capstan__Cut *order) {
         return;
     }
     if (order->id >= CUT_ASKED && order->write)
-        keeper->rounds.save(keeper->rounds.context, order->round);
+        keeper->callbacks.save(keeper->callbacks.context, order->round);
     pthread_mutex_lock(&keeper->mutex);
     if (order->id >= CUT_ASKED) {
         keeper->asked_id = order->id;
@@ -221,7 +221,7 @@ static void keep(struct keeper *keeper, const Capstan__Keep *order) {
 void keeper_obey(struct keeper *keeper, const Capstan__Control *order) {
     if (order->body_case == CAPSTAN__CONTROL__BODY_KEEP)
         keep(keeper, order->keep);
-    if (!keeper->rounds.round)
+    if (!keeper->callbacks.round)
         return;
     if (order->body_case == CAPSTAN__CONTROL__BODY_CUT_ASK)
         ask(keeper, order->cut_ask);

@@ -54,7 +54,7 @@ void keeper_cancel(struct keeper *keeper);
 const struct reducer_keeper *keeper_calls(const struct keeper *keeper);
 
 /* What it has of the reducer: its verbs of these names, or a test's. */
-struct keeper_rounds {
+struct keeper_callbacks {
     void *context;
     uint64_t (*round)(void *context);
     void (*save)(void *context, uint64_t round);
@@ -62,7 +62,7 @@ struct keeper_rounds {
 };
 
 /* The rounds that it keeps; before, orders are left alone. Copied. */
-void keeper_attach(struct keeper *keeper, const struct keeper_rounds *rounds);
+void keeper_attach(struct keeper *keeper, const struct keeper_callbacks *callbacks);
 
 /* Orders of the chief; others are left alone. */
 void keeper_obey(struct keeper *keeper, const Capstan__Control *order);

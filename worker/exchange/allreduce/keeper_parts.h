@@ -16,7 +16,7 @@
 struct keeper {
     struct keeper_settings settings;
     struct reducer_keeper calls;
-    struct keeper_rounds rounds; /* `round` NULL: none yet */
+    struct keeper_callbacks callbacks; /* `round` NULL: none yet */
     struct saver *saver;
     struct lender *lender;
     char host[256];

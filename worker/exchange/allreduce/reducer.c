@@ -268,8 +268,8 @@ struct loss_scaler reducer_scaler(const struct reducer *reducer) {
 }
 
 uint64_t reducer_round(struct reducer *reducer) {
-    uint64_t rounds = mark_value(&reducer->updated) / reducer->num_parameters;
-    return reducer->settings.rounds->start + (rounds ? rounds - 1 : 0);
+    uint64_t updates = mark_value(&reducer->updated) / reducer->num_parameters;
+    return reducer->settings.rounds->start + (updates ? updates - 1 : 0);
 }
 
 void reducer_save(struct reducer *reducer, uint64_t round) {
