@@ -168,9 +168,9 @@ $(BUILD)/cuda/%.o: %.cu | $(BUILD)/packages
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spare_core \
-        $(addprefix net/shm/,lane lane_meeting ring memory buffer)) \
-    $(BUILD)/plugin/worker/collective/gloo_lane.o \
+    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spin_policy \
+        $(addprefix net/shm/,shm_connection shm_handshake ring shm_segment buffer)) \
+    $(BUILD)/plugin/worker/collective/gloo_shm.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
@@ -178,7 +178,7 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 # For tests: the program beside a plugin whose GPU is the CPU
 # (tests/gpu/fake_device.h).
 FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
-    capstan-gloo.so libnvidia-ml.so.1 held_disk.so)
+    capstan-gloo.so libnvidia-ml.so.1 paused_disk.so)
 $(BUILD)/fake/capstan $(BUILD)/fake/capstan-gloo.so: $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
@@ -195,13 +195,13 @@ $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
-$(BUILD)/fake/held_disk.so: $(BUILD)/plugin/tests/cluster/preload/held_disk.o
+$(BUILD)/fake/paused_disk.so: $(BUILD)/plugin/tests/cluster/preload/paused_disk.o
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^
 
 $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/gpu/fake_nccl tests/gpu/joined_collective)
+    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/gpu/fake_nccl tests/gpu/stream_collective)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
@@ -241,7 +241,7 @@ $(BUILD)/emulated/libnccl_on_cpu.so: $(BUILD)/cuda_on_cpu/tests/gpu/nccl_on_cpu.
 	@echo "c++  $@"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
-$(BUILD)/tests/ops_cuda_span_test: | $(EMULATED)
+$(BUILD)/tests/ops_cuda_capture_test: | $(EMULATED)
 
 $(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/gpu/cublas_on_cpu.o \
     $(BUILD)/emulated/libcuda_on_cpu.so
@@ -298,7 +298,7 @@ $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o): \
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
 
 # Tests count what our own code allocates: tests/lib/allocations.c; who ends one that
-# hangs is told which test it is: tests/lib/under_way.c.
+# hangs is told which test it is: tests/lib/test_progress.c.
 COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc \
     _cmocka_run_group_tests)
 TEST_FLAGS = $(COUNTED) -Wl,--export-dynamic-symbol=*_test_main -o $@ \
@@ -347,7 +347,7 @@ gpu-kernels: $(GPU_TESTS) ## the kernels' tests on this machine's GPU
 	@tests/run.sh $(GPU_TESTS)
 
 # What deploy/gpu-check.sh runs, so that a bundle needs no make.
-GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_span collective_nccl \
+GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_capture collective_nccl \
     cluster_device cluster_emulated cluster_gpu_bench)
 # 77: nothing failed, but without a GPU not all ran, as the last lines say.
 gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## every test that uses this machine's GPU, and compute-sanitizer
@@ -369,7 +369,7 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 # A plugin may need what the program exports.
 $(GPU_BENCH): CFLAGS_ALL += -rdynamic
 $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
-    $(BUILD)/tests/gpu/near_device.o
+    $(BUILD)/tests/gpu/sync_device.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
 	@echo "cc   $@"
@@ -406,7 +406,7 @@ unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests th
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
-    $(shell grep -rlE --include='*_test.c' 'SOAK_COUNT|cluster_play_repeats' tests)))
+    $(shell grep -rlE --include='*_test.c' 'SOAK_COUNT|cluster_fixture_repeats' tests)))
 soak: build-tests ## the tests that repeat, COUNT (10) times as often as check
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
 	    tests/run.sh $(filter-out $(LONE_TESTS),$(SOAK_TESTS)) -- \

@@ -4,11 +4,11 @@
 #include "chief/launch/launch_count.h"
 #include "chief/launch/node_launch.h"
 #include "chief/plan/strategy.h"
-#include "commands/ckpt.h"
-#include "commands/info.h"
+#include "commands/bench_command.h"
+#include "commands/ckpt_command.h"
+#include "commands/compare_command.h"
+#include "commands/info_command.h"
 #include "commands/process.h"
-#include "commands/verb_bench.h"
-#include "commands/verb_compare.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
@@ -20,30 +20,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status verb_run(const struct options *options,
-                            struct failure *why) {
-    struct choices choices;
+static enum status run_command(const struct options *options,
+                               struct failure *why) {
+    struct process_settings process_settings;
     struct cluster *cluster = NULL;
     enum status status = cluster_resolve(&cluster, &options->flags,
-                                         choices_environment, NULL, why);
+                                         process_settings_getenv, NULL, why);
     if (status)
         return status;
-    status = choices_read(&choices, options, why);
-    if (status && cluster_is_awaited(cluster))
+    status = process_settings_read(&process_settings, options, why);
+    if (status && cluster_expects_joins(cluster))
         process_refuse(options, cluster, why);
-    if (!status && cluster_is_chief(cluster) && verb_compare_asked(options))
-        status = verb_compare_members(options, &choices, cluster, why);
+    if (!status && cluster_is_chief(cluster) &&
+        compare_command_is_requested(options))
+        status =
+            compare_command_cluster(options, &process_settings, cluster, why);
     else if (!status)
-        status = process_run(options, &choices, cluster, why);
+        status = process_run(options, &process_settings, cluster, why);
     cluster_free(&cluster);
     return status;
 }
 
-static enum status verb_cluster(const struct options *options,
-                                struct failure *why) {
+static enum status cluster_command(const struct options *options,
+                                   struct failure *why) {
     struct cluster *cluster = NULL;
     enum status status = cluster_resolve(&cluster, &options->flags,
-                                         choices_environment, NULL, why);
+                                         process_settings_getenv, NULL, why);
     if (status)
         return status;
     char *text = cluster_json(cluster);
@@ -90,29 +92,31 @@ static unsigned local_arguments(const struct options *options,
 }
 
 /* All-reduce has no use for ps but those that are asked for. */
-static unsigned local_ps(const struct options *options, const struct job *job) {
+static unsigned local_num_ps(const struct options *options,
+                             const struct job *job) {
     return job->strategy == JOB_ALLREDUCE && !options->ps_given
                ? 0
                : options->num_ps;
 }
 
 /* All trainers are on this machine, and will read what is seen here. */
-static enum status look_for_data(const struct job_data *data,
-                                 struct failure *why) {
+static enum status check_data(const struct job_data *data,
+                              struct failure *why) {
     const char *in = data->dir ? ", in data.dir" : "";
-    if (dataset_look(data->train_images, data->train_labels, why))
+    if (dataset_check_files(data->train_images, data->train_labels, why))
         return status_context(why, "data.train%s", in);
     if (data->test_images &&
-        dataset_look(data->test_images, data->test_labels, why))
+        dataset_check_files(data->test_images, data->test_labels, why))
         return status_context(why, "data.test%s", in);
     return STATUS_OK;
 }
 
 /* What the chief or a trainer would refuse is said before anything is started.
  */
-static enum status check_local(const struct options *options,
-                               const struct distribution *distribution,
-                               struct job **job, struct failure *why) {
+static enum status check_local(
+    const struct options *options,
+    const struct azureml_distribution *azureml_distribution, struct job **job,
+    struct failure *why) {
     struct job_source source = {.path = options->job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
@@ -123,41 +127,44 @@ static enum status check_local(const struct options *options,
     uint32_t trainers =
         options->num_workers + ((*job)->chief == JOB_CHIEF_TRAIN);
     struct strategy_case given = {.trainers = trainers,
-                                  .num_ps = local_ps(options, *job),
+                                  .num_ps = local_num_ps(options, *job),
                                   .members = STRATEGY_BY_FLAGS};
     struct strategy strategy;
-    if (distribution) {
-        given.num_ps = distribution_ps(distribution);
-        trainers = distribution_size(distribution) - given.num_ps;
+    if (azureml_distribution) {
+        given.num_ps = azureml_num_ps(azureml_distribution);
+        trainers = azureml_num_processes(azureml_distribution) - given.num_ps;
         given.trainers = trainers;
-        given.members = distribution->type == DISTRIBUTION_TENSORFLOW
+        given.members = azureml_distribution->type == AZUREML_TENSORFLOW
                             ? STRATEGY_BY_COUNTS
                             : STRATEGY_BY_RANKS;
     }
     status = strategy_choose(&strategy, *job, &given, NULL, why);
     if (!status)
         status = job_check_batch(*job, trainers, why);
-    return status ? status : look_for_data(&(*job)->data, why);
+    return status ? status : check_data(&(*job)->data, why);
 }
 
-static enum status verb_local(const struct options *options,
-                              struct failure *why) {
+static enum status local_command(const struct options *options,
+                                 struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
-    struct choices choices; /* which the processes take themselves */
+    struct process_settings
+        process_settings; /* which the processes take themselves */
     struct local_texts texts;
-    struct distribution distribution;
+    struct azureml_distribution azureml_distribution;
     struct log log;
     struct job *job = NULL;
     int code = STATUS_FAILED;
     log_open(&log, "local", -1);
-    enum status status = choices_read(&choices, options, why);
-    if (!status && options->distribution)
+    enum status status = process_settings_read(&process_settings, options, why);
+    if (!status && options->azureml_distribution)
         status =
-            distribution_read(&distribution, options->distribution,
-                              options->instances, options->flags.num_ps, why);
+            azureml_read(&azureml_distribution, options->azureml_distribution,
+                         options->instances, options->flags.num_ps, why);
     if (!status)
         status = check_local(
-            options, options->distribution ? &distribution : NULL, &job, why);
+            options,
+            options->azureml_distribution ? &azureml_distribution : NULL, &job,
+            why);
     if (status) {
         job_free(&job);
         return status;
@@ -168,9 +175,10 @@ static enum status verb_local(const struct options *options,
     local_arguments(options, job, arguments, &texts);
     struct launch_options launch = {
         .program = program,
-        .num_ps = local_ps(options, job),
+        .num_ps = local_num_ps(options, job),
         .num_workers = options->num_workers,
-        .distribution = options->distribution ? &distribution : NULL,
+        .azureml_distribution =
+            options->azureml_distribution ? &azureml_distribution : NULL,
         .run_arguments = arguments,
         .grace = job->timeouts.grace,
         .stop = job->timeouts.stop,
@@ -182,14 +190,14 @@ static enum status verb_local(const struct options *options,
     return status ? status : (enum status)code;
 }
 
-static enum status verb_launch(const struct options *options,
-                               struct failure *why) {
+static enum status launch_command(const struct options *options,
+                                  struct failure *why) {
     struct launch_world world;
     struct log log;
     int code = STATUS_FAILED;
     log_open(&log, "launch", -1);
-    enum status status = launch_options_settle(&world, &options->launch,
-                                               choices_environment, NULL, why);
+    enum status status = launch_options_resolve(
+        &world, &options->launch, process_settings_getenv, NULL, why);
     if (!status)
         status = launch_count_fill(&world, &log, why);
     if (!status)
@@ -197,15 +205,15 @@ static enum status verb_launch(const struct options *options,
     return status ? status : (enum status)code;
 }
 
-static enum status verb_ckpt(const struct options *options,
-                             struct failure *why) {
+static enum status ckpt_command(const struct options *options,
+                                struct failure *why) {
     struct log log;
-    struct ckpt_options ckpt = {.dir = options->dir,
-                                .json = options->json,
-                                .has_step = options->has_step,
-                                .step = options->step,
-                                .out = options->out,
-                                .state = options->with_state};
+    struct ckpt_command_options ckpt = {.dir = options->dir,
+                                        .json = options->json,
+                                        .has_step = options->has_step,
+                                        .step = options->step,
+                                        .out = options->out,
+                                        .state = options->with_state};
     enum status status = STATUS_OK;
     log_open(&log, "ckpt", -1);
     if (options->format) {
@@ -217,11 +225,11 @@ static enum status verb_ckpt(const struct options *options,
     if (status)
         ;
     else if (!strcmp(options->action, "ls"))
-        status = ckpt_ls(&ckpt, stdout, why);
+        status = ckpt_command_ls(&ckpt, stdout, why);
     else if (!strcmp(options->action, "verify"))
-        status = ckpt_verify(&ckpt, stdout, why);
+        status = ckpt_command_verify(&ckpt, stdout, why);
     else if (!strcmp(options->action, "export") && options->out)
-        status = ckpt_export(&ckpt, stdout, &log, why);
+        status = ckpt_command_export(&ckpt, stdout, &log, why);
     else
         status = status_fail(why, STATUS_CONFIG,
                              "capstan ckpt takes ls DIR, verify DIR, or export "
@@ -229,22 +237,26 @@ static enum status verb_ckpt(const struct options *options,
     return status;
 }
 
-static enum status verb_info(const struct options *options,
-                             struct failure *why) {
-    struct choices choices;
-    enum status status = choices_read(&choices, options, why);
+static enum status info_command(const struct options *options,
+                                struct failure *why) {
+    struct process_settings process_settings;
+    enum status status = process_settings_read(&process_settings, options, why);
     if (!status)
-        info_print(stdout, options->json, choices.loops);
+        info_command_print(stdout, options->json, process_settings.loops);
     return status;
 }
 
 int main(int argc, char **argv) {
-    static enum status (*const verbs[OPTIONS_VERBS])(const struct options *,
-                                                     struct failure *) = {
-        [OPTIONS_RUN] = verb_run,       [OPTIONS_LOCAL] = verb_local,
-        [OPTIONS_LAUNCH] = verb_launch, [OPTIONS_CLUSTER] = verb_cluster,
-        [OPTIONS_CKPT] = verb_ckpt,     [OPTIONS_INFO] = verb_info,
-        [OPTIONS_BENCH] = verb_bench,   [OPTIONS_COMPARE] = verb_compare,
+    static enum status (*const verbs[CLI_COMMANDS])(const struct options *,
+                                                    struct failure *) = {
+        [CLI_COMMAND_RUN] = run_command,
+        [CLI_COMMAND_LOCAL] = local_command,
+        [CLI_COMMAND_LAUNCH] = launch_command,
+        [CLI_COMMAND_CLUSTER] = cluster_command,
+        [CLI_COMMAND_CKPT] = ckpt_command,
+        [CLI_COMMAND_INFO] = info_command,
+        [CLI_COMMAND_BENCH] = bench_command,
+        [CLI_COMMAND_COMPARE] = compare_command,
     };
     struct options options;
     struct failure why = {0};
@@ -252,8 +264,8 @@ int main(int argc, char **argv) {
      * (NVLS) is added in another order each time. Who sets it decides. */
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     enum status status = options_read(&options, argc, argv, &why);
-    if (!status && !options.shown)
-        status = verbs[options.verb](&options, &why);
+    if (!status && !options.printed_help)
+        status = verbs[options.cli_command](&options, &why);
     if (status && why.text[0])
         fprintf(stderr, "error: %s\n", why.text);
     return status;

@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_CHIEF_H
 #define CAPSTAN_CHIEF_H
 
-#include "chief/series.h"
+#include "chief/run_series.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cluster/cluster.h"
@@ -18,8 +18,8 @@ struct chief_settings {
     struct job *job;               /* read and checked; borrowed. With WRONG
                                       its timeouts are enough */
     const struct cluster *cluster; /* borrowed */
-    const char *inside;    /* name of my link for roles in this process */
-    const char *ps_inside; /* who holds weights in this process, or NULL */
+    const char *inproc;    /* name of my link for roles in this process */
+    const char *ps_inproc; /* who holds weights in this process, or NULL */
     bool trains;           /* its trainer joins as the chief; a worker 0 that
                               leads is a worker like the others */
     uint32_t num_workers, num_ps;
@@ -28,10 +28,11 @@ struct chief_settings {
     double join_timeout; /* seconds */
     double link_gbits;   /* of each host each way, 10^9 bits/s; 0: not given */
     bool json;
-    bool together; /* a launcher has started all, and starts nobody again */
-    const struct failure *wrong; /* why there can be no run: all that is done is
-                                    to tell those who join; else NULL */
-    struct series *series; /* this run is one of several, or NULL; borrowed */
+    bool no_restart; /* a launcher has started all, and starts nobody again */
+    const struct failure *problem; /* why there can be no run: all that is done
+                                    is to tell those who join; else NULL */
+    struct run_series
+        *series;    /* this run is one of several, or NULL; borrowed */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
 };
 

@@ -3,7 +3,7 @@
  * all, of which the first reason stays. */
 #include "chief/run.h"
 
-#include "chief/series.h"
+#include "chief/run_series.h"
 #include "proto/base/time.h"
 
 #include <stdarg.h>
@@ -14,13 +14,13 @@ bool run_synchronous(const struct run *run) {
     return run->job->staleness == 0;
 }
 
-static uint64_t slowest(const struct run *run) {
+static uint64_t slowest_clock(const struct run *run) {
     uint64_t step = UINT64_MAX;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
-        if (run->roster.slots[r].state == ROSTER_HELD && trainer->viewed &&
-            trainer->beat.clock < step)
-            step = trainer->beat.clock;
+        if (run->roster.slots[r].state == ROSTER_HELD && trainer->in_view &&
+            trainer->heartbeat.clock < step)
+            step = trainer->heartbeat.clock;
     }
     return step;
 }
@@ -28,20 +28,20 @@ static uint64_t slowest(const struct run *run) {
 /* Synchronous, the round that all have; with staleness the highest global step
  * that any has read of the ps that counts it. */
 uint64_t run_step(const struct run *run) {
-    uint64_t step = run->told;
+    uint64_t step = run->reported;
     if (run_synchronous(run)) {
-        step = slowest(run);
+        step = slowest_clock(run);
         if (step == UINT64_MAX)
             step = run->reached;
     } else {
         for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-            if (run->trainers[r].beat.global_step > step)
-                step = run->trainers[r].beat.global_step;
+            if (run->trainers[r].heartbeat.global_step > step)
+                step = run->trainers[r].heartbeat.global_step;
     }
-    return step > run->rounds.start ? step : run->rounds.start;
+    return step > run->run_schedule.start ? step : run->run_schedule.start;
 }
 
-uint32_t run_live(const struct run *run) {
+uint32_t run_count_live(const struct run *run) {
     uint32_t live = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         live += run->roster.slots[r].state == ROSTER_HELD &&
@@ -49,12 +49,12 @@ uint32_t run_live(const struct run *run) {
     return live;
 }
 
-void run_enter(struct run *run, enum run_phase phase) {
+void run_enter_phase(struct run *run, enum run_phase phase) {
     run->phase = phase;
     run->phase_since = time_now();
 }
 
-bool run_signalled(enum status status) {
+bool run_is_signal(enum status status) {
     return status == STATUS_HUNG_UP || status == STATUS_INTERRUPTED ||
            status == STATUS_TERMINATED;
 }
@@ -73,16 +73,16 @@ void run_stop(struct run *run, enum status status, const char *format, ...) {
     progress_close(&run->progress);
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    stop.status = run_signalled(status) ? STATUS_RETRY : status;
+    stop.status = run_is_signal(status) ? STATUS_RETRY : status;
     stop.text = run->text;
-    stop.again = series_again(run, status);
+    stop.restart_within = run_series_next_within(run, status);
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
     control.stop = &stop;
-    post_tell_all(run->post, CLUSTER_ROLES, &control);
-    run_enter(run, RUN_STOPPING);
+    control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
+    run_enter_phase(run, RUN_STOPPING);
 }
 
-double run_holding(const struct run *run) {
+double run_holder_count(const struct run *run) {
     return run->num_holders ? run->num_holders : run->roster.num_ps;
 }
 
@@ -97,20 +97,20 @@ void run_holder_address(struct run *run, uint32_t index, char *text,
     const char *colon = strrchr(address, ':');
     if (run->allreduce && colon)
         snprintf(text, size, "%.*s:%u", (int)(colon - address), address,
-                 run_keeper(run)->port);
+                 run_allreduce_holder(run)->port);
     else
         snprintf(text, size, "%s", address);
 }
 
-struct run_ps *run_keeper(struct run *run) {
+struct run_ps *run_allreduce_holder(struct run *run) {
     return &run->ps[run->roster.num_ps];
 }
 
-void run_tell_holders(struct run *run, Capstan__Control *control) {
+void run_send_to_holders(struct run *run, Capstan__Control *control) {
     if (run->allreduce)
-        post_tell(run->post, run_holder(run, 0), control);
+        control_server_send(run->control_server, run_holder(run, 0), control);
     else
-        post_tell_all(run->post, CLUSTER_PS, control);
+        control_server_broadcast(run->control_server, CLUSTER_PS, control);
 }
 
 uint32_t run_step_replicas(const struct run *run) {
@@ -122,13 +122,14 @@ uint32_t run_step_replicas(const struct run *run) {
  * sample. Epochs of so many steps as the job says end at no sample of their
  * own: there all that is read counts. */
 uint64_t run_samples(const struct run *run, uint64_t step) {
-    const struct rounds *rounds = &run->rounds;
+    const struct run_schedule *run_schedule = &run->run_schedule;
     uint64_t batches =
-        (step - rounds->start + rounds->start_batch) * rounds->accumulation;
+        (step - run_schedule->start + run_schedule->start_batch) *
+        run_schedule->accumulation;
     uint64_t each = (uint64_t)run->job->micro_batch * run_step_replicas(run);
     if (run->job->steps_per_epoch)
         return batches * each;
-    uint64_t into = batches % rounds->epoch_batches * each;
-    return batches / rounds->epoch_batches * run->train_samples +
+    uint64_t into = batches % run_schedule->epoch_batches * each;
+    return batches / run_schedule->epoch_batches * run->train_samples +
            (into < run->train_samples ? into : run->train_samples);
 }

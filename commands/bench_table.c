@@ -19,7 +19,7 @@ static double number(const json_t *object, const char *key) {
 }
 
 /* VALUE in WIDTH columns with about three digits; a dash for NAN. */
-static void put(FILE *out, int width, double value) {
+static void print_number(FILE *out, int width, double value) {
     if (isnan(value))
         fprintf(out, " %*s", width, "-");
     else if (value >= 9.5e6)
@@ -37,42 +37,43 @@ static void put(FILE *out, int width, double value) {
                 value);
 }
 
-static void put_share(FILE *out, double share) {
+static void print_share(FILE *out, double share) {
     if (isnan(share))
         fprintf(out, " %7s", "-");
     else
         fprintf(out, " %6.0f%%", 100 * share);
 }
 
-static void put_mover(FILE *out, const json_t *figure) {
-    put(out, 7, number(figure, "gb_s"));
-    put(out, 7, number(figure, "requests_s"));
-    put(out, 8, number(figure, "p50_us"));
-    put(out, 8, number(figure, "p99_us"));
+static void print_transport(FILE *out, const json_t *figure) {
+    print_number(out, 7, number(figure, "gb_s"));
+    print_number(out, 7, number(figure, "requests_s"));
+    print_number(out, 8, number(figure, "p50_us"));
+    print_number(out, 8, number(figure, "p99_us"));
 }
 
-static void put_beside(FILE *out, const json_t *figure, double share) {
-    put(out, 8, number(figure, "gb_s"));
-    put(out, 8, number(figure, "p50_us"));
-    put_share(out, share);
+static void print_baseline(FILE *out, const json_t *figure, double share) {
+    print_number(out, 8, number(figure, "gb_s"));
+    print_number(out, 8, number(figure, "p50_us"));
+    print_share(out, share);
 }
 
-static void put_kind(FILE *out, const char *size, const json_t *of_size,
-                     int kind) {
+static void print_kind(FILE *out, const char *size, const json_t *of_size,
+                       int kind) {
     const json_t *figures = json_object_get(of_size, kinds[kind][0]);
     fprintf(out, "%-8s %-9s", size, kinds[kind][1]);
-    put_mover(out, json_object_get(figures, "lane"));
+    print_transport(out, json_object_get(figures, "lane"));
     fprintf(out, "  |");
-    put_beside(out, json_object_get(figures, "socket"),
-               number(figures, "of_socket"));
+    print_baseline(out, json_object_get(figures, "socket"),
+                   number(figures, "of_socket"));
     fprintf(out, "  |");
-    put_beside(out, json_object_get(figures, "zmq"), number(figures, "of_zmq"));
+    print_baseline(out, json_object_get(figures, "zmq"),
+                   number(figures, "of_zmq"));
     fprintf(out, "  |");
-    put(out, 7, kind ? NAN : number(of_size, "memcpy_gb_s"));
+    print_number(out, 7, kind ? NAN : number(of_size, "memcpy_gb_s"));
     fprintf(out, "\n");
 }
 
-static void put_sizes(FILE *out, const json_t *sizes) {
+static void print_sizes(FILE *out, const json_t *sizes) {
     size_t i;
     const json_t *of_size;
     char text[16];
@@ -85,11 +86,11 @@ static void put_sizes(FILE *out, const json_t *sizes) {
     json_array_foreach(sizes, i, of_size) {
         byte_size_text((uint64_t)number(of_size, "bytes"), text, sizeof text);
         for (int kind = 0; kind < KINDS; kind++)
-            put_kind(out, kind ? "" : text, of_size, kind);
+            print_kind(out, kind ? "" : text, of_size, kind);
     }
 }
 
-static void put_batched(FILE *out, const json_t *batched) {
+static void print_batched(FILE *out, const json_t *batched) {
     char text[16];
     byte_size_text((uint64_t)number(batched, "bytes"), text, sizeof text);
     fprintf(out,
@@ -97,29 +98,30 @@ static void put_batched(FILE *out, const json_t *batched) {
             text);
     for (int kind = 0; kind < KINDS; kind++) {
         fprintf(out, "%s %s", kind ? "," : "", kinds[kind][1]);
-        put(out, 1,
+        print_number(
+            out, 1,
             number(json_object_get(batched, kinds[kind][0]), "requests_s"));
         fprintf(out, "/s");
     }
     fprintf(out, "\n");
 }
 
-static void put_memory(FILE *out, const char *when, double bytes) {
+static void print_memory(FILE *out, const char *when, double bytes) {
     if (isnan(bytes))
         fprintf(out, ", ps memory %s: not on this machine", when);
     else
         fprintf(out, ", ps memory %s %.2f MB", when, bytes / (1 << 20));
 }
 
-static void put_requests(FILE *out, const json_t *requests) {
+static void print_requests(FILE *out, const json_t *requests) {
     char text[16];
     byte_size_text((uint64_t)number(requests, "bytes"), text, sizeof text);
     fprintf(out, "%.0f pushes of %s in %.1f s:", number(requests, "count"),
             text, number(requests, "seconds"));
-    put(out, 1, number(requests, "requests_s"));
+    print_number(out, 1, number(requests, "requests_s"));
     fprintf(out, "/s");
-    put_memory(out, "at the start", number(requests, "ps_memory_start"));
-    put_memory(out, "at the end", number(requests, "ps_memory_end"));
+    print_memory(out, "at the start", number(requests, "ps_memory_start"));
+    print_memory(out, "at the end", number(requests, "ps_memory_end"));
     fprintf(out, "\n");
 }
 
@@ -129,7 +131,7 @@ void bench_table_print(FILE *out, const char *result) {
     if (!object)
         return;
     if (requests) {
-        put_requests(out, requests);
+        print_requests(out, requests);
     } else {
         fprintf(out,
                 "%s, %.0f ps, %.0f cores; medians of %.0f, in turns; share: "
@@ -137,8 +139,8 @@ void bench_table_print(FILE *out, const char *result) {
                 json_string_value(json_object_get(object, "lane")),
                 number(object, "ps"), number(object, "cores"),
                 number(object, "repeats"));
-        put_sizes(out, json_object_get(object, "sizes"));
-        put_batched(out, json_object_get(object, "batched"));
+        print_sizes(out, json_object_get(object, "sizes"));
+        print_batched(out, json_object_get(object, "batched"));
     }
     json_decref(object);
 }

@@ -7,7 +7,7 @@
 #include "commands/composition.h"
 
 #include "chief/launch/launch.h"
-#include "commands/bench.h"
+#include "commands/bench_cluster.h"
 #include "proto/base/plugin.h"
 #include "proto/config/cluster/cluster_rank.h"
 
@@ -22,16 +22,17 @@ static const double PEER_TIMEOUT = 30, STOP_TIMEOUT = 5;
 
 static struct role *add_role(struct composition *composition,
                              enum role_kind kind, const char *name, int index) {
-    bool quiet = composition->options->verb == OPTIONS_BENCH &&
+    bool quiet = composition->options->cli_command == CLI_COMMAND_BENCH &&
                  !composition->options->bench.verbose;
     return roles_add(&composition->roles, kind, name, index, quiet);
 }
 
 /* Of two processes on one host one finds the port in use, and ends with a code
  * that says retry, again and again. */
-static void warn_twice(const struct composition *composition,
-                       const struct role *role) {
-    const struct cluster_task *task = cluster_twice(composition->cluster);
+static void warn_duplicate_address(const struct composition *composition,
+                                   const struct role *role) {
+    const struct cluster_task *task =
+        cluster_duplicate_address(composition->cluster);
     char address[270];
     if (!task)
         return;
@@ -44,30 +45,30 @@ static void warn_twice(const struct composition *composition,
 
 /* Which it is the job decides, which a trainer hears when it joins; a ps opens
  * no other. */
-static bool may_take_gpu(const struct composition *composition) {
+static bool may_use_gpu(const struct composition *composition) {
     char path[PATH_MAX + 64];
     plugin_path("cuda", path, sizeof path);
     return composition->cluster->role != CLUSTER_PS && !access(path, R_OK);
 }
 
-static void say_who(const struct composition *composition,
-                    const struct role *role) {
+static void log_identity(const struct composition *composition,
+                         const struct role *role) {
     char host[256] = "", rank[64];
     gethostname(host, sizeof host - 1);
     cluster_rank_text(composition->cluster, rank, sizeof rank);
     log_info(&role->log, "%shost %s, pid %d, device %scpu (%s), %s%s", rank,
              host, (int)getpid(),
-             may_take_gpu(composition) ? "as the job says: cuda or " : "",
-             rule_variant_name(composition->choices.loops),
+             may_use_gpu(composition) ? "as the job says: cuda or " : "",
+             rule_variant_name(composition->process_settings.loops),
              composition->cluster->local ? "" : "cluster from ",
              composition->cluster->local ? "no cluster: alone"
                                          : composition->cluster->source);
-    warn_twice(composition, role);
+    warn_duplicate_address(composition, role);
 }
 
 static double join_timeout(const struct composition *composition) {
-    if (composition->back > 0)
-        return composition->back;
+    if (composition->rejoin_within > 0)
+        return composition->rejoin_within;
     if (composition->options->join_timeout > 0)
         return composition->options->join_timeout;
     return composition->job && cluster_is_chief(composition->cluster)
@@ -81,16 +82,16 @@ static const char inside_chief[] = "chief", inside_ps[] = "ps";
 
 /* A ps beside its chief; the trainer may be in another process. */
 static void add_inner_ps(struct composition *composition, bool trainer_inside) {
-    const struct cluster_task *self = cluster_self(composition->cluster);
+    const struct cluster_task *self = cluster_own_task(composition->cluster);
     struct role *role = add_role(composition, ROLE_PS, "ps", 0);
     role->ps = (struct ps_settings){
         .zmq = composition->zmq,
         .log = &role->log,
-        .chief_inside = inside_chief,
-        .inside = inside_ps,
-        .loops = composition->choices.loops,
+        .chief_inproc = inside_chief,
+        .inproc = inside_ps,
+        .loops = composition->process_settings.loops,
         .join_timeout = join_timeout(composition),
-        .lanes = composition->choices.lanes,
+        .shm = composition->process_settings.shm,
         .interrupts = role->interrupts,
     };
     if (trainer_inside || !self)
@@ -108,27 +109,27 @@ static void add_ps(struct composition *composition) {
         .zmq = composition->zmq,
         .log = &role->log,
         .index = cluster->index,
-        .self = cluster_self(cluster),
+        .self = cluster_own_task(cluster),
         .chief = cluster_chief(cluster),
-        .callers = cluster_chief(cluster) ? NULL : cluster,
+        .discovery_cluster = cluster_chief(cluster) ? NULL : cluster,
         .chief_ports = cluster->chief_ports,
         .key = cluster->key,
-        .size = cluster_size_told(cluster),
-        .loops = composition->choices.loops,
+        .size = cluster_size_known(cluster),
+        .loops = composition->process_settings.loops,
         .join_timeout = join_timeout(composition),
-        .lanes = composition->choices.lanes,
-        .record = composition->choices.record,
+        .shm = composition->process_settings.shm,
+        .record = composition->process_settings.record,
         .interrupts = role->interrupts,
-        .again = &role->again,
+        .restart_within = &role->restart_within,
     };
 }
 
 /* INSIDE: the chief is in this composition, and its port is the chief's. */
-static void add_worker(struct composition *composition, bool inside,
-                       bool ps_inside) {
+static void add_worker(struct composition *composition, bool inproc,
+                       bool ps_inproc) {
     const struct cluster *cluster = composition->cluster;
     bool chief = cluster->role == CLUSTER_CHIEF;
-    bool listed = !cluster->by_ranks; /* else nobody calls it */
+    bool listed = !cluster->from_ranks; /* else nobody calls it */
     struct role *role =
         add_role(composition, ROLE_WORKER, chief ? "chief" : "worker",
                  chief ? -1 : (int)cluster->index);
@@ -137,22 +138,22 @@ static void add_worker(struct composition *composition, bool inside,
         .log = &role->log,
         .role = cluster->role,
         .index = cluster->index,
-        .self = inside || !listed ? NULL : cluster_self(cluster),
-        .chief = inside ? NULL : cluster_chief(cluster),
+        .self = inproc || !listed ? NULL : cluster_own_task(cluster),
+        .chief = inproc ? NULL : cluster_chief(cluster),
         .chief_ports = cluster->chief_ports,
         .key = cluster->key,
-        .size = cluster_size_told(cluster),
-        .chief_inside = inside ? inside_chief : NULL,
-        .ps_inside = ps_inside ? inside_ps : NULL,
-        .keeper_inside = inside_ps,
-        .callers = inside || cluster_chief(cluster) ? NULL : cluster,
-        .loops = composition->choices.loops,
-        .neighbours = composition->neighbours,
+        .size = cluster_size_known(cluster),
+        .chief_inproc = inproc ? inside_chief : NULL,
+        .ps_inproc = ps_inproc ? inside_ps : NULL,
+        .weights_server_inproc = inside_ps,
+        .discovery_cluster = inproc || cluster_chief(cluster) ? NULL : cluster,
+        .loops = composition->process_settings.loops,
+        .local_peers = composition->local_peers,
         .join_timeout = join_timeout(composition),
-        .lanes = composition->choices.lanes,
-        .record = composition->choices.record,
+        .shm = composition->process_settings.shm,
+        .record = composition->process_settings.record,
         .interrupts = role->interrupts,
-        .again = &role->again,
+        .restart_within = &role->restart_within,
     };
 }
 
@@ -181,7 +182,7 @@ struct strategy_case composition_members(const struct options *options,
         .trainers = count_workers(cluster, job) + trains,
         .num_ps = cluster->jobs[CLUSTER_PS].count,
         .alone = cluster->local,
-        .members = cluster->by_ranks ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
+        .members = cluster->from_ranks ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
 }
 
 static enum status load_job(struct composition *composition,
@@ -211,42 +212,43 @@ static enum status load_job(struct composition *composition,
 /* The text of a job given to a process that does not lead: to be compared with
  * the chief's. One that cannot be read differs from it, too. */
 static const char *own_job(struct composition *composition) {
-    struct failure wrong;
+    struct failure problem;
     if (!composition->options->job)
         return NULL;
-    if (load_job(composition, NULL, &wrong)) {
+    if (load_job(composition, NULL, &problem)) {
         log_warning(&composition->roles.list[0].log,
                     "the job given here is wrong, and not needed, as the "
                     "chief's counts: %.*s",
-                    (int)strcspn(wrong.text, "\n"), wrong.text);
+                    (int)strcspn(problem.text, "\n"), problem.text);
         return NULL;
     }
     return composition->job->compare.on ? NULL : composition->job->text;
 }
 
 /* The chief's job: a bench's, that of a run of a series, or the file's. */
-static enum status take_job(struct composition *composition,
-                            const struct role *role, struct failure *why) {
-    if (composition->options->verb == OPTIONS_BENCH)
-        return bench_job(&composition->job, composition->options, why);
-    if (!composition->lead)
+static enum status load_chief_job(struct composition *composition,
+                                  const struct role *role,
+                                  struct failure *why) {
+    if (composition->options->cli_command == CLI_COMMAND_BENCH)
+        return bench_cluster_job(&composition->job, composition->options, why);
+    if (!composition->series_run)
         return load_job(composition, &role->log, why);
-    composition->job = composition->lead->job;
-    composition->lead->job = NULL;
+    composition->job = composition->series_run->job;
+    composition->series_run->job = NULL;
     return STATUS_OK;
 }
 
-static enum status compose_chief(struct composition *composition,
-                                 struct failure *why) {
+static enum status add_chief(struct composition *composition,
+                             struct failure *why) {
     const struct cluster *cluster = composition->cluster;
     struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
-    struct series *series =
-        composition->lead ? &composition->lead->series : NULL;
+    struct run_series *series =
+        composition->series_run ? &composition->series_run->series : NULL;
     if (!series || series->first)
-        say_who(composition, role);
+        log_identity(composition, role);
     else
         role->log.quiet = true;
-    enum status status = take_job(composition, role, why);
+    enum status status = load_chief_job(composition, role, why);
     if (status)
         return status;
     const struct job *job = composition->job;
@@ -267,8 +269,8 @@ static enum status compose_chief(struct composition *composition,
         .log = &role->log,
         .job = composition->job,
         .cluster = cluster,
-        .inside = inside_chief,
-        .ps_inside =
+        .inproc = inside_chief,
+        .ps_inproc =
             alone || (strategy.allreduce && trainer_inside) ? inside_ps : NULL,
         .allreduce = strategy.allreduce,
         .backend = strategy.backend,
@@ -278,8 +280,9 @@ static enum status compose_chief(struct composition *composition,
         .join_timeout = join_timeout(composition),
         .link_gbits = composition->options->link_gbits,
         .json = composition->options->json &&
-                composition->options->verb != OPTIONS_BENCH && !series,
-        .together = getenv(LAUNCH_TOGETHER),
+                composition->options->cli_command != CLI_COMMAND_BENCH &&
+                !series,
+        .no_restart = getenv(LAUNCH_TOGETHER),
         .series = series,
         .interrupts = role->interrupts,
     };
@@ -290,8 +293,8 @@ static enum status compose_chief(struct composition *composition,
     return STATUS_OK;
 }
 
-enum status composition_of_refusal(struct composition *composition,
-                                   const struct failure *why) {
+enum status composition_add_refusal(struct composition *composition,
+                                    const struct failure *why) {
     const struct cluster *cluster = composition->cluster;
     struct job *job = calloc(1, sizeof *job);
     composition->job = job;
@@ -304,7 +307,7 @@ enum status composition_of_refusal(struct composition *composition,
         .zmq = composition->zmq,
         .log = &role->log,
         .job = job,
-        .wrong = why,
+        .problem = why,
         .cluster = cluster,
         .num_workers = cluster->jobs[CLUSTER_WORKER].count,
         .num_ps = cluster->jobs[CLUSTER_PS].count,
@@ -314,11 +317,11 @@ enum status composition_of_refusal(struct composition *composition,
     return STATUS_OK;
 }
 
-static enum status compose_evaluator(struct composition *composition) {
+static enum status add_evaluator(struct composition *composition) {
     const struct cluster *cluster = composition->cluster;
     const struct options *options = composition->options;
     struct role *role = add_role(composition, ROLE_EVALUATOR, "evaluator", -1);
-    say_who(composition, role);
+    log_identity(composition, role);
     role->evaluator = (struct evaluator_settings){
         .log = &role->log,
         .dir = options->checkpoint_dir ? options->checkpoint_dir
@@ -330,8 +333,8 @@ static enum status compose_evaluator(struct composition *composition) {
     return STATUS_OK;
 }
 
-void composition_of_client(struct composition *composition,
-                           const struct reference *reference) {
+void composition_add_bench_client(struct composition *composition,
+                                  const struct bench_baseline *bench_baseline) {
     const struct cluster *cluster = composition->cluster;
     const struct bench_options *bench = &composition->options->bench;
     struct role *role =
@@ -351,31 +354,31 @@ void composition_of_client(struct composition *composition,
         .batched = bench->batched,
         .timeout = BENCH_SILENCE,
         .ps_pids = getenv(LAUNCH_PS_PIDS),
-        .reference = reference,
+        .bench_baseline = bench_baseline,
         .join_timeout = join_timeout(composition),
-        .lanes = composition->choices.lanes,
-        .record = composition->choices.record,
+        .shm = composition->process_settings.shm,
+        .record = composition->process_settings.record,
         .interrupts = role->interrupts,
     };
 }
 
-enum status composition_of_run(struct composition *composition,
-                               struct failure *why) {
+enum status composition_add_run(struct composition *composition,
+                                struct failure *why) {
     const struct cluster *cluster = composition->cluster;
-    enum status status = cluster_rank_neighbours(
-        cluster, choices_environment, NULL, &composition->neighbours, why);
+    enum status status = cluster_rank_local_peers(
+        cluster, process_settings_getenv, NULL, &composition->local_peers, why);
     if (status)
         return status;
     if (cluster_is_chief(cluster))
-        return compose_chief(composition, why);
+        return add_chief(composition, why);
     if (cluster->role == CLUSTER_EVALUATOR)
-        return compose_evaluator(composition);
+        return add_evaluator(composition);
     if (cluster->role == CLUSTER_PS)
         add_ps(composition);
     else
         add_worker(composition, false, false);
-    if (!composition->back)
-        say_who(composition, &composition->roles.list[0]);
+    if (!composition->rejoin_within)
+        log_identity(composition, &composition->roles.list[0]);
     composition->roles.list[0].ps.own_job =
         composition->roles.list[0].worker.own_job = own_job(composition);
     return STATUS_OK;

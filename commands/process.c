@@ -20,7 +20,7 @@ enum { MAX_SOCKETS = 16384 };
 
 /* Nothing of a step may cost a page fault: freed memory stays, and few arenas
  * share it. */
-static void settle_memory(void) {
+static void tune_malloc(void) {
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_MMAP_THRESHOLD, 4 << 20);
     mallopt(M_ARENA_MAX, 2);
@@ -28,8 +28,8 @@ static void settle_memory(void) {
 
 /* Beside a chief whose lines are seen here too, who only heard of the end is
  * silent: the cause is the last line. */
-static void say_end(const struct log *log, struct failure *why) {
-    if (!why->heard || !getenv(LAUNCH_TOGETHER))
+static void log_end(const struct log *log, struct failure *why) {
+    if (!why->reported || !getenv(LAUNCH_TOGETHER))
         log_failure(log, why);
     why->text[0] = 0;
 }
@@ -48,7 +48,7 @@ static enum status open_process(struct composition *composition,
         status = roles_open(&composition->roles, why);
     if (status)
         return status;
-    settle_memory();
+    tune_malloc();
     composition->zmq = zmq_ctx_new();
     if (!composition->zmq)
         return status_errno(why, STATUS_FAILED, errno, "cannot start ZeroMQ");
@@ -65,10 +65,11 @@ static void close_process(struct composition *composition) {
     job_free(&composition->job);
 }
 
-static enum status play(struct composition *composition, struct failure *why) {
-    enum status status = roles_play(&composition->roles, why);
-    if (status && !composition->lead)
-        say_end(&composition->roles.list[0].log, why);
+static enum status run_roles(struct composition *composition,
+                             struct failure *why) {
+    enum status status = roles_run(&composition->roles, why);
+    if (status && !composition->series_run)
+        log_end(&composition->roles.list[0].log, why);
     return status;
 }
 
@@ -76,70 +77,72 @@ static enum status play(struct composition *composition, struct failure *why) {
 enum status process_refuse(const struct options *options,
                            const struct cluster *cluster, struct failure *why) {
     struct composition composition = {.options = options, .cluster = cluster};
-    struct failure told = *why, ignored;
+    struct failure reported = *why, ignored;
     fprintf(stderr, "error: %s\n", why->text);
     why->text[0] = 0;
     enum status status = open_process(&composition, &ignored);
     if (!status)
-        status = composition_of_refusal(&composition, &told);
+        status = composition_add_refusal(&composition, &reported);
     if (!status)
-        status = roles_play(&composition.roles, &ignored);
+        status = roles_run(&composition.roles, &ignored);
     close_process(&composition);
-    return told.status; /* also where it could not be told */
+    return reported.status; /* also where it could not be told */
 }
 
-static enum status play_run(struct composition *composition,
+static enum status run_once(struct composition *composition,
                             struct failure *why) {
     const struct cluster *cluster = composition->cluster;
     bool composed = false;
     enum status status = open_process(composition, why);
     if (!status) {
-        status = composition_of_run(composition, why);
+        status = composition_add_run(composition, why);
         composed = !status;
     }
     if (composed)
-        status = play(composition, why);
+        status = run_roles(composition, why);
     close_process(composition);
-    if (!composed && cluster_is_awaited(cluster) && !composition->lead)
+    if (!composed && cluster_expects_joins(cluster) && !composition->series_run)
         status = process_refuse(composition->options, cluster, why);
     return status;
 }
 
 enum status process_run(const struct options *options,
-                        const struct choices *choices,
+                        const struct process_settings *process_settings,
                         const struct cluster *cluster, struct failure *why) {
-    struct composition composition = {
-        .options = options, .cluster = cluster, .choices = *choices};
+    struct composition composition = {.options = options,
+                                      .cluster = cluster,
+                                      .process_settings = *process_settings};
     enum status status;
     do {
-        status = play_run(&composition, why);
-        composition.back = composition.roles.list[0].again;
-    } while (!status && composition.back > 0);
+        status = run_once(&composition, why);
+        composition.rejoin_within = composition.roles.list[0].restart_within;
+    } while (!status && composition.rejoin_within > 0);
     return status;
 }
 
-enum status process_lead(const struct options *options,
-                         const struct choices *choices,
-                         const struct cluster *cluster,
-                         struct composition_lead *lead, struct failure *why) {
+enum status process_run_one_of_series(
+    const struct options *options,
+    const struct process_settings *process_settings,
+    const struct cluster *cluster, struct composition_series_run *series_run,
+    struct failure *why) {
     struct composition composition = {.options = options,
                                       .cluster = cluster,
-                                      .choices = *choices,
-                                      .lead = lead};
-    enum status status = play_run(&composition, why);
-    job_free(&lead->job);
+                                      .process_settings = *process_settings,
+                                      .series_run = series_run};
+    enum status status = run_once(&composition, why);
+    job_free(&series_run->job);
     return status;
 }
 
 enum status process_bench(const struct options *options,
-                          const struct choices *choices,
+                          const struct process_settings *process_settings,
                           const struct cluster *cluster, char **result,
                           struct failure *why) {
     struct composition composition = {.options = options,
                                       .cluster = cluster,
-                                      .choices = *choices,
+                                      .process_settings = *process_settings,
                                       .roles.done = -1};
-    struct reference reference = {0};
+    struct bench_baseline bench_baseline = {0};
     bool client = cluster->role == CLUSTER_WORKER;
     enum status status = STATUS_OK;
     *result = NULL;
@@ -148,17 +151,17 @@ enum status process_bench(const struct options *options,
                              "capstan bench needs a chief, ps and a worker in "
                              "the cluster description");
     if (!status && client)
-        status = reference_start(&reference, why);
+        status = bench_baseline_start(&bench_baseline, why);
     if (!status)
         status = open_process(&composition, why);
     if (!status && client)
-        composition_of_client(&composition, &reference);
+        composition_add_bench_client(&composition, &bench_baseline);
     else if (!status)
-        status = composition_of_run(&composition, why);
+        status = composition_add_run(&composition, why);
     if (!status)
-        status = play(&composition, why);
+        status = run_roles(&composition, why);
     *result = composition.roles.list[0].result;
-    reference_stop(&reference);
+    bench_baseline_stop(&bench_baseline);
     close_process(&composition);
     return status;
 }

@@ -18,16 +18,16 @@
 
 enum { END_WITH_CHIEF_MS = 500 };
 
-static sigset_t taken(void) {
+static sigset_t handled_signals(void) {
     sigset_t signals;
     sigemptyset(&signals);
-    children_add_ends(&signals);
+    children_add_termination_signals(&signals);
     sigaddset(&signals, SIGUSR1);
     return signals;
 }
 
 enum status roles_open(struct roles *roles, struct failure *why) {
-    sigset_t signals = taken();
+    sigset_t signals = handled_signals();
     *roles = (struct roles){0};
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
@@ -46,7 +46,7 @@ enum status roles_open(struct roles *roles, struct failure *why) {
 void roles_close(struct roles *roles) {
     for (unsigned i = 0; i < roles->count; i++) {
         close(roles->list[i].interrupts);
-        close(roles->list[i].raise);
+        close(roles->list[i].interrupt_writer);
     }
     if (roles->done >= 0)
         close(roles->done);
@@ -58,16 +58,16 @@ void roles_close(struct roles *roles) {
 struct role *roles_add(struct roles *roles, enum role_kind kind,
                        const char *name, int index, bool quiet) {
     struct role *role = &roles->list[roles->count++];
-    int ends[2] = {-1, -1};
+    int pipe_ends[2] = {-1, -1};
     role->name = name;
     role->kind = kind;
     role->done = roles->done;
     log_open(&role->log, name, index);
     role->log.quiet = quiet;
-    if (pipe2(ends, O_NONBLOCK | O_CLOEXEC))
+    if (pipe2(pipe_ends, O_NONBLOCK | O_CLOEXEC))
         log_warning(&role->log, "no pipe: signals are not heard");
-    role->interrupts = ends[0];
-    role->raise = ends[1];
+    role->interrupts = pipe_ends[0];
+    role->interrupt_writer = pipe_ends[1];
     return role;
 }
 
@@ -96,41 +96,41 @@ static void *run_role(void *argument) {
 }
 
 /* Those of the first STARTED, from FROM on, that have not ended are to end. */
-static void end_from(struct roles *roles, unsigned from, unsigned started) {
+static void stop_from(struct roles *roles, unsigned from, unsigned started) {
     for (unsigned i = from; i < started && i < ROLES_MAX; i++)
         if (!atomic_load(&roles->list[i].ended))
-            eventfd_write(roles->list[i].raise, SIGTERM);
+            eventfd_write(roles->list[i].interrupt_writer, SIGTERM);
 }
 
 /* A signal goes to the role that the process plays, SIGUSR1 to a chief alone:
  * who signals all processes of a job means the checkpoint that the chief cuts.
  * A terminal that goes away may say so twice, and systemd sends SIGHUP behind
  * SIGTERM: neither is a second signal. */
-static void pass_on(struct roles *roles, int number) {
+static void forward_signal(struct roles *roles, int number) {
     const struct role *first = &roles->list[0];
     bool saves = number == SIGUSR1;
     if (saves && first->kind != ROLE_CHIEF) {
-        if (!roles->passed_over)
+        if (!roles->usr1_ignored)
             log_info(&first->log, "SIGUSR1 is passed over here: at the chief "
                                   "it cuts a checkpoint");
-        roles->passed_over = true;
+        roles->usr1_ignored = true;
         return;
     }
     if (number == SIGHUP && roles->stopped_by)
         return;
     if (!saves && !roles->stopped_by)
         roles->stopped_by = number;
-    eventfd_write(first->raise, (eventfd_t)number);
+    eventfd_write(first->interrupt_writer, (eventfd_t)number);
 }
 
-static void take_signal(struct roles *roles) {
+static void handle_signal(struct roles *roles) {
     struct signalfd_siginfo signal;
     if (read(roles->signals, &signal, sizeof signal) == sizeof signal)
-        pass_on(roles, (int)signal.ssi_signo);
+        forward_signal(roles, (int)signal.ssi_signo);
 }
 
 /* Roles beside a chief that has ended without telling them end too. */
-static void await(struct roles *roles, unsigned started) {
+static void wait_for_roles(struct roles *roles, unsigned started) {
     unsigned ended = 0;
     while (ended < started) {
         struct pollfd items[] = {{roles->signals, POLLIN, 0},
@@ -138,33 +138,33 @@ static void await(struct roles *roles, unsigned started) {
         eventfd_t count = 0;
         bool chief_ended = atomic_load(&roles->list[0].ended);
         if (!poll(items, 2, chief_ended ? END_WITH_CHIEF_MS : -1))
-            end_from(roles, 1, started);
-        take_signal(roles);
+            stop_from(roles, 1, started);
+        handle_signal(roles);
         if (!eventfd_read(roles->done, &count))
             ended += (unsigned)count;
     }
-    take_signal(roles);
+    handle_signal(roles);
 }
 
 /* A signal to every process of a run may reach one after the chief's message
  * that the run ends: the process still ends by its own signal. */
 static enum status first_status(const struct roles *roles) {
     const struct role *first = &roles->list[0];
-    return first->status == STATUS_RETRY && first->why.heard &&
+    return first->status == STATUS_RETRY && first->why.reported &&
                    roles->stopped_by
                ? status_of_signal(roles->stopped_by)
                : first->status;
 }
 
-enum status roles_play(struct roles *roles, struct failure *why) {
+enum status roles_run(struct roles *roles, struct failure *why) {
     unsigned started = 0;
     int error = 0;
     for (; !error && started < roles->count; started += !error)
         error = pthread_create(&roles->list[started].thread, NULL, run_role,
                                &roles->list[started]);
     if (error)
-        end_from(roles, 0, started);
-    await(roles, started);
+        stop_from(roles, 0, started);
+    wait_for_roles(roles, started);
     for (unsigned i = 0; i < started; i++)
         pthread_join(roles->list[i].thread, NULL);
     if (error)

@@ -25,8 +25,9 @@ struct role {
     const char *name;
     pthread_t thread;
     struct log log;
-    int interrupts, raise; /* a pipe: a signal's number, 8 bytes, each */
-    int done;              /* eventfd shared by all roles */
+    int interrupts,
+        interrupt_writer; /* a pipe: a signal's number, 8 bytes, each */
+    int done;             /* eventfd shared by all roles */
     atomic_bool ended;
     enum status status;
     struct failure why;
@@ -37,22 +38,23 @@ struct role {
     struct worker_settings worker;
     struct evaluator_settings evaluator;
     struct bench_client_settings bench;
-    char *result; /* the bench's, or NULL */
-    double again; /* the chief leads another run: back within so many seconds */
+    char *result;          /* the bench's, or NULL */
+    double restart_within; /* the chief leads another run: back within so many
+                              seconds */
 };
 
 struct roles {
-    int done, signals; /* heard by roles_play; -1: closed */
+    int done, signals; /* heard by roles_run; -1: closed */
     struct role list[ROLES_MAX];
     unsigned count;
-    int stopped_by;   /* the first signal to end; 0: none */
-    bool passed_over; /* SIGUSR1, and it was said */
+    int stopped_by;    /* the first signal to end; 0: none */
+    bool usr1_ignored; /* SIGUSR1, and it was said */
 };
 
-/* Takes the signals of children_add_ends and SIGUSR1 from here on, in every
- * thread started later, and ignores those that a lost peer or a full disk
- * raises. STATUS_RETRY when there is no descriptor left, STATUS_FAILED when the
- * system refuses one. */
+/* Takes the signals of children_add_termination_signals and SIGUSR1 from here
+ * on, in every thread started later, and ignores those that a lost peer or a
+ * full disk raises. STATUS_RETRY when there is no descriptor left,
+ * STATUS_FAILED when the system refuses one. */
 enum status roles_open(struct roles *roles, struct failure *why) MUST_CHECK;
 
 /* Closes what they hear signals by; what they were told and how they ended
@@ -68,6 +70,6 @@ struct role *roles_add(struct roles *roles, enum role_kind kind,
  * first's, with its WHY; what the others end with beside a success is a warning
  * in their logs. When the system refuses a thread those that run are ended
  * first. */
-enum status roles_play(struct roles *roles, struct failure *why) MUST_CHECK;
+enum status roles_run(struct roles *roles, struct failure *why) MUST_CHECK;
 
 #endif

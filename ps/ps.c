@@ -3,23 +3,23 @@
  * coming; then all else. Who sends more than copies have room for waits.
  *
  * Two links: the data link, bound here, that trainers and callers come to, and
- * the member's, to the chief. What the chief orders is in ps_orders.c; what
- * trainers want, in service.c; cuts, in cutter.c. Each says by a status when
- * the run cannot go on, and the turn ends with it: nobody else may end a ps but
- * the chief's stop and a signal. */
+ * the member's, to the chief. What the chief orders is in ps_control.c; what
+ * trainers want, in server.c; cuts, in snapshot_agent.c. Each says by a status
+ * when the run cannot go on, and the turn ends with it: nobody else may end a
+ * ps but the chief's stop and a signal. */
 #include "ps/ps.h"
 
 #include "proto/base/time.h"
-#include "ps/ps_parts.h"
+#include "ps/ps_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { RECEIVE_FRAMES = 1032, FRAMES_A_TURN = 64 };
+enum { RECEIVE_FRAMES = 1032, FRAMES_PER_TURN = 64 };
 /* Trainers connect when a view lists them, and then speak at once. */
-static const int64_t SPOKEN_WITHIN = 30 * TIME_S;
+static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S;
 
 static enum status open_links(struct ps *ps, struct failure *why) {
     const struct ps_settings *settings = ps->settings;
@@ -30,26 +30,26 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         link_open(&ps->link, settings->zmq, LINK_SERVER, &link, why);
     if (status)
         return status;
-    if (settings->inside)
-        status = link_bind_inside(ps->link, settings->inside, why);
+    if (settings->inproc)
+        status = link_bind_inproc(ps->link, settings->inproc, why);
     if (!status && settings->self)
         status = link_bind(ps->link, settings->self->port, why);
     if (status)
         return status;
-    link_admit_within(ps->link, SPOKEN_WITHIN);
-    ps->calls =
-        (struct call_guard){.cluster = settings->callers, .log = settings->log};
-    ps->lane = settings->lanes ? message_random() : 0;
-    struct member_settings member = {
+    link_admit_within(ps->link, FIRST_MESSAGE_LIMIT);
+    ps->discovery_guard = (struct discovery_guard){
+        .cluster = settings->discovery_cluster, .log = settings->log};
+    ps->shm_key = settings->shm ? message_random() : 0;
+    struct control_client_settings control_client = {
         .zmq = settings->zmq,
         .log = settings->log,
         .role = CLUSTER_PS,
-        .lane = ps->lane,
+        .shm_key = ps->shm_key,
         .index = settings->index,
         .port = link_port(ps->link),
         .host = settings->self ? settings->self->host : NULL,
         .device = "cpu",
-        .chief_inside = settings->chief_inside,
+        .chief_inproc = settings->chief_inproc,
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
@@ -57,33 +57,33 @@ static enum status open_links(struct ps *ps, struct failure *why) {
         .join_timeout = settings->join_timeout,
         .record = settings->record,
     };
-    return member_open(&ps->member, &member, why);
+    return control_client_open(&ps->control_client, &control_client, why);
 }
 
 static void close_all(struct ps *ps) {
-    call_guard_close(&ps->calls);
-    cutter_close(&ps->cutter);
-    filler_close(&ps->filler);
-    service_close(&ps->service);
+    discovery_guard_close(&ps->discovery_guard);
+    snapshot_agent_close(&ps->snapshot_agent);
+    shard_init_close(&ps->shard_init);
+    server_close(&ps->server);
     plan_close(&ps->plan);
     job_free(&ps->job);
-    member_close(&ps->member);
+    control_client_close(&ps->control_client);
     link_close(&ps->link);
     free(ps->ids);
 }
 
-static void tell_ready(struct ps *ps) {
+static void send_ready(struct ps *ps) {
     Capstan__Ready ready = CAPSTAN__READY__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    ready.shares_folder = cutter_shares_folder(ps->cutter);
+    ready.shares_folder = snapshot_agent_shares_folder(ps->snapshot_agent);
     control.body_case = CAPSTAN__CONTROL__BODY_READY;
     control.ready = &ready;
-    member_tell(ps->member, &control);
+    control_client_send_reliable(ps->control_client, &control);
 }
 
-static void offer_lane(struct ps *ps) {
+static void listen_shm(struct ps *ps) {
     struct failure why;
-    if (ps->lane && link_offer_lane(ps->link, ps->lane, &why))
+    if (ps->shm_key && link_listen_shm(ps->link, ps->shm_key, &why))
         log_info(ps->settings->log, "%s", why.text);
 }
 
@@ -91,68 +91,71 @@ static void offer_lane(struct ps *ps) {
  * training begins, comes after it. */
 static enum status await_weights(struct ps *ps, struct failure *why) {
     enum status status;
-    if (!filler_done(ps->filler, &status, why))
+    if (!shard_init_done(ps->shard_init, &status, why))
         return STATUS_OK;
-    filler_close(&ps->filler);
+    shard_init_close(&ps->shard_init);
     if (status)
         return status;
-    ps->told = ps->plan->rounds.start;
-    offer_lane(ps);
-    tell_ready(ps);
+    ps->reported_step = ps->plan->run_schedule.start;
+    listen_shm(ps);
+    send_ready(ps);
     return STATUS_OK;
 }
 
-static enum status obey_all(struct ps *ps, struct failure *why) {
-    const Capstan__Control *order;
+static enum status handle_control(struct ps *ps, struct failure *why) {
+    const Capstan__Control *command;
     enum status status;
     do {
-        status = member_receive(ps->member, time_now(), &order, why);
-        if (!status && order)
-            status = ps_obey(ps, order, why);
-    } while (!status && order && !ps->stopped);
+        status = control_client_receive(ps->control_client, time_now(),
+                                        &command, why);
+        if (!status && command)
+            status = ps_control_handle(ps, command, why);
+    } while (!status && command && !ps->stopped);
     return status;
 }
 
 /* A chief calls, or a worker asks who it is: also before the run. */
-static bool introduce(struct ps *ps, struct link_frame *frame,
-                      const Capstan__DataHeader *header) {
-    if (header->kind == CAPSTAN__DATA_HEADER__KIND__CALL) {
-        if (!member_joined(ps->member))
-            call_guard_take(&ps->calls, ps->link, frame, header->text);
+static bool handle_discovery(struct ps *ps, struct link_frame *frame,
+                             const Capstan__DataHeader *header) {
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__CHIEF_AT) {
+        if (!control_client_is_joined(ps->control_client))
+            discovery_guard_receive(&ps->discovery_guard, ps->link, frame,
+                                    header->text);
         return true;
     }
-    if (header->kind != CAPSTAN__DATA_HEADER__KIND__WHO)
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__FIND_CHIEF)
         return false;
     char address[300];
-    if (!member_chief_address(ps->member, address, sizeof address))
+    if (!control_client_chief_address(ps->control_client, address,
+                                      sizeof address))
         return true;
-    Capstan__DataHeader answer = CAPSTAN__DATA_HEADER__INIT;
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
     unsigned char space[1024];
-    answer.kind = CAPSTAN__DATA_HEADER__KIND__CALL;
-    answer.text = address;
-    size_t bytes = message_write_data(&answer, space);
-    link_answer(ps->link, frame->peer, space, bytes);
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__CHIEF_AT;
+    reply.text = address;
+    size_t bytes = message_write_data(&reply, space);
+    link_reply(ps->link, frame->peer, space, bytes);
     return true;
 }
 
 /* Before there is a view nobody trains, and nobody is disturbed. */
-static void send_back(struct ps *ps, const struct link_frame *frame,
-                      const Capstan__DataHeader *header) {
+static void reply_probe(struct ps *ps, const struct link_frame *frame,
+                        const Capstan__DataHeader *header) {
     struct link_payload payload;
-    Capstan__DataHeader answer = CAPSTAN__DATA_HEADER__INIT;
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
     unsigned char space[256];
     size_t size = frame->payload.size;
-    if (!ps->service || header->run != member_run(ps->member) ||
-        exchange_gate(service_exchange(ps->service))->view ||
+    if (!ps->server || header->run != control_client_run(ps->control_client) ||
+        update_core_gate(server_update_core(ps->server))->view ||
         size > MESSAGE_GROUP_BYTES || !size ||
         !link_reserve(ps->link, frame->peer, &payload, size))
         return;
     memcpy(link_reserved(&payload), frame->payload.data, size);
-    answer.kind = CAPSTAN__DATA_HEADER__KIND__PROBED;
-    answer.run = header->run;
-    answer.incarnation = member_incarnation(ps->member);
-    answer.seq = header->seq;
-    size_t bytes = message_write_data(&answer, space);
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
+    reply.run = header->run;
+    reply.incarnation = control_client_incarnation(ps->control_client);
+    reply.seq = header->seq;
+    size_t bytes = message_write_data(&reply, space);
     link_commit(ps->link, frame->peer, space, bytes, &payload);
 }
 
@@ -163,7 +166,7 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
     Capstan__DataHeader *header;
     if (message_read_data(&header, &ps->arena, frame->header.data,
                           frame->header.size, &bad)) {
-        if (link_may_say(ps->link, bad.text))
+        if (link_may_log(ps->link, bad.text))
             log_warning(ps->settings->log,
                         "a peer sent %s; its connection is not read any more",
                         bad.text);
@@ -173,39 +176,42 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
     }
     bool probe = header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE;
     if (probe)
-        send_back(ps, frame, header);
-    if (probe || introduce(ps, frame, header) || !ps->service) {
+        reply_probe(ps, frame, header);
+    if (probe || handle_discovery(ps, frame, header) || !ps->server) {
         link_release(frame);
         return STATUS_OK;
     }
-    return service_handle(ps->service, frame, header, why);
+    return server_handle(ps->server, frame, header, why);
 }
 
 static bool holds_first_block(const struct ps *ps) {
     return ps->num_blocks && ps->ids[0] == 0;
 }
 
-static void fill_beat(struct ps *ps) {
-    Capstan__Beat *beat = member_beat(ps->member);
-    if (!ps->service)
+static void fill_heartbeat(struct ps *ps) {
+    Capstan__Heartbeat *heartbeat =
+        control_client_heartbeat(ps->control_client);
+    if (!ps->server)
         return;
-    beat->clock = exchange_highest(service_exchange(ps->service));
-    beat->update_s = service_update_seconds(ps->service);
+    heartbeat->clock = update_core_highest(server_update_core(ps->server));
+    heartbeat->update_s = server_update_seconds(ps->server);
     if (holds_first_block(ps))
-        beat->global_step = exchange_version(service_exchange(ps->service), 0);
+        heartbeat->global_step =
+            update_core_version(server_update_core(ps->server), 0);
 }
 
 /* With staleness the chief orders what is due by step when it hears of the
  * step: at once, as a heartbeat's time is many steps. */
-static void tell_step(struct ps *ps) {
-    if (!ps->service || ps->job->staleness == 0 || !holds_first_block(ps))
+static void report_step(struct ps *ps) {
+    if (!ps->server || ps->job->staleness == 0 || !holds_first_block(ps))
         return;
-    uint64_t step = exchange_version(service_exchange(ps->service), 0);
-    if (!rounds_passed(&ps->plan->rounds, ps->told, step))
+    uint64_t step = update_core_version(server_update_core(ps->server), 0);
+    if (!run_schedule_crosses_boundary(&ps->plan->run_schedule,
+                                       ps->reported_step, step))
         return;
-    ps->told = step;
-    fill_beat(ps);
-    member_beat_now(ps->member);
+    ps->reported_step = step;
+    fill_heartbeat(ps);
+    control_client_send_heartbeat(ps->control_client);
 }
 
 static enum status serve(struct ps *ps, struct failure *why) {
@@ -213,30 +219,30 @@ static enum status serve(struct ps *ps, struct failure *why) {
     char text[128];
     enum status status = STATUS_OK;
     ps->busy = false;
-    for (int i = 0; !status && i < FRAMES_A_TURN; i++) {
+    for (int i = 0; !status && i < FRAMES_PER_TURN; i++) {
         if (!link_view(ps->link, &frame))
             break;
         ps->busy = true;
         status = serve_frame(ps, &frame, why);
-        tell_step(ps);
+        report_step(ps);
     }
-    if (ps->service)
-        service_flush(ps->service);
-    while (link_stranger(ps->link, text, sizeof text))
+    if (ps->server)
+        server_flush(ps->server);
+    while (link_bad_peer(ps->link, text, sizeof text))
         log_warning(ps->settings->log, "a stranger on port %u %s",
                     link_port(ps->link), text);
     return status;
 }
 
-static void tell_left(struct ps *ps, enum status status, const char *text) {
+static void send_left(struct ps *ps, enum status status, const char *text) {
     Capstan__Left left = CAPSTAN__LEFT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    left.goodbye = true;
+    left.exiting = true;
     left.status = status;
     left.text = (char *)text;
     control.body_case = CAPSTAN__CONTROL__BODY_LEFT;
     control.left = &left;
-    member_tell(ps->member, &control);
+    control_client_send_reliable(ps->control_client, &control);
 }
 
 /* A signal: the chief is told and sees to the checkpoint; a second one ends
@@ -248,63 +254,69 @@ static enum status interrupt(struct ps *ps, struct failure *why) {
     enum status status = status_of_signal((int)number);
     if (ps->interrupted || !ps->plan) {
         status_fail(why, status, "ended by signal %d", (int)number);
-        return status_heard(why);
+        return status_mark_reported(why);
     }
     ps->interrupted = status;
     log_info(ps->settings->log, "signal %d: asking the chief for a checkpoint",
              (int)number);
-    tell_left(ps, status, "");
+    send_left(ps, status, "");
     return STATUS_OK;
 }
 
 /* Frames may go before everything else, a millisecond long. With threads of its
  * own a ps has their work to collect as well; over lanes it has to ring before
  * it looks. */
-static bool goes_on(struct ps *ps) {
-    return ps->service && service_descriptor(ps->service) < 0 &&
-           ((ps->busy && !link_has_lanes(ps->link)) ||
-            link_linger(&ps->link, 1)) &&
+static bool keeps_serving(struct ps *ps) {
+    return ps->server && server_descriptor(ps->server) < 0 &&
+           ((ps->busy && !link_has_shm(ps->link)) ||
+            link_busy_poll(&ps->link, 1)) &&
            time_now() - ps->polled < TIME_MS;
 }
 
-static enum status turn(struct ps *ps, struct failure *why) {
-    bool paused = ps->cutter && cutter_full(ps->cutter);
-    enum { OWN = 5 };
-    if (!paused && goes_on(ps))
+static enum status run_once(struct ps *ps, struct failure *why) {
+    bool paused =
+        ps->snapshot_agent && snapshot_agent_is_full(ps->snapshot_agent);
+    enum { OWN_ITEMS = 5 };
+    if (!paused && keeps_serving(ps))
         return serve(ps, why);
-    zmq_pollitem_t items[OWN + LINK_POLL_ITEMS] = {
-        {member_socket(ps->member), 0, ZMQ_POLLIN, 0},
+    zmq_pollitem_t items[OWN_ITEMS + LINK_POLL_ITEMS] = {
+        {control_client_socket(ps->control_client), 0, ZMQ_POLLIN, 0},
         {NULL, ps->settings->interrupts, ZMQ_POLLIN, 0},
-        {NULL, ps->cutter ? cutter_descriptor(ps->cutter) : -1, ZMQ_POLLIN, 0},
-        {NULL, ps->filler ? filler_descriptor(ps->filler) : -1, ZMQ_POLLIN, 0},
-        {NULL, ps->service ? service_descriptor(ps->service) : -1, ZMQ_POLLIN,
-         0},
+        {NULL,
+         ps->snapshot_agent ? snapshot_agent_descriptor(ps->snapshot_agent)
+                            : -1,
+         ZMQ_POLLIN, 0},
+        {NULL, ps->shard_init ? shard_init_descriptor(ps->shard_init) : -1,
+         ZMQ_POLLIN, 0},
+        {NULL, ps->server ? server_descriptor(ps->server) : -1, ZMQ_POLLIN, 0},
     };
-    int64_t deadline = member_deadline(ps->member);
-    int count = OWN + link_poll_items(ps->link, items + OWN);
+    int64_t deadline = control_client_deadline(ps->control_client);
+    int count = OWN_ITEMS + link_poll_items(ps->link, items + OWN_ITEMS);
     if (paused) {
         deadline = time_now() + 2 * TIME_MS;
-        count = OWN;
+        count = OWN_ITEMS;
     }
     zmq_poll(items, count, time_poll_ms(time_now(), deadline));
     ps->polled = time_now();
-    fill_beat(ps);
-    enum status status = member_step(ps->member, time_now(), why);
+    fill_heartbeat(ps);
+    enum status status =
+        control_client_step(ps->control_client, time_now(), why);
     if (!status)
-        status = obey_all(ps, why);
+        status = handle_control(ps, why);
     if (!status && items[1].revents)
         status = interrupt(ps, why);
-    if (!status && ps->cutter)
-        status = cutter_step(ps->cutter, why);
-    if (!status && ps->filler)
+    if (!status && ps->snapshot_agent)
+        status = snapshot_agent_step(ps->snapshot_agent, why);
+    if (!status && ps->shard_init)
         status = await_weights(ps, why);
     if (!status && items[4].revents)
-        status = service_collect(ps->service, why);
+        status = server_collect(ps->server, why);
     if (!status && !paused && !ps->stopped)
         status = serve(ps, why);
     char address[300];
-    if (call_guard_step(&ps->calls, ps->link, address, sizeof address))
-        member_called(ps->member, address);
+    if (discovery_guard_step(&ps->discovery_guard, ps->link, address,
+                             sizeof address))
+        control_client_set_chief_address(ps->control_client, address);
     return status;
 }
 
@@ -317,14 +329,14 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     if (!status && settings->self)
         log_info(settings->log, "listening on port %u", link_port(ps->link));
     while (!status && !ps->stopped)
-        status = turn(ps, why);
+        status = run_once(ps, why);
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
         status_fail(why, ps->interrupted, "ended by a signal");
-        status = status_heard(why);
-    } else if (status && !ps->stopped && ps->member &&
-               member_joined(ps->member)) {
-        tell_left(ps, status, why->text);
-        member_bye(ps->member);
+        status = status_mark_reported(why);
+    } else if (status && !ps->stopped && ps->control_client &&
+               control_client_is_joined(ps->control_client)) {
+        send_left(ps, status, why->text);
+        control_client_leave(ps->control_client);
     }
     close_all(ps);
     free(ps);

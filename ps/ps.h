@@ -20,19 +20,19 @@ struct ps_settings {
     const struct cluster_task *chief; /* NULL: not known, or inside */
     uint16_t chief_ports;             /* as in cluster.h */
     const struct cluster
-        *callers;             /* who may call me to a chief; NULL: nobody */
+        *discovery_cluster;   /* who may call me to a chief; NULL: nobody */
     const char *key;          /* likewise, or NULL */
     struct cluster_size size; /* as I know it */
-    const char *chief_inside; /* the chief's link in this process, or NULL */
-    const char *inside;       /* name of my link within it, or NULL */
+    const char *chief_inproc; /* the chief's link in this process, or NULL */
+    const char *inproc;       /* name of my link within it, or NULL */
     const char *own_job;      /* text of a job given here, or NULL: not used */
     const struct rule_loops *loops; /* NULL: the best of this processor */
     double join_timeout;            /* seconds */
-    bool lanes;     /* shared memory between processes on one host */
-    int record;     /* for the launcher (member_record.h), 0: none */
+    bool shm;       /* shared memory between processes on one host */
+    int record;     /* for the launcher (launch_record.h), 0: none */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
-    double *again;  /* set when the chief leads another run: seconds within
-                       which it is back; NULL: nobody asks */
+    double *restart_within; /* set when the chief leads another run: seconds
+                      within which it is back; NULL: nobody asks */
 };
 
 /* Returns when the run has ended: its status, with WHY unless OK. */

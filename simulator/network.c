@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PIECE = 64 << 10, LEAST_WINDOW = 4 * PIECE };
+enum { CHUNK = 64 << 10, MIN_WINDOW = 4 * CHUNK };
 
 struct message {
     struct message *next;
@@ -17,23 +17,23 @@ struct connection {
     struct connection *next;            /* whose turn is after this one's */
     struct message *sending, *arriving; /* oldest that is not whole yet */
     struct message *last;
-    uint64_t under_way;
-    bool waits; /* for its turn */
+    uint64_t in_flight;
+    bool is_queued; /* for its turn */
 };
 
 struct host {
     struct connection *first, *last; /* whose turn it is */
-    bool sends;
-    int64_t free_at; /* the receiving side */
+    bool is_sending;
+    int64_t idle_at; /* the receiving side */
     int64_t busy[2]; /* by direction */
 };
 
 struct network {
-    struct agenda *agenda;
+    struct timeline *timeline;
     struct network_settings settings;
     struct host *hosts;
     struct connection *connections;
-    struct message *spare;
+    struct message *free_list;
     uint64_t window;
 };
 
@@ -42,15 +42,15 @@ static uint64_t window_of(const struct network_settings *settings) {
     double round_trip = 2e-9 * (double)settings->latency * settings->rate;
     if (!(settings->rate > 0))
         return UINT64_MAX;
-    return LEAST_WINDOW + (uint64_t)(2 * round_trip);
+    return MIN_WINDOW + (uint64_t)(2 * round_trip);
 }
 
-struct network *network_open(struct agenda *agenda,
+struct network *network_open(struct timeline *timeline,
                              const struct network_settings *settings) {
     struct network *network = calloc(1, sizeof *network);
     if (!network)
         return NULL;
-    network->agenda = agenda;
+    network->timeline = timeline;
     network->settings = *settings;
     network->window = window_of(settings);
     network->hosts = calloc(settings->hosts + 1, sizeof *network->hosts);
@@ -80,7 +80,7 @@ void network_close(struct network **where) {
     for (uint32_t c = 0;
          network->connections && c < network->settings.connections; c++)
         free_messages(network->connections[c].arriving, network->settings.drop);
-    free_messages(network->spare, NULL);
+    free_messages(network->free_list, NULL);
     free(network->hosts);
     free(network->connections);
     free(network);
@@ -91,11 +91,11 @@ void network_connect(struct network *network, uint32_t c, uint32_t from,
     network->connections[c] = (struct connection){.from = from, .to = to};
 }
 
-static void wait_for_turn(struct network *network, struct connection *c) {
+static void enqueue_connection(struct network *network, struct connection *c) {
     struct host *host = &network->hosts[c->from];
-    if (c->waits || !c->sending || c->under_way >= network->window)
+    if (c->is_queued || !c->sending || c->in_flight >= network->window)
         return;
-    c->waits = true;
+    c->is_queued = true;
     c->next = NULL;
     if (host->first)
         host->last->next = c;
@@ -104,17 +104,17 @@ static void wait_for_turn(struct network *network, struct connection *c) {
     host->last = c;
 }
 
-static struct connection *next_turn(struct host *host) {
+static struct connection *dequeue_connection(struct host *host) {
     struct connection *c = host->first;
     if (c) {
         host->first = c->next;
-        c->waits = false;
+        c->is_queued = false;
     }
     return c;
 }
 
 /* Time of BYTES on a link, rounded up. */
-static int64_t duration(const struct network *network, uint64_t bytes) {
+static int64_t link_time(const struct network *network, uint64_t bytes) {
     double rate = network->settings.rate;
     return rate > 0 ? (int64_t)ceil(1e9 * (double)bytes / rate) : 0;
 }
@@ -125,8 +125,8 @@ static void deliver(struct network *network, struct connection *c) {
     c->arriving = message->next;
     if (!c->arriving)
         c->last = NULL;
-    message->next = network->spare;
-    network->spare = message;
+    message->next = network->free_list;
+    network->free_list = message;
     network->settings.deliver(network->settings.context, content);
 }
 
@@ -134,63 +134,63 @@ static void serve(struct network *network, uint32_t h);
 
 /* A piece of connection NUMBER's oldest message is here: its bytes are those
  * that one piece can have had. */
-static void arrive(void *context, uint64_t number) {
+static void on_arrival(void *context, uint64_t number) {
     struct network *network = context;
     struct connection *c = &network->connections[number];
     uint64_t bytes =
-        c->arriving->to_arrive < PIECE ? c->arriving->to_arrive : PIECE;
+        c->arriving->to_arrive < CHUNK ? c->arriving->to_arrive : CHUNK;
     c->arriving->to_arrive -= bytes;
-    c->under_way -= bytes;
+    c->in_flight -= bytes;
     if (!c->arriving->to_arrive)
         deliver(network, c);
-    wait_for_turn(network, c);
+    enqueue_connection(network, c);
     serve(network, c->from);
 }
 
-static void sent(void *context, uint64_t number) {
+static void on_sent(void *context, uint64_t number) {
     struct network *network = context;
-    network->hosts[number].sends = false;
+    network->hosts[number].is_sending = false;
     serve(network, (uint32_t)number);
 }
 
 /* The piece's first byte is there after the latency, its last when both links
  * have had time for all of it. All latencies are the same, so pieces come to a
  * receiver in the order in which they leave. */
-static void send_piece(struct network *network, struct connection *c) {
+static void send_chunk(struct network *network, struct connection *c) {
     struct host *from = &network->hosts[c->from], *to = &network->hosts[c->to];
-    uint64_t bytes = c->sending->to_send < PIECE ? c->sending->to_send : PIECE;
-    int64_t now = agenda_now(network->agenda);
-    int64_t time = duration(network, bytes);
-    int64_t there = now + network->settings.latency;
+    uint64_t bytes = c->sending->to_send < CHUNK ? c->sending->to_send : CHUNK;
+    int64_t now = timeline_now(network->timeline);
+    int64_t time = link_time(network, bytes);
+    int64_t arrival = now + network->settings.latency;
     c->sending->to_send -= bytes;
-    c->under_way += bytes;
+    c->in_flight += bytes;
     if (!c->sending->to_send)
         c->sending = c->sending->next;
-    to->free_at = (there > to->free_at ? there : to->free_at) + time;
+    to->idle_at = (arrival > to->idle_at ? arrival : to->idle_at) + time;
     from->busy[NETWORK_OUT] += time;
     to->busy[NETWORK_IN] += time;
-    from->sends = true;
-    agenda_add(network->agenda, time, sent, network, c->from);
-    agenda_add(network->agenda, to->free_at - now, arrive, network,
-               (uint64_t)(c - network->connections));
-    wait_for_turn(network, c);
+    from->is_sending = true;
+    timeline_add(network->timeline, time, on_sent, network, c->from);
+    timeline_add(network->timeline, to->idle_at - now, on_arrival, network,
+                 (uint64_t)(c - network->connections));
+    enqueue_connection(network, c);
 }
 
 static void serve(struct network *network, uint32_t h) {
     struct host *host = &network->hosts[h];
-    if (host->sends)
+    if (host->is_sending)
         return;
-    struct connection *c = next_turn(host);
+    struct connection *c = dequeue_connection(host);
     if (c)
-        send_piece(network, c);
+        send_chunk(network, c);
 }
 
 bool network_send(struct network *network, uint32_t number, uint64_t bytes,
                   void *content) {
     struct connection *c = &network->connections[number];
-    struct message *message = network->spare;
+    struct message *message = network->free_list;
     if (message)
-        network->spare = message->next;
+        network->free_list = message->next;
     else
         message = malloc(sizeof *message);
     if (!message)
@@ -203,7 +203,7 @@ bool network_send(struct network *network, uint32_t number, uint64_t bytes,
     c->last = message;
     if (!c->sending)
         c->sending = message;
-    wait_for_turn(network, c);
+    enqueue_connection(network, c);
     serve(network, c->from);
     return true;
 }

@@ -10,7 +10,7 @@
 #ifndef CAPSTAN_NETWORK_H
 #define CAPSTAN_NETWORK_H
 
-#include "simulator/agenda.h"
+#include "simulator/timeline.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ struct network_settings {
 struct network;
 
 /* Borrows AGENDA. NULL: no memory. */
-struct network *network_open(struct agenda *agenda,
+struct network *network_open(struct timeline *timeline,
                              const struct network_settings *settings);
 
 /* Frees *NETWORK (may be NULL) and clears it. */

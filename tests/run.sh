@@ -7,7 +7,7 @@
 # (tests/lib/skip.h); all output of those that fail; and last, alone on its line,
 # "N passed, N failed", then ", N skipped" if any were, counting cmocka's tests.
 # A program that ends badly and names no test counts as one failed; one that does
-# not end names the test under way (tests/lib/under_way.c). The exit code is 1 when
+# not end names the test under way (tests/lib/test_progress.c). The exit code is 1 when
 # anything failed.
 # TEST_LIMIT: seconds a program may take (300).
 set -u

@@ -8,34 +8,35 @@
 #include "proto/base/plugin.h"
 #include "proto/base/time.h"
 #include "proto/net/link/link.h"
-#include "worker/worker_parts.h"
+#include "worker/worker_internal.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
 enum { MAX_PS = 1024 /* polled at once */, POINTS = 1024 /* a message */ };
-static const int64_t TELL_POINTS_EVERY = TIME_S / 4;
+static const int64_t POINTS_INTERVAL = TIME_S / 4;
 
 static enum status open_links(struct worker *worker, struct failure *why) {
     const struct worker_settings *settings = worker->settings;
-    struct caller_settings caller = {
+    struct discovery_listener_settings discovery_listener = {
         .zmq = settings->zmq,
         .log = settings->log,
         .self = settings->self,
-        .cluster = settings->callers,
+        .cluster = settings->discovery_cluster,
     };
-    enum status status = caller_open(&worker->caller, &caller, why);
+    enum status status = discovery_listener_open(&worker->discovery_listener,
+                                                 &discovery_listener, why);
     if (status)
         return status;
-    struct member_settings member = {
+    struct control_client_settings control_client = {
         .zmq = settings->zmq,
         .log = settings->log,
         .role = settings->role,
         .index = settings->index,
-        .port = caller_port(worker->caller),
+        .port = discovery_listener_port(worker->discovery_listener),
         .host = settings->self ? settings->self->host : NULL,
         .device = "cpu",
-        .chief_inside = settings->chief_inside,
+        .chief_inproc = settings->chief_inproc,
         .chief = settings->chief,
         .chief_ports = settings->chief_ports,
         .key = settings->key,
@@ -43,7 +44,7 @@ static enum status open_links(struct worker *worker, struct failure *why) {
         .join_timeout = settings->join_timeout,
         .record = settings->record,
     };
-    return member_open(&worker->member, &member, why);
+    return control_client_open(&worker->control_client, &control_client, why);
 }
 
 static void close_all(struct worker *worker) {
@@ -52,102 +53,105 @@ static void close_all(struct worker *worker) {
     trainer_close(&worker->trainer);
     client_close(&worker->client);
     allreduce_close(&worker->allreduce);
-    link_probe_close(&worker->probe);
+    bandwidth_meter_close(&worker->probe);
     plan_close(&worker->plan);
     job_free(&worker->job);
-    member_close(&worker->member);
-    caller_close(&worker->caller);
+    control_client_close(&worker->control_client);
+    discovery_listener_close(&worker->discovery_listener);
 }
 
-static enum status obey_all(struct worker *worker, struct failure *why) {
-    const Capstan__Control *order;
+static enum status handle_controls(struct worker *worker, struct failure *why) {
+    const Capstan__Control *command;
     enum status status;
     do {
-        status = member_receive(worker->member, time_now(), &order, why);
-        if (!status && order)
-            status = worker_obey(worker, order, why);
-    } while (!status && order && !worker->stopped);
+        status = control_client_receive(worker->control_client, time_now(),
+                                        &command, why);
+        if (!status && command)
+            status = worker_control_handle(worker, command, why);
+    } while (!status && command && !worker->stopped);
     return status;
 }
 
-struct told_device {
+struct device_limit {
     Capstan__MemoryLimit limit;
     char key[64], name[256];
 };
 
 /* Trainers that share a device are added up, if it says which it is. */
-static void tell_device(const struct worker *worker,
-                        const struct trainer_device *device,
-                        struct told_device *told) {
-    snprintf(told->key, sizeof told->key, "device %s", device->id);
+static void fill_device_limit(const struct worker *worker,
+                              const struct trainer_device *device,
+                              struct device_limit *limit_text) {
+    snprintf(limit_text->key, sizeof limit_text->key, "device %s", device->id);
     if (!device->id[0])
-        snprintf(told->key, sizeof told->key, "device %.24s of %016llx",
-                 device->name,
-                 (unsigned long long)member_incarnation(worker->member));
-    snprintf(told->name, sizeof told->name, "free on device %s", device->name);
-    capstan__memory_limit__init(&told->limit);
-    told->limit.key = told->key;
-    told->limit.name = told->name;
-    told->limit.free = device->free;
+        snprintf(limit_text->key, sizeof limit_text->key,
+                 "device %.24s of %016llx", device->name,
+                 (unsigned long long)control_client_incarnation(
+                     worker->control_client));
+    snprintf(limit_text->name, sizeof limit_text->name, "free on device %s",
+             device->name);
+    capstan__memory_limit__init(&limit_text->limit);
+    limit_text->limit.key = limit_text->key;
+    limit_text->limit.name = limit_text->name;
+    limit_text->limit.free = device->free;
 }
 
 /* Who computes on the processor, or never sums, does not load it. */
-static bool asks_for_nccl(const struct job *job) {
+static bool needs_nccl(const struct job *job) {
     return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
 }
 
-static void tell_declaration(struct worker *worker,
-                             const struct trainer_report *report) {
-    struct told_device devices[JOB_MOST_DEVICES];
-    Capstan__MemoryLimit *limits[JOB_MOST_DEVICES];
+static void send_model_spec(struct worker *worker,
+                            const struct trainer_report *report) {
+    struct device_limit devices[JOB_MAX_DEVICES];
+    Capstan__MemoryLimit *limits[JOB_MAX_DEVICES];
     struct failure missing;
     const void *table;
     const struct layout *layout = trainer_layout(worker->trainer);
-    Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
+    Capstan__ModelSpec model_spec = CAPSTAN__MODEL_SPEC__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     Capstan__Parameter **parameters = NULL;
-    declaration.digest = layout_digest(layout);
-    declaration.train_samples = report->train_samples;
-    declaration.test_samples = report->test_samples;
-    declaration.replicas = report->replicas;
-    declaration.adds_on_host = report->adds_on_host;
-    declaration.n_devices = report->num_devices;
-    declaration.devices = limits;
-    if (report->num_devices && asks_for_nccl(worker->job) &&
+    model_spec.digest = layout_digest(layout);
+    model_spec.train_samples = report->train_samples;
+    model_spec.test_samples = report->test_samples;
+    model_spec.replicas = report->replicas;
+    model_spec.adds_on_host = report->adds_on_host;
+    model_spec.n_devices = report->num_devices;
+    model_spec.devices = limits;
+    if (report->num_devices && needs_nccl(worker->job) &&
         plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
                     &missing))
-        declaration.without_nccl = missing.text;
+        model_spec.without_nccl = missing.text;
     for (uint32_t i = 0; i < report->num_devices; i++) {
-        tell_device(worker, &report->devices[i], &devices[i]);
+        fill_device_limit(worker, &report->devices[i], &devices[i]);
         limits[i] = &devices[i].limit;
     }
     if (worker->rank == 0) {
         parameters = plan_parameters(layout);
-        declaration.n_parameters = parameters ? layout->num_parameters : 0;
-        declaration.parameters = parameters;
+        model_spec.n_parameters = parameters ? layout->num_parameters : 0;
+        model_spec.parameters = parameters;
     }
-    control.body_case = CAPSTAN__CONTROL__BODY_DECLARATION;
-    control.declaration = &declaration;
-    member_tell(worker->member, &control);
+    control.body_case = CAPSTAN__CONTROL__BODY_MODEL_SPEC;
+    control.model_spec = &model_spec;
+    control_client_send_reliable(worker->control_client, &control);
     plan_free_parameters(&parameters);
 }
 
-static void tell_sight(struct worker *worker,
-                       const struct trainer_report *report) {
-    Capstan__Sight sight = CAPSTAN__SIGHT__INIT;
+static void send_visible_devices(struct worker *worker,
+                                 const struct trainer_report *report) {
+    Capstan__VisibleDevices visible_devices = CAPSTAN__VISIBLE_DEVICES__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    char *ids[JOB_MOST_DEVICES];
+    char *ids[JOB_MAX_DEVICES];
     for (uint32_t i = 0; i < report->num_devices; i++)
         ids[i] = (char *)report->devices[i].id;
-    sight.n_devices = report->num_devices;
-    sight.devices = ids;
-    sight.alone = report->replicas;
-    control.body_case = CAPSTAN__CONTROL__BODY_SIGHT;
-    control.sight = &sight;
-    member_tell(worker->member, &control);
+    visible_devices.n_devices = report->num_devices;
+    visible_devices.devices = ids;
+    visible_devices.wanted_devices = report->replicas;
+    control.body_case = CAPSTAN__CONTROL__BODY_VISIBLE_DEVICES;
+    control.visible_devices = &visible_devices;
+    control_client_send_reliable(worker->control_client, &control);
 }
 
-static void tell_evaluated(struct worker *worker,
+static void send_evaluated(struct worker *worker,
                            const struct trainer_report *report) {
     Capstan__Evaluated evaluated = CAPSTAN__EVALUATED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -162,14 +166,14 @@ static void tell_evaluated(struct worker *worker,
     evaluated.training_s = report->progress.training_s;
     control.body_case = CAPSTAN__CONTROL__BODY_EVALUATED;
     control.evaluated = &evaluated;
-    member_tell(worker->member, &control);
+    control_client_send_reliable(worker->control_client, &control);
 }
 
-static void tell_left(struct worker *worker, bool goodbye, uint64_t clock,
+static void send_left(struct worker *worker, bool exiting, uint64_t clock,
                       const struct failure *why) {
     Capstan__Left left = CAPSTAN__LEFT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    left.goodbye = goodbye;
+    left.exiting = exiting;
     left.clock = clock;
     left.diverged = worker->diverged;
     if (why) {
@@ -178,10 +182,10 @@ static void tell_left(struct worker *worker, bool goodbye, uint64_t clock,
     }
     control.body_case = CAPSTAN__CONTROL__BODY_LEFT;
     control.left = &left;
-    member_tell(worker->member, &control);
+    control_client_send_reliable(worker->control_client, &control);
 }
 
-void worker_tell_points(struct worker *worker) {
+void worker_report_points(struct worker *worker) {
     uint64_t steps[POINTS], samples[POINTS];
     double losses[POINTS], seconds[POINTS];
     struct trainer_point point;
@@ -190,7 +194,7 @@ void worker_tell_points(struct worker *worker) {
         Capstan__Points points = CAPSTAN__POINTS__INIT;
         Capstan__Control control = CAPSTAN__CONTROL__INIT;
         for (count = 0; count < POINTS && worker->trainer &&
-                        trainer_take_point(worker->trainer, &point);
+                        trainer_next_point(worker->trainer, &point);
              count++) {
             steps[count] = point.step;
             samples[count] = point.samples;
@@ -206,70 +210,71 @@ void worker_tell_points(struct worker *worker) {
         control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
         control.points = &points;
         if (count)
-            member_tell(worker->member, &control);
+            control_client_send_reliable(worker->control_client, &control);
     } while (count == POINTS);
 }
 
 /* What a step costs does not depend on how many are points. */
-static void pass_points(struct worker *worker) {
+static void report_points(struct worker *worker) {
     int64_t now = time_now();
-    if (now - worker->points_told < TELL_POINTS_EVERY)
+    if (now - worker->points_sent_at < POINTS_INTERVAL)
         return;
-    worker->points_told = now;
-    worker_tell_points(worker);
+    worker->points_sent_at = now;
+    worker_report_points(worker);
 }
 
-static void tell_signal(struct worker *worker, enum status status) {
+static void send_signal(struct worker *worker, enum status status) {
     struct failure why = {.status = status};
-    tell_left(worker, true, 0, &why);
+    send_left(worker, true, 0, &why);
 }
 
-static void fill_beat(struct worker *worker) {
+static void fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
     struct reducer_times times = {0};
-    Capstan__Beat *beat = member_beat(worker->member);
+    Capstan__Heartbeat *heartbeat =
+        control_client_heartbeat(worker->control_client);
     if (!worker->trainer)
         return;
     if (worker->allreduce && allreduce_reducer(worker->allreduce))
         reducer_times(allreduce_reducer(worker->allreduce), &times);
     trainer_progress(worker->trainer, &progress);
-    beat->clock = progress.clock;
-    beat->global_step = progress.global_step;
-    beat->loss_sum = progress.loss_sum;
-    beat->last_loss = progress.last_loss;
-    beat->first_loss = progress.first_loss;
-    beat->samples = progress.samples;
-    beat->correct = progress.correct;
-    beat->input_s = progress.input_s;
-    beat->compute_s = progress.compute_s;
-    beat->wire_s = progress.wire_s;
-    beat->training_s = progress.training_s;
-    beat->loss_scale = progress.loss_scale;
-    beat->skipped = progress.skipped;
-    beat->update_s = times.update_s;
+    heartbeat->clock = progress.clock;
+    heartbeat->global_step = progress.global_step;
+    heartbeat->loss_sum = progress.loss_sum;
+    heartbeat->last_loss = progress.last_loss;
+    heartbeat->first_loss = progress.first_loss;
+    heartbeat->samples = progress.samples;
+    heartbeat->correct = progress.correct;
+    heartbeat->input_s = progress.input_s;
+    heartbeat->compute_s = progress.compute_s;
+    heartbeat->wire_s = progress.wire_s;
+    heartbeat->training_s = progress.training_s;
+    heartbeat->loss_scale = progress.loss_scale;
+    heartbeat->skipped = progress.skipped;
+    heartbeat->update_s = times.update_s;
 }
 
-static void pass_on(struct worker *worker,
-                    const struct trainer_report *report) {
-    fill_beat(worker);
-    member_beat_now(worker->member);
-    worker_tell_points(worker); /* it has reached them before it reported */
+static void forward_report(struct worker *worker,
+                           const struct trainer_report *report) {
+    fill_heartbeat(worker);
+    control_client_send_heartbeat(worker->control_client);
+    worker_report_points(worker); /* it has reached them before it reported */
     switch (report->event) {
-    case TRAINER_SEES:
-        tell_sight(worker, report);
+    case TRAINER_DEVICES_LISTED:
+        send_visible_devices(worker, report);
         break;
-    case TRAINER_DECLARES:
-        tell_declaration(worker, report);
+    case TRAINER_DECLARED:
+        send_model_spec(worker, report);
         break;
     case TRAINER_EVALUATED:
-        tell_evaluated(worker, report);
+        send_evaluated(worker, report);
         break;
     case TRAINER_LEFT:
-        tell_left(worker, worker->leaving, report->clock, NULL);
+        send_left(worker, worker->leaving, report->clock, NULL);
         break;
     case TRAINER_FAILED:
         worker->diverged = report->diverged;
-        tell_left(worker, false, report->clock, &report->why);
+        send_left(worker, false, report->clock, &report->why);
         break;
     }
 }
@@ -277,35 +282,35 @@ static void pass_on(struct worker *worker,
 /* With ps the run goes on without me: after this step, or at once the second
  * time. In all-reduce it cannot: the chief sees to a checkpoint, and all end.
  */
-static void interrupt(struct worker *worker) {
+static void handle_signal(struct worker *worker) {
     eventfd_t number = 0;
     if (eventfd_read(worker->settings->interrupts, &number))
         return;
     enum status status = status_of_signal((int)number);
-    if (member_joined(worker->member))
+    if (control_client_is_joined(worker->control_client))
         log_info(worker->settings->log, "signal %d: %s", (int)number,
                  worker->allreduce
                      ? "asking the chief for a checkpoint; the run ends"
                      : "goodbye, the run goes on without this worker");
-    if (worker->interrupted || !worker_trains(worker))
+    if (worker->interrupted || !worker_is_training(worker))
         worker->stopped = true;
     else if (worker->client)
         trainer_leave(worker->trainer);
     else
-        tell_signal(worker, status);
-    worker->leaving = !worker->allreduce || !worker_trains(worker);
+        send_signal(worker, status);
+    worker->leaving = !worker->allreduce || !worker_is_training(worker);
     worker->interrupted = status;
 }
 
-static enum status collect(struct worker *worker, struct failure *why) {
+static enum status handle_reports(struct worker *worker, struct failure *why) {
     struct trainer_report report;
-    while (worker->trainer && trainer_reports(worker->trainer, &report)) {
-        pass_on(worker, &report);
+    while (worker->trainer && trainer_next_report(worker->trainer, &report)) {
+        forward_report(worker, &report);
         if (report.event == TRAINER_LEFT && worker->leaving)
             worker->stopped = true;
         if (report.event != TRAINER_FAILED)
             continue;
-        if (report.why.status == STATUS_CONFIG && !worker_trains(worker))
+        if (report.why.status == STATUS_CONFIG && !worker_is_training(worker))
             return status_fail(why, report.why.status, "%s", report.why.text);
         log_error(worker->settings->log, "%s", report.why.text);
     }
@@ -313,36 +318,41 @@ static enum status collect(struct worker *worker, struct failure *why) {
 }
 
 static int64_t next_deadline(const struct worker *worker) {
-    int64_t deadline = member_deadline(worker->member);
-    int64_t calls = caller_deadline(worker->caller);
+    int64_t deadline = control_client_deadline(worker->control_client);
+    int64_t listener_deadline =
+        discovery_listener_deadline(worker->discovery_listener);
     int64_t client =
         worker->client ? client_deadline(worker->client) : TIME_NEVER;
-    if (calls < deadline)
-        deadline = calls;
-    if (worker->probe && link_probe_deadline(worker->probe) < deadline)
-        deadline = link_probe_deadline(worker->probe);
+    if (listener_deadline < deadline)
+        deadline = listener_deadline;
+    if (worker->probe && bandwidth_meter_deadline(worker->probe) < deadline)
+        deadline = bandwidth_meter_deadline(worker->probe);
     return client < deadline ? client : deadline;
 }
 
-static void wait_for_something(struct worker *worker) {
-    enum { OWN = 5, MORE = ALLREDUCE_POLL_ITEMS + MAX_PS * LINK_POLL_ITEMS };
+static void wait_for_events(struct worker *worker) {
+    enum {
+        OWN_ITEMS = 5,
+        MAX_EXCHANGE_ITEMS = ALLREDUCE_POLL_ITEMS + MAX_PS * LINK_POLL_ITEMS
+    };
     int more = 0;
-    zmq_pollitem_t items[OWN + MORE];
-    items[0] =
-        (zmq_pollitem_t){member_socket(worker->member), 0, ZMQ_POLLIN, 0};
+    zmq_pollitem_t items[OWN_ITEMS + MAX_EXCHANGE_ITEMS];
+    items[0] = (zmq_pollitem_t){control_client_socket(worker->control_client),
+                                0, ZMQ_POLLIN, 0};
     items[1] =
         (zmq_pollitem_t){NULL, worker->settings->interrupts, ZMQ_POLLIN, 0};
     items[2] = (zmq_pollitem_t){
         NULL, worker->trainer ? trainer_descriptor(worker->trainer) : -1,
         ZMQ_POLLIN, 0};
-    items[3] = caller_poll_item(worker->caller);
-    items[4] = worker->probe ? link_probe_poll_item(worker->probe)
+    items[3] = discovery_listener_poll_item(worker->discovery_listener);
+    items[4] = worker->probe ? bandwidth_meter_poll_item(worker->probe)
                              : (zmq_pollitem_t){NULL, -1, ZMQ_POLLIN, 0};
     if (worker->client)
-        more = client_poll_items(worker->client, items + OWN, MORE);
+        more = client_poll_items(worker->client, items + OWN_ITEMS,
+                                 MAX_EXCHANGE_ITEMS);
     else if (worker->allreduce)
-        more = allreduce_poll_items(worker->allreduce, items + OWN);
-    zmq_poll(items, OWN + more,
+        more = allreduce_poll_items(worker->allreduce, items + OWN_ITEMS);
+    zmq_poll(items, OWN_ITEMS + more,
              time_poll_ms(time_now(), next_deadline(worker)));
 }
 
@@ -352,29 +362,30 @@ static void step_allreduce(struct worker *worker) {
     if (!allreduce_step(worker->allreduce, &why))
         return;
     log_error(worker->settings->log, "%s", why.text);
-    tell_left(worker, false, 0, &why);
+    send_left(worker, false, 0, &why);
 }
 
-static enum status turn(struct worker *worker, struct failure *why) {
+static enum status run_once(struct worker *worker, struct failure *why) {
     char address[300];
-    wait_for_something(worker);
+    wait_for_events(worker);
     enum status status = STATUS_OK;
     if (worker->client)
         status = client_step(worker->client, time_now(), why);
     if (worker->allreduce)
         step_allreduce(worker);
-    worker_measure(worker);
-    pass_points(worker);
-    fill_beat(worker);
+    worker_probe_bandwidth(worker);
+    report_points(worker);
+    fill_heartbeat(worker);
     if (!status)
-        status = member_step(worker->member, time_now(), why);
+        status = control_client_step(worker->control_client, time_now(), why);
     if (!status)
-        status = obey_all(worker, why);
+        status = handle_controls(worker, why);
     if (worker->settings->interrupts >= 0)
-        interrupt(worker);
-    if (caller_step(worker->caller, time_now(), address, sizeof address))
-        member_called(worker->member, address);
-    return status ? status : collect(worker, why);
+        handle_signal(worker);
+    if (discovery_listener_step(worker->discovery_listener, time_now(), address,
+                                sizeof address))
+        control_client_set_chief_address(worker->control_client, address);
+    return status ? status : handle_reports(worker, why);
 }
 
 enum status worker_run(const struct worker_settings *settings,
@@ -385,18 +396,18 @@ enum status worker_run(const struct worker_settings *settings,
     worker->settings = settings;
     enum status status = open_links(worker, why);
     while (!status && !worker->stopped)
-        status = turn(worker, why);
-    if (worker->leaving && worker->member) {
-        tell_left(worker, true, 0, NULL);
-        member_bye(worker->member);
-    } else if (status && !worker->stopped && worker->member &&
-               member_joined(worker->member)) {
-        tell_left(worker, false, 0, why);
-        member_bye(worker->member);
+        status = run_once(worker, why);
+    if (worker->leaving && worker->control_client) {
+        send_left(worker, true, 0, NULL);
+        control_client_leave(worker->control_client);
+    } else if (status && !worker->stopped && worker->control_client &&
+               control_client_is_joined(worker->control_client)) {
+        send_left(worker, false, 0, why);
+        control_client_leave(worker->control_client);
     }
     if (worker->interrupted && (!status || worker->stopped)) {
         status_fail(why, worker->interrupted, "ended by a signal");
-        status = status_heard(why);
+        status = status_mark_reported(why);
     }
     close_all(worker);
     free(worker);

@@ -19,23 +19,25 @@ struct worker_settings {
     uint32_t index;
     const struct cluster_task *self;  /* my address to bind; NULL: none */
     const struct cluster_task *chief; /* NULL: not known, or inside */
-    const char *chief_inside;  /* the chief's link in this process, or NULL */
-    const char *ps_inside;     /* the ps's link in this process, or NULL */
-    const char *keeper_inside; /* my keeper's, when the chief is inside */
-    uint16_t chief_ports;      /* as in cluster.h */
-    const char *key;           /* likewise, or NULL */
-    struct cluster_size size;  /* as I know it */
-    const struct cluster *callers; /* whose ps I ask for my chief, and who may
-                                      call me to it; NULL: it is known */
-    const char *own_job; /* text of a job given here, or NULL: not used */
-    const struct rule_loops *loops;       /* NULL: the best of this processor */
-    struct cluster_neighbours neighbours; /* choose a device */
-    double join_timeout;                  /* seconds */
-    bool lanes;     /* shared memory between processes on one host */
-    int record;     /* for the launcher (member_record.h), 0: none */
+    const char *chief_inproc; /* the chief's link in this process, or NULL */
+    const char *ps_inproc;    /* the ps's link in this process, or NULL */
+    const char
+        *weights_server_inproc; /* my keeper's, when the chief is inside */
+    uint16_t chief_ports;       /* as in cluster.h */
+    const char *key;            /* likewise, or NULL */
+    struct cluster_size size;   /* as I know it */
+    const struct cluster
+        *discovery_cluster; /* whose ps I ask for my chief, and who may
+                     call me to it; NULL: it is known */
+    const char *own_job;    /* text of a job given here, or NULL: not used */
+    const struct rule_loops *loops; /* NULL: the best of this processor */
+    struct cluster_local_peers local_peers; /* choose a device */
+    double join_timeout;                    /* seconds */
+    bool shm;       /* shared memory between processes on one host */
+    int record;     /* for the launcher (launch_record.h), 0: none */
     int interrupts; /* descriptor that gives a signal's number; -1: none */
-    double *again;  /* set when the chief leads another run: seconds within
-                       which it is back; NULL: nobody asks */
+    double *restart_within; /* set when the chief leads another run: seconds
+                      within which it is back; NULL: nobody asks */
 };
 
 /* Returns when the run has ended: its status, with WHY unless OK. A signal

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_RANKING_H
 #define CAPSTAN_RANKING_H
 
-#include "chief/compare/verdict.h"
+#include "chief/compare/aggregate_runs.h"
 
 /* For each number of workers among COUNT verdicts, of rounds (all-reduce and
  * synchronous ps): `fastest` (mode and ps; null: none beyond the spread);
@@ -15,10 +15,10 @@
  * (null: no link's rate is known, or none); `measured_answer` and
  * `predicted_answer`, which say it in words (null: fewer than two were
  * measured; no link's rate is known). The caller's. */
-json_t *ranking_of(const struct verdict *verdicts, unsigned count);
+json_t *ranking_compute(const struct aggregate *aggregates, unsigned count);
 
 /* How a round by ps compares with one by all-reduce, a ring, in GIVEN, and from
  * how many ps on that is otherwise, in words: a JSON string, the caller's. */
-json_t *ranking_predict(const struct predict_case *given);
+json_t *ranking_predict(const struct cost_model_case *given);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/vm_table.h"
 
-#include "proto/config/nearest.h"
+#include "proto/config/diagnostics_nearest.h"
 
 #include <inttypes.h>
 #include <strings.h>
@@ -39,7 +39,7 @@ const struct vm *vm_table_find(const char *name) {
 }
 
 /* In WIDTH columns; a dash where there is none to tell. */
-static void put_rate(FILE *out, int width, double gbits) {
+static void print_rate(FILE *out, int width, double gbits) {
     if (gbits > 0)
         fprintf(out, " %*.0f", width, gbits);
     else
@@ -52,8 +52,8 @@ void vm_table_print(FILE *out) {
     for (int i = 0; i < COUNT; i++) {
         fprintf(out, "%-26s %-16s %7" PRIu32, table[i].name, table[i].device,
                 table[i].devices);
-        put_rate(out, 12, table[i].link_gbits);
-        put_rate(out, 12, table[i].inner_gbits);
+        print_rate(out, 12, table[i].link_gbits);
+        print_rate(out, 12, table[i].inner_gbits);
         fprintf(out, "\n");
     }
 }
@@ -61,8 +61,8 @@ void vm_table_print(FILE *out) {
 const char *vm_table_nearest(const char *name) {
     const struct vm *best = table;
     for (int i = 1; i < COUNT; i++)
-        if (nearest_distance(name, table[i].name) <
-            nearest_distance(name, best->name))
+        if (diagnostics_nearest_distance(name, table[i].name) <
+            diagnostics_nearest_distance(name, best->name))
             best = &table[i];
     return best->name;
 }

@@ -49,7 +49,8 @@ struct roster_slot *roster_find(struct roster *roster, enum cluster_role role,
     return NULL;
 }
 
-struct roster_slot *roster_holder(struct roster *roster, uint64_t incarnation) {
+struct roster_slot *roster_find_holder(struct roster *roster,
+                                       uint64_t incarnation) {
     for (uint32_t i = 0; i < roster->count; i++)
         if (roster->slots[i].incarnation == incarnation &&
             roster->slots[i].state == ROSTER_HELD)
@@ -67,59 +68,60 @@ static void take(struct roster_slot *slot, const struct roster_claim *claim,
     slot->incarnation = claim->incarnation;
     slot->pid = claim->pid;
     slot->port = claim->port;
-    slot->lane = claim->lane;
+    slot->shm_key = claim->shm_key;
     snprintf(slot->host, sizeof slot->host, "%s", claim->host);
     snprintf(slot->address, sizeof slot->address, "%s", claim->address);
-    slot->heard = now;
+    slot->last_seen = now;
     slot->claimant = 0;
 }
 
 /* Two processes in the name of one task: a mistake of the user's, or a restart
  * of a process that died unseen. Only the holder can tell which: by a beat
  * after the claim, or by silence. */
-enum roster_verdict roster_claim(struct roster_slot *slot,
-                                 const struct roster_claim *claim,
-                                 int64_t now) {
+enum roster_claim_result roster_claim(struct roster_slot *slot,
+                                      const struct roster_claim *claim,
+                                      int64_t now) {
     if (slot->state != ROSTER_HELD) {
         take(slot, claim, now);
-        return ROSTER_TAKEN;
+        return ROSTER_GRANTED;
     }
     if (slot->incarnation == claim->incarnation) {
-        slot->heard = now;
-        return ROSTER_AGAIN;
+        slot->last_seen = now;
+        return ROSTER_ALREADY_HELD;
     }
     /* Several claimants by turns do not begin the holder's silence anew. */
     if (slot->claimant != claim->incarnation &&
-        (!slot->claimant || slot->heard > slot->claimed)) {
+        (!slot->claimant || slot->last_seen > slot->claimed)) {
         slot->claimant = claim->incarnation;
         slot->claimed = now;
     }
-    return slot->heard > slot->claimed ? ROSTER_REFUSED : ROSTER_WAIT;
+    return slot->last_seen > slot->claimed ? ROSTER_REFUSED : ROSTER_WAIT;
 }
 
-void roster_heard(struct roster_slot *slot, int64_t now) {
-    slot->heard = now;
+void roster_mark_alive(struct roster_slot *slot, int64_t now) {
+    slot->last_seen = now;
 }
 
 /* A claim makes silence suspicious: then seconds are enough. */
-static bool is_silent(const struct roster *roster,
-                      const struct roster_slot *slot, int64_t now) {
+static bool is_expired(const struct roster *roster,
+                       const struct roster_slot *slot, int64_t now) {
     if (slot->state != ROSTER_HELD)
         return false;
-    return now - slot->heard > roster->peer_limit ||
-           (slot->claimant && slot->heard <= slot->claimed &&
+    return now - slot->last_seen > roster->peer_limit ||
+           (slot->claimant && slot->last_seen <= slot->claimed &&
             now - slot->claimed > CLAIMED_LIMIT);
 }
 
-struct roster_slot *roster_silent(const struct roster *roster, int64_t now) {
+struct roster_slot *roster_find_expired(const struct roster *roster,
+                                        int64_t now) {
     for (uint32_t i = 0; i < roster->count; i++)
-        if (is_silent(roster, &roster->slots[i], now))
+        if (is_expired(roster, &roster->slots[i], now))
             return &roster->slots[i];
     return NULL;
 }
 
 void roster_remove(struct roster_slot *slot) {
-    slot->state = ROSTER_GONE;
+    slot->state = ROSTER_LEFT;
     slot->incarnation = 0;
     slot->claimant = 0;
 }

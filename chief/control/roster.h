@@ -16,7 +16,7 @@
 enum roster_state {
     ROSTER_ABSENT, /* nobody yet, or not any more */
     ROSTER_HELD,   /* beats */
-    ROSTER_GONE,   /* said goodbye, or was declared dead */
+    ROSTER_LEFT,   /* said goodbye, or was declared dead */
 };
 
 struct roster_slot {
@@ -26,13 +26,13 @@ struct roster_slot {
     uint64_t incarnation; /* of the holder, 0: none */
     uint32_t pid;
     uint16_t port;
-    uint64_t lane;     /* what the holder offers shared memory by, 0: nothing */
+    uint64_t shm_key;  /* what the holder offers shared memory by, 0: nothing */
     uint64_t end_key;  /* with which its launcher tells its end, 0: none */
     char host[256];    /* the holder's machine */
     char address[300]; /* host:port where others reach it */
-    int64_t heard;     /* last sign of life */
-    int64_t silent;    /* the one before a silence that was told; 0: none */
-    uint64_t claimant; /* incarnation of another that wants in, 0: none */
+    int64_t last_seen; /* last sign of life */
+    int64_t silent_since; /* the one before a silence that was told; 0: none */
+    uint64_t claimant;    /* incarnation of another that wants in, 0: none */
     int64_t claimed; /* since when there are claims and no word of the holder */
 };
 
@@ -55,16 +55,17 @@ struct roster_slot *roster_find(struct roster *roster, enum cluster_role role,
                                 uint32_t index);
 
 /* The slot that INCARNATION holds, or NULL. */
-struct roster_slot *roster_holder(struct roster *roster, uint64_t incarnation);
+struct roster_slot *roster_find_holder(struct roster *roster,
+                                       uint64_t incarnation);
 
 /* The slot of ps INDEX (< num_ps). */
 struct roster_slot *roster_ps(struct roster *roster, uint32_t index);
 
-enum roster_verdict {
-    ROSTER_TAKEN,   /* the claimant now holds the slot */
-    ROSTER_AGAIN,   /* it held it already */
-    ROSTER_WAIT,    /* another holds it, who may be dead: ask again */
-    ROSTER_REFUSED, /* another holds it and lives */
+enum roster_claim_result {
+    ROSTER_GRANTED,      /* the claimant now holds the slot */
+    ROSTER_ALREADY_HELD, /* it held it already */
+    ROSTER_WAIT,         /* another holds it, who may be dead: ask again */
+    ROSTER_REFUSED,      /* another holds it and lives */
 };
 
 struct roster_claim {
@@ -72,20 +73,22 @@ struct roster_claim {
     uint32_t pid;
     uint16_t port;
     const char *host, *address;
-    uint64_t lane;
+    uint64_t shm_key;
 };
 
 /* CLAIM wants SLOT. A holder that beats after the claim refuses it; one that
  * was silent for long enough beside a claim is declared dead by
- * roster_silent, and the next claim succeeds. */
-enum roster_verdict roster_claim(struct roster_slot *slot,
-                                 const struct roster_claim *claim, int64_t now);
+ * roster_find_expired, and the next claim succeeds. */
+enum roster_claim_result roster_claim(struct roster_slot *slot,
+                                      const struct roster_claim *claim,
+                                      int64_t now);
 
 /* A sign of life of the slot's holder. */
-void roster_heard(struct roster_slot *slot, int64_t now);
+void roster_mark_alive(struct roster_slot *slot, int64_t now);
 
 /* A held slot whose holder is to be declared dead at NOW, or NULL. */
-struct roster_slot *roster_silent(const struct roster *roster, int64_t now);
+struct roster_slot *roster_find_expired(const struct roster *roster,
+                                        int64_t now);
 
 /* The holder is gone: dead, or by its own word. */
 void roster_remove(struct roster_slot *slot);

@@ -2,7 +2,7 @@
 #include "chief/launch/children.h"
 
 #include "proto/base/time.h"
-#include "proto/net/messages/member_record.h"
+#include "proto/net/messages/launch_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* A signal that is blocked is queued even where it is ignored. */
-void children_add_ends(sigset_t *signals) {
+void children_add_termination_signals(sigset_t *signals) {
     struct sigaction hang_up;
     sigaddset(signals, SIGTERM);
     sigaddset(signals, SIGINT);
@@ -25,30 +25,32 @@ void children_add_ends(sigset_t *signals) {
 }
 
 /* A parent that ignores SIGCHLD would have left us no child to wait for. */
-void children_take(struct children_before *before, const sigset_t *taken) {
+void children_block_signals(struct children_saved_signals *saved_signals,
+                            const sigset_t *blocked) {
     struct sigaction plain = {.sa_handler = SIG_DFL};
     struct sigaction ignored = {.sa_handler = SIG_IGN};
-    sigprocmask(SIG_BLOCK, taken, &before->mask);
-    sigaction(SIGCHLD, &plain, &before->child);
-    sigaction(SIGPIPE, &ignored, &before->pipe);
+    sigprocmask(SIG_BLOCK, blocked, &saved_signals->mask);
+    sigaction(SIGCHLD, &plain, &saved_signals->child);
+    sigaction(SIGPIPE, &ignored, &saved_signals->pipe);
 }
 
-void children_give_back(const struct children_before *before) {
-    sigaction(SIGCHLD, &before->child, NULL);
-    sigaction(SIGPIPE, &before->pipe, NULL);
-    sigprocmask(SIG_SETMASK, &before->mask, NULL);
+void children_restore_signals(
+    const struct children_saved_signals *saved_signals) {
+    sigaction(SIGCHLD, &saved_signals->child, NULL);
+    sigaction(SIGPIPE, &saved_signals->pipe, NULL);
+    sigprocmask(SIG_SETMASK, &saved_signals->mask, NULL);
 }
 
 enum status children_open(struct children *children, const int *more,
                           unsigned count, struct failure *why) {
-    sigset_t taken;
-    sigemptyset(&taken);
-    children_add_ends(&taken);
-    sigaddset(&taken, SIGCHLD);
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    children_add_termination_signals(&blocked);
+    sigaddset(&blocked, SIGCHLD);
     for (unsigned i = 0; i < count; i++)
-        sigaddset(&taken, more[i]);
-    children_take(&children->before, &taken);
-    children->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+        sigaddset(&blocked, more[i]);
+    children_block_signals(&children->saved_signals, &blocked);
+    children->signals = signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (children->signals < 0)
         return status_errno(why, STATUS_FAILED, errno, "taking signals");
     return STATUS_OK;
@@ -63,11 +65,12 @@ void children_close(struct children *children) {
         ;
     if (children->signals >= 0)
         close(children->signals);
-    children_give_back(&children->before);
+    children_restore_signals(&children->saved_signals);
 }
 
 /* The group of its own keeps the terminal's Ctrl-C from it. */
-void children_detach(pid_t parent, const struct children_before *before) {
+void children_detach(pid_t parent,
+                     const struct children_saved_signals *saved_signals) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died before the line above */
@@ -77,11 +80,11 @@ void children_detach(pid_t parent, const struct children_before *before) {
         dup2(nothing, STDIN_FILENO);
     if (nothing > STDERR_FILENO)
         close(nothing);
-    children_give_back(before);
+    children_restore_signals(saved_signals);
 }
 
 /* In the child: why there is no such program, and what helps. */
-static void say_not_started(const struct child_start *start, int error) {
+static void log_not_started(const struct children_command *start, int error) {
     char own[PATH_MAX] = "", hint[PATH_MAX + 64] = "";
     bool in_path = error == ENOENT && !strchr(start->program, '/');
     if (in_path && readlink("/proc/self/exe", own, sizeof own - 1) > 0)
@@ -93,19 +96,19 @@ static void say_not_started(const struct child_start *start, int error) {
 }
 
 enum status children_start(const struct children *children,
-                           const struct child_start *start, pid_t *pid,
+                           const struct children_command *start, pid_t *pid,
                            struct failure *why) {
     pid_t launcher = getpid();
     *pid = fork();
     if (*pid == 0) {
-        children_detach(launcher, &children->before);
-        if (!start->speaks)
+        children_detach(launcher, &children->saved_signals);
+        if (!start->writes_stdout)
             dup2(STDERR_FILENO, STDOUT_FILENO);
-        member_record_pass(start->record);
+        launch_record_pass(start->record);
         start->prepare(start->context);
         execvp(start->program, start->arguments);
         if (start->log)
-            say_not_started(start, errno);
+            log_not_started(start, errno);
         _exit(CHILDREN_NOT_STARTED);
     }
     if (*pid > 0) {

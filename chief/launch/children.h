@@ -15,30 +15,33 @@
 enum { CHILDREN_NOT_STARTED = 127 }; /* exit code: there is no such program */
 
 /* How signals were before a launcher took them. */
-struct children_before {
+struct children_saved_signals {
     sigset_t mask;
     struct sigaction child, pipe;
 };
 
 /* Adds the signals that end a process here: SIGTERM, SIGINT and, unless it is
  * ignored (nohup), SIGHUP. */
-void children_add_ends(sigset_t *signals);
+void children_add_termination_signals(sigset_t *signals);
 
 /* Blocks TAKEN, which a signalfd then gives; children can be waited for, and
  * whoever read what this process says may go: writing fails then. */
-void children_take(struct children_before *before, const sigset_t *taken);
+void children_block_signals(struct children_saved_signals *saved_signals,
+                            const sigset_t *blocked);
 
 /* All as it was BEFORE. */
-void children_give_back(const struct children_before *before);
+void children_restore_signals(
+    const struct children_saved_signals *saved_signals);
 
 struct children {
     int signals; /* signalfd */
-    struct children_before before;
+    struct children_saved_signals saved_signals;
 };
 
-/* Takes the signals of children_add_ends, SIGCHLD and the COUNT signals in MORE
- * until children_close. Call it from the main thread of a process without other
- * threads or children. On failure children_close is still due. */
+/* Takes the signals of children_add_termination_signals, SIGCHLD and the COUNT
+ * signals in MORE until children_close. Call it from the main thread of a
+ * process without other threads or children. On failure children_close is still
+ * due. */
 enum status children_open(struct children *children, const int *more,
                           unsigned count, struct failure *why) MUST_CHECK;
 
@@ -50,16 +53,17 @@ void children_close(struct children *children);
  * that cannot become its program is a copy of the parent, whose stack and
  * buffered output are not its own: it leaves with _exit(CHILDREN_NOT_STARTED),
  * here too when PARENT has ended already. */
-void children_detach(pid_t parent, const struct children_before *before);
+void children_detach(pid_t parent,
+                     const struct children_saved_signals *saved_signals);
 
-struct child_start {
+struct children_command {
     const char *name;        /* "ps 1", for texts */
     const char *program;     /* a path, or a word to be found in PATH */
     char *const *arguments;  /* argv, NULL-ended */
-    bool speaks;             /* to standard output; else to standard error */
+    bool writes_stdout;      /* to standard output; else to standard error */
     void (*prepare)(void *); /* in the child: its environment */
     void *context;           /* of prepare */
-    int record;              /* member_record.h; -1: none */
+    int record;              /* launch_record.h; -1: none */
     const struct log *log;   /* NULL: silence */
 };
 
@@ -67,7 +71,7 @@ struct child_start {
  * CHILDREN_NOT_STARTED, and a line says so. STATUS_RETRY: the machine refuses a
  * process. */
 enum status children_start(const struct children *children,
-                           const struct child_start *start, pid_t *pid,
+                           const struct children_command *start, pid_t *pid,
                            struct failure *why) MUST_CHECK;
 
 /* Waits until DEADLINE for a signal, SIGCHLD among them: its number, or 0 when

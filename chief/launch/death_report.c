@@ -3,10 +3,10 @@
 
 #include "proto/base/time.h"
 #include "proto/net/link/link.h"
-#include "proto/net/messages/member_record.h"
+#include "proto/net/messages/launch_record.h"
 #include "proto/net/messages/message.h"
 
-static const int64_t PATIENCE = 2 * TIME_S;
+static const int64_t FLUSH_TIMEOUT = 2 * TIME_S;
 
 /* A launcher does not wait for the connection, as other links do. */
 static enum status open_link(struct death_report *report, struct failure *why) {
@@ -25,7 +25,7 @@ static enum status open_link(struct death_report *report, struct failure *why) {
 }
 
 /* With the child's own key: nobody else could say it. */
-static bool send(struct link *link, const struct member_record *record,
+static bool send(struct link *link, const struct launch_record *record,
                  int wait_status) {
     Capstan__Ended ended = CAPSTAN__ENDED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -43,10 +43,10 @@ static bool send(struct link *link, const struct member_record *record,
 
 bool death_report_send(struct death_report *report, int file, int wait_status,
                        const struct log *log) {
-    struct member_record record;
+    struct launch_record record;
     struct failure why;
     enum status status = STATUS_OK;
-    if (!member_record_read(file, &record))
+    if (!launch_record_read(file, &record))
         return false;
     if (!report->link)
         status = open_link(report, &why);
@@ -55,19 +55,19 @@ bool death_report_send(struct death_report *report, int file, int wait_status,
     if (status)
         log_warning(log, "the chief is not told: %s", why.text);
     bool sent = !status && send(report->link, &record, wait_status);
-    report->unheard += sent;
+    report->unacknowledged += sent;
     return sent;
 }
 
-void death_report_await(struct death_report *report) {
-    int64_t deadline = time_now() + PATIENCE, now;
+void death_report_flush(struct death_report *report) {
+    int64_t deadline = time_now() + FLUSH_TIMEOUT, now;
     struct link_frame frame;
-    while (report->unheard && (now = time_now()) < deadline) {
+    while (report->unacknowledged && (now = time_now()) < deadline) {
         zmq_pollitem_t item = {link_socket(report->link), 0, ZMQ_POLLIN, 0};
         zmq_poll(&item, 1, time_poll_ms(now, deadline));
-        while (report->unheard && link_view(report->link, &frame)) {
+        while (report->unacknowledged && link_view(report->link, &frame)) {
             link_release(&frame);
-            report->unheard--;
+            report->unacknowledged--;
         }
     }
 }

@@ -12,12 +12,12 @@
 struct link;
 
 struct death_report {
-    void *zmq;         /* with the first that is sent */
-    struct link *link; /* to the chief */
-    unsigned unheard;  /* deaths that it has not confirmed */
+    void *zmq;               /* with the first that is sent */
+    struct link *link;       /* to the chief */
+    unsigned unacknowledged; /* deaths that it has not confirmed */
 };
 
-/* The child of RECORD (member_record.h) has ended with WAIT_STATUS: its chief
+/* The child of RECORD (launch_record.h) has ended with WAIT_STATUS: its chief
  * is told, if it was in a run and had not said goodbye; true when the word is
  * on its way. Waits for nothing. Starts threads: no process may be started by
  * fork afterwards. */
@@ -25,7 +25,7 @@ bool death_report_send(struct death_report *report, int record, int wait_status,
                        const struct log *log);
 
 /* Waits until the chief has heard all, 2 s at most: it may have ended. */
-void death_report_await(struct death_report *report);
+void death_report_flush(struct death_report *report);
 
 /* Drops what was not heard. */
 void death_report_close(struct death_report *report);

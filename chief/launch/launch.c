@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a launch ends: the chief is waited for and signalled, told of children
  * that die before it, and followed by the others, who are ended in steps. */
-#include "chief/launch/launch_parts.h"
+#include "chief/launch/launch_internal.h"
 #include "proto/base/time.h"
-#include "proto/net/messages/member_record.h"
+#include "proto/net/messages/launch_record.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,39 +18,41 @@ static const double AFTER_FAILURE = 0.5;
 
 /* Names those still running with WHAT is to be said of each (NULL: nothing),
  * and signals them (NUMBER 0: no more). */
-static void signal_others(struct launch *launch, int number, const char *what) {
+static void signal_others(struct launch *launch, int number,
+                          const char *message) {
     for (unsigned i = 0; i < launch->count; i++) {
-        struct process *process = &launch->processes[i];
+        struct launch_process *process = &launch->processes[i];
         if (!process->pid)
             continue;
-        if (what)
+        if (message)
             log_warning(launch->options->log, "%s (pid %d) %s", process->name,
-                        (int)process->pid, what);
+                        (int)process->pid, message);
         if (number)
             kill(process->pid, number);
     }
 }
 
-static void enter(struct launch *launch, enum stage stage, double seconds) {
+static void enter(struct launch *launch, enum shutdown_phase shutdown_phase,
+                  double seconds) {
     int64_t now = time_now(), wait = time_from_seconds(seconds);
-    launch->stage = stage;
+    launch->shutdown_phase = shutdown_phase;
     launch->deadline = wait < TIME_NEVER - now ? now + wait : TIME_NEVER;
 }
 
-static void tell_chief(struct launch *launch, int number) {
+static void signal_chief(struct launch *launch, int number) {
     const struct launch_options *options = launch->options;
     kill(launch->processes[0].pid, number);
-    if (launch->stage == RUNNING)
-        enter(launch, CHIEF_TOLD, options->grace + options->stop);
+    if (launch->shutdown_phase == RUNNING)
+        enter(launch, CHIEF_SIGNALLED, options->grace + options->stop);
 }
 
 static void pass_deadline(struct launch *launch) {
     double stop = launch->options->stop;
-    char what[128];
-    switch (launch->stage) {
+    char message[128];
+    switch (launch->shutdown_phase) {
     case RUNNING:
         break;
-    case CHIEF_TOLD:
+    case CHIEF_SIGNALLED:
         log_warning(launch->options->log,
                     "the chief did not end within timeouts.grace + "
                     "timeouts.stop (%g s): killed",
@@ -61,15 +63,16 @@ static void pass_deadline(struct launch *launch) {
     case ENDING:
         /* A chief that failed has told those it knew; that the others wait in
          * vain is no news of each. */
-        if (launch->given < stop && !launch->cause)
+        if (launch->stop_grace < stop && !launch->cause)
             launch->cause = &launch->processes[0];
-        snprintf(what, sizeof what,
+        snprintf(message, sizeof message,
                  "still runs %g s (timeouts.stop) after the chief: SIGTERM",
-                 launch->given);
-        signal_others(launch, SIGTERM, launch->given < stop ? NULL : what);
-        enter(launch, OTHERS_TOLD, stop);
+                 launch->stop_grace);
+        signal_others(launch, SIGTERM,
+                      launch->stop_grace < stop ? NULL : message);
+        enter(launch, OTHERS_SIGNALLED, stop);
         break;
-    case OTHERS_TOLD:
+    case OTHERS_SIGNALLED:
         signal_others(launch, SIGKILL, "does not end on SIGTERM: killed");
         enter(launch, KILLED, stop);
         break;
@@ -81,100 +84,102 @@ static void pass_deadline(struct launch *launch) {
 }
 
 /* Who ended with the run, or because of it, has told so itself. */
-static bool says_itself(int code) {
+static bool reports_own_exit(int code) {
     return code == STATUS_OK || code == STATUS_FAILED || code == STATUS_RETRY;
 }
 
 /* One that failed by itself knows better, unless a process alone finds a
  * configuration wrong. */
-static void note_chief_end(struct launch *launch, int wait_status) {
-    struct process *chief = launch->processes;
-    char end[64];
+static void handle_chief_exit(struct launch *launch, int wait_status) {
+    struct launch_process *chief = launch->processes;
+    char exit_text[64];
     launch->exit_code = children_exit_code(wait_status);
-    bool stands = launch->exit_code == STATUS_TERMINATED ||
-                  launch->failed == STATUS_CONFIG;
-    children_end_text(wait_status, end, sizeof end);
+    bool keeps_cause = launch->exit_code == STATUS_TERMINATED ||
+                       launch->failed == STATUS_CONFIG;
+    children_end_text(wait_status, exit_text, sizeof exit_text);
     if (WIFSIGNALED(wait_status))
-        log_error(launch->options->log, "the chief %s", end);
+        log_error(launch->options->log, "the chief %s", exit_text);
     if (launch->cause && launch->exit_code == STATUS_CONFIG)
         launch->cause = chief; /* it says whose error it was */
-    else if (!stands)
+    else if (!keeps_cause)
         launch->cause = NULL;
-    if (!stands)
+    if (!keeps_cause)
         launch->failed = 0;
-    launch->given = launch->options->stop;
-    if (launch->exit_code != STATUS_OK && launch->given > AFTER_FAILURE)
-        launch->given = AFTER_FAILURE;
-    enter(launch, ENDING, launch->given);
+    launch->stop_grace = launch->options->stop;
+    if (launch->exit_code != STATUS_OK && launch->stop_grace > AFTER_FAILURE)
+        launch->stop_grace = AFTER_FAILURE;
+    enter(launch, ENDING, launch->stop_grace);
 }
 
 /* The run cannot begin without it, and nobody starts it again. */
-static void end_without(struct launch *launch, struct process *process,
-                        int code) {
+static void abort_run(struct launch *launch, struct launch_process *process,
+                      int code) {
     bool config = code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED;
     launch->failed = config                  ? STATUS_CONFIG
                      : code == STATUS_FAILED ? STATUS_FAILED
                                              : STATUS_RETRY;
     launch->cause = process;
-    tell_chief(launch, SIGTERM);
+    signal_chief(launch, SIGTERM);
 }
 
 /* What the chief was TOLD it says, and knows what follows. */
-static void note_early_end(struct launch *launch, struct process *process,
-                           int wait_status, bool told) {
+static void handle_early_exit(struct launch *launch,
+                              struct launch_process *process, int wait_status,
+                              bool reported) {
     int code = children_exit_code(wait_status);
-    bool joined = member_record_has_joined(process->record);
-    char end[64];
-    children_end_text(wait_status, end, sizeof end);
-    if (!told && !says_itself(code) && code != STATUS_CONFIG)
+    bool joined = launch_record_has_joined(process->record);
+    char exit_text[64];
+    children_end_text(wait_status, exit_text, sizeof exit_text);
+    if (!reported && !reports_own_exit(code) && code != STATUS_CONFIG)
         log_warning(launch->options->log, "%s %s while the chief still runs",
-                    process->name, end);
+                    process->name, exit_text);
     if (code == STATUS_CONFIG || (code != STATUS_OK && !joined))
-        end_without(launch, process, code);
+        abort_run(launch, process, code);
     if (!joined && WIFSIGNALED(wait_status))
-        snprintf(process->end, sizeof process->end, "%s", end);
+        snprintf(process->exit_text, sizeof process->exit_text, "%s",
+                 exit_text);
 }
 
-static void note_end(struct launch *launch, struct process *process,
-                     int wait_status) {
+static void handle_exit(struct launch *launch, struct launch_process *process,
+                        int wait_status) {
     process->pid = 0;
     launch->alive--;
     if (process == launch->processes) {
-        note_chief_end(launch, wait_status);
+        handle_chief_exit(launch, wait_status);
         return;
     }
-    bool told = launch->processes[0].pid &&
-                death_report_send(&launch->report, process->record, wait_status,
-                                  launch->options->log);
-    if (launch->stage == RUNNING)
-        note_early_end(launch, process, wait_status, told);
+    bool reported = launch->processes[0].pid &&
+                    death_report_send(&launch->report, process->record,
+                                      wait_status, launch->options->log);
+    if (launch->shutdown_phase == RUNNING)
+        handle_early_exit(launch, process, wait_status, reported);
 }
 
 /* One signal may stand for several children. */
 static void reap(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
-        struct process *process = &launch->processes[i];
+        struct launch_process *process = &launch->processes[i];
         int wait_status;
         if (process->pid &&
             waitpid(process->pid, &wait_status, WNOHANG) == process->pid)
-            note_end(launch, process, wait_status);
+            handle_exit(launch, process, wait_status);
     }
 }
 
 /* A terminal that goes away may say so twice: that is nobody's impatience. */
-static void take_signal(struct launch *launch, int number) {
+static void handle_signal(struct launch *launch, int number) {
     pid_t chief = launch->processes[0].pid;
     if (number == SIGCHLD)
         reap(launch);
     else if (number == SIGUSR1 && chief)
         kill(chief, number);
     else if (number == SIGUSR1 ||
-             (number == SIGHUP && launch->stage != RUNNING))
+             (number == SIGHUP && launch->shutdown_phase != RUNNING))
         return;
     else if (chief) {
         if (launch->failed != STATUS_CONFIG)
             launch->failed = 0; /* the signal is the cause */
-        tell_chief(launch, number);
+        signal_chief(launch, number);
     } else
         launch->deadline = time_now(); /* someone is impatient */
 }
@@ -183,7 +188,7 @@ static void supervise(struct launch *launch) {
     while (launch->alive) {
         int number = children_wait(&launch->children, launch->deadline);
         if (number)
-            take_signal(launch, number);
+            handle_signal(launch, number);
         else
             pass_deadline(launch);
     }
@@ -201,8 +206,8 @@ static void kill_all(struct launch *launch) {
 
 static void free_processes(struct launch *launch) {
     for (unsigned i = 0; i < launch->count; i++) {
-        if (launch->processes[i].holder >= 0)
-            close(launch->processes[i].holder);
+        if (launch->processes[i].port_socket >= 0)
+            close(launch->processes[i].port_socket);
         if (launch->processes[i].record >= 0)
             close(launch->processes[i].record);
         free(launch->processes[i].config);
@@ -225,13 +230,13 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
     enum status status = check_program(options->program, why);
     if (status)
         return status;
-    if (options->distribution)
-        launch.count = distribution_size(options->distribution);
+    if (options->azureml_distribution)
+        launch.count = azureml_num_processes(options->azureml_distribution);
     launch.processes = calloc(launch.count, sizeof *launch.processes);
     if (!launch.processes)
         return status_fail(why, STATUS_RETRY, "out of memory for %u processes",
                            launch.count);
-    launch_name(&launch);
+    launch_name_processes(&launch);
     const int saves = SIGUSR1;
     status = children_open(&launch.children, &saves, 1, why);
     if (!status)
@@ -244,9 +249,9 @@ enum status launch_run(const struct launch_options *options, int *exit_code,
         supervise(&launch);
     if (launch.cause)
         log_info(options->log, "%s ended the run: %s%s", launch.cause->name,
-                 launch.cause->end[0] ? "before it had joined it "
-                                      : "its own lines say why",
-                 launch.cause->end);
+                 launch.cause->exit_text[0] ? "before it had joined it "
+                                            : "its own lines say why",
+                 launch.cause->exit_text);
     *exit_code = launch.failed ? launch.failed : launch.exit_code;
     death_report_close(&launch.report);
     children_close(&launch.children);

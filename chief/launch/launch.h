@@ -7,7 +7,7 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/config/cluster/distribution.h"
+#include "proto/config/cluster/azureml.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,13 +17,14 @@
 #define LAUNCH_TOGETHER "CAPSTAN_TOGETHER"
 
 struct launch_options {
-    const char *program; /* the capstan binary; /proc/self/exe will do */
-    const char *verb;    /* that all play; NULL: "run" */
-    bool workers_speak;  /* to standard output, in place of the chief */
+    const char *program;       /* the capstan binary; /proc/self/exe will do */
+    const char *verb;          /* that all play; NULL: "run" */
+    bool workers_write_stdout; /* to standard output, in place of the chief */
     bool arguments_for_all;
     unsigned num_ps, num_workers;
-    const struct distribution *distribution; /* instead of these, or NULL: what
-                                                it starts, and no chief */
+    const struct azureml_distribution
+        *azureml_distribution;  /* instead of these, or NULL: what
+                   it starts, and no chief */
     char *const *run_arguments; /* the chief's, after the verb: the job's path
                                    and flags, NULL-terminated; the others get
                                    none unless arguments_for_all */

@@ -16,10 +16,11 @@ static uint32_t count_gpus(struct failure *why) {
 enum status launch_count_fill(struct launch_world *world, const struct log *log,
                               struct failure *why) {
     struct failure none = {0};
-    if (world->each == LAUNCH_EACH_NONE)
+    if (world->nproc_kind == LAUNCH_NPROC_NUMBER)
         return STATUS_OK;
-    uint32_t gpus = world->each == LAUNCH_EACH_CPU ? 0 : count_gpus(&none);
-    if (world->each == LAUNCH_EACH_GPU && !gpus)
+    uint32_t gpus =
+        world->nproc_kind == LAUNCH_NPROC_CPU ? 0 : count_gpus(&none);
+    if (world->nproc_kind == LAUNCH_NPROC_GPU && !gpus)
         return status_fail(why, STATUS_CONFIG,
                            "--nproc_per_node is gpu, and none is found here"
                            "%s%.400s",

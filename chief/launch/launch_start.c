@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each process is told of the cluster as its kind of launch does: by a
  * TF_CONFIG of its own, or by the variables of its rank. */
-#include "chief/launch/launch_parts.h"
+#include "chief/launch/launch_internal.h"
 #include "chief/launch/port.h"
 #include "chief/launch/rank_variables.h"
-#include "proto/net/messages/member_record.h"
+#include "proto/net/messages/launch_record.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -13,14 +13,16 @@
 #include <string.h>
 
 static bool by_ranks(const struct launch *launch) {
-    const struct distribution *distribution = launch->options->distribution;
-    return distribution && distribution->type != DISTRIBUTION_TENSORFLOW;
+    const struct azureml_distribution *azureml_distribution =
+        launch->options->azureml_distribution;
+    return azureml_distribution &&
+           azureml_distribution->type != AZUREML_TENSORFLOW;
 }
 
 static void name_distributed(struct launch *launch) {
-    unsigned workers = launch->options->distribution->workers;
+    unsigned workers = launch->options->azureml_distribution->workers;
     for (unsigned i = 0; i < launch->count; i++) {
-        struct process *process = &launch->processes[i];
+        struct launch_process *process = &launch->processes[i];
         process->type = i < workers ? "worker" : "ps";
         process->index = i < workers ? i : i - workers;
         if (by_ranks(launch))
@@ -28,14 +30,14 @@ static void name_distributed(struct launch *launch) {
         else
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
-        process->holder = process->record = -1;
+        process->port_socket = process->record = -1;
     }
 }
 
 static void name_processes(struct launch *launch) {
     unsigned num_ps = launch->options->num_ps;
     for (unsigned i = 0; i < launch->count; i++) {
-        struct process *process = &launch->processes[i];
+        struct launch_process *process = &launch->processes[i];
         process->type = i == 0 ? "chief" : i <= num_ps ? "ps" : "worker";
         process->index = i == 0 ? 0 : i <= num_ps ? i - 1 : i - 1 - num_ps;
         if (i == 0)
@@ -43,16 +45,16 @@ static void name_processes(struct launch *launch) {
         else
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
-        process->holder = process->record = -1;
+        process->port_socket = process->record = -1;
     }
 }
 
-void launch_name(struct launch *launch) {
+void launch_name_processes(struct launch *launch) {
     const struct launch_options *options = launch->options;
     if (by_ranks(launch))
         snprintf(launch->num_ps, sizeof launch->num_ps, "--num-ps=%u",
-                 options->distribution->num_ps);
-    if (options->distribution)
+                 options->azureml_distribution->num_ps);
+    if (options->azureml_distribution)
         name_distributed(launch);
     else
         name_processes(launch);
@@ -63,10 +65,10 @@ void launch_name(struct launch *launch) {
 static json_t *describe_cluster(struct launch *launch, struct failure *why) {
     json_t *cluster = json_object();
     for (unsigned i = 0; i < launch->count; i++) {
-        struct process *process = &launch->processes[i];
+        struct launch_process *process = &launch->processes[i];
         char address[32];
         uint16_t port;
-        if (port_hold(&port, &process->holder, why)) {
+        if (port_reserve(&port, &process->port_socket, why)) {
             json_decref(cluster);
             return NULL;
         }
@@ -86,11 +88,11 @@ enum status launch_configure(struct launch *launch, struct failure *why) {
     if (!cluster)
         return STATUS_RETRY;
     for (unsigned i = 0; i < launch->count; i++) {
-        struct process *process = &launch->processes[i];
+        struct launch_process *process = &launch->processes[i];
         json_t *config =
             json_pack("{s:O, s:{s:s, s:i}}", "cluster", cluster, "task", "type",
                       process->type, "index", (int)process->index);
-        if (launch->options->distribution)
+        if (launch->options->azureml_distribution)
             json_object_set_new(config, "environment", json_string("cloud"));
         process->config = json_dumps(config, JSON_COMPACT);
         json_decref(config);
@@ -104,7 +106,7 @@ enum status launch_configure(struct launch *launch, struct failure *why) {
 }
 
 /* In the child: the ps that run already, for a worker to look at. */
-static void list_ps(const struct launch *launch) {
+static void export_ps_pids(const struct launch *launch) {
     char list[16384] = "";
     size_t used = 0;
     for (unsigned i = 0; i < launch->count; i++)
@@ -119,24 +121,26 @@ static void list_ps(const struct launch *launch) {
 
 /* In the child: nothing but its own task describes a cluster. */
 static void set_environment(const struct launch *launch,
-                            const struct process *process) {
-    static const char *const others[] = {
+                            const struct launch_process *process) {
+    static const char *const cluster_variables[] = {
         "TF_CONFIG",        "CLUSTER_SPEC", "JOB_NAME",
         "TASK_INDEX",       "RANK",         "WORLD_SIZE",
         "NODE_RANK",        "LOCAL_RANK",   "GROUP_RANK",
         "GROUP_WORLD_SIZE", "ROLE_NAME",    "ROLE_RANK",
         "ROLE_WORLD_SIZE",  "HOROVOD_RANK", "HOROVOD_SIZE"};
-    static const char *const starts[] = {
+    static const char *const cluster_prefixes[] = {
         "MASTER_", "LOCAL_WORLD_", "TORCHELASTIC_", "PET_",   "OMPI_",
         "PMI_",    "PMIX_",        "MPI_LOCAL",     "SLURM_", "AZ_BATCH"};
-    for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
-        unsetenv(others[i]);
-    for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++)
-        rank_variables_hide(starts[i]);
+    for (unsigned i = 0;
+         i < sizeof cluster_variables / sizeof *cluster_variables; i++)
+        unsetenv(cluster_variables[i]);
+    for (unsigned i = 0; i < sizeof cluster_prefixes / sizeof *cluster_prefixes;
+         i++)
+        rank_variables_unset(cluster_prefixes[i]);
     if (process->config)
         setenv("TF_CONFIG", process->config, 1);
     else
-        rank_variables_set(launch->options->distribution,
+        rank_variables_set(launch->options->azureml_distribution,
                            (uint32_t)(process - launch->processes));
 }
 
@@ -144,9 +148,9 @@ static void set_environment(const struct launch *launch,
 static const char **run_command(const struct launch *launch, bool chief) {
     const struct launch_options *options = launch->options;
     char *const *extra = options->run_arguments;
-    bool takes = chief || options->arguments_for_all;
+    bool has_arguments = chief || options->arguments_for_all;
     size_t count = 0;
-    while (takes && extra && extra[count])
+    while (has_arguments && extra && extra[count])
         count++;
     const char **command = calloc(count + 4, sizeof *command);
     if (!command)
@@ -162,7 +166,7 @@ static const char **run_command(const struct launch *launch, bool chief) {
 
 struct preparation {
     const struct launch *launch;
-    const struct process *process;
+    const struct launch_process *process;
 };
 
 /* In the child. A SIGUSR1 that comes before it takes signals waits. */
@@ -173,26 +177,29 @@ static void prepare(void *context) {
     sigaddset(&waiting, SIGUSR1);
     sigprocmask(SIG_BLOCK, &waiting, NULL);
     set_environment(preparation->launch, preparation->process);
-    list_ps(preparation->launch);
+    export_ps_pids(preparation->launch);
 }
 
-static bool speaks(const struct launch *launch, const struct process *process) {
-    return launch->options->workers_speak ? !strcmp(process->type, "worker")
-                                          : process == launch->processes;
+static bool writes_stdout(const struct launch *launch,
+                          const struct launch_process *process) {
+    return launch->options->workers_write_stdout
+               ? !strcmp(process->type, "worker")
+               : process == launch->processes;
 }
 
-static enum status start(struct launch *launch, struct process *process,
+static enum status start(struct launch *launch, struct launch_process *process,
                          struct failure *why) {
     const char **command = run_command(launch, process == launch->processes);
     struct preparation preparation = {launch, process};
-    struct child_start child = {.name = process->name,
-                                .program = launch->options->program,
-                                .arguments = (char *const *)command,
-                                .speaks = speaks(launch, process),
-                                .prepare = prepare,
-                                .context = &preparation,
-                                .log = launch->options->log};
-    child.record = process->record = member_record_open();
+    struct children_command child = {.name = process->name,
+                                     .program = launch->options->program,
+                                     .arguments = (char *const *)command,
+                                     .writes_stdout =
+                                         writes_stdout(launch, process),
+                                     .prepare = prepare,
+                                     .context = &preparation,
+                                     .log = launch->options->log};
+    child.record = process->record = launch_record_open();
     if (!command)
         return status_fail(why, STATUS_RETRY, "no memory to start %s",
                            process->name);

@@ -4,7 +4,7 @@
 #include "chief/launch/children.h"
 #include "chief/launch/death_report.h"
 #include "proto/base/time.h"
-#include "proto/net/messages/member_record.h"
+#include "proto/net/messages/launch_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const int64_t AFTER_KILL = 10 * TIME_S;
 
 struct node_process {
     pid_t pid;  /* 0: has ended */
-    int record; /* member_record.h */
+    int record; /* launch_record.h */
     char name[32];
 };
 
@@ -106,14 +106,14 @@ static enum status start(struct node_launch *launch, uint32_t local_rank,
     if (!command)
         return status_fail(why, STATUS_RETRY, "no memory to start %s",
                            process->name);
-    struct child_start child = {.name = process->name,
-                                .program = command[0],
-                                .arguments = command,
-                                .speaks = true,
-                                .prepare = prepare,
-                                .context = &preparation,
-                                .log = launch->log};
-    child.record = process->record = member_record_open();
+    struct children_command child = {.name = process->name,
+                                     .program = command[0],
+                                     .arguments = command,
+                                     .writes_stdout = true,
+                                     .prepare = prepare,
+                                     .context = &preparation,
+                                     .log = launch->log};
+    child.record = process->record = launch_record_open();
     enum status status =
         children_start(&launch->children, &child, &process->pid, why);
     free(command);
@@ -128,7 +128,7 @@ static void signal_all(const struct node_launch *launch, int number) {
             kill(-launch->processes[i].pid, number);
 }
 
-static void begin_end(struct node_launch *launch, int number) {
+static void begin_termination(struct node_launch *launch, int number) {
     signal_all(launch, number);
     if (launch->ending)
         return;
@@ -157,10 +157,10 @@ static void pass_deadline(struct node_launch *launch) {
     launch->deadline = time_now() + AFTER_KILL;
 }
 
-static void note_end(struct node_launch *launch, struct node_process *process,
-                     int wait_status) {
+static void handle_exit(struct node_launch *launch,
+                        struct node_process *process, int wait_status) {
     int code = children_exit_code(wait_status);
-    char end[64];
+    char exit_text[64];
     process->pid = 0;
     launch->alive--;
     death_report_send(&launch->report, process->record, wait_status,
@@ -170,11 +170,11 @@ static void note_end(struct node_launch *launch, struct node_process *process,
     process->record = -1;
     if (!code || launch->ending)
         return;
-    children_end_text(wait_status, end, sizeof end);
-    log_error(launch->log, "%s %s%s", process->name, end,
+    children_end_text(wait_status, exit_text, sizeof exit_text);
+    log_error(launch->log, "%s %s%s", process->name, exit_text,
               launch->alive ? ": ending the others" : "");
     launch->exit_code = code;
-    begin_end(launch, SIGTERM);
+    begin_termination(launch, SIGTERM);
 }
 
 /* The group of one that has ended goes before its number can be another's. */
@@ -190,13 +190,13 @@ static void reap(struct node_launch *launch) {
             continue;
         kill(-process->pid, SIGKILL);
         waitpid(process->pid, &wait_status, 0);
-        note_end(launch, process, wait_status);
+        handle_exit(launch, process, wait_status);
     }
 }
 
 /* SIGUSR1 is no end: what it means is the processes' own affair. A terminal
  * that goes away may say so twice. */
-static void pass_on(struct node_launch *launch, int number) {
+static void forward_signal(struct node_launch *launch, int number) {
     if (number == SIGUSR1) {
         signal_all(launch, number);
         return;
@@ -205,7 +205,7 @@ static void pass_on(struct node_launch *launch, int number) {
         return;
     if (!launch->ending)
         launch->exit_code = 128 + number;
-    begin_end(launch, number);
+    begin_termination(launch, number);
 }
 
 static void supervise(struct node_launch *launch) {
@@ -216,7 +216,7 @@ static void supervise(struct node_launch *launch) {
         else if (number == SIGCHLD)
             reap(launch);
         else
-            pass_on(launch, number);
+            forward_signal(launch, number);
     }
 }
 
@@ -246,7 +246,7 @@ enum status node_launch_run(const struct launch_flags *flags,
     else
         supervise(&launch);
     *exit_code = launch.exit_code;
-    death_report_await(&launch.report);
+    death_report_flush(&launch.report);
     death_report_close(&launch.report);
     children_close(&launch.children);
     free(launch.processes);

@@ -12,7 +12,7 @@
  * for SO_REUSEADDR, as libzmq's do, and is never given to one that asks for
  * any port, nor to an outgoing connection. So nothing else takes it while the
  * process it is for starts, or starts again. STATUS_RETRY: none to be had. */
-enum status port_hold(uint16_t *port, int *holder,
-                      struct failure *why) MUST_CHECK;
+enum status port_reserve(uint16_t *port, int *port_socket,
+                         struct failure *why) MUST_CHECK;
 
 #endif

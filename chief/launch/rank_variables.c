@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool hide_one(const char *start) {
+static bool unset_one(const char *start) {
     for (char **each = environ; each && *each; each++) {
         const char *end = strchr(*each, '=');
         if (!end || strncmp(*each, start, strlen(start)))
@@ -20,8 +20,8 @@ static bool hide_one(const char *start) {
     return false;
 }
 
-void rank_variables_hide(const char *start) {
-    while (hide_one(start))
+void rank_variables_unset(const char *start) {
+    while (unset_one(start))
         ;
 }
 
@@ -53,11 +53,11 @@ static void set_mpi(uint32_t rank, uint32_t size, uint32_t per_instance) {
         setenv("AZ_BATCH_MASTER_NODE", node, 1);
 }
 
-void rank_variables_set(const struct distribution *distribution,
+void rank_variables_set(const struct azureml_distribution *azureml_distribution,
                         uint32_t rank) {
-    uint32_t size = distribution_size(distribution);
-    if (distribution->type == DISTRIBUTION_MPI)
-        set_mpi(rank, size, distribution->per_instance);
+    uint32_t size = azureml_num_processes(azureml_distribution);
+    if (azureml_distribution->type == AZUREML_MPI)
+        set_mpi(rank, size, azureml_distribution->per_instance);
     else
-        set_torch(rank, size, distribution->per_instance);
+        set_torch(rank, size, azureml_distribution->per_instance);
 }

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_RANK_VARIABLES_H
 #define CAPSTAN_RANK_VARIABLES_H
 
-#include "proto/config/cluster/distribution.h"
+#include "proto/config/cluster/azureml.h"
 
 #include <stdint.h>
 
@@ -14,13 +14,14 @@ enum {
 };
 
 /* Unsets every variable whose name begins with START. */
-void rank_variables_hide(const char *start);
+void rank_variables_unset(const char *start);
 
 /* Sets what process RANK of DISTRIBUTION (pytorch or mpi) has in an Azure ML
  * job whose instances are all this machine. pytorch: MASTER_ADDR, MASTER_PORT,
  * WORLD_SIZE, RANK, LOCAL_RANK, NODE_RANK. mpi: OMPI_COMM_WORLD_RANK, SIZE,
  * LOCAL_RANK, LOCAL_SIZE, and AZ_BATCH_MASTER_NODE, on one instance
  * AZ_BATCHAI_MPI_MASTER_NODE, which is localhost there. */
-void rank_variables_set(const struct distribution *distribution, uint32_t rank);
+void rank_variables_set(const struct azureml_distribution *azureml_distribution,
+                        uint32_t rank);
 
 #endif

@@ -19,7 +19,7 @@ static bool lighter(struct load a, struct load b) {
 }
 
 /* Moves the first entry down to where no lighter one is below it. */
-static void settle(struct load *heap, uint32_t count) {
+static void sift_down(struct load *heap, uint32_t count) {
     uint64_t at = 0;
     struct load moving = heap[0];
     for (;;) {
@@ -65,7 +65,7 @@ enum status placement_greedy(const struct layout *layout, uint32_t num_ps,
         uint32_t b = (uint32_t)keys[i];
         ps_of_block[b] = heap[0].ps;
         heap[0].elements += layout->blocks[b].elements;
-        settle(heap, num_ps);
+        sift_down(heap, num_ps);
     }
 done:
     free(keys);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/planning.h"
 
-#include "chief/control/enlisting.h"
-#include "chief/plan/backend.h"
-#include "chief/plan/declaration.h"
-#include "chief/plan/fitting.h"
-#include "chief/plan/link_rate.h"
+#include "chief/control/membership_broadcast.h"
+#include "chief/plan/bandwidth_probe.h"
+#include "chief/plan/collective_select.h"
+#include "chief/plan/device_replicas.h"
+#include "chief/plan/memory_plan.h"
+#include "chief/plan/model_spec.h"
 #include "chief/plan/placement.h"
-#include "chief/plan/replicas.h"
-#include "chief/report/measures.h"
-#include "chief/series.h"
-#include "chief/snapshot/saves.h"
+#include "chief/report/metrics.h"
+#include "chief/run_series.h"
+#include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
 #include "proto/tensor/plan.h"
 #include "proto/tensor/schedule.h"
@@ -22,7 +22,7 @@
 /* Steps of this job that have read as many samples as the checkpoint's, rounded
  * down to its own batch: another number of replicas, or batch, goes on near the
  * same sample. */
-static uint64_t steps_behind(const struct run *run) {
+static uint64_t steps_completed(const struct run *run) {
     const struct manifest *manifest = &run->restored;
     uint64_t samples = run->train_samples, batches = run->batches_per_epoch;
     uint64_t step = (uint64_t)run->job->micro_batch * run_step_replicas(run);
@@ -43,9 +43,9 @@ static void set_rounds(struct run *run) {
     if (job->steps_per_epoch)
         batches = job->steps_per_epoch * job->accumulation;
     run->batches_per_epoch = batches;
-    run->rounds = (struct rounds){
+    run->run_schedule = (struct run_schedule){
         .start = run->has_restored ? run->restored.step : 0,
-        .start_batch = run->has_restored ? steps_behind(run) : 0,
+        .start_batch = run->has_restored ? steps_completed(run) : 0,
         .accumulation = job->accumulation,
         .epoch_batches = run_synchronous(run) || job->steps_per_epoch
                              ? batches
@@ -55,23 +55,25 @@ static void set_rounds(struct run *run) {
         .every_epochs = job->checkpoint.every_epochs,
     };
     run->epochs_seen = run->epochs_ended =
-        rounds_epochs(&run->rounds, run->rounds.start);
-    if (run->rounds.every_steps)
-        run->every_seen = run->rounds.start / run->rounds.every_steps;
-    run->rounds.total =
-        job->has_steps ? job->steps : rounds_total(&run->rounds, job->epochs);
-    if (run->rounds.total < run->rounds.start)
-        run->rounds.total = run->rounds.start;
+        run_schedule_epochs(&run->run_schedule, run->run_schedule.start);
+    if (run->run_schedule.every_steps)
+        run->every_seen =
+            run->run_schedule.start / run->run_schedule.every_steps;
+    run->run_schedule.total =
+        job->has_steps ? job->steps
+                       : run_schedule_total(&run->run_schedule, job->epochs);
+    if (run->run_schedule.total < run->run_schedule.start)
+        run->run_schedule.total = run->run_schedule.start;
 }
 
-static uint32_t placed_on(const struct run *run) {
+static uint32_t num_ps_used(const struct run *run) {
     uint32_t ps = run->series ? run->series->ps : 0;
     return ps && ps < run->roster.num_ps ? ps : run->roster.num_ps;
 }
 
 /* With fewer blocks than ps the last ps hold nothing, and are not waited for
  * when answers are counted. */
-static bool place(struct run *run) {
+static bool place_blocks(struct run *run) {
     struct failure why;
     run->ps_of_block =
         calloc(run->layout->num_blocks, sizeof *run->ps_of_block);
@@ -81,8 +83,8 @@ static bool place(struct run *run) {
     if (!run->ps_of_block || !run->square_sums)
         status = status_fail(&why, STATUS_RETRY, "no memory for the plan");
     else if (!run->allreduce)
-        status = placement_greedy(run->layout, placed_on(run), run->ps_of_block,
-                                  &why);
+        status = placement_greedy(run->layout, num_ps_used(run),
+                                  run->ps_of_block, &why);
     if (status)
         run_stop(run, status, "%s", why.text);
     for (uint32_t b = 0; !status && b < run->layout->num_blocks; b++)
@@ -91,24 +93,24 @@ static bool place(struct run *run) {
     return !status;
 }
 
-static struct footprint_case footprint_of(const struct run *run) {
-    return (struct footprint_case){.job = run->job,
-                                   .allreduce = run->allreduce,
-                                   .resident = run->resident,
-                                   .trainers = run->roster.num_ranks,
-                                   .elements = run->layout->elements,
-                                   .train_samples = run->train_samples,
-                                   .test_samples = run->test_samples};
+static struct memory_footprint_case footprint_of(const struct run *run) {
+    return (struct memory_footprint_case){.job = run->job,
+                                          .allreduce = run->allreduce,
+                                          .resident = run->resident,
+                                          .trainers = run->roster.num_ranks,
+                                          .elements = run->layout->elements,
+                                          .train_samples = run->train_samples,
+                                          .test_samples = run->test_samples};
 }
 
-static uint32_t trainers_beyond(const struct run *run, const char *host) {
+static uint32_t remote_trainers(const struct run *run, const char *host) {
     uint32_t count = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         count += strcmp(run->roster.slots[r].host, host) != 0;
     return count;
 }
 
-static uint64_t held_by(const struct run *run, uint32_t ps) {
+static uint64_t elements_on(const struct run *run, uint32_t ps) {
     uint64_t elements = 0;
     for (uint32_t b = 0; !run->allreduce && b < run->layout->num_blocks; b++)
         if (run->ps_of_block[b] == ps)
@@ -117,19 +119,20 @@ static uint64_t held_by(const struct run *run, uint32_t ps) {
 }
 
 /* Fills MEMBERS and NAMES, of all slots. */
-static void list_members(const struct run *run, struct fitting_member *members,
+static void list_members(const struct run *run,
+                         struct memory_plan_member *members,
                          char (*names)[64]) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
         bool ranked = slot->rank != ROSTER_NO_RANK;
         roster_name(slot, names[i], sizeof names[i]);
-        members[i] = (struct fitting_member){
+        members[i] = (struct memory_plan_member){
             .name = names[i],
             .host = slot->host,
-            .told = &run->limits[i],
-            .trains = ranked && !run->trainers[slot->rank].passes,
-            .elements = ranked ? 0 : held_by(run, slot->index),
-            .remote = ranked ? 0 : trainers_beyond(run, slot->host),
+            .reported = &run->limits[i],
+            .trains = ranked && !run->trainers[slot->rank].synthetic,
+            .elements = ranked ? 0 : elements_on(run, slot->index),
+            .remote = ranked ? 0 : remote_trainers(run, slot->host),
         };
     }
 }
@@ -140,19 +143,19 @@ static void list_members(const struct run *run, struct fitting_member *members,
 static bool waits_for_memory(struct run *run, const struct failure *why) {
     double limit = run->job->timeouts.peer;
     int64_t now = time_now();
-    if (!run->crowded_since) {
-        run->crowded_since = now;
+    if (!run->memory_wait_since) {
+        run->memory_wait_since = now;
         log_info(run->log, "waiting up to %.0f s (timeouts.peer): %s", limit,
                  why->text);
     }
-    return now - run->crowded_since < time_from_seconds(limit);
+    return now - run->memory_wait_since < time_from_seconds(limit);
 }
 
 /* Before anything is looked for on disk or had of memory anywhere. */
-static bool fits(struct run *run) {
-    struct footprint_case given = footprint_of(run);
+static bool check_memory(struct run *run) {
+    struct memory_footprint_case given = footprint_of(run);
     uint32_t count = run->roster.count;
-    struct fitting_member *members = calloc(count, sizeof *members);
+    struct memory_plan_member *members = calloc(count, sizeof *members);
     char(*names)[64] = calloc(count, sizeof *names);
     struct failure why;
     char text[640];
@@ -161,13 +164,13 @@ static bool fits(struct run *run) {
     bool listed = members && names, waits = false;
     if (listed) {
         list_members(run, members, names);
-        status = fitting_check(members, count, &given, &why);
+        status = memory_plan_check(members, count, &given, &why);
         waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
     if (status && !waits) {
         run_stop(run, listed ? STATUS_CONFIG : status, "%s", why.text);
     } else if (!status) {
-        fitting_text(members, count, &given, text, sizeof text);
+        memory_plan_describe(members, count, &given, text, sizeof text);
         log_info(run->log, "%s", text);
     }
     free(members);
@@ -179,8 +182,8 @@ static bool fits(struct run *run) {
 static bool write_plan(const struct run *run, Capstan__Plan *message) {
     uint32_t blocks = run->layout->num_blocks, count = run->roster.num_ps;
     uint16_t *block_ps = malloc((blocks + 1) * sizeof *block_ps);
-    Capstan__Place *places = calloc(count + 1, sizeof *places);
-    Capstan__Place **array = calloc(count + 1, sizeof *array);
+    Capstan__PsEndpoint *places = calloc(count + 1, sizeof *places);
+    Capstan__PsEndpoint **array = calloc(count + 1, sizeof *array);
     capstan__plan__init(message);
     message->parameters = plan_parameters(run->layout);
     message->block_ps.data = (uint8_t *)block_ps;
@@ -199,10 +202,10 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
         block_ps[b] = (uint16_t)run->ps_of_block[b];
     for (uint32_t i = 0; i < count; i++) {
         struct roster_slot *slot = roster_ps((struct roster *)&run->roster, i);
-        capstan__place__init(&places[i]);
+        capstan__ps_endpoint__init(&places[i]);
         places[i].address = slot->address;
         places[i].incarnation = slot->incarnation;
-        places[i].lane = slot->lane;
+        places[i].shm_key = slot->shm_key;
         array[i] = &places[i];
     }
     return true;
@@ -219,17 +222,17 @@ static void free_plan(Capstan__Plan *message) {
              : message->restore_manifest);
 }
 
-static void tell_plan(struct run *run, struct roster_slot *slot) {
+static void send_plan(struct run *run, struct roster_slot *slot) {
     Capstan__Plan message;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint32_t replicas[RULE_MAX_GRADIENTS];
     bool written = write_plan(run, &message);
     message.replicas = replicas;
-    message.n_replicas = replicas_list(run, replicas);
-    message.start_step = run->rounds.start;
-    message.start_batch = run->rounds.start_batch;
-    message.total_steps = run->rounds.total;
-    message.epoch_batches = run->rounds.epoch_batches;
+    message.n_replicas = device_replicas_list(run, replicas);
+    message.start_step = run->run_schedule.start;
+    message.start_batch = run->run_schedule.start_batch;
+    message.total_steps = run->run_schedule.total;
+    message.epoch_batches = run->run_schedule.epoch_batches;
     message.trainers = run->roster.num_ranks;
     message.pull_first = run->has_restored || run->job->init;
     message.strategy = run->allreduce ? JOB_ALLREDUCE : JOB_PS;
@@ -249,18 +252,18 @@ static void tell_plan(struct run *run, struct roster_slot *slot) {
     if (!written)
         run_stop(run, STATUS_RETRY, "no memory for the plan");
     else if (slot)
-        post_tell(run->post, slot, &control);
+        control_server_send(run->control_server, slot, &control);
     else
-        post_tell_all(run->post, CLUSTER_ROLES, &control);
+        control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
     free_plan(&message);
 }
 
-void planning_tell(struct run *run, struct roster_slot *slot) {
+void planning_send(struct run *run, struct roster_slot *slot) {
     run->trainers[slot->rank].planned = true;
-    tell_plan(run, slot);
+    send_plan(run, slot);
 }
 
-static void say_plan(const struct run *run) {
+static void log_plan(const struct run *run) {
     char where[64];
     snprintf(where, sizeof where, "%u blocks on %u ps", run->layout->num_blocks,
              run->num_holders);
@@ -268,15 +271,16 @@ static void say_plan(const struct run *run) {
              run->layout->num_parameters,
              (unsigned long long)run->layout->elements,
              run->allreduce ? "on every trainer" : "in ",
-             run->allreduce ? "" : where, (unsigned long long)run->rounds.start,
-             (unsigned long long)run->rounds.total);
+             run->allreduce ? "" : where,
+             (unsigned long long)run->run_schedule.start,
+             (unsigned long long)run->run_schedule.total);
 }
 
 /* A longer run by the same schedule would train its last part with no rate. */
 static void check_schedule(const struct run *run) {
     const struct schedule *schedule = &run->job->schedule;
-    unsigned long long last = run->rounds.total;
-    if (last > run->rounds.start && schedule_ends_before(schedule, last))
+    unsigned long long last = run->run_schedule.total;
+    if (last > run->run_schedule.start && schedule_ends_before(schedule, last))
         log_warning(run->log,
                     "the scheduler ends at step %llu "
                     "(scheduler.params.total_num_steps), the run at step %llu: "
@@ -287,30 +291,31 @@ static void check_schedule(const struct run *run) {
 }
 
 /* The job may ask for less than the checkpoint has behind it. */
-static void say_over(const struct run *run) {
+static void log_nothing_left(const struct run *run) {
     const struct job *job = run->job;
-    const char *what = job->has_steps ? "steps" : "epochs";
-    unsigned long long asked = job->has_steps ? job->steps : job->epochs;
-    unsigned long long behind =
-        job->has_steps ? run->rounds.start
-                       : rounds_epochs(&run->rounds, run->rounds.start);
-    if (!run->has_restored || run->rounds.start < run->rounds.total)
+    const char *unit = job->has_steps ? "steps" : "epochs";
+    unsigned long long requested = job->has_steps ? job->steps : job->epochs;
+    unsigned long long done_before =
+        job->has_steps
+            ? run->run_schedule.start
+            : run_schedule_epochs(&run->run_schedule, run->run_schedule.start);
+    if (!run->has_restored || run->run_schedule.start < run->run_schedule.total)
         return;
     log_info(run->log,
              "the checkpoint has %llu %s behind it and the job asks for %llu: "
              "nothing is left to train (raise %s to go on)",
-             behind, what, asked, what);
+             done_before, unit, requested, unit);
 }
 
 static void plan(struct run *run) {
     struct failure why;
     bool settled = run->ps_of_block; /* and has waited for memory since */
-    if (!settled &&
-        (!replicas_settle(run) || !backend_settle(run) || !place(run)))
+    if (!settled && (!device_replicas_resolve(run) ||
+                     !collective_select_resolve(run) || !place_blocks(run)))
         return;
-    if (!fits(run))
+    if (!check_memory(run))
         return;
-    enum status status = saves_find_start(run, &why);
+    enum status status = checkpoint_policy_find_start(run, &why);
     if (status) {
         run_stop(run, status, "%s", why.text);
         return;
@@ -321,15 +326,15 @@ static void plan(struct run *run) {
                  "read",
                  run->job->init);
     set_rounds(run);
-    measures_begin(run);
-    say_plan(run);
+    metrics_begin(run);
+    log_plan(run);
     check_schedule(run);
-    say_over(run);
+    log_nothing_left(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         run->trainers[r].planned = true;
-    run_enter(run, RUN_READYING);
-    tell_plan(run, NULL);
-    saves_tell(run);
+    run_enter_phase(run, RUN_READYING);
+    send_plan(run, NULL);
+    checkpoint_policy_send_retained(run);
 }
 
 static bool all_ready(const struct run *run) {
@@ -345,32 +350,33 @@ static bool starts_from_file(const struct run *run) {
 
 /* All weights are in place: the first view starts the training. */
 static void begin(struct run *run) {
-    uint64_t from = run->rounds.start + 1;
+    uint64_t from = run->run_schedule.start + 1;
     if (!run_synchronous(run))
-        from = run->rounds.start_batch / run->roster.num_ranks + 1;
+        from = run->run_schedule.start_batch / run->roster.num_ranks + 1;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         run->trainers[r].from = from;
-        run->trainers[r].beat.clock = from - 1;
+        run->trainers[r].heartbeat.clock = from - 1;
     }
     run->shown_at = time_now();
-    run_enter(run, RUN_TRAINING);
-    enlisting_begin(run);
+    run_enter_phase(run, RUN_TRAINING);
+    membership_broadcast_view(run);
 }
 
-void planning_try(struct run *run) {
-    if (run->phase == RUN_JOINING && run->layout && declaration_whole(run))
+void planning_step(struct run *run) {
+    if (run->phase == RUN_JOINING && run->layout && model_spec_is_complete(run))
         plan(run);
     else if (run->phase == RUN_READYING && all_ready(run) &&
              (run->init_done || !starts_from_file(run)) &&
-             link_rate_settled(run, time_now()))
+             bandwidth_probe_is_done(run, time_now()))
         begin(run);
 }
 
-void planning_ready(struct run *run, struct roster_slot *slot,
-                    const Capstan__Ready *ready) {
-    bool keeps = slot->rank == 0 && run->allreduce;
-    struct run_ps *ps = keeps ? run_keeper(run) : &run->ps[slot->index];
-    if (slot->role != CLUSTER_PS && !keeps)
+void planning_receive_ready(struct run *run, struct roster_slot *slot,
+                            const Capstan__Ready *ready) {
+    bool is_holder = slot->rank == 0 && run->allreduce;
+    struct run_ps *ps =
+        is_holder ? run_allreduce_holder(run) : &run->ps[slot->index];
+    if (slot->role != CLUSTER_PS && !is_holder)
         return;
     ps->ready = true;
     ps->shares_folder = ready->shares_folder;

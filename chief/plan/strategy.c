@@ -11,7 +11,7 @@
 /* How a cluster gets what it lacks, by enum strategy_members. */
 static const struct {
     const char *no_ps, *add_ps, *add_worker;
-} words[] = {
+} hints[] = {
     {"the cluster lists no ps", "list a ps in the cluster", "list a worker"},
     {"every rank is a worker",
      "give --num-ps N, which makes the last N ranks ps",
@@ -27,8 +27,8 @@ static const char *backend_of(const struct job *job) {
 }
 
 /* Another rank on RANK's device, or NULL. */
-static const struct strategy_rank *sharer(const struct strategy_rank *ranks,
-                                          uint32_t rank) {
+static const struct strategy_rank *find_device_sharer(
+    const struct strategy_rank *ranks, uint32_t rank) {
     for (uint32_t r = 0; r < rank; r++)
         if (!strcmp(ranks[r].device, ranks[rank].device))
             return &ranks[r];
@@ -36,9 +36,9 @@ static const struct strategy_rank *sharer(const struct strategy_rank *ranks,
 }
 
 /* Why not by nccl: TEXT is "" when there is no reason. */
-static void find_reason(const struct job *job,
-                        const struct strategy_rank *ranks, uint32_t count,
-                        char *text, size_t size) {
+static void find_nccl_obstacle(const struct job *job,
+                               const struct strategy_rank *ranks,
+                               uint32_t count, char *text, size_t size) {
     text[0] = 0;
     if (job->zero.offload)
         snprintf(text, size,
@@ -55,7 +55,7 @@ static void find_reason(const struct job *job,
                      rank->name, rank->replicas);
             return;
         }
-        const struct strategy_rank *other = sharer(ranks, r);
+        const struct strategy_rank *other = find_device_sharer(ranks, r);
         if (other)
             snprintf(text, size, "%s and %s share a device", other->name,
                      rank->name);
@@ -65,11 +65,11 @@ static void find_reason(const struct job *job,
     }
 }
 
-const char *strategy_settle(const struct job *job,
-                            const struct strategy_rank *ranks, uint32_t count,
-                            const struct log *log) {
+const char *strategy_resolve_backend(const struct job *job,
+                                     const struct strategy_rank *ranks,
+                                     uint32_t count, const struct log *log) {
     char reason[512];
-    find_reason(job, ranks, count, reason, sizeof reason);
+    find_nccl_obstacle(job, ranks, count, reason, sizeof reason);
     if (count > 1)
         log_info(log, "all-reduce by %s (auto: %s)",
                  reason[0] ? "gloo" : "nccl",
@@ -97,18 +97,18 @@ static enum status check_allreduce(const struct job *job,
         return status_fail(why, STATUS_CONFIG,
                            "%s, but strategy.staleness is set, which needs ps: "
                            "%s, or take it out",
-                           means, words[given->members].add_ps);
+                           means, hints[given->members].add_ps);
     if (job->algorithm == JOB_HALVING_DOUBLING && job->zero.stage)
         return status_fail(why, STATUS_CONFIG,
                            "strategy.algorithm is halving_doubling, but "
                            "zero_optimization.stage %d scatters and gathers "
                            "around a ring: take one of them out",
                            (int)job->zero.stage);
-    if (job->wire == JOB_BF16)
+    if (job->wire == JOB_WIRE_BF16)
         return status_fail(why, STATUS_CONFIG,
                            "%s, whose messages are float32, but wire is bf16: "
                            "%s, or take it out",
-                           means, words[given->members].add_ps);
+                           means, hints[given->members].add_ps);
     return STATUS_OK;
 }
 
@@ -122,9 +122,10 @@ static const char *algorithm_of(const struct job *job, uint32_t trainers) {
                : ", gloo's sums by halving and doubling";
 }
 
-static enum status take_allreduce(struct strategy *out, const struct job *job,
-                                  const struct strategy_case *given,
-                                  const struct log *log, struct failure *why) {
+static enum status choose_allreduce(struct strategy *out, const struct job *job,
+                                    const struct strategy_case *given,
+                                    const struct log *log,
+                                    struct failure *why) {
     char zero[24] = "";
     enum status status = check_allreduce(job, given, why);
     if (status)
@@ -159,21 +160,21 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
                            "no trainer at all: there is no worker and the "
                            "chief only coordinates; %s, set \"workers\", or "
                            "let the chief train (\"chief\": \"train\")",
-                           words[given->members].add_worker);
+                           hints[given->members].add_worker);
     if (strategy == JOB_PS && !num_ps && !given->alone)
         return status_fail(why, STATUS_CONFIG,
                            "strategy.type is ps, but %s: %s, or train without "
                            "(--set strategy.type=allreduce)",
-                           words[given->members].no_ps,
-                           words[given->members].add_ps);
+                           hints[given->members].no_ps,
+                           hints[given->members].add_ps);
     if (strategy == JOB_ALLREDUCE ||
         (strategy == JOB_STRATEGY_UNSET && !num_ps && trainers > 1))
-        return take_allreduce(out, job, given, log, why);
+        return choose_allreduce(out, job, given, log, why);
     if (num_ps)
         log_info(log, "parameter server: %u trainer%s, %u ps%s%s", trainers,
                  trainers == 1 ? "" : "s", num_ps,
                  strategy == JOB_PS ? "" : " (ps are listed)",
-                 job->wire == JOB_BF16 ? ", bf16 on the wire" : "");
+                 job->wire == JOB_WIRE_BF16 ? ", bf16 on the wire" : "");
     else
         log_info(log, "one trainer and no ps: the chief keeps the weights");
     return STATUS_OK;

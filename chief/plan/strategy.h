@@ -28,7 +28,7 @@ struct strategy_case {
 struct strategy {
     bool allreduce;
     const char *backend; /* of all-reduce: "gloo", "nccl", or "auto", which
-                            strategy_settle settles */
+                            strategy_resolve_backend settles */
 };
 
 /* Fills *OUT and logs what is taken and why. STATUS_CONFIG when nobody trains,
@@ -50,9 +50,9 @@ struct strategy_rank {
 
 /* "auto" becomes "nccl" where each of COUNT RANKS has a device of its own and
  * what is summed stays there, else "gloo"; LOG hears which, and why. */
-const char *strategy_settle(const struct job *job,
-                            const struct strategy_rank *ranks, uint32_t count,
-                            const struct log *log);
+const char *strategy_resolve_backend(const struct job *job,
+                                     const struct strategy_rank *ranks,
+                                     uint32_t count, const struct log *log);
 
 /* Do weights, gradients and state of COUNT RANKS stay on their devices? Either
  * all ranks' do, or nobody's. */

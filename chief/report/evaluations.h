@@ -9,18 +9,18 @@
 #include "chief/run.h"
 
 /* A part has come. */
-void evaluations_part(struct run *run, const struct roster_slot *slot,
-                      const Capstan__Evaluated *report);
+void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
+                              const Capstan__Evaluated *report);
 
 /* Hands out the snapshots that all ps hold and what a dead trainer leaves, and
  * ends the evaluations that wait for nobody any more. */
-void evaluations_settle(struct run *run);
+void evaluations_step(struct run *run);
 
 /* Is a part of an evaluation still awaited? */
 bool evaluations_pending(const struct run *run);
 
 /* Does the newest evaluation of a synchronous run lack a part that will not
  * come? Then one of a snapshot is to be ordered. */
-bool evaluations_lack(const struct run *run);
+bool evaluations_are_missing(const struct run *run);
 
 #endif

@@ -16,7 +16,7 @@
 enum { MIN_BAR = 10, MAX_BAR = 40, MAX_TEXT = 512, USUAL_COLUMNS = 80 };
 
 /* What of a line is shown. */
-enum { BAR = 1, LOSS = 2, RATE = 4, LEFT = 8 };
+enum { BAR = 1, LOSS = 2, RATE = 4, TIME_LEFT = 8 };
 
 struct text {
     char *bytes;
@@ -105,8 +105,8 @@ static void add_figures(struct text *text,
         add_loss(text, numbers->loss);
         first = separator;
     }
-    if (numbers->still > 0) {
-        add(text, "%sno step for %.0f s", first, numbers->still);
+    if (numbers->stalled > 0) {
+        add(text, "%sno step for %.0f s", first, numbers->stalled);
         add(text, numbers->cause ? " (%s)" : "", numbers->cause);
         return;
     }
@@ -116,7 +116,7 @@ static void add_figures(struct text *text,
         add(text, " examples/s");
         first = separator;
     }
-    if (shown & LEFT && numbers->seconds_left >= 0) {
+    if (shown & TIME_LEFT && numbers->seconds_left >= 0) {
         add(text, "%s", first);
         add_duration(text, numbers->seconds_left);
         add(text, " left");
@@ -148,8 +148,9 @@ static size_t tail_text(char *bytes, size_t size,
 void progress_bar_text(char *bytes, size_t size,
                        const struct progress_numbers *numbers,
                        unsigned columns) {
-    static const unsigned choices[] = {BAR | LOSS | RATE | LEFT,
-                                       LOSS | RATE | LEFT, LOSS | LEFT, LEFT};
+    static const unsigned choices[] = {BAR | LOSS | RATE | TIME_LEFT,
+                                       LOSS | RATE | TIME_LEFT,
+                                       LOSS | TIME_LEFT, TIME_LEFT};
     struct text text =
         text_start(bytes, columns < size ? (size_t)columns + 1 : size);
     add(&text, " ");
@@ -180,7 +181,7 @@ void progress_line_text(char *bytes, size_t size,
         add(&text, "/%llu", (unsigned long long)numbers->total_steps);
     if (numbers->total_steps)
         add(&text, " (%u%%)", percent(numbers));
-    add_figures(&text, numbers, LOSS | RATE | LEFT, ": ", ", ");
+    add_figures(&text, numbers, LOSS | RATE | TIME_LEFT, ": ", ", ");
 }
 
 void progress_epoch_text(char *bytes, size_t size,

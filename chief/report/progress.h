@@ -20,8 +20,8 @@ struct progress_numbers {
     double share;               /* of the test set that accuracy is over */
     double examples_per_second; /* of all trainers */
     double seconds_left;
-    double still;      /* seconds without a step, where that is unusual, or 0:
-                          then there is neither rate nor time left */
+    double stalled;    /* seconds without a step, where that is unusual, or 0:
+                        then there is neither rate nor time left */
     const char *cause; /* of that: "waiting for worker 1"; NULL: not known */
 };
 

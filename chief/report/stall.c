@@ -2,46 +2,47 @@
 #include "chief/report/stall.h"
 
 #include "chief/report/evaluations.h"
-#include "chief/report/measures.h"
-#include "chief/snapshot/cuts.h"
+#include "chief/report/metrics.h"
+#include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static const int64_t SILENT = 3 * TIME_S / 2; /* who beats twice a second */
-static const double LEAST = 2;                /* seconds worth a word */
+static const int64_t SILENT_AFTER =
+    3 * TIME_S / 2;                  /* who beats twice a second */
+static const double MIN_SHOWN_S = 2; /* seconds worth a word */
 
 static const struct roster_slot *find_silent(const struct run *run,
                                              int64_t now) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        if (slot->state == ROSTER_HELD && now - slot->heard > SILENT)
+        if (slot->state == ROSTER_HELD && now - slot->last_seen > SILENT_AFTER)
             return slot;
     }
     return NULL;
 }
 
 static bool is_evaluating(const struct run *run) {
-    return evaluations_pending(run) || cuts_evaluating(run);
+    return evaluations_pending(run) || snapshot_coordinator_is_evaluating(run);
 }
 
 /* The others' time: who was silent may be gone meanwhile. */
-static void note_lost(struct run *run, int64_t now) {
+static void record_wait_loss(struct run *run, int64_t now) {
     const struct roster_slot *slot = run->stall.silent;
-    struct run_lost *lost = &run->lost_time;
+    struct run_wait_loss *wait_loss = &run->lost_time;
     double seconds = time_to_seconds(now - run->stall.since);
     bool trains = slot->rank != ROSTER_NO_RANK && slot->state == ROSTER_HELD &&
                   run->trainers[slot->rank].from;
-    uint32_t waiting = run_live(run) - (trains && run_live(run));
-    lost->seconds += seconds * waiting;
-    if (seconds <= lost->longest)
+    uint32_t waiting = run_count_live(run) - (trains && run_count_live(run));
+    wait_loss->seconds += seconds * waiting;
+    if (seconds <= wait_loss->longest)
         return;
-    lost->longest = seconds;
-    roster_name(slot, lost->peer, sizeof lost->peer);
+    wait_loss->longest = seconds;
+    roster_name(slot, wait_loss->peer, sizeof wait_loss->peer);
 }
 
-void stall_note(struct run *run, int64_t now) {
+void stall_update(struct run *run, int64_t now) {
     struct run_stall *stall = &run->stall;
     uint64_t step = run_step(run);
     if (stall->since && step == stall->step && !is_evaluating(run)) {
@@ -50,7 +51,7 @@ void stall_note(struct run *run, int64_t now) {
         return;
     }
     if (stall->silent)
-        note_lost(run, now);
+        record_wait_loss(run, now);
     if (stall->silent || step != stall->step)
         stall->since = 0;
     *stall = (struct run_stall){step, stall->since ? stall->since : now, NULL};
@@ -69,7 +70,7 @@ static void list_slowest(const struct run *run, char *text, size_t size) {
             trainer->left)
             continue;
         live++;
-        if (trainer->beat.clock > run_step(run))
+        if (trainer->heartbeat.clock > run_step(run))
             continue;
         slowest++;
         roster_name(&run->roster.slots[r], name, sizeof name);
@@ -84,21 +85,22 @@ static void list_slowest(const struct run *run, char *text, size_t size) {
 double stall_seconds(const struct run *run, int64_t now, char *text,
                      size_t size) {
     const struct roster_slot *silent = find_silent(run, now);
-    uint64_t taken = run_step(run) - run->rounds.start;
-    double usual = measures_total(run).seconds / (double)(taken ? taken : 1);
-    double still = time_to_seconds(now - run->stall.since);
+    uint64_t steps_done = run_step(run) - run->run_schedule.start;
+    double usual =
+        metrics_total(run).seconds / (double)(steps_done ? steps_done : 1);
+    double stalled = time_to_seconds(now - run->stall.since);
     char name[64];
     text[0] = 0;
-    if (still < fmax(LEAST, 3 * usual))
+    if (stalled < fmax(MIN_SHOWN_S, 3 * usual))
         return 0;
     if (silent) {
         roster_name(silent, name, sizeof name);
         snprintf(text, size, "waiting for %s, silent for %.0f s", name,
-                 time_to_seconds(now - silent->heard));
+                 time_to_seconds(now - silent->last_seen));
     } else if (is_evaluating(run)) {
         snprintf(text, size, "evaluating");
     } else if (run_synchronous(run)) {
         list_slowest(run, text, size);
     }
-    return still;
+    return stalled;
 }

@@ -8,7 +8,7 @@
 
 /* Looks whether the run has taken a step, and who is silent if not: run->stall,
  * and run->lost_time when it goes on. Several times a second. */
-void stall_note(struct run *run, int64_t now);
+void stall_update(struct run *run, int64_t now);
 
 /* Seconds without a step, where that is more than usual, and in TEXT why
  * ("waiting for worker 1", "": not known); else 0. */

@@ -13,6 +13,6 @@
 json_t *summary_object(const struct run *run);
 
 /* The last lines for people, and with JSON the object on standard output. */
-void summary_tell(const struct run *run, bool json);
+void summary_print(const struct run *run, bool json);
 
 #endif

@@ -8,7 +8,7 @@
 
 /* The soft limit that servers give themselves, so that others' connections do
  * not use it up. */
-enum { UNREADABLE = 16, USUAL = 65536 };
+enum { FALLBACK_COUNT = 16, DEFAULT_SOFT_LIMIT = 65536 };
 /* Five threads' stacks and heaps, and what libraries map and generate; a
  * process that trains was seen to need 190 MB of it. */
 static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
@@ -17,17 +17,17 @@ static uint64_t open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");
     uint64_t count = 0;
     if (!folder)
-        return UNREADABLE;
+        return FALLBACK_COUNT;
     while (readdir(folder))
         count++;
     closedir(folder);
     return count; /* those of ".", ".." and FOLDER make up for little */
 }
 
-enum status limits_descriptors(uint64_t more, const char *what,
+enum status limits_descriptors(uint64_t more, const char *consumer,
                                struct failure *why) {
     uint64_t needed = open_descriptors() + more;
-    uint64_t wanted = needed < USUAL ? USUAL : needed;
+    uint64_t wanted = needed < DEFAULT_SOFT_LIMIT ? DEFAULT_SOFT_LIMIT : needed;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
         return STATUS_OK;
@@ -37,8 +37,8 @@ enum status limits_descriptors(uint64_t more, const char *what,
             "this process may have %llu open files, and%s%s needs %llu: raise "
             "the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile in "
             "/etc/security/limits.conf)",
-            (unsigned long long)limit.rlim_max, what ? " with " : "",
-            what ? what : "", (unsigned long long)needed,
+            (unsigned long long)limit.rlim_max, consumer ? " with " : "",
+            consumer ? consumer : "", (unsigned long long)needed,
             (unsigned long long)needed);
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);

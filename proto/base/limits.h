@@ -15,7 +15,7 @@ enum { LIMITS_OWN_DESCRIPTORS = 64 };
 /* MORE descriptors for WHAT ("4 ps", NULL: itself) beside those open now:
  * raises the soft limit, to 65536 where the hard one lets it. STATUS_CONFIG
  * when the hard limit is lower than what is needed, with the number. */
-enum status limits_descriptors(uint64_t more, const char *what,
+enum status limits_descriptors(uint64_t more, const char *consumer,
                                struct failure *why) MUST_CHECK;
 
 /* STATUS_CONFIG when the address space left (ulimit -v) does not do for threads

@@ -9,9 +9,9 @@
 
 void log_open(struct log *log, const char *role, int index) {
     if (index < 0)
-        snprintf(log->who, sizeof log->who, "%s", role);
+        snprintf(log->source, sizeof log->source, "%s", role);
     else
-        snprintf(log->who, sizeof log->who, "%s %d", role, index);
+        snprintf(log->source, sizeof log->source, "%s %d", role, index);
     log->terminal = isatty(STDERR_FILENO);
     log->quiet = false;
 }
@@ -31,7 +31,7 @@ static void write_line(const struct log *log, const char *level,
     size_t used = (size_t)snprintf(
         line, sizeof line, "%s%02d:%02d:%02d.%03d %s: %s",
         log->terminal ? "\r\x1b[K" : "", calendar.tm_hour, calendar.tm_min,
-        calendar.tm_sec, (int)(now.tv_usec / 1000), log->who, level);
+        calendar.tm_sec, (int)(now.tv_usec / 1000), log->source, level);
     size_t text = used;
     vsnprintf(line + used, sizeof line - used - 1, format, arguments);
     used = strlen(line);

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 struct log {
-    char who[32]; /* "ps 1", "chief" */
+    char source[32]; /* "ps 1", "chief" */
     bool terminal;
     bool quiet; /* no info, only what is wrong */
 };

@@ -11,7 +11,7 @@ static enum status fill(struct failure *why, enum status status,
     if (!why)
         return status;
     why->status = status;
-    why->heard = false;
+    why->reported = false;
     vsnprintf(why->text, sizeof why->text, format, arguments);
     return status;
 }
@@ -28,7 +28,7 @@ enum status status_fail(struct failure *why, enum status status,
 /* What is short now, is not answered now, or is broken: descriptors, memory,
  * threads, a disk, a network mount. A refusal (EPERM, EACCES, ENOSYS,
  * EAFNOSUPPORT) and what is not there (ENOENT) stay as they are. */
-static bool is_machines(int error) {
+static bool is_transient(int error) {
     static const int errors[] = {
         EMFILE,       ENFILE,   ENOMEM,    EAGAIN,    EINTR,      EIO,
         ENOBUFS,      EBUSY,    ESTALE,    ETIMEDOUT, ENETDOWN,   EHOSTDOWN,
@@ -41,7 +41,7 @@ static bool is_machines(int error) {
 }
 
 enum status status_of_errno(int error, enum status otherwise) {
-    return is_machines(error) ? STATUS_RETRY : otherwise;
+    return is_transient(error) ? STATUS_RETRY : otherwise;
 }
 
 enum status status_errno(struct failure *why, enum status otherwise, int error,
@@ -72,10 +72,10 @@ enum status status_context(struct failure *why, const char *format, ...) {
     return why->status;
 }
 
-enum status status_heard(struct failure *why) {
+enum status status_mark_reported(struct failure *why) {
     if (!why)
         return STATUS_FAILED;
-    why->heard = true;
+    why->reported = true;
     return why->status;
 }
 

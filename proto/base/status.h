@@ -21,7 +21,7 @@ enum status {
 
 struct failure {
     enum status status;
-    bool heard;      /* of another, who says it too (status_heard) */
+    bool reported;   /* of another, who says it too (status_mark_reported) */
     char text[2048]; /* one or more lines, no final newline */
 };
 
@@ -51,7 +51,7 @@ enum status status_context(struct failure *why, const char *format, ...)
 /* Marks what is in WHY (may be NULL) as said by who is at fault already: the
  * chief, or whose signal it was. Returns its status, STATUS_FAILED if WHY is
  * NULL. */
-enum status status_heard(struct failure *why);
+enum status status_mark_reported(struct failure *why);
 
 /* What a process ends with whom signal NUMBER ended: SIGHUP, SIGINT, and any
  * other counts as SIGTERM. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/strict_json.h"
 
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CLAMPS = 64 };
+enum { MAX_CLAMPS = 64 };
 
 struct mistake {
-    const char *sign; /* in the text, blanks left out */
-    bool first;       /* only at its start */
+    const char *pattern; /* in the text, blanks left out */
+    bool first;          /* only at its start */
     const char *advice;
 };
 
@@ -31,28 +31,29 @@ static const struct mistake mistakes[] = {
     {":False", false, "Python's False is false in JSON: use json.dumps(dict)."},
 };
 
-static char *without_blanks(const char *text) {
-    char *dense = malloc(strlen(text) + 1);
-    char *end = dense;
-    for (; dense && *text; text++)
+static char *strip_blanks(const char *text) {
+    char *stripped = malloc(strlen(text) + 1);
+    char *end = stripped;
+    for (; stripped && *text; text++)
         if (!isspace((unsigned char)*text))
             *end++ = *text;
-    if (dense)
+    if (stripped)
         *end = '\0';
-    return dense;
+    return stripped;
 }
 
 static const char *advice_for(const char *text) {
     const char *advice = "Try it with `python3 -m json.tool`.";
-    char *dense = without_blanks(text);
-    for (size_t i = 0; dense && i < sizeof mistakes / sizeof *mistakes; i++) {
-        const char *place = strstr(dense, mistakes[i].sign);
-        if (place && (place == dense || !mistakes[i].first)) {
+    char *stripped = strip_blanks(text);
+    for (size_t i = 0; stripped && i < sizeof mistakes / sizeof *mistakes;
+         i++) {
+        const char *match = strstr(stripped, mistakes[i].pattern);
+        if (match && (match == stripped || !mistakes[i].first)) {
             advice = mistakes[i].advice;
             break;
         }
     }
-    free(dense);
+    free(stripped);
     return advice;
 }
 
@@ -67,19 +68,19 @@ static bool clamp_number(char *text, size_t end) {
         start--;
     size_t length = end - start;
     bool real = strcspn(text + start, ".eE") < length;
-    size_t sign = text[start] == '-';
+    size_t pattern = text[start] == '-';
     const char *largest = real ? "1e308" : "9223372036854775807";
-    if (length < sign + strlen(largest))
+    if (length < pattern + strlen(largest))
         return false;
-    memset(text + start + sign, ' ', length - sign);
-    memcpy(text + start + sign, largest, strlen(largest));
+    memset(text + start + pattern, ' ', length - pattern);
+    memcpy(text + start + pattern, largest, strlen(largest));
     return true;
 }
 
 /* NULL with ERROR filled when TEXT, which it may change, is not JSON. */
 static json_t *parse(char *text, bool *duplicate, json_error_t *error) {
     size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
-    for (int clamps = 0; clamps <= MOST_CLAMPS;) {
+    for (int clamps = 0; clamps <= MAX_CLAMPS;) {
         json_t *root = json_loads(text, flags, error);
         if (root)
             return root;
@@ -97,27 +98,29 @@ static json_t *parse(char *text, bool *duplicate, json_error_t *error) {
     return NULL;
 }
 
-static enum status not_json(const char *text, const char *name,
-                            const json_error_t *error, struct failure *why) {
-    const char *what = error->text;
+static enum status report_bad_json(const char *text, const char *name,
+                                   const json_error_t *error,
+                                   struct failure *why) {
+    const char *reason = error->text;
     if (json_error_code(error) == json_error_null_character ||
         json_error_code(error) == json_error_null_byte_in_key)
-        what = "a \\u0000 stands in a string";
+        reason = "a \\u0000 stands in a string";
     return status_fail(why, STATUS_CONFIG,
                        "bad_json: %s is not JSON: line %d, column %d: %s. "
                        "Found %s. %s",
-                       name, error->line, error->column, quoted_text(what).text,
-                       quoted_text(text).text, advice_for(text));
+                       name, error->line, error->column,
+                       diagnostics_quote_text(reason).text,
+                       diagnostics_quote_text(text).text, advice_for(text));
 }
 
-static enum status not_object(const json_t *root, const char *name,
-                              struct failure *why) {
+static enum status report_not_object(const json_t *root, const char *name,
+                                     struct failure *why) {
     const char *advice = "Write {\"cluster\": {...}, \"task\": {...}}.";
     if (json_is_string(root) && strchr(json_string_value(root), '{'))
         advice = "It is JSON inside a JSON string: encode it once only.";
     return status_fail(why, STATUS_CONFIG,
                        "not_object: %s is %s, not an object. %s", name,
-                       quoted_json(root).text, advice);
+                       diagnostics_quote_json(root).text, advice);
 }
 
 enum status strict_json_object(json_t **out, const char *text, const char *name,
@@ -129,9 +132,9 @@ enum status strict_json_object(json_t **out, const char *text, const char *name,
     json_t *root = parse(copy, duplicate, &error);
     free(copy);
     if (!root)
-        return not_json(text, name, &error, why);
+        return report_bad_json(text, name, &error, why);
     if (!json_is_object(root)) {
-        enum status status = not_object(root, name, why);
+        enum status status = report_not_object(root, name, why);
         json_decref(root);
         return status;
     }

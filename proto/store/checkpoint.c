@@ -11,8 +11,8 @@
  * names are not written here stay as they are. */
 #include "proto/store/checkpoint.h"
 
-#include "proto/store/disk.h"
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
+#include "proto/store/fs_info.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct found {
+struct step_entry {
     uint64_t step;
     bool complete; /* has a manifest */
 };
@@ -52,7 +52,8 @@ void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
              index, count, run);
 }
 
-void checkpoint_mark(const char *dir, uint64_t run, char *path, size_t size) {
+void checkpoint_run_file(const char *dir, uint64_t run, char *path,
+                         size_t size) {
     snprintf(path, size, "%s/.run-%016" PRIx64, dir, run);
 }
 
@@ -62,9 +63,9 @@ static enum status check_length(const char *dir, struct failure *why) {
     return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", dir);
 }
 
-enum status checkpoint_make(const char *dir, struct failure *why) {
+enum status checkpoint_make_dir(const char *dir, struct failure *why) {
     enum status status = check_length(dir, why);
-    return status ? status : disk_make_folder(dir, why);
+    return status ? status : fs_info_make_folder(dir, why);
 }
 
 enum status checkpoint_make_folder(const char *dir, uint64_t step,
@@ -74,7 +75,7 @@ enum status checkpoint_make_folder(const char *dir, uint64_t step,
     if (status)
         return status;
     checkpoint_folder(dir, step, path, sizeof path);
-    return disk_make_folder(path, why);
+    return fs_info_make_folder(path, why);
 }
 
 /* Names that we would not write ourselves ("step-7", "step-7.bak") are not
@@ -97,16 +98,16 @@ static bool has_manifest(int dir, uint64_t step) {
            (errno != ENOENT && errno != ENOTDIR);
 }
 
-static int by_step(const void *left, const void *right) {
-    const struct found *l = left, *r = right;
+static int compare_steps(const void *left, const void *right) {
+    const struct step_entry *l = left, *r = right;
     return (l->step > r->step) - (l->step < r->step);
 }
 
-static enum status append(struct found **all, size_t *count, struct found one,
-                          struct failure *why) {
+static enum status append(struct step_entry **all, size_t *count,
+                          struct step_entry one, struct failure *why) {
     if ((*count & (*count - 1)) == 0) {
-        size_t room = *count ? 2 * *count : 1;
-        struct found *more = realloc(*all, room * sizeof *more);
+        size_t capacity = *count ? 2 * *count : 1;
+        struct step_entry *more = realloc(*all, capacity * sizeof *more);
         if (!more)
             return status_errno(why, STATUS_FAILED, ENOMEM, "checkpoints");
         *all = more;
@@ -116,7 +117,7 @@ static enum status append(struct found **all, size_t *count, struct found one,
 }
 
 /* All step folders of DIR, ascending; the caller frees *ALL. */
-static enum status scan(const char *dir, struct found **all, size_t *count,
+static enum status scan(const char *dir, struct step_entry **all, size_t *count,
                         struct failure *why) {
     *all = NULL;
     *count = 0;
@@ -130,7 +131,7 @@ static enum status scan(const char *dir, struct found **all, size_t *count,
         return status_errno(why, STATUS_FAILED, errno, "cannot read %s", dir);
     const struct dirent *entry;
     while (!status && (errno = 0, entry = readdir(folder))) {
-        struct found one;
+        struct step_entry one;
         if (!step_of(entry->d_name, &one.step))
             continue;
         one.complete = has_manifest(dirfd(folder), one.step);
@@ -144,7 +145,7 @@ static enum status scan(const char *dir, struct found **all, size_t *count,
         *all = NULL;
         *count = 0;
     } else if (*count) {
-        qsort(*all, *count, sizeof **all, by_step);
+        qsort(*all, *count, sizeof **all, compare_steps);
     }
     return status;
 }
@@ -152,7 +153,7 @@ static enum status scan(const char *dir, struct found **all, size_t *count,
 /* Those that have a manifest, or have none. */
 static enum status list(const char *dir, bool complete, uint64_t **steps,
                         size_t *count, struct failure *why) {
-    struct found *all;
+    struct step_entry *all;
     size_t num_all;
     *steps = NULL;
     *count = 0;
@@ -182,7 +183,7 @@ enum status checkpoint_incomplete(const char *dir, uint64_t **steps,
 }
 
 /* Also what a kill has left of them (.tmp); a user's own files stay. */
-static bool is_ours(const char *name) {
+static bool is_capstan_file(const char *name) {
     return strncmp(name, "manifest.json", 13) == 0 ||
            (strncmp(name, "ps-", 3) == 0 && strstr(name, ".mdb"));
 }
@@ -192,7 +193,7 @@ static enum status remove_files(DIR *folder, const char *path,
                                 struct failure *why) {
     const struct dirent *entry;
     while ((errno = 0, entry = readdir(folder)))
-        if (is_ours(entry->d_name) &&
+        if (is_capstan_file(entry->d_name) &&
             unlinkat(dirfd(folder), entry->d_name, 0) && errno != ENOENT)
             return status_errno(why, STATUS_FAILED, errno,
                                 "cannot remove %s/%s", path, entry->d_name);
@@ -205,7 +206,7 @@ static enum status remove_files(DIR *folder, const char *path,
 static enum status remove_manifest(DIR *folder, const char *path,
                                    struct failure *why) {
     if (!unlinkat(dirfd(folder), "manifest.json", 0))
-        return durable_file_sync_folder(path, why);
+        return atomic_file_sync_folder(path, why);
     if (errno == ENOENT)
         return STATUS_OK;
     return status_errno(why, STATUS_FAILED, errno,
@@ -240,7 +241,7 @@ enum status checkpoint_remove(const char *dir, uint64_t step,
 
 enum status checkpoint_prune(const char *dir, uint32_t keep,
                              struct failure *why) {
-    struct found *all;
+    struct step_entry *all;
     size_t count;
     enum status status = scan(dir, &all, &count, why);
     /* From the newest down: what is above it may be under way. */
@@ -264,9 +265,9 @@ static bool is_listed(uint64_t step, const uint64_t *steps, size_t count) {
 
 /* Only what is older than the newest that stands: a younger folder may be under
  * way. */
-enum status checkpoint_keep(const char *dir, const uint64_t *steps,
-                            size_t count, struct failure *why) {
-    struct found *all;
+enum status checkpoint_retain(const char *dir, const uint64_t *steps,
+                              size_t count, struct failure *why) {
+    struct step_entry *all;
     size_t num_all;
     if (!count)
         return STATUS_OK;
@@ -284,13 +285,13 @@ static enum status move(const char *dir, uint64_t step, const char *aside,
     char from[PATH_MAX], to[PATH_MAX];
     checkpoint_folder(dir, step, from, sizeof from);
     checkpoint_folder(aside, step, to, sizeof to);
-    return durable_file_rename(from, to, why);
+    return atomic_file_rename(from, to, why);
 }
 
 /* From the newest down, so that a kill half-way leaves no gap. */
 enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
                                  size_t *moved, struct failure *why) {
-    struct found *all;
+    struct step_entry *all;
     size_t count;
     *moved = 0;
     enum status status = scan(dir, &all, &count, why);
@@ -300,7 +301,7 @@ enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
     snprintf(aside, sizeof aside, "%s/aside-%016" PRIx64, dir, run);
     for (size_t i = count; i-- > 0 && !status && all[i].step >= from;) {
         if (!*moved)
-            status = disk_make_folder(aside, why);
+            status = fs_info_make_folder(aside, why);
         if (!status)
             status = move(dir, all[i].step, aside, why);
         *moved += !status;

@@ -19,11 +19,13 @@ void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
                            char *name, size_t size);
 
 /* Writes "DIR/.run-RUN": the chief leaves this file there, and who finds it
- * sees the same directory (claim.h). */
-void checkpoint_mark(const char *dir, uint64_t run, char *path, size_t size);
+ * sees the same directory (dir_lock.h). */
+void checkpoint_run_file(const char *dir, uint64_t run, char *path,
+                         size_t size);
 
 /* Makes DIR and its parents where they are missing. */
-enum status checkpoint_make(const char *dir, struct failure *why) MUST_CHECK;
+enum status checkpoint_make_dir(const char *dir,
+                                struct failure *why) MUST_CHECK;
 
 /* Makes the folder of STEP, DIR and its parents where they are missing. Chief
  * and ps may do so at the same time. */
@@ -54,8 +56,8 @@ enum status checkpoint_prune(const char *dir, uint32_t keep,
 /* Removes the folders of all steps below the last of STEPS[COUNT] (ascending)
  * that are not among them, with or without a manifest: for a ps whose folder is
  * its own, where the chief's manifests are not. */
-enum status checkpoint_keep(const char *dir, const uint64_t *steps,
-                            size_t count, struct failure *why) MUST_CHECK;
+enum status checkpoint_retain(const char *dir, const uint64_t *steps,
+                              size_t count, struct failure *why) MUST_CHECK;
 
 /* Moves all steps from FROM on to DIR/aside-RUN and counts them in *MOVED. For
  * a run that starts before checkpoints of an earlier one: "newest" and

@@ -25,7 +25,7 @@ struct checkpoint_reader {
     struct shard_reader *shards[]; /* manifest->num_files, NULL: not open */
 };
 
-bool checkpoint_reader_elsewhere(const char *folder,
+bool checkpoint_reader_is_remote(const char *folder,
                                  const struct shard_info *file) {
     char path[PATH_MAX], host[sizeof file->holder] = "";
     if (!*file->holder || snprintf(path, sizeof path, "%s/%s", folder,
@@ -69,7 +69,7 @@ static enum status open_file(struct checkpoint_reader *reader, uint32_t f,
     const struct shard_info *file = &reader->manifest->files[f];
     if (reader->shards[f])
         return STATUS_OK;
-    if (checkpoint_reader_elsewhere(reader->folder, file))
+    if (checkpoint_reader_is_remote(reader->folder, file))
         return status_fail(why, STATUS_FAILED,
                            "%s/%s is not here: host %s holds it; start the ps "
                            "there, or copy the file",
@@ -145,7 +145,7 @@ static enum status verify_files(struct checkpoint_reader *reader,
     const struct manifest *manifest = reader->manifest;
     enum status status = STATUS_OK;
     for (uint32_t f = 0; f < manifest->num_files && !status; f++)
-        if (!checkpoint_reader_elsewhere(reader->folder, &manifest->files[f]))
+        if (!checkpoint_reader_is_remote(reader->folder, &manifest->files[f]))
             status = open_file(reader, f, why);
     for (uint32_t b = 0; b < manifest->layout->num_blocks && !status; b++)
         if (reader->shards[manifest->block_file[b]])
@@ -189,7 +189,7 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
                                      const struct log *log,
                                      struct failure *why) {
     uint64_t *steps;
-    size_t count, passed = 0;
+    size_t count, num_skipped = 0;
     struct failure first = {0}, wrong;
     memset(out, 0, sizeof *out);
     *found = false;
@@ -203,17 +203,17 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
         manifest_clear(out);
         log_warning(log, "checkpoint of step %" PRIu64 " passed over: %s",
                     steps[i], wrong.text);
-        if (!passed++)
+        if (!num_skipped++)
             first = wrong;
     }
     free(steps);
-    if (!status && passed && !*found)
+    if (!status && num_skipped && !*found)
         status = status_fail(why, STATUS_FAILED,
                              "%s: none of %zu checkpoints can be read, the "
                              "newest because of %.1500s; bring a copy of one "
                              "back, or begin anew: --set "
                              "checkpoint.resume=never, or another "
                              "checkpoint.dir",
-                             dir, passed, first.text);
+                             dir, num_skipped, first.text);
     return status;
 }

@@ -16,7 +16,7 @@
 
 /* Reads every file of STEP whole: sizes, hashes, and that each block has its
  * weights, state and row. STATUS_FAILED says the first thing wrong. Files that
- * checkpoint_reader_elsewhere tells of are left out. */
+ * checkpoint_reader_is_remote tells of are left out. */
 enum status checkpoint_reader_verify(const char *dir, uint64_t step,
                                      struct failure *why) MUST_CHECK;
 
@@ -32,7 +32,7 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
 
 /* True when FILE of the checkpoint in FOLDER is not here and another host
  * holds it. */
-bool checkpoint_reader_elsewhere(const char *folder,
+bool checkpoint_reader_is_remote(const char *folder,
                                  const struct shard_info *file);
 
 /* One reader belongs to one thread at a time. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/manifest.h"
 
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,15 +21,15 @@ static enum status path_in(const char *folder, const char *name, char *path,
 
 static enum status write_text(const char *path, const char *text,
                               struct failure *why) {
-    struct durable_file file;
+    struct atomic_file file;
     size_t bytes = strlen(text);
-    enum status status = durable_file_create(&file, path, bytes, why);
+    enum status status = atomic_file_create(&file, path, bytes, why);
     if (status)
         return status;
-    status = durable_file_write(&file, text, bytes, why);
+    status = atomic_file_write(&file, text, bytes, why);
     if (!status)
-        return durable_file_publish(&file, why);
-    durable_file_abandon(&file);
+        return atomic_file_commit(&file, why);
+    atomic_file_abort(&file);
     return status;
 }
 
@@ -41,7 +41,7 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
         status = path_in(folder, "..", parent, why);
     /* The folder's own name first: it may have been made a moment ago. */
     if (!status)
-        status = durable_file_sync_folder(parent, why);
+        status = atomic_file_sync_folder(parent, why);
     if (status)
         return status;
     char *text = manifest_text(manifest);
@@ -58,14 +58,14 @@ enum status manifest_write(const struct manifest *manifest, const char *folder,
 /* Reads FD, the file of PATH, into a string that the caller frees. */
 static enum status read_text(int fd, const char *path, char **text,
                              struct failure *why) {
-    struct stat about;
-    if (fstat(fd, &about) || !S_ISREG(about.st_mode))
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return status_fail(why, STATUS_FAILED, "%s is not a file", path);
-    if (about.st_size > MANIFEST_MAX_BYTES)
+    if (st.st_size > MANIFEST_MAX_BYTES)
         return status_fail(why, STATUS_FAILED,
                            "%s has %lld bytes, a manifest has at most %d", path,
-                           (long long)about.st_size, (int)MANIFEST_MAX_BYTES);
-    size_t size = (size_t)about.st_size, used = 0;
+                           (long long)st.st_size, (int)MANIFEST_MAX_BYTES);
+    size_t size = (size_t)st.st_size, used = 0;
     char *bytes = malloc(size + 1);
     if (!bytes)
         return status_errno(why, STATUS_FAILED, ENOMEM, "%s", path);

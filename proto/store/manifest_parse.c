@@ -13,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status wrong(const char *key, const char *allowed,
-                         struct failure *why) {
+static enum status report_invalid(const char *key, const char *allowed,
+                                  struct failure *why) {
     return status_fail(why, STATUS_FAILED, "\"%s\" is not %s", key, allowed);
 }
 
-static enum status want_integer(const json_t *object, const char *key,
-                                uint64_t max, uint64_t *out,
-                                struct failure *why) {
+static enum status require_integer(const json_t *object, const char *key,
+                                   uint64_t max, uint64_t *out,
+                                   struct failure *why) {
     const json_t *value = json_object_get(object, key);
     json_int_t number = json_integer_value(value);
     if (!json_is_integer(value) || number < 0 || (uint64_t)number > max)
@@ -36,13 +36,13 @@ static bool is_hex(const char *text, size_t digits) {
 }
 
 /* COUNT numbers of 16 hex digits each, the highest first. */
-static enum status want_hex(const json_t *object, const char *key,
-                            unsigned numbers, uint64_t *out,
-                            struct failure *why) {
+static enum status require_hex(const json_t *object, const char *key,
+                               unsigned numbers, uint64_t *out,
+                               struct failure *why) {
     const char *text = json_string_value(json_object_get(object, key));
     if (!text || !is_hex(text, 16 * (size_t)numbers))
-        return wrong(key, numbers == 1 ? "16 hex digits" : "32 hex digits",
-                     why);
+        return report_invalid(
+            key, numbers == 1 ? "16 hex digits" : "32 hex digits", why);
     for (unsigned n = 0; n < numbers; n++) {
         char digits[17];
         snprintf(digits, sizeof digits, "%.16s", text + 16 * n);
@@ -52,8 +52,8 @@ static enum status want_hex(const json_t *object, const char *key,
 }
 
 /* Text of fewer than SIZE bytes. */
-static enum status want_text(const json_t *value, const char *key, char *out,
-                             size_t size, struct failure *why) {
+static enum status require_text(const json_t *value, const char *key, char *out,
+                                size_t size, struct failure *why) {
     const char *text = json_string_value(value);
     if (!text || strlen(text) >= size)
         return status_fail(why, STATUS_FAILED,
@@ -63,8 +63,9 @@ static enum status want_text(const json_t *value, const char *key, char *out,
     return STATUS_OK;
 }
 
-static enum status want_array(const json_t *root, const char *key, size_t max,
-                              json_t **out, struct failure *why) {
+static enum status require_array(const json_t *root, const char *key,
+                                 size_t max, json_t **out,
+                                 struct failure *why) {
     *out = json_object_get(root, key);
     if (!json_is_array(*out) || json_array_size(*out) > max)
         return status_fail(why, STATUS_FAILED,
@@ -89,17 +90,17 @@ static enum status parse_counts(struct manifest *out, const json_t *root,
                   {"samples", &out->samples}};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < 3 && !status; i++)
-        status =
-            want_integer(root, counts[i].key, INT64_MAX, counts[i].number, why);
+        status = require_integer(root, counts[i].key, INT64_MAX,
+                                 counts[i].number, why);
     if (!status)
-        status = want_hex(root, "run", 1, &out->run, why);
+        status = require_hex(root, "run", 1, &out->run, why);
     if (!status)
-        status = want_hex(root, "seed", 1, &out->seed, why);
+        status = require_hex(root, "seed", 1, &out->seed, why);
     if (status)
         return status;
     const json_t *final = json_object_get(root, "final");
     if (!json_is_boolean(final))
-        return wrong("final", "true or false", why);
+        return report_invalid("final", "true or false", why);
     out->final = json_is_true(final);
     return STATUS_OK;
 }
@@ -109,12 +110,12 @@ static enum status parse_rule(struct manifest *out, const json_t *root,
     json_t *slots, *slot;
     size_t s;
     enum status status =
-        want_array(root, "slots", MANIFEST_MAX_SLOTS, &slots, why);
+        require_array(root, "slots", MANIFEST_MAX_SLOTS, &slots, why);
     if (status)
         return status;
     char rule[64];
-    status = want_text(json_object_get(root, "rule"), "rule", rule, sizeof rule,
-                       why);
+    status = require_text(json_object_get(root, "rule"), "rule", rule,
+                          sizeof rule, why);
     if (status)
         return status;
     out->rule = strdup(rule);
@@ -123,8 +124,8 @@ static enum status parse_rule(struct manifest *out, const json_t *root,
     if (!out->rule || !out->slot_names)
         return STATUS_FAILED;
     json_array_foreach(slots, s, slot) {
-        status = want_text(slot, "slots", out->slot_names[s],
-                           sizeof out->slot_names[s], why);
+        status = require_text(slot, "slots", out->slot_names[s],
+                              sizeof out->slot_names[s], why);
         if (status)
             return status;
     }
@@ -139,19 +140,19 @@ static bool name_stays_inside(const char *name) {
 
 static enum status parse_file(struct shard_info *file, const json_t *value,
                               struct failure *why) {
-    enum status status = want_text(json_object_get(value, "name"), "name",
-                                   file->name, sizeof file->name, why);
+    enum status status = require_text(json_object_get(value, "name"), "name",
+                                      file->name, sizeof file->name, why);
     if (!status && !name_stays_inside(file->name))
         status = status_fail(why, STATUS_FAILED,
                              "file \"%s\" is outside the checkpoint's folder",
                              file->name);
     if (!status)
-        status = want_text(json_object_get(value, "holder"), "holder",
-                           file->holder, sizeof file->holder, why);
+        status = require_text(json_object_get(value, "holder"), "holder",
+                              file->holder, sizeof file->holder, why);
     if (!status)
-        status = want_integer(value, "size", INT64_MAX, &file->size, why);
+        status = require_integer(value, "size", INT64_MAX, &file->size, why);
     if (!status)
-        status = want_hex(value, "xxh3", 2, file->hash, why);
+        status = require_hex(value, "xxh3", 2, file->hash, why);
     return status;
 }
 
@@ -159,7 +160,7 @@ static enum status parse_files(struct manifest *out, const json_t *root,
                                struct failure *why) {
     json_t *files;
     enum status status =
-        want_array(root, "files", MANIFEST_MAX_FILES, &files, why);
+        require_array(root, "files", MANIFEST_MAX_FILES, &files, why);
     if (status)
         return status;
     out->num_files = (uint32_t)json_array_size(files);
@@ -176,11 +177,11 @@ static enum status parse_files(struct manifest *out, const json_t *root,
 
 static enum status parse_parameter(struct parameter *out, const json_t *value,
                                    struct failure *why) {
-    enum status status = want_text(json_object_get(value, "name"), "name",
-                                   out->name, sizeof out->name, why);
+    enum status status = require_text(json_object_get(value, "name"), "name",
+                                      out->name, sizeof out->name, why);
     json_t *dims;
     if (!status)
-        status = want_array(value, "dims", LAYOUT_MAX_DIMS, &dims, why);
+        status = require_array(value, "dims", LAYOUT_MAX_DIMS, &dims, why);
     if (status)
         return status;
     out->num_dims = (uint32_t)json_array_size(dims);
@@ -188,13 +189,14 @@ static enum status parse_parameter(struct parameter *out, const json_t *value,
         const json_t *dim = json_array_get(dims, d);
         json_int_t number = json_integer_value(dim);
         if (!json_is_integer(dim) || number < 0 || number > UINT32_MAX)
-            return wrong("dims", "a list of integers from 0 to 2^32 - 1", why);
+            return report_invalid("dims",
+                                  "a list of integers from 0 to 2^32 - 1", why);
         out->dims[d] = (uint32_t)number;
     }
     const json_t *bound = json_object_get(value, "init_bound");
     double number = json_number_value(bound);
     if (!json_is_number(bound) || !(number >= 0 && number <= FLT_MAX))
-        return wrong("init_bound", "a float, 0 or above", why);
+        return report_invalid("init_bound", "a float, 0 or above", why);
     out->init_bound = (float)number;
     return STATUS_OK;
 }
@@ -203,7 +205,7 @@ static enum status parse_layout(struct manifest *out, const json_t *root,
                                 struct failure *why) {
     json_t *list;
     enum status status =
-        want_array(root, "parameters", LAYOUT_MAX_PARAMETERS, &list, why);
+        require_array(root, "parameters", LAYOUT_MAX_PARAMETERS, &list, why);
     if (status)
         return status;
     uint32_t num_parameters = (uint32_t)json_array_size(list);
@@ -228,14 +230,15 @@ static enum status parse_block_file(struct manifest *out, const json_t *root,
     uint64_t elements = 0;
     json_t *list;
     enum status status =
-        want_integer(root, "block_elements", INT32_MAX, &elements, why);
+        require_integer(root, "block_elements", INT32_MAX, &elements, why);
     if (!status && elements != out->layout->block_elements)
         status = status_fail(why, STATUS_FAILED,
                              "its blocks have %" PRIu64 " elements, here they "
                              "have %" PRIu32 ": another release wrote it",
                              elements, out->layout->block_elements);
     if (!status)
-        status = want_array(root, "block_file", LAYOUT_MAX_BLOCKS, &list, why);
+        status =
+            require_array(root, "block_file", LAYOUT_MAX_BLOCKS, &list, why);
     if (status)
         return status;
     if (json_array_size(list) != out->layout->num_blocks)
@@ -251,7 +254,8 @@ static enum status parse_block_file(struct manifest *out, const json_t *root,
         const json_t *file = json_array_get(list, b);
         json_int_t number = json_integer_value(file);
         if (!json_is_integer(file) || number < 0 || number >= out->num_files)
-            return wrong("block_file", "a list of indexes of \"files\"", why);
+            return report_invalid("block_file",
+                                  "a list of indexes of \"files\"", why);
         out->block_file[b] = (uint32_t)number;
     }
     return STATUS_OK;
@@ -263,7 +267,7 @@ static enum status parse_job(struct manifest *out, const json_t *root,
     if (json_is_null(job))
         return STATUS_OK;
     if (!json_is_object(job))
-        return wrong("job", "an object", why);
+        return report_invalid("job", "an object", why);
     out->job = json_dumps(job, JSON_COMPACT);
     return out->job ? STATUS_OK
                     : status_fail(why, STATUS_FAILED, "memory is short");
@@ -279,16 +283,17 @@ static enum status parse_scaler(struct manifest *out, const json_t *root,
     out->scaler.scale = json_number_value(scale);
     enum status status = STATUS_OK;
     if (!json_is_number(scale) || !(out->scaler.scale >= 0))
-        status = wrong("loss_scaler", "a scale, 0 or above, and counts", why);
+        status = report_invalid("loss_scaler",
+                                "a scale, 0 or above, and counts", why);
     if (!status)
         status =
-            want_integer(scaler, "good", INT64_MAX, &out->scaler.good, why);
+            require_integer(scaler, "good", INT64_MAX, &out->scaler.good, why);
     if (!status)
         status =
-            want_integer(scaler, "hysteresis", UINT32_MAX, &hysteresis, why);
+            require_integer(scaler, "hysteresis", UINT32_MAX, &hysteresis, why);
     if (!status)
-        status = want_integer(scaler, "skipped", out->step,
-                              &out->scaler.skipped, why);
+        status = require_integer(scaler, "skipped", out->step,
+                                 &out->scaler.skipped, why);
     out->scaler.hysteresis = (uint32_t)hysteresis;
     return status;
 }
@@ -296,11 +301,11 @@ static enum status parse_scaler(struct manifest *out, const json_t *root,
 /* Takes "xxh3" out of ROOT and compares it with what is left. */
 static enum status check_digest(json_t *root, struct failure *why) {
     char digits[17];
-    const char *said = json_string_value(json_object_get(root, "xxh3"));
-    if (!said || !is_hex(said, 16))
-        return wrong("xxh3", "16 hex digits", why);
+    const char *digest = json_string_value(json_object_get(root, "xxh3"));
+    if (!digest || !is_hex(digest, 16))
+        return report_invalid("xxh3", "16 hex digits", why);
     char kept[17];
-    memcpy(kept, said, sizeof kept);
+    memcpy(kept, digest, sizeof kept);
     json_object_del(root, "xxh3");
     if (!manifest_text_digest(root, digits))
         return status_fail(why, STATUS_FAILED, "memory is short");
@@ -313,7 +318,8 @@ static enum status check_digest(json_t *root, struct failure *why) {
 static enum status parse_root(struct manifest *out, json_t *root,
                               struct failure *why) {
     uint64_t format = 0;
-    enum status status = want_integer(root, "format", INT32_MAX, &format, why);
+    enum status status =
+        require_integer(root, "format", INT32_MAX, &format, why);
     if (!status && format != MANIFEST_TEXT_FORMAT)
         status = status_fail(why, STATUS_FAILED,
                              "format %" PRIu64 ", this release reads %d: "

@@ -30,7 +30,7 @@ static json_t *count(uint64_t number) {
 }
 
 /* ALL, or NULL when not all ELEMENTS of it could be made. */
-static json_t *whole(json_t *all, size_t elements) {
+static json_t *check_complete(json_t *all, size_t elements) {
     if (json_array_size(all) == elements)
         return all;
     json_decref(all);
@@ -48,14 +48,14 @@ static json_t *parameters_json(const struct layout *layout) {
             all, json_pack("{s:s, s:o, s:f}", "name", parameter->name, "dims",
                            dims, "init_bound", (double)parameter->init_bound));
     }
-    return whole(all, layout->num_parameters);
+    return check_complete(all, layout->num_parameters);
 }
 
 static json_t *slots_json(const struct manifest *manifest) {
     json_t *all = json_array();
     for (uint32_t s = 0; s < manifest->num_slots; s++)
         json_array_append_new(all, json_string(manifest->slot_names[s]));
-    return whole(all, manifest->num_slots);
+    return check_complete(all, manifest->num_slots);
 }
 
 static json_t *files_json(const struct manifest *manifest) {
@@ -70,14 +70,14 @@ static json_t *files_json(const struct manifest *manifest) {
                                              "size", count(file->size), "xxh3",
                                              hash));
     }
-    return whole(all, manifest->num_files);
+    return check_complete(all, manifest->num_files);
 }
 
 static json_t *block_file_json(const struct manifest *manifest) {
     json_t *all = json_array();
     for (uint32_t b = 0; b < manifest->layout->num_blocks; b++)
         json_array_append_new(all, json_integer(manifest->block_file[b]));
-    return whole(all, manifest->layout->num_blocks);
+    return check_complete(all, manifest->layout->num_blocks);
 }
 
 static json_t *job_json(const struct manifest *manifest) {

@@ -14,7 +14,7 @@ enum {
 
 /* What libarchive writes through. */
 struct sink {
-    struct durable_file *file;
+    struct atomic_file *file;
     enum status status; /* of the last write */
     struct failure *why;
 };
@@ -23,7 +23,7 @@ static la_ssize_t write_piece(struct archive *archive, void *context,
                               const void *bytes, size_t size) {
     (void)archive;
     struct sink *sink = context;
-    sink->status = durable_file_write(sink->file, bytes, size, sink->why);
+    sink->status = atomic_file_write(sink->file, bytes, size, sink->why);
     return sink->status ? -1 : (la_ssize_t)size;
 }
 
@@ -101,7 +101,7 @@ static bool open_archive(struct archive *archive, struct sink *sink) {
            !archive_write_open(archive, sink, NULL, write_piece, NULL);
 }
 
-enum status npz_write(struct durable_file *file,
+enum status npz_write(struct atomic_file *file,
                       const struct tensor_source *source, float *floats,
                       struct failure *why) {
     struct sink sink = {.file = file, .why = why};

@@ -4,11 +4,11 @@
 #ifndef CAPSTAN_NPZ_H
 #define CAPSTAN_NPZ_H
 
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
 #include "proto/store/tensor_file.h"
 
 /* Appends the archive to FILE. FLOATS is room for the largest tensor. */
-enum status npz_write(struct durable_file *file,
+enum status npz_write(struct atomic_file *file,
                       const struct tensor_source *source, float *floats,
                       struct failure *why) MUST_CHECK;
 

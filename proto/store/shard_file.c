@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/shard_file.h"
 
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ void shard_file_key(struct shard_key key,
 }
 
 enum status shard_file_hash(int fd, const char *path, struct shard_info *info,
-                            struct durable_file *copy, struct failure *why) {
+                            struct atomic_file *copy, struct failure *why) {
     XXH3_state_t *state = XXH3_createState();
     char *piece = malloc(PIECE_BYTES);
     enum status status = STATUS_OK;
@@ -45,7 +45,7 @@ enum status shard_file_hash(int fd, const char *path, struct shard_info *info,
         XXH3_128bits_update(state, piece, (size_t)got);
         info->size += (uint64_t)got;
         if (copy)
-            status = durable_file_write(copy, piece, (size_t)got, why);
+            status = atomic_file_write(copy, piece, (size_t)got, why);
     }
     if (!status) {
         XXH128_hash_t hash = XXH3_128bits_digest(state);

@@ -43,9 +43,9 @@ void shard_file_key(struct shard_key key,
 /* Reads FD from its start to its end: fills INFO's size and hash, and appends
  * what it reads to COPY unless that is NULL. PATH is for what a failure says.
  */
-struct durable_file;
+struct atomic_file;
 enum status shard_file_hash(int fd, const char *path, struct shard_info *info,
-                            struct durable_file *copy,
+                            struct atomic_file *copy,
                             struct failure *why) MUST_CHECK;
 
 #endif

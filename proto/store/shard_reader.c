@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/store/shard_reader.h"
 
-#include "proto/store/disk.h"
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
+#include "proto/store/fs_info.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,15 +31,15 @@ static enum status open_regular(const char *path, uint64_t size, int *out,
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return status_errno(why, STATUS_FAILED, errno, "cannot open %s", path);
-    struct stat about;
+    struct stat st;
     enum status status = STATUS_OK;
-    if (fstat(fd, &about) || !S_ISREG(about.st_mode))
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         status = status_fail(why, STATUS_FAILED, "%s is not a file", path);
-    else if ((uint64_t)about.st_size != size)
+    else if ((uint64_t)st.st_size != size)
         status = status_fail(why, STATUS_FAILED,
                              "%s has %" PRIu64 " bytes, its manifest says "
                              "%" PRIu64,
-                             path, (uint64_t)about.st_size, size);
+                             path, (uint64_t)st.st_size, size);
     if (status)
         close(fd);
     else
@@ -49,7 +49,7 @@ static enum status open_regular(const char *path, uint64_t size, int *out,
 
 static enum status check_hash(const char *path, int fd,
                               const struct shard_info *info,
-                              struct durable_file *copy, struct failure *why) {
+                              struct atomic_file *copy, struct failure *why) {
     struct shard_info found;
     enum status status = shard_file_hash(fd, path, &found, copy, why);
     if (status)
@@ -88,16 +88,16 @@ static enum status open_checked(struct shard_reader *reader, const char *file,
 static enum status open_copy(struct shard_reader *reader, int fd,
                              const char *folder, const struct shard_info *info,
                              struct failure *why) {
-    struct durable_file copy;
-    enum status status = disk_has_room(folder, folder, info->size, why);
+    struct atomic_file copy;
+    enum status status = fs_info_check_space(folder, folder, info->size, why);
     if (!status)
-        status = durable_file_scratch(&copy, folder, info->size, why);
+        status = atomic_file_open_temporary(&copy, folder, info->size, why);
     if (status)
         return status;
     status = check_hash(reader->path, fd, info, &copy, why);
     if (!status)
         status = open_checked(reader, copy.temporary, why);
-    durable_file_abandon(&copy); /* LMDB has it open: the name can go */
+    atomic_file_abort(&copy); /* LMDB has it open: the name can go */
     return status;
 }
 
@@ -108,9 +108,9 @@ enum status shard_reader_open(struct shard_reader **out, const char *dir,
                               struct failure *why) {
     char folder[PATH_MAX];
     *out = NULL;
-    if (!disk_is_network(dir))
+    if (!fs_info_is_network(dir))
         return shard_reader_open_in(out, NULL, dir, info, why);
-    enum status status = disk_local_folder(folder, sizeof folder, why);
+    enum status status = fs_info_local_folder(folder, sizeof folder, why);
     return status ? status : shard_reader_open_in(out, folder, dir, info, why);
 }
 

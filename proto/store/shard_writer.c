@@ -6,8 +6,8 @@
  * all of it. */
 #include "proto/store/shard_writer.h"
 
-#include "proto/store/disk.h"
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
+#include "proto/store/fs_info.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,11 +29,11 @@ struct shard_writer {
     MDB_dbi dbi;
     uint64_t bytes; /* as announced */
     uint64_t uncommitted;
-    bool any;
+    bool has_last;
     unsigned char
         last[SHARD_FILE_KEY_BYTES]; /* the highest key put, when any */
-    bool elsewhere;                 /* built in a local folder */
-    bool named;                     /* `temporary` is the name of a file */
+    bool built_locally;             /* built in a local folder */
+    bool has_temporary;             /* `temporary` is the name of a file */
     const char *name;               /* the last part of `path` */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
@@ -42,7 +42,8 @@ struct shard_writer {
 static enum status write_failed(const struct shard_writer *writer, int error,
                                 struct failure *why) {
     if (error > 0)
-        return disk_write_failed(writer->temporary, writer->bytes, error, why);
+        return fs_info_write_failure(writer->temporary, writer->bytes, error,
+                                     why);
     if (error == MDB_MAP_FULL)
         return status_fail(why, STATUS_FAILED,
                            "%s: more values than the %" PRIu64
@@ -64,23 +65,23 @@ static size_t map_size(uint64_t bytes, uint64_t entries) {
 /* Creates the file LMDB is to open, empty: beside its place, or in FOLDER. */
 static enum status create_temporary(struct shard_writer *writer,
                                     const char *folder, struct failure *why) {
-    struct durable_file file;
+    struct atomic_file file;
     enum status status =
-        writer->elsewhere
-            ? durable_file_scratch(&file, folder, writer->bytes, why)
-            : durable_file_create(&file, writer->path, writer->bytes, why);
+        writer->built_locally
+            ? atomic_file_open_temporary(&file, folder, writer->bytes, why)
+            : atomic_file_create(&file, writer->path, writer->bytes, why);
     if (status)
         return status;
     close(file.fd);
     memcpy(writer->temporary, file.temporary, sizeof writer->temporary);
-    writer->named = true;
+    writer->has_temporary = true;
     return STATUS_OK;
 }
 
 static void remove_temporary(struct shard_writer *writer) {
-    if (writer->named)
+    if (writer->has_temporary)
         unlink(writer->temporary);
-    writer->named = false;
+    writer->has_temporary = false;
 }
 
 static int open_for_writing(struct shard_writer *writer, uint64_t entries) {
@@ -103,14 +104,15 @@ enum status shard_writer_open(struct shard_writer **out, const char *path,
                               struct failure *why) {
     char folder[PATH_MAX];
     *out = NULL;
-    enum status status = disk_folder_of(path, folder, sizeof folder, why);
+    enum status status =
+        fs_info_parent_folder(path, folder, sizeof folder, why);
     if (status)
         return status;
-    if (!disk_is_network(folder))
+    if (!fs_info_is_network(folder))
         return shard_writer_open_in(out, folder, path, bytes, entries, why);
-    status = disk_has_room(folder, path, bytes, why);
+    status = fs_info_check_space(folder, path, bytes, why);
     if (!status)
-        status = disk_local_folder(folder, sizeof folder, why);
+        status = fs_info_local_folder(folder, sizeof folder, why);
     if (status)
         return status;
     return shard_writer_open_in(out, folder, path, bytes, entries, why);
@@ -143,25 +145,25 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
                                  uint64_t entries, struct failure *why) {
     char own[PATH_MAX];
     *out = NULL;
-    enum status status = disk_folder_of(path, own, sizeof own, why);
+    enum status status = fs_info_parent_folder(path, own, sizeof own, why);
     if (!status)
-        status = disk_has_room(folder, path, bytes, why);
+        status = fs_info_check_space(folder, path, bytes, why);
     if (status)
         return status;
     struct shard_writer *writer = writer_new(path, bytes, why);
     if (!writer)
         return STATUS_FAILED;
-    writer->elsewhere = strcmp(own, folder) != 0;
+    writer->built_locally = strcmp(own, folder) != 0;
     status = create_temporary(writer, folder, why);
     int error = status ? 0 : open_for_writing(writer, entries);
     if (error)
         status = write_failed(writer, error, why);
     if (status) {
-        shard_writer_abandon(&writer);
+        shard_writer_abort(&writer);
         return status;
     }
     /* LMDB has it open: without a name it goes when the process does. */
-    if (writer->elsewhere)
+    if (writer->built_locally)
         remove_temporary(writer);
     *out = writer;
     return STATUS_OK;
@@ -181,10 +183,11 @@ static int commit(struct shard_writer *writer) {
 /* Ascending keys are appended: pages are filled whole, and none is searched. */
 static unsigned put_flags(struct shard_writer *writer,
                           const unsigned char *key) {
-    if (writer->any && memcmp(key, writer->last, SHARD_FILE_KEY_BYTES) <= 0)
+    if (writer->has_last &&
+        memcmp(key, writer->last, SHARD_FILE_KEY_BYTES) <= 0)
         return MDB_RESERVE | MDB_NOOVERWRITE;
     memcpy(writer->last, key, SHARD_FILE_KEY_BYTES);
-    writer->any = true;
+    writer->has_last = true;
     return MDB_RESERVE | MDB_APPEND;
 }
 
@@ -200,16 +203,16 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
             error = mdb_txn_begin(writer->env, NULL, 0, &writer->txn);
     }
     MDB_val lmdb_key = {SHARD_FILE_KEY_BYTES, name},
-            place = {SHARD_FILE_HASH_BYTES + bytes, NULL};
+            target = {SHARD_FILE_HASH_BYTES + bytes, NULL};
     if (!error)
-        error = mdb_put(writer->txn, writer->dbi, &lmdb_key, &place,
+        error = mdb_put(writer->txn, writer->dbi, &lmdb_key, &target,
                         put_flags(writer, name));
     if (error)
         return write_failed(writer, error, why);
     writer->uncommitted += bytes;
     XXH64_hash_t hash = XXH3_64bits(value, bytes);
-    memcpy(place.mv_data, &hash, SHARD_FILE_HASH_BYTES);
-    memcpy((char *)place.mv_data + SHARD_FILE_HASH_BYTES, value, bytes);
+    memcpy(target.mv_data, &hash, SHARD_FILE_HASH_BYTES);
+    memcpy((char *)target.mv_data + SHARD_FILE_HASH_BYTES, value, bytes);
     return STATUS_OK;
 }
 
@@ -217,20 +220,20 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
 static enum status publish(struct shard_writer *writer, int fd,
                            struct shard_info *info, struct failure *why) {
     enum status status;
-    if (!writer->elsewhere) {
+    if (!writer->built_locally) {
         status = shard_file_hash(fd, writer->temporary, info, NULL, why);
         return status
                    ? status
-                   : durable_file_rename(writer->temporary, writer->path, why);
+                   : atomic_file_rename(writer->temporary, writer->path, why);
     }
-    struct durable_file copy;
-    status = durable_file_create(&copy, writer->path, writer->bytes, why);
+    struct atomic_file copy;
+    status = atomic_file_create(&copy, writer->path, writer->bytes, why);
     if (status)
         return status;
     status = shard_file_hash(fd, writer->temporary, info, &copy, why);
     if (!status)
-        return durable_file_publish(&copy, why);
-    durable_file_abandon(&copy);
+        return atomic_file_commit(&copy, why);
+    atomic_file_abort(&copy);
     return status;
 }
 
@@ -248,12 +251,12 @@ enum status shard_writer_finish(struct shard_writer **writer_in,
     enum status status = error ? write_failed(writer, error, why)
                                : publish(writer, fd, info, why);
     if (!status)
-        writer->named = false; /* renamed */
-    shard_writer_abandon(writer_in);
+        writer->has_temporary = false; /* renamed */
+    shard_writer_abort(writer_in);
     return status;
 }
 
-void shard_writer_abandon(struct shard_writer **writer_in) {
+void shard_writer_abort(struct shard_writer **writer_in) {
     struct shard_writer *writer = *writer_in;
     if (!writer)
         return;

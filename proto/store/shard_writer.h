@@ -26,7 +26,7 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
                                  struct failure *why) MUST_CHECK;
 
 /* Adds one value; any order (ascending keys are appended), each key once.
- * Commits every 32 MiB. After a failure only shard_writer_abandon may follow.
+ * Commits every 32 MiB. After a failure only shard_writer_abort may follow.
  */
 enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
                              const void *value, size_t bytes,
@@ -39,6 +39,6 @@ enum status shard_writer_finish(struct shard_writer **writer,
                                 struct failure *why) MUST_CHECK;
 
 /* Ends *WRITER (may be NULL) and removes what it left. */
-void shard_writer_abandon(struct shard_writer **writer);
+void shard_writer_abort(struct shard_writer **writer);
 
 #endif

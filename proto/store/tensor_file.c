@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that people bring are not trusted: every entry of a header is checked
  * when a file is opened, so that reading a tensor has only to ask whether it is
- * the model's. What is written appears whole or not at all (durable_file.h),
+ * the model's. What is written appears whole or not at all (atomic_file.h),
  * one tensor in memory at a time. */
 #include "proto/store/tensor_file.h"
 
-#include "proto/store/disk.h"
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
+#include "proto/store/fs_info.h"
 #include "proto/store/npz.h"
 
 #include <errno.h>
@@ -81,7 +81,7 @@ static char *make_header(const struct parameter *tensors, uint32_t count,
     return header;
 }
 
-static enum status safetensors_write(struct durable_file *file,
+static enum status safetensors_write(struct atomic_file *file,
                                      const struct tensor_source *source,
                                      float *floats, struct failure *why) {
     size_t length;
@@ -91,21 +91,21 @@ static enum status safetensors_write(struct durable_file *file,
     unsigned char prefix[LENGTH_BYTES];
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         prefix[i] = (unsigned char)((uint64_t)length >> (8 * i));
-    enum status status = durable_file_write(file, prefix, LENGTH_BYTES, why);
+    enum status status = atomic_file_write(file, prefix, LENGTH_BYTES, why);
     if (!status)
-        status = durable_file_write(file, header, length, why);
+        status = atomic_file_write(file, header, length, why);
     free(header);
     for (uint32_t t = 0; t < source->count && !status; t++) {
         status = source->fetch(source->context, t, floats, why);
         if (!status)
-            status = durable_file_write(
+            status = atomic_file_write(
                 file, floats, source->tensors[t].elements * sizeof *floats,
                 why);
     }
     return status;
 }
 
-static enum status write_all(struct durable_file *file,
+static enum status write_all(struct atomic_file *file,
                              enum tensor_format format,
                              const struct tensor_source *source,
                              struct failure *why) {
@@ -128,29 +128,31 @@ static enum status write_all(struct durable_file *file,
 enum status tensor_file_write(const char *path, enum tensor_format format,
                               const struct tensor_source *source,
                               struct failure *why) {
-    struct durable_file file;
+    struct atomic_file file;
     char folder[PATH_MAX];
     uint64_t bytes = 0;
     for (uint32_t t = 0; t < source->count; t++)
         bytes += source->tensors[t].elements * sizeof(float);
-    enum status status = disk_folder_of(path, folder, sizeof folder, why);
+    enum status status =
+        fs_info_parent_folder(path, folder, sizeof folder, why);
     if (!status)
-        status = disk_has_room(folder, path, bytes, why);
+        status = fs_info_check_space(folder, path, bytes, why);
     if (!status)
-        status = durable_file_create(&file, path, bytes, why);
+        status = atomic_file_create(&file, path, bytes, why);
     if (status)
         return status;
     status = write_all(&file, format, source, why);
     if (!status)
-        return durable_file_publish(&file, why);
-    durable_file_abandon(&file);
+        return atomic_file_commit(&file, why);
+    atomic_file_abort(&file);
     return status;
 }
 
-static enum status bad(const struct tensor_file *file, const char *what,
-                       struct failure *why) {
+static enum status report_invalid(const struct tensor_file *file,
+                                  const char *reason, struct failure *why) {
     return status_fail(why, STATUS_CONFIG,
-                       "%s is no whole safetensors file: %s", file->path, what);
+                       "%s is no whole safetensors file: %s", file->path,
+                       reason);
 }
 
 /* Fills BYTES from offset AT. */
@@ -165,7 +167,7 @@ static enum status read_at(const struct tensor_file *file, uint64_t at,
             return status_errno(why, STATUS_FAILED, errno, "cannot read %s",
                                 file->path);
         if (got == 0)
-            return bad(file, "it ends too early", why);
+            return report_invalid(file, "it ends too early", why);
         to += got;
         at += (uint64_t)got;
         size -= (size_t)got;
@@ -183,7 +185,8 @@ static enum status read_header(struct tensor_file *file, uint64_t size,
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         length |= (uint64_t)prefix[i] << (8 * i);
     if (length > MAX_HEADER_BYTES || length > size - LENGTH_BYTES)
-        return bad(file, "its header is longer than the file or 100 MB", why);
+        return report_invalid(
+            file, "its header is longer than the file or 100 MB", why);
     char *text = malloc(length + 1);
     if (!text)
         return status_errno(why, STATUS_FAILED, ENOMEM, "%s", file->path);
@@ -192,7 +195,7 @@ static enum status read_header(struct tensor_file *file, uint64_t size,
         file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
     free(text);
     if (!status && !json_is_object(file->header))
-        status = bad(file, "its header is no JSON object", why);
+        status = report_invalid(file, "its header is no JSON object", why);
     file->data = LENGTH_BYTES + length;
     file->data_bytes = size - file->data;
     return status;
@@ -221,15 +224,16 @@ static enum status check_entry(const struct tensor_file *file,
     json_int_t from = json_integer_value(begin), to = json_integer_value(end);
     uint64_t elements, bytes;
     if (!type || !shape_elements(json_object_get(entry, "shape"), &elements))
-        return bad(file, "a tensor has no dtype or no shape", why);
+        return report_invalid(file, "a tensor has no dtype or no shape", why);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) ||
         !json_is_integer(end) || from < 0 || to < from ||
         (uint64_t)to > file->data_bytes)
-        return bad(file, "a tensor lies outside the file", why);
+        return report_invalid(file, "a tensor lies outside the file", why);
     if (strcmp(type, "F32") == 0 &&
         (__builtin_mul_overflow(elements, sizeof(float), &bytes) ||
          bytes != (uint64_t)(to - from)))
-        return bad(file, "a tensor's bytes do not match its shape", why);
+        return report_invalid(file, "a tensor's bytes do not match its shape",
+                              why);
     return STATUS_OK;
 }
 
@@ -249,7 +253,7 @@ static enum status check_header(const struct tensor_file *file,
 
 static enum status open_checked(struct tensor_file *file, const char *path,
                                 struct failure *why) {
-    struct stat about;
+    struct stat st;
     if (strlen(path) >= sizeof file->path)
         return status_errno(why, STATUS_CONFIG, ENAMETOOLONG, "%s", path);
     memcpy(file->path, path, strlen(path) + 1);
@@ -257,11 +261,11 @@ static enum status open_checked(struct tensor_file *file, const char *path,
     file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file->fd < 0)
         return status_errno(why, STATUS_CONFIG, errno, "cannot open %s", path);
-    if (fstat(file->fd, &about) || !S_ISREG(about.st_mode))
+    if (fstat(file->fd, &st) || !S_ISREG(st.st_mode))
         return status_fail(why, STATUS_CONFIG, "%s is not a file", path);
-    if (about.st_size < LENGTH_BYTES)
-        return bad(file, "it has less than 8 bytes", why);
-    enum status status = read_header(file, (uint64_t)about.st_size, why);
+    if (st.st_size < LENGTH_BYTES)
+        return report_invalid(file, "it has less than 8 bytes", why);
+    enum status status = read_header(file, (uint64_t)st.st_size, why);
     return status ? status : check_header(file, why);
 }
 

@@ -89,8 +89,8 @@ static int compare_names(const void *a, const void *b) {
     return strcmp((*left)->name, (*right)->name);
 }
 
-static enum status refuse_twins(const struct layout *layout,
-                                struct failure *why) {
+static enum status check_unique_names(const struct layout *layout,
+                                      struct failure *why) {
     uint32_t count = layout->num_parameters;
     const struct parameter **sorted = malloc(count * sizeof *sorted);
     if (!sorted)
@@ -109,7 +109,7 @@ static enum status refuse_twins(const struct layout *layout,
     return status;
 }
 
-static enum status take_parameters(struct layout *layout,
+static enum status copy_parameters(struct layout *layout,
                                    const struct parameter *parameters,
                                    struct failure *why) {
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
@@ -124,7 +124,7 @@ static enum status take_parameters(struct layout *layout,
                                "2^40 elements",
                                own->name);
     }
-    return refuse_twins(layout, why);
+    return check_unique_names(layout, why);
 }
 
 /* Decides how many blocks each parameter has and where its first one is. */
@@ -164,7 +164,7 @@ static enum status build(struct layout *layout,
     layout->num_blocks_of = calloc(count, sizeof *layout->num_blocks_of);
     if (!layout->parameters || !layout->first_block || !layout->num_blocks_of)
         return status_errno(why, STATUS_FAILED, ENOMEM, "the layout");
-    enum status status = take_parameters(layout, parameters, why);
+    enum status status = copy_parameters(layout, parameters, why);
     if (status)
         return status;
     count_blocks(layout);

@@ -7,7 +7,7 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-struct loss_scaler loss_scaler_first(const struct job_fp16 *fp16) {
+struct loss_scaler loss_scaler_init(const struct job_fp16 *fp16) {
     struct loss_scaler scaler = {.scale = 1};
     if (!fp16->enabled)
         return scaler;
@@ -24,9 +24,9 @@ struct loss_scaler loss_scaler_first(const struct job_fp16 *fp16) {
 /* A scale that the job has fixed is not the checkpoint's affair, nor is one
  * that moves when the checkpoint's was fixed (hysteresis 0 stands for fixed).
  */
-struct loss_scaler loss_scaler_resumed(const struct job_fp16 *fp16,
+struct loss_scaler loss_scaler_restore(const struct job_fp16 *fp16,
                                        const struct loss_scaler *saved) {
-    struct loss_scaler scaler = loss_scaler_first(fp16);
+    struct loss_scaler scaler = loss_scaler_init(fp16);
     scaler.skipped = saved->skipped;
     if (!scaler.hysteresis || !saved->hysteresis || !(saved->scale > 0))
         return scaler;
@@ -37,7 +37,8 @@ struct loss_scaler loss_scaler_resumed(const struct job_fp16 *fp16,
     return scaler;
 }
 
-void loss_scaler_good(struct loss_scaler *scaler, const struct job_fp16 *fp16) {
+void loss_scaler_no_overflow(struct loss_scaler *scaler,
+                             const struct job_fp16 *fp16) {
     if (!scaler->hysteresis || scaler->scale == 0)
         return;
     bool over = ++scaler->good == fp16->loss_scale_window;

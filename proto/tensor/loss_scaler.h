@@ -24,15 +24,16 @@ struct loss_scaler {
 };
 
 /* At the start of a run. Where fp16 is not enabled the scale is 1. */
-struct loss_scaler loss_scaler_first(const struct job_fp16 *fp16);
+struct loss_scaler loss_scaler_init(const struct job_fp16 *fp16);
 
 /* At the start of a run that goes on from where another left SAVED: a fixed
  * scale is the job's, a dynamic one goes on. */
-struct loss_scaler loss_scaler_resumed(const struct job_fp16 *fp16,
+struct loss_scaler loss_scaler_restore(const struct job_fp16 *fp16,
                                        const struct loss_scaler *saved);
 
 /* A step is over, and its gradients were finite. */
-void loss_scaler_good(struct loss_scaler *scaler, const struct job_fp16 *fp16);
+void loss_scaler_no_overflow(struct loss_scaler *scaler,
+                             const struct job_fp16 *fp16);
 
 /* A step is skipped, as its gradients overflowed at scale AT. Where that is
  * above the present one it says nothing of this, and is only counted: with

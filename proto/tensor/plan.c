@@ -75,8 +75,8 @@ void plan_free_parameters(Capstan__Parameter ***array) {
     *array = NULL;
 }
 
-static enum status read_places(struct plan *plan, const Capstan__Plan *message,
-                               struct failure *why) {
+static enum status read_ps_info(struct plan *plan, const Capstan__Plan *message,
+                                struct failure *why) {
     plan->num_ps = (uint32_t)message->n_ps;
     plan->ps = calloc(message->n_ps + 1, sizeof *plan->ps);
     if (!plan->ps || (message->n_ps == 0 && !plan->allreduce) ||
@@ -87,7 +87,7 @@ static enum status read_places(struct plan *plan, const Capstan__Plan *message,
         snprintf(plan->ps[i].address, sizeof plan->ps[i].address, "%s",
                  message->ps[i]->address);
         plan->ps[i].incarnation = message->ps[i]->incarnation;
-        plan->ps[i].lane = message->ps[i]->lane;
+        plan->ps[i].shm_key = message->ps[i]->shm_key;
     }
     return STATUS_OK;
 }
@@ -159,9 +159,11 @@ static enum status read_paths(struct plan *plan, const Capstan__Plan *message,
     return STATUS_OK;
 }
 
-static enum status read_rounds(struct plan *plan, const Capstan__Plan *message,
-                               const struct job *job, struct failure *why) {
-    plan->rounds = (struct rounds){
+static enum status read_run_schedule(struct plan *plan,
+                                     const Capstan__Plan *message,
+                                     const struct job *job,
+                                     struct failure *why) {
+    plan->run_schedule = (struct run_schedule){
         .start = message->start_step,
         .start_batch = message->start_batch,
         .total = message->total_steps,
@@ -188,10 +190,10 @@ static enum status check_replicas(const Capstan__Plan *message,
                            "a plan of %u trainers with the replicas of %zu",
                            message->trainers, count);
     for (size_t r = 0; r < count; r++)
-        if (!message->replicas[r] || message->replicas[r] > JOB_MOST_DEVICES)
+        if (!message->replicas[r] || message->replicas[r] > JOB_MAX_DEVICES)
             return status_fail(why, STATUS_FAILED,
                                "a plan of %u replicas (1..%d)",
-                               message->replicas[r], JOB_MOST_DEVICES);
+                               message->replicas[r], JOB_MAX_DEVICES);
     for (size_t r = 0; message->resident && r < count; r++)
         if (message->replicas[r] > 1)
             return status_fail(why, STATUS_FAILED,
@@ -272,14 +274,14 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
                              (unsigned long long)plan->scaler.skipped,
                              (unsigned long long)message->start_step);
     if (!status)
-        status = read_rounds(plan, message, job, why);
+        status = read_run_schedule(plan, message, job, why);
     if (!status)
         status = read_replicas(plan, message, why);
     if (!status)
         status = plan_layout(&plan->layout, message->parameters,
                              message->n_parameters, why);
     if (!status)
-        status = read_places(plan, message, why);
+        status = read_ps_info(plan, message, why);
     if (!status)
         status = read_block_ps(plan, message, why);
     if (status)

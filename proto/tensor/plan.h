@@ -9,16 +9,16 @@
 #include "proto/net/messages/control.pb-c.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
-#include "proto/tensor/rounds.h"
 #include "proto/tensor/rule.h"
+#include "proto/tensor/run_schedule.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct plan_place {
+struct plan_ps_info {
     char address[300]; /* host:port of a ps's data link */
     uint64_t incarnation;
-    uint64_t lane; /* what it offers shared memory by, 0: nothing */
+    uint64_t shm_key; /* what it offers shared memory by, 0: nothing */
 };
 
 struct plan {
@@ -26,8 +26,8 @@ struct plan {
     uint16_t *block_ps; /* of each block; NULL in all-reduce */
     uint32_t num_ps, num_ranks;
     uint32_t *replicas; /* of each rank, 1 or more; NULL: 1 each */
-    struct plan_place *ps;
-    struct rounds rounds;
+    struct plan_ps_info *ps;
+    struct run_schedule run_schedule;
     char *restore_folder, *restore_manifest; /* NULL: initialise */
     char *checkpoint_dir;                    /* NULL: none */
     struct loss_scaler scaler; /* of the checkpoint; all 0: at its start */

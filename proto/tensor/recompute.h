@@ -16,11 +16,11 @@
  * the others come in stretches of neighbours, one after the other in memory:
  * the first of each stretch share a room, the second of each, and so on. */
 struct recompute {
-    uint32_t layers, rooms;
-    uint32_t room[JOB_MAX_LAYERS];  /* of output l */
-    uint32_t width[JOB_MAX_LAYERS]; /* of a room, in floats a sample */
+    uint32_t layers, activations;
+    uint32_t activation_of[JOB_MAX_LAYERS]; /* of output l */
+    uint32_t width[JOB_MAX_LAYERS];         /* of a room, in floats a sample */
     bool kept[JOB_MAX_LAYERS];
-    uint32_t stretch[JOB_MAX_LAYERS]; /* the first output of l's stretch */
+    uint32_t segment[JOB_MAX_LAYERS]; /* the first output of l's stretch */
 };
 
 /* MODEL's way: all are kept when model.kept is 0, else that many beside the

@@ -120,7 +120,7 @@ static void copy_all(const struct optimizer *rule,
 
 /* A lone float32 gradient is its own sum, where it lies. */
 static bool is_sum(const struct rule_update *update) {
-    return update->num_gradients == 1 && update->wire == JOB_FLOAT32;
+    return update->num_gradients == 1 && update->wire == JOB_WIRE_FLOAT32;
 }
 
 /* The summed gradients of COUNT elements from FIRST on: in TILE, or where they
@@ -194,5 +194,5 @@ void rule_to_bf16(const struct rule_loops *loops, const float *floats,
 
 void rule_from_bf16(const struct rule_loops *loops, const void *bf16,
                     size_t elements, float *floats) {
-    loops->sum[JOB_BF16](&bf16, 1, 0, elements, floats);
+    loops->sum[JOB_WIRE_BF16](&bf16, 1, 0, elements, floats);
 }

@@ -41,7 +41,7 @@ struct rule_constants {
     float weight_decay; /* coupled: joins the gradient */
     float rate;         /* Adam: corrected by beta1's bias */
     float eps;
-    float momentum, fresh; /* factors of buffer and gradient */
+    float momentum, gradient_factor; /* factors of buffer and gradient */
     bool nesterov;
     float weight_keep;              /* AdamW: decoupled decay, else 1 */
     float first_keep, first_take;   /* average of the gradient */
@@ -67,7 +67,7 @@ RULE_ELEMENT float rule_sgd(const struct rule_constants *c, float sum,
 RULE_ELEMENT float rule_sgd_momentum(const struct rule_constants *c, float sum,
                                      float weight, float *slots) {
     float gradient = rule_gradient(c, sum, weight);
-    slots[0] = c->momentum * slots[0] + c->fresh * gradient;
+    slots[0] = c->momentum * slots[0] + c->gradient_factor * gradient;
     float ahead = gradient + c->momentum * slots[0];
     return weight - c->rate * (c->nesterov ? ahead : slots[0]);
 }

@@ -32,7 +32,7 @@ enum rule_form rule_form_of(const struct optimizer *rule) {
 static void sgd_constants(struct rule_constants *c,
                           const struct optimizer *rule, uint64_t step) {
     c->momentum = (float)rule->momentum;
-    c->fresh = step <= 1 ? 1 : (float)(1 - rule->dampening);
+    c->gradient_factor = step <= 1 ? 1 : (float)(1 - rule->dampening);
     c->nesterov = rule->nesterov;
 }
 

@@ -9,8 +9,8 @@
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* A float and a bf16 where a message has put them. */
-typedef float loose_float __attribute__((aligned(1), may_alias));
-typedef uint16_t loose_bf16 __attribute__((aligned(1), may_alias));
+typedef float unaligned_float __attribute__((aligned(1), may_alias));
+typedef uint16_t unaligned_bf16 __attribute__((aligned(1), may_alias));
 
 typedef float element(const struct rule_constants *constants, float sum,
                       float weight, float *slots);
@@ -20,7 +20,7 @@ typedef float element(const struct rule_constants *constants, float sum,
 static ALWAYS_INLINE void sweep(element *rule, unsigned slots,
                                 const struct rule_constants *constants,
                                 const struct rule_update *update,
-                                const loose_float *sums, size_t first,
+                                const unaligned_float *sums, size_t first,
                                 size_t count) {
     struct rule_constants c = *constants;
     const float *weights = update->weights + first;
@@ -70,11 +70,11 @@ SWEEP(ftrl_power, 2)
 typedef float reader(const void *gradient, size_t i);
 
 static ALWAYS_INLINE float read_float32(const void *gradient, size_t i) {
-    return ((const loose_float *)gradient)[i];
+    return ((const unaligned_float *)gradient)[i];
 }
 
 static ALWAYS_INLINE float read_bf16(const void *gradient, size_t i) {
-    return bf16_to_float(((const loose_bf16 *)gradient)[i]);
+    return bf16_to_float(((const unaligned_bf16 *)gradient)[i]);
 }
 
 /* Four gradients at a time: many reads of memory are then under way at once.
@@ -119,7 +119,7 @@ static void sum_bf16(const void *const *gradients, unsigned num_gradients,
 
 static void to_bf16(const float *restrict floats, size_t count,
                     void *restrict bf16) {
-    loose_bf16 *out = bf16;
+    unaligned_bf16 *out = bf16;
     for (size_t i = 0; i < count; i++)
         out[i] = bf16_from_float(floats[i]);
 }
@@ -128,7 +128,7 @@ static void to_bf16(const float *restrict floats, size_t count,
  * the compiler can keep in registers. */
 static void add_squares(const void *sums, size_t count, float scale,
                         double lanes[RULE_LANES]) {
-    const loose_float *x = sums;
+    const unaligned_float *x = sums;
     double own[RULE_LANES];
     for (unsigned lane = 0; lane < RULE_LANES; lane++)
         own[lane] = lanes[lane];
@@ -167,7 +167,7 @@ const struct rule_loops JOIN(rule_loops_, VARIANT) = {
             [RULE_FTRL] = sweep_ftrl,
             [RULE_FTRL_POWER] = sweep_ftrl_power,
         },
-    .sum = {[JOB_FLOAT32] = sum_float32, [JOB_BF16] = sum_bf16},
+    .sum = {[JOB_WIRE_FLOAT32] = sum_float32, [JOB_WIRE_BF16] = sum_bf16},
     .add_squares = add_squares,
     .to_bf16 = to_bf16,
 };

@@ -9,22 +9,23 @@ static double warmup_steps(const struct schedule *schedule) {
 }
 
 /* How far the warm-up has come at ITERATION < warmup_steps, 0 to 1. */
-static double warmth(const struct schedule *schedule, double iteration) {
+static double warmup_fraction(const struct schedule *schedule,
+                              double iteration) {
     double steps = warmup_steps(schedule);
     if (schedule->warmup_linear)
         return iteration / steps;
     return log(iteration + 1) / log(steps);
 }
 
-static double between(double low, double high, double share) {
+static double interpolate(double low, double high, double share) {
     return low + (high - low) * share;
 }
 
 static double warmup(const struct schedule *schedule, double iteration) {
     double share = 1;
     if (iteration < warmup_steps(schedule))
-        share = warmth(schedule, iteration);
-    return between(schedule->warmup_min_lr, schedule->warmup_max_lr, share);
+        share = warmup_fraction(schedule, iteration);
+    return interpolate(schedule->warmup_min_lr, schedule->warmup_max_lr, share);
 }
 
 static double warmup_decay(const struct schedule *schedule, double iteration) {
@@ -33,18 +34,19 @@ static double warmup_decay(const struct schedule *schedule, double iteration) {
         return warmup(schedule, iteration);
     double total = (double)schedule->total_num_steps;
     double share = fmax(0, (total - iteration) / fmax(1, total - steps));
-    return between(schedule->warmup_min_lr, schedule->warmup_max_lr, share);
+    return interpolate(schedule->warmup_min_lr, schedule->warmup_max_lr, share);
 }
 
 static double warmup_cosine(const struct schedule *schedule, double iteration) {
     double steps = warmup_steps(schedule);
     if (iteration < steps)
-        return schedule->lr * between(schedule->warmup_min_ratio, 1,
-                                      warmth(schedule, iteration));
+        return schedule->lr * interpolate(schedule->warmup_min_ratio, 1,
+                                          warmup_fraction(schedule, iteration));
     double span = fmax(1, (double)schedule->total_num_steps - steps);
     double progress = fmin(1, (iteration - steps + 1) / span);
     double share = (1 + cos(M_PI * progress)) / 2;
-    return schedule->lr * fmax(0, between(schedule->cos_min_ratio, 1, share));
+    return schedule->lr *
+           fmax(0, interpolate(schedule->cos_min_ratio, 1, share));
 }
 
 double schedule_rate(const struct schedule *schedule, uint64_t step) {

@@ -18,7 +18,8 @@ void gate_close(struct gate *gate) {
     gate->slots = NULL;
 }
 
-bool gate_knows(const struct gate *gate, uint32_t rank, uint64_t incarnation) {
+bool gate_is_current(const struct gate *gate, uint32_t rank,
+                     uint64_t incarnation) {
     return rank < gate->num_ranks && incarnation &&
            gate->slots[rank].incarnation == incarnation;
 }
@@ -52,9 +53,9 @@ static bool within_staleness(const struct gate *gate,
                              const struct ledger *ledger, uint32_t b,
                              uint64_t clock) {
     for (uint32_t r = 0; r < gate->num_ranks; r++) {
-        uint64_t theirs = gate_clock(gate, ledger, b, r);
-        if (gate->slots[r].live && theirs < clock &&
-            clock - theirs > gate->staleness)
+        uint64_t peer_clock = gate_clock(gate, ledger, b, r);
+        if (gate->slots[r].live && peer_clock < clock &&
+            clock - peer_clock > gate->staleness)
             return false;
     }
     return true;

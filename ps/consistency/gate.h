@@ -34,7 +34,8 @@ bool gate_open(struct gate *gate, uint64_t staleness, uint32_t num_ranks);
 void gate_close(struct gate *gate);
 
 /* Is INCARNATION who holds RANK in this view? */
-bool gate_knows(const struct gate *gate, uint32_t rank, uint64_t incarnation);
+bool gate_is_current(const struct gate *gate, uint32_t rank,
+                     uint64_t incarnation);
 
 /* Is anybody awaited, in this round or a later one? */
 bool gate_any_live(const struct gate *gate);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One entry is enough, however many copies of a contribution come and in
  * whatever order: of one incarnation the clocks that are taken rise by one at a
- * time (exchange_push), so what is not above the entry was taken. Another
+ * time (update_core_push), so what is not above the entry was taken. Another
  * incarnation has another entry in its place; a late copy of the one before is
  * kept away by the view. */
 #include "ps/consistency/ledger.h"
@@ -41,7 +41,7 @@ bool ledger_has(const struct ledger *ledger, uint32_t b, uint32_t rank,
     return entry->incarnation == incarnation && entry->clock >= clock;
 }
 
-void ledger_take(struct ledger *ledger, uint32_t b, uint32_t rank,
-                 uint64_t incarnation, uint64_t clock) {
+void ledger_record(struct ledger *ledger, uint32_t b, uint32_t rank,
+                   uint64_t incarnation, uint64_t clock) {
     ledger_row(ledger, b)[rank] = (struct ledger_entry){incarnation, clock};
 }

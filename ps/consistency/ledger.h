@@ -38,7 +38,7 @@ bool ledger_has(const struct ledger *ledger, uint32_t b, uint32_t rank,
                 uint64_t incarnation, uint64_t clock);
 
 /* Records it as taken. */
-void ledger_take(struct ledger *ledger, uint32_t b, uint32_t rank,
-                 uint64_t incarnation, uint64_t clock);
+void ledger_record(struct ledger *ledger, uint32_t b, uint32_t rank,
+                   uint64_t incarnation, uint64_t clock);
 
 #endif

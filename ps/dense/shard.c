@@ -3,11 +3,11 @@
  * themselves: who holds one alone may. So nobody has to tell the shard of a
  * snapshot's beginning or end, or of a reply that has left. Its blocks are
  * touched by the thread that opened it or by the crew's, never by two for the
- * same block at a time (tasks.h). */
+ * same block at a time (work_item.h). */
 #include "ps/dense/shard.h"
 
 #include "proto/config/byte_size.h"
-#include "ps/dense/pool.h"
+#include "ps/dense/buffer_pool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,57 +27,58 @@ struct shard {
     const struct block **blocks;
     uint32_t *ids;
     struct cell *cells;
-    struct pool *pool;
+    struct buffer_pool *buffer_pool;
     size_t bytes; /* of all tensors, without copies */
 };
 
 /* Memory for all weights, and for some twice: who reads them elsewhere on this
  * host gets them without a copy. */
-static void show_weights(struct shard *shard, const uint32_t *ids) {
-    size_t total = 0, most = 0;
+static void add_shared_weights(struct shard *shard, const uint32_t *ids) {
+    size_t total = 0, largest = 0;
     for (uint32_t b = 0; b < shard->count; b++) {
         size_t bytes = shard->layout->blocks[ids[b]].elements * sizeof(float);
         size_t size = (bytes + 63) / 64 * 64;
         total += size;
-        most = size > most ? size : most;
+        largest = size > largest ? size : largest;
     }
-    size_t spare = most * SPARE < total ? most * SPARE : total;
+    size_t spare = largest * SPARE < total ? largest * SPARE : total;
     if (total)
-        pool_show(shard->pool, total + spare);
+        buffer_pool_add_shared(shard->buffer_pool, total + spare);
 }
 
 /* Weights go where they can be shown, while there is room. */
-static struct buffer *take(struct shard *shard, unsigned tensor, size_t bytes) {
-    struct buffer *shown =
-        tensor == 0 ? pool_take_shown(shard->pool, bytes) : NULL;
-    return shown ? shown : pool_take(shard->pool, bytes);
+static struct buffer *take_buffer(struct shard *shard, unsigned tensor,
+                                  size_t bytes) {
+    struct buffer *shared =
+        tensor == 0 ? buffer_pool_take_shared(shard->buffer_pool, bytes) : NULL;
+    return shared ? shared : buffer_pool_take(shard->buffer_pool, bytes);
 }
 
 static enum status no_memory(const struct shard *shard, const uint32_t *ids,
                              struct failure *why) {
     uint64_t wanted = 0;
-    char all[16], had[16];
+    char all[16], allocated[16];
     for (uint32_t b = 0; b < shard->count; b++)
         wanted += shard->layout->blocks[ids[b]].elements * sizeof(float) *
                   shard->num_tensors;
     byte_size_text(wanted, all, sizeof all);
-    byte_size_text(shard->bytes, had, sizeof had);
+    byte_size_text(shard->bytes, allocated, sizeof allocated);
     return status_fail(why, STATUS_RETRY,
                        "no memory for %s of weights and state in %u blocks, "
                        "of which %s were had: list more ps, on other hosts, "
                        "or give this one more memory",
-                       all, shard->count, had);
+                       all, shard->count, allocated);
 }
 
 static enum status allocate(struct shard *shard, const uint32_t *ids,
                             struct failure *why) {
-    show_weights(shard, ids);
+    add_shared_weights(shard, ids);
     for (uint32_t b = 0; b < shard->count; b++) {
         shard->ids[b] = ids[b];
         shard->blocks[b] = &shard->layout->blocks[ids[b]];
         size_t bytes = shard_block_bytes(shard, b);
         for (unsigned t = 0; t < shard->num_tensors; t++) {
-            shard->cells[b].tensors[t] = take(shard, t, bytes);
+            shard->cells[b].tensors[t] = take_buffer(shard, t, bytes);
             if (!shard->cells[b].tensors[t])
                 return no_memory(shard, ids, why);
             shard->bytes += bytes;
@@ -101,9 +102,9 @@ enum status shard_open(struct shard **out, const struct layout *layout,
     shard->blocks = calloc(count + 1, sizeof *shard->blocks);
     shard->ids = calloc(count + 1, sizeof *shard->ids);
     shard->cells = calloc(count + 1, sizeof *shard->cells);
-    shard->pool = pool_open();
+    shard->buffer_pool = buffer_pool_open();
     enum status status = STATUS_RETRY;
-    if (!shard->blocks || !shard->ids || !shard->cells || !shard->pool)
+    if (!shard->blocks || !shard->ids || !shard->cells || !shard->buffer_pool)
         status_fail(why, STATUS_RETRY, "no memory for %u blocks", count);
     else
         status = allocate(shard, ids, why);
@@ -125,7 +126,7 @@ void shard_close(struct shard **where) {
     for (uint32_t b = 0; shard->cells && b < shard->count; b++)
         for (unsigned t = 0; t < shard->num_tensors; t++)
             buffer_release(&shard->cells[b].tensors[t]);
-    pool_close(&shard->pool);
+    buffer_pool_close(&shard->buffer_pool);
     free(shard->blocks);
     free(shard->ids);
     free(shard->cells);
@@ -173,12 +174,12 @@ void shard_assign(struct shard *shard, uint32_t b, const void *floats) {
  * else a fresh one. */
 static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
     struct buffer *own = shard->cells[b].tensors[t];
-    struct buffer *shown = NULL;
-    if (!buffer_alone(own))
-        return take(shard, t, buffer_bytes(own));
-    if (t == 0 && !buffer_memory(own)) /* while copies were many */
-        shown = pool_take_shown(shard->pool, buffer_bytes(own));
-    return shown ? shown : own;
+    struct buffer *shared = NULL;
+    if (!buffer_is_unique(own))
+        return take_buffer(shard, t, buffer_bytes(own));
+    if (t == 0 && !buffer_segment(own)) /* while copies were many */
+        shared = buffer_pool_take_shared(shard->buffer_pool, buffer_bytes(own));
+    return shared ? shared : own;
 }
 
 static void replace(struct shard *shard, uint32_t b, unsigned t,
@@ -270,6 +271,6 @@ size_t shard_block_bytes(const struct shard *shard, uint32_t b) {
 
 /* What snapshots and replies keep alive beside the weights. */
 size_t shard_copied_bytes(const struct shard *shard) {
-    size_t taken = pool_taken_bytes(shard->pool);
+    size_t taken = buffer_pool_used_bytes(shard->buffer_pool);
     return taken > shard->bytes ? taken - shard->bytes : 0;
 }

@@ -8,7 +8,7 @@
 
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
-#include "proto/store/claim.h"
+#include "proto/store/dir_lock.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -36,11 +36,11 @@ struct snapshot {
     struct snapshot *next;
     uint64_t id;
     enum stage stage;
-    bool keep, reported;
+    bool retained, reported;
     uint32_t added, written;
     struct held_block *blocks;
     unsigned char *rows; /* a row each */
-    struct claim *claim;
+    struct dir_lock *dir_lock;
     char folder[4096], name[128];
     struct snapshot_result result;
 };
@@ -55,16 +55,16 @@ struct snapshots {
     bool stopping;
     int descriptor;
     const struct shard *shard;
-    const struct exchange *exchange;
+    const struct update_core *update_core;
     struct snapshot *first; /* the newest */
 };
 
 static size_t row_bytes(const struct snapshots *all) {
-    return sizeof(uint64_t) +
-           exchange_ranks(all->exchange) * sizeof(struct ledger_entry);
+    return sizeof(uint64_t) + update_core_num_ranks(all->update_core) *
+                                  sizeof(struct ledger_entry);
 }
 
-static void let_go(struct snapshots *all, struct held_block *block) {
+static void release_tensors(struct snapshots *all, struct held_block *block) {
     for (unsigned t = 0; t < shard_tensors(all->shard); t++)
         buffer_release(&block->tensors[t]);
 }
@@ -76,7 +76,7 @@ static void destroy(struct snapshots *all, struct snapshot *snapshot) {
         where = &(*where)->next;
     *where = snapshot->next;
     for (uint32_t b = 0; b < shard_blocks(all->shard); b++)
-        let_go(all, &snapshot->blocks[b]);
+        release_tensors(all, &snapshot->blocks[b]);
     free(snapshot->blocks);
     free(snapshot->rows);
     free(snapshot);
@@ -85,19 +85,19 @@ static void destroy(struct snapshots *all, struct snapshot *snapshot) {
 
 /* A block whose live twin has moved on goes first: writing it frees memory.
  * The mutex is held. */
-static uint32_t pick(const struct snapshots *all,
-                     const struct snapshot *snapshot) {
+static uint32_t next_block(const struct snapshots *all,
+                           const struct snapshot *snapshot) {
     uint32_t count = shard_blocks(all->shard), found = UINT32_MAX;
-    unsigned looked = 0;
-    for (uint32_t b = 0; b < count && looked < LOOK_AHEAD; b++) {
+    unsigned scanned = 0;
+    for (uint32_t b = 0; b < count && scanned < LOOK_AHEAD; b++) {
         const struct held_block *block = &snapshot->blocks[b];
         if (!block->added || block->written)
             continue;
-        if (buffer_alone(block->tensors[0]))
+        if (buffer_is_unique(block->tensors[0]))
             return b;
         if (found == UINT32_MAX)
             found = b;
-        looked++;
+        scanned++;
     }
     return found;
 }
@@ -127,7 +127,7 @@ static enum status put_block(struct snapshots *all, struct shard_writer *writer,
 static uint32_t await_block(struct snapshots *all, struct snapshot *snapshot) {
     uint32_t count = shard_blocks(all->shard);
     while (!all->stopping && snapshot->written < count) {
-        uint32_t b = pick(all, snapshot);
+        uint32_t b = next_block(all, snapshot);
         if (b != UINT32_MAX)
             return b;
         pthread_cond_wait(&all->changed, &all->mutex);
@@ -149,8 +149,8 @@ static enum status write_blocks(struct snapshots *all,
         pthread_mutex_lock(&all->mutex);
         block->written = true;
         snapshot->written++;
-        if (!snapshot->keep)
-            let_go(all, block);
+        if (!snapshot->retained)
+            release_tensors(all, block);
     }
     if (!status && snapshot->written < shard_blocks(all->shard))
         status = status_fail(why, STATUS_FAILED, "the ps ends");
@@ -175,10 +175,10 @@ static void write_snapshot(struct snapshots *all, struct snapshot *snapshot) {
     uint64_t entries =
         (uint64_t)shard_blocks(all->shard) * (shard_tensors(all->shard) + 1);
     enum status status = STATUS_OK;
-    if (snapshot->claim)
-        status = claim_renew(snapshot->claim, &result->why);
+    if (snapshot->dir_lock)
+        status = dir_lock_renew(snapshot->dir_lock, &result->why);
     if (!status)
-        status = checkpoint_make(snapshot->folder, &result->why);
+        status = checkpoint_make_dir(snapshot->folder, &result->why);
     if (!status)
         status = shard_writer_open(&writer, path, total_bytes(all), entries,
                                    &result->why);
@@ -186,7 +186,7 @@ static void write_snapshot(struct snapshots *all, struct snapshot *snapshot) {
         status = write_blocks(all, snapshot, writer, &result->why);
     if (!status)
         status = shard_writer_finish(&writer, &result->info, &result->why);
-    shard_writer_abandon(&writer);
+    shard_writer_abort(&writer);
     result->written = !status;
     result->seconds = time_to_seconds(time_now() - start);
 }
@@ -221,13 +221,13 @@ static void *write_all(void *argument) {
 }
 
 enum status snapshots_open(struct snapshots **out, const struct shard *shard,
-                           const struct exchange *exchange,
+                           const struct update_core *update_core,
                            struct failure *why) {
     struct snapshots *all = calloc(1, sizeof *all);
     if (!all)
         return status_fail(why, STATUS_RETRY, "no memory for snapshots");
     all->shard = shard;
-    all->exchange = exchange;
+    all->update_core = update_core;
     all->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_init(&all->mutex, NULL);
     pthread_cond_init(&all->changed, NULL);
@@ -311,7 +311,8 @@ static void copy_row(struct snapshot *snapshot, uint32_t b, uint64_t version) {
     size_t bytes = row_bytes(all);
     unsigned char *row = snapshot->rows + b * bytes;
     memcpy(row, &version, sizeof version);
-    exchange_row(all->exchange, b, version, (void *)(row + sizeof version));
+    update_core_ledger_row(all->update_core, b, version,
+                           (void *)(row + sizeof version));
     snapshot->blocks[b].row = row;
 }
 
@@ -325,7 +326,7 @@ void snapshot_add(struct snapshot *snapshot, uint32_t b, uint64_t version) {
         copy_row(snapshot, b, version);
         if (b == 0)
             snapshot->result.scaler =
-                exchange_scaler(all->exchange, b, version);
+                update_core_scaler(all->update_core, b, version);
         for (unsigned t = 0; t < shard_tensors(all->shard); t++)
             block->tensors[t] = buffer_hold(shard_tensor(all->shard, b, t));
         block->added = true;
@@ -340,13 +341,13 @@ bool snapshot_complete(const struct snapshot *snapshot) {
 }
 
 struct buffer *snapshot_weights(const struct snapshot *snapshot, uint32_t b) {
-    return snapshot->keep ? snapshot->blocks[b].tensors[0] : NULL;
+    return snapshot->retained ? snapshot->blocks[b].tensors[0] : NULL;
 }
 
-void snapshot_write(struct snapshot *snapshot, struct claim *claim,
+void snapshot_write(struct snapshot *snapshot, struct dir_lock *dir_lock,
                     const char *folder, const char *name) {
     struct snapshots *all = snapshot->all;
-    snapshot->claim = claim;
+    snapshot->dir_lock = dir_lock;
     snprintf(snapshot->folder, sizeof snapshot->folder, "%s", folder);
     snprintf(snapshot->name, sizeof snapshot->name, "%s", name);
     pthread_mutex_lock(&all->mutex);
@@ -355,14 +356,14 @@ void snapshot_write(struct snapshot *snapshot, struct claim *claim,
     pthread_mutex_unlock(&all->mutex);
 }
 
-void snapshot_keep(struct snapshot *snapshot) {
-    snapshot->keep = true;
+void snapshot_retain(struct snapshot *snapshot) {
+    snapshot->retained = true;
 }
 
-void snapshot_end(struct snapshot *snapshot) {
+void snapshot_release(struct snapshot *snapshot) {
     struct snapshots *all = snapshot->all;
     pthread_mutex_lock(&all->mutex);
-    snapshot->keep = false;
+    snapshot->retained = false;
     if (snapshot->stage == HELD ||
         (snapshot->stage == WRITTEN && snapshot->reported))
         destroy(all, snapshot);
@@ -380,7 +381,7 @@ bool snapshots_done(struct snapshots *all, struct snapshot_result *result) {
     if (snapshot) {
         *result = snapshot->result;
         snapshot->reported = true;
-        if (!snapshot->keep)
+        if (!snapshot->retained)
             destroy(all, snapshot);
     }
     pthread_mutex_unlock(&all->mutex);

@@ -8,19 +8,19 @@
 #include "proto/base/status.h"
 #include "proto/store/shard_file.h"
 #include "proto/store/shard_writer.h"
-#include "ps/consistency/exchange.h"
+#include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct claim;
+struct dir_lock;
 struct snapshot;
 struct snapshots;
 
 /* Starts the writing thread. Borrows SHARD and EXCHANGE. */
 enum status snapshots_open(struct snapshots **out, const struct shard *shard,
-                           const struct exchange *exchange,
+                           const struct update_core *update_core,
                            struct failure *why) MUST_CHECK;
 
 /* Ends the thread; what is half written is removed. */
@@ -48,17 +48,17 @@ bool snapshot_complete(const struct snapshot *snapshot);
  * snapshot is not kept: its blocks may be let go at any time. */
 struct buffer *snapshot_weights(const struct snapshot *snapshot, uint32_t b);
 
-/* Orders it to be written to FOLDER/NAME, where CLAIM (claim.h; borrowed, or
+/* Orders it to be written to FOLDER/NAME, where CLAIM (dir_lock.h; borrowed, or
  * NULL) stands; blocks may still be added. Written blocks are let go unless
  * kept. */
-void snapshot_write(struct snapshot *snapshot, struct claim *claim,
+void snapshot_write(struct snapshot *snapshot, struct dir_lock *dir_lock,
                     const char *folder, const char *name);
 
-/* Kept ones stay readable until snapshot_end. */
-void snapshot_keep(struct snapshot *snapshot);
+/* Kept ones stay readable until snapshot_release. */
+void snapshot_retain(struct snapshot *snapshot);
 
 /* Not kept any more: let go now, or when it is written. */
-void snapshot_end(struct snapshot *snapshot);
+void snapshot_release(struct snapshot *snapshot);
 
 struct snapshot_result {
     uint64_t id;

@@ -4,7 +4,7 @@
  * shard back with every check. Prints MB/s of each, medians of argv[3] (3)
  * rounds, and how much anonymous memory writing took. */
 #include "proto/base/time.h"
-#include "proto/store/durable_file.h"
+#include "proto/store/atomic_file.h"
 #include "proto/store/shard_reader.h"
 #include "proto/store/shard_writer.h"
 
@@ -54,13 +54,13 @@ static double write_shard(const char *path, const char *value, uint32_t count,
 }
 
 static double write_plain(const char *path, const char *value, uint32_t count) {
-    struct durable_file file;
+    struct atomic_file file;
     struct failure why;
     int64_t start = time_now();
-    must(durable_file_create(&file, path, (uint64_t)count * BLOCK, &why), &why);
+    must(atomic_file_create(&file, path, (uint64_t)count * BLOCK, &why), &why);
     for (uint32_t i = 0; i < count; i++)
-        must(durable_file_write(&file, value, BLOCK, &why), &why);
-    must(durable_file_publish(&file, &why), &why);
+        must(atomic_file_write(&file, value, BLOCK, &why), &why);
+    must(atomic_file_commit(&file, &why), &why);
     return time_to_seconds(time_now() - start);
 }
 

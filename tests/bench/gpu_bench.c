@@ -13,7 +13,7 @@
 #include "tests/bench/gpu_compute.h"
 #include "tests/bench/gpu_table.h"
 #include "tests/bench/gpu_use.h"
-#include "tests/gpu/near_device.h"
+#include "tests/gpu/sync_device.h"
 #include "worker/models/mlp.h"
 
 #include <getopt.h>
@@ -22,14 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SETS = 8, FEWEST_STEPS = 20, MOST_STEPS = 100000 };
+enum { MAX_SETS = 8, FEWEST_STEPS = 20, MAX_STEPS = 100000 };
 
 struct choices {
     enum job_device kind;
-    uint32_t batches[GPU_TABLE_MOST];
+    uint32_t batches[GPU_TABLE_MAX_ROWS];
     unsigned num_batches;
     double seconds;
-    const char *sets[MOST_SETS + 1];
+    const char *sets[MAX_SETS + 1];
     unsigned num_sets;
     bool json;
     const char *job;
@@ -40,7 +40,7 @@ static bool read_batches(struct choices *choices, const char *text) {
     for (char *end; *text; text = *end ? end + 1 : end) {
         unsigned long batch = strtoul(text, &end, 10);
         if (end == text || (*end && *end != ',') || batch < 1 ||
-            batch > 1 << 24 || choices->num_batches == GPU_TABLE_MOST)
+            batch > 1 << 24 || choices->num_batches == GPU_TABLE_MAX_ROWS)
             return false;
         choices->batches[choices->num_batches++] = (uint32_t)batch;
     }
@@ -63,7 +63,7 @@ static bool read_word(struct choices *choices, int flag, const char *text) {
         return choices->seconds > 0;
     case 'k':
         choices->sets[choices->num_sets++] = text;
-        return choices->num_sets <= MOST_SETS;
+        return choices->num_sets <= MAX_SETS;
     case 'j':
         return choices->json = true;
     default:
@@ -98,16 +98,16 @@ static bool read_choices(struct choices *choices, int argc, char **argv) {
 static enum status open_device(struct device *device,
                                const struct choices *choices,
                                const struct log *log, struct failure *why) {
-    struct device_wish wish = {
+    struct device_request request = {
         .kind = choices->kind, .threads = 1, .timeout = 60};
     if (choices->kind == JOB_DEVICE_CUDA) {
-        wish.cuda = near_device_plugin(why);
-        if (!wish.cuda) {
+        request.cuda = sync_device_plugin(why);
+        if (!request.cuda) {
             status_context(why, "no GPU");
             return why->status = STATUS_CONFIG;
         }
     }
-    return device_open(device, &wish, log, why);
+    return device_open(device, &request, log, why);
 }
 
 /* Multiplications and additions of a step: three products a layer, two in the
@@ -170,7 +170,7 @@ static uint64_t steps_for(double seconds, double step) {
     double steps = seconds / step;
     if (!(steps > FEWEST_STEPS))
         return FEWEST_STEPS;
-    return steps < MOST_STEPS ? (uint64_t)steps : MOST_STEPS;
+    return steps < MAX_STEPS ? (uint64_t)steps : MAX_STEPS;
 }
 
 /* A short run says how many steps make one of so many seconds. */
@@ -202,7 +202,7 @@ static enum status measure_cluster(struct gpu_table *table,
     for (unsigned i = 0; !status && i < table->num_rows; i++) {
         struct gpu_table_row *row = &table->rows[i];
         status = measure_runs(row, cluster, choices->seconds, why);
-        gpu_table_reckon(table, row, model->layers[0]);
+        gpu_table_derive(table, row, model->layers[0]);
     }
     return status;
 }
@@ -221,7 +221,7 @@ static enum status measure(struct gpu_table *table, struct device *device,
     char id[DEVICE_ID] = "";
     uint64_t free_bytes;
     table->parameters = count_parameters(&job->model);
-    bool is_gpu = device_free(device, &free_bytes, id);
+    bool is_gpu = device_query_memory(device, &free_bytes, id);
     enum status status =
         measure_device(table, device, choices, &job->model, why);
     device_close(device);

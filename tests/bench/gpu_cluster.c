@@ -19,19 +19,19 @@
 enum {
     LIMIT_S = 600,   /* that a run may take */
     SAMPLE_MS = 100, /* between looks at the GPU */
-    MOST_WORDS = 64,
+    MAX_ARGUMENTS = 64,
     WORD = 1024,
     OUTPUT = 1 << 20,
 };
 
 struct command {
-    char *words[MOST_WORDS];
-    char texts[MOST_WORDS][WORD];
+    char *words[MAX_ARGUMENTS];
+    char texts[MAX_ARGUMENTS][WORD];
     unsigned count;
 };
 
 static void add(struct command *command, const char *word) {
-    if (command->count + 1 == MOST_WORDS)
+    if (command->count + 1 == MAX_ARGUMENTS)
         return;
     char *text = command->texts[command->count];
     snprintf(text, WORD, "%s", word);

@@ -4,7 +4,7 @@
 #include "proto/base/time.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/rule.h"
-#include "worker/bench/lap.h"
+#include "worker/bench/bench_iteration.h"
 #include "worker/models/mlp.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum {
-    MOST_PARAMETERS = 2 * JOB_MAX_LAYERS,
-    MOST_LAPS = 4096,
+    MAX_PARAMETERS = 2 * JOB_MAX_LAYERS,
+    MAX_ITERATIONS = 4096,
     LAPS = 25,
     COPY_BYTES = 64 << 20, /* at once, where the device has the memory */
     PAGE = 4096,
@@ -39,7 +39,7 @@ static enum status settle(const struct work *work, struct failure *why) {
     enum status status = STATUS_OK;
     for (int i = 0; !status && i < work->num_streams; i++) {
         ops->record(work->device->handle, work->streams[i], work->end);
-        status = ops->await(work->device->handle, work->end, why);
+        status = ops->event_sync(work->device->handle, work->end, why);
     }
     return status;
 }
@@ -69,7 +69,7 @@ static enum status warm_up(uint64_t *times, const struct work *work,
 /* For SECONDS, in laps of which the median counts. */
 static enum status measure(struct gpu_compute_figure *out, struct work *work,
                            double seconds, struct failure *why) {
-    double laps[MOST_LAPS];
+    double laps[MAX_ITERATIONS];
     uint64_t times;
     size_t count = 0;
     work->end = work->device->ops->event_open(work->device->handle);
@@ -82,11 +82,11 @@ static enum status measure(struct gpu_compute_figure *out, struct work *work,
             break;
         status = lap(&laps[count], work, times, why);
         laps[count++] /= (double)times;
-    } while (count < MOST_LAPS && time_now() < end);
+    } while (count < MAX_ITERATIONS && time_now() < end);
     work->device->ops->event_close(work->device->handle, &work->end);
     if (status)
         return status;
-    out->median = lap_median(laps, count); /* sorts them */
+    out->median = bench_iteration_median(laps, count); /* sorts them */
     out->least = laps[0];
     out->most = laps[count - 1];
     return STATUS_OK;
@@ -97,7 +97,7 @@ struct step {
     bool updates;
     struct mlp *mlp;
     size_t floats; /* of all parameters, one behind the other, aligned */
-    float *weights[MOST_PARAMETERS], *gradients[MOST_PARAMETERS];
+    float *weights[MAX_PARAMETERS], *gradients[MAX_PARAMETERS];
     float *inputs;
     uint32_t *labels;
     struct loader_batch batch;
@@ -137,12 +137,12 @@ static void *place(const struct device *device, const void *from,
     void *there = ops->allocate(device->handle, bytes);
     if (!there)
         return NULL;
-    if (!ops->later)
+    if (!ops->async)
         memcpy(there, from, bytes);
     else
         ops->upload(device->handle, OPS_COMPUTE, there, from, bytes);
     struct failure why;
-    if (!ops->later || !ops->synchronize(device->handle, &why))
+    if (!ops->async || !ops->synchronize(device->handle, &why))
         return there;
     ops->release(device->handle, there);
     return NULL;
@@ -174,10 +174,10 @@ static uint32_t *place_labels(const struct device *device, uint32_t n,
 
 /* Weights within the first layer's bound, and gradients of 0. */
 static bool place_parameters(struct step *step, const struct job_model *model) {
-    struct parameter all[MOST_PARAMETERS];
+    struct parameter all[MAX_PARAMETERS];
     const struct device *device = step->device;
     uint32_t count = mlp_parameters(model, all);
-    size_t offsets[MOST_PARAMETERS];
+    size_t offsets[MAX_PARAMETERS];
     for (uint32_t p = 0; p < count; p++) {
         offsets[p] = step->floats;
         step->floats +=
@@ -265,7 +265,7 @@ static enum status open_copy(struct copy *copy, const struct device *device,
     uint64_t free_bytes = 0;
     copy->device = device;
     copy->bytes = COPY_BYTES;
-    while (device_free(device, &free_bytes, id) && copy->bytes > PAGE &&
+    while (device_query_memory(device, &free_bytes, id) && copy->bytes > PAGE &&
            4 * copy->bytes > free_bytes)
         copy->bytes /= 2;
     for (int i = 0; i < 2; i++) {
@@ -314,7 +314,7 @@ enum status gpu_compute_copies(struct gpu_compute_copies *out,
                                struct failure *why) {
     struct copy copy = {0};
     *out = (struct gpu_compute_copies){NAN, NAN, NAN};
-    if (!device->ops->later)
+    if (!device->ops->async)
         return STATUS_OK;
     enum status status = open_copy(&copy, device, why);
     if (!status)

@@ -18,7 +18,7 @@ static double longer(double a, double b) {
 /* Weights and samples go up while gradients come down; over the wire gradients
  * go one way while weights come the other. Where the lane is shared memory the
  * wire is none. */
-void gpu_table_reckon(const struct gpu_table *table, struct gpu_table_row *row,
+void gpu_table_derive(const struct gpu_table *table, struct gpu_table_row *row,
                       uint32_t features) {
     double batch = (double)row->batch * (features + 1) * sizeof(float);
     for (int l = 0; l < GPU_TABLE_LANES; l++) {

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { GPU_TABLE_MOST = 16, GPU_TABLE_LANES = 2 };
+enum { GPU_TABLE_MAX_ROWS = 16, GPU_TABLE_LANES = 2 };
 
 /* One ps and one worker by one lane. */
 struct gpu_table_run {
@@ -33,7 +33,7 @@ struct gpu_table {
     uint64_t parameters;
     struct gpu_compute_copies copies;
     struct gpu_cluster_wire wire;
-    struct gpu_table_row rows[GPU_TABLE_MOST];
+    struct gpu_table_row rows[GPU_TABLE_MAX_ROWS];
     unsigned num_rows;
 };
 
@@ -41,7 +41,7 @@ extern const char *const gpu_table_lanes[GPU_TABLE_LANES];
 
 /* Fills in ROW what follows from what was measured: for a model of FEATURES
  * inputs. */
-void gpu_table_reckon(const struct gpu_table *table, struct gpu_table_row *row,
+void gpu_table_derive(const struct gpu_table *table, struct gpu_table_row *row,
                       uint32_t features);
 
 void gpu_table_print(const struct gpu_table *table, FILE *out);

@@ -73,12 +73,13 @@ void gpu_use_sample(struct gpu_use *use) {
         function_of(use, "nvmlDeviceGetUtilizationRates");
     if (!ask || ask(use->device, &now))
         return;
-    use->samples[use->count++ % GPU_USE_MOST] =
+    use->samples[use->count++ % GPU_USE_MAX_SAMPLES] =
         (struct gpu_use_sample){time_now(), now.gpu};
 }
 
 double gpu_use_mean(const struct gpu_use *use, int64_t start, int64_t end) {
-    size_t kept = use->count < GPU_USE_MOST ? use->count : GPU_USE_MOST;
+    size_t kept =
+        use->count < GPU_USE_MAX_SAMPLES ? use->count : GPU_USE_MAX_SAMPLES;
     double sum = 0, count = 0;
     for (size_t i = 0; i < kept; i++) {
         const struct gpu_use_sample *sample = &use->samples[i];

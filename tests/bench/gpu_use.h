@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GPU_USE_MOST = 8192 };
+enum { GPU_USE_MAX_SAMPLES = 8192 };
 
 struct gpu_use_sample {
     int64_t time;
@@ -18,8 +18,8 @@ struct gpu_use_sample {
 struct gpu_use {
     void *library, *device;
     char reason[256]; /* why it cannot be told, or empty */
-    struct gpu_use_sample samples[GPU_USE_MOST]; /* the newest */
-    size_t count;                                /* of all taken */
+    struct gpu_use_sample samples[GPU_USE_MAX_SAMPLES]; /* the newest */
+    size_t count;                                       /* of all taken */
 };
 
 /* ID is the device's, as in device_head.h. Without the library `reason` says

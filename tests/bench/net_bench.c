@@ -5,7 +5,7 @@
  * namespaces, which need root. The cases are interleaved; medians; some two
  * minutes. Usage: net_bench [repeats] [steps] [Mbit/s]: slower links show what
  * the exchange alone loses, as the hosts share this machine's cores. */
-#include "chief/compare/verdict.h"
+#include "chief/compare/aggregate_runs.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 7, MOST = 31, SAMPLES = 32 };
+enum { CASES = 7, MAXIMUM = 31, SAMPLES = 32 };
 
 static const double LATENCY = 50e-6; /* seconds, as --latency-us has it */
 
@@ -31,12 +31,12 @@ static const char data[] =
 
 struct net_case {
     const char *name, *strategy;
-    enum predict_mode mode;
+    enum cost_model_mode mode;
     int num_ps, num_workers;
     /* Per cent of the same bound: TensorFlow 2.21's parameter servers; of the
      * ring's own bound: PyTorch 2.15 DDP over Gloo. 0: not measured. */
     int tensorflow, ddp;
-    double bound, rates[MOST];
+    double bound, rates[MAXIMUM];
     double busy;  /* share of this machine's processor time, the last run */
     json_t *runs; /* their objects */
 };
@@ -99,18 +99,18 @@ static bool run_once(const char *folder, struct net_case *one, int steps,
 /* Steps a second by the formulas, with what the runs took to compute, read and
  * update; as the runs count them. */
 static double predict(const struct net_case *one, int mbits) {
-    struct verdict_case of = {.mode = one->mode,
-                              .workers = (unsigned)one->num_workers,
-                              .ps = (unsigned)one->num_ps,
-                              .samples = SAMPLES,
-                              .link_gbits = mbits / 1e3,
-                              .latency = LATENCY};
-    struct verdict verdict = verdict_of(&of, one->runs);
+    struct aggregate_runs_case spec = {.mode = one->mode,
+                                       .workers = (unsigned)one->num_workers,
+                                       .ps = (unsigned)one->num_ps,
+                                       .samples = SAMPLES,
+                                       .link_gbits = mbits / 1e3,
+                                       .latency = LATENCY};
+    struct aggregate aggregate = aggregate_runs(&spec, one->runs);
     double examples = json_number_value(
-        json_object_get(verdict.object, "predicted_examples_per_second"));
-    json_decref(verdict.object);
+        json_object_get(aggregate.object, "predicted_examples_per_second"));
+    json_decref(aggregate.object);
     return examples / SAMPLES /
-           (one->mode == PREDICT_PS_FREE ? 1 : one->num_workers);
+           (one->mode == COST_MODEL_PS_ASYNC ? 1 : one->num_workers);
 }
 
 static void print_share(int percent) {
@@ -148,15 +148,18 @@ int main(int argc, char **argv) {
     int mbits = argc > 3 ? atoi(argv[3]) : 1000;
     char folder[] = "/tmp/capstan-bench-XXXXXX", command[256];
     struct net_case cases[CASES] = {
-        {"2 ps, 2 workers, sync", SYNC, PREDICT_PS, 2, 2, .tensorflow = 26},
-        {"1 ps, 3 workers, sync", SYNC, PREDICT_PS, 1, .num_workers = 3},
-        {"3 ps, 1 worker, sync", SYNC, PREDICT_PS, 3, .num_workers = 1},
-        {"2 ps, 2 workers, async", ASYNC, PREDICT_PS_FREE, 2, .num_workers = 2},
-        {"1 ps, 3 workers, async", ASYNC, PREDICT_PS_FREE, 1, .num_workers = 3},
-        {"3 ps, 1 worker, async", ASYNC, PREDICT_PS_FREE, 3, .num_workers = 1},
-        {"4 ranks, all-reduce", RING, PREDICT_RING, 0, 4, .ddp = 86},
+        {"2 ps, 2 workers, sync", SYNC, COST_MODEL_PS, 2, 2, .tensorflow = 26},
+        {"1 ps, 3 workers, sync", SYNC, COST_MODEL_PS, 1, .num_workers = 3},
+        {"3 ps, 1 worker, sync", SYNC, COST_MODEL_PS, 3, .num_workers = 1},
+        {"2 ps, 2 workers, async", ASYNC, COST_MODEL_PS_ASYNC, 2,
+         .num_workers = 2},
+        {"1 ps, 3 workers, async", ASYNC, COST_MODEL_PS_ASYNC, 1,
+         .num_workers = 3},
+        {"3 ps, 1 worker, async", ASYNC, COST_MODEL_PS_ASYNC, 3,
+         .num_workers = 1},
+        {"4 ranks, all-reduce", RING, COST_MODEL_RING, 0, 4, .ddp = 86},
     };
-    if (repeats < 1 || repeats > MOST || steps < 1 || mbits < 1 ||
+    if (repeats < 1 || repeats > MAXIMUM || steps < 1 || mbits < 1 ||
         !mkdtemp(folder))
         return 2;
     bool measured = true;

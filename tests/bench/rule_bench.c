@@ -56,35 +56,35 @@ static const struct {
 enum { RULES = sizeof rules / sizeof *rules };
 
 /* One allocation each of WORKING_SET bytes. */
-struct memory {
+struct shm_segment {
     float *gradients[MAX_GRADIENTS], *weights, *state[RULE_MAX_SLOTS];
 };
 
 static float *filled(float value) {
-    float *memory = aligned_alloc(64, WORKING_SET);
-    if (!memory) {
+    float *shm_segment = aligned_alloc(64, WORKING_SET);
+    if (!shm_segment) {
         fprintf(stderr, "rule_bench: no memory\n");
         exit(1);
     }
     for (size_t i = 0; i < ELEMENTS; i++)
-        memory[i] = value + (float)(i % 7) * 0.01f;
-    return memory;
+        shm_segment[i] = value + (float)(i % 7) * 0.01f;
+    return shm_segment;
 }
 
-static void memory_open(struct memory *memory) {
+static void shm_segment_open(struct shm_segment *shm_segment) {
     for (int k = 0; k < MAX_GRADIENTS; k++)
-        memory->gradients[k] = filled(0.1f);
-    memory->weights = filled(1);
+        shm_segment->gradients[k] = filled(0.1f);
+    shm_segment->weights = filled(1);
     for (int slot = 0; slot < RULE_MAX_SLOTS; slot++)
-        memory->state[slot] = filled(0.5f);
+        shm_segment->state[slot] = filled(0.5f);
 }
 
-static void memory_close(struct memory *memory) {
+static void memory_close(struct shm_segment *shm_segment) {
     for (int k = 0; k < MAX_GRADIENTS; k++)
-        free(memory->gradients[k]);
-    free(memory->weights);
+        free(shm_segment->gradients[k]);
+    free(shm_segment->weights);
     for (int slot = 0; slot < RULE_MAX_SLOTS; slot++)
-        free(memory->state[slot]);
+        free(shm_segment->state[slot]);
 }
 
 /* What an update is made of. */
@@ -94,7 +94,7 @@ struct arrival {
     size_t block; /* elements */
 };
 
-static void update_block(const struct memory *memory,
+static void update_block(const struct shm_segment *shm_segment,
                          const struct rule_loops *loops,
                          const struct optimizer *rule,
                          const struct arrival *arrival, size_t first,
@@ -102,7 +102,7 @@ static void update_block(const struct memory *memory,
     const void *gradients[MAX_GRADIENTS];
     unsigned num_gradients = arrival->num_gradients;
     for (unsigned k = 0; k < num_gradients; k++)
-        gradients[k] = (const char *)memory->gradients[k] +
+        gradients[k] = (const char *)shm_segment->gradients[k] +
                        encoding_bytes(arrival->wire, first);
     struct rule_update update = {
         .step = 10,
@@ -112,12 +112,12 @@ static void update_block(const struct memory *memory,
         .num_gradients = num_gradients,
         .gradients = gradients,
         .wire = arrival->wire,
-        .weights = memory->weights + first,
-        .weights_out = memory->weights + first,
+        .weights = shm_segment->weights + first,
+        .weights_out = shm_segment->weights + first,
     };
     for (unsigned slot = 0; slot < rule_slots(rule); slot++)
         update.state[slot] = update.state_out[slot] =
-            memory->state[slot] + first;
+            shm_segment->state[slot] + first;
     rule_apply(loops, rule, &update);
 }
 
@@ -130,7 +130,7 @@ static double best_rate(double bytes, const int64_t *times) {
     return bytes / (double)best;
 }
 
-static double rule_rate(const struct memory *memory,
+static double rule_rate(const struct shm_segment *shm_segment,
                         const struct rule_loops *loops,
                         const struct optimizer *rule,
                         const struct arrival *arrival) {
@@ -139,19 +139,19 @@ static double rule_rate(const struct memory *memory,
     for (int pass = 0; pass < PASSES; pass++) {
         int64_t start = time_now();
         for (size_t first = 0; first < ELEMENTS; first += block)
-            update_block(memory, loops, rule, arrival, first, block);
+            update_block(shm_segment, loops, rule, arrival, first, block);
         times[pass] = time_now() - start;
     }
     return best_rate((double)WORKING_SET * arrival->num_gradients, times);
 }
 
-static double memcpy_rate(const struct memory *memory, size_t block) {
+static double memcpy_rate(const struct shm_segment *shm_segment, size_t block) {
     int64_t times[PASSES];
     for (int pass = 0; pass < PASSES; pass++) {
         int64_t start = time_now();
         for (size_t first = 0; first < ELEMENTS; first += block)
-            memcpy(memory->weights + first, memory->gradients[0] + first,
-                   block * sizeof(float));
+            memcpy(shm_segment->weights + first,
+                   shm_segment->gradients[0] + first, block * sizeof(float));
         times[pass] = time_now() - start;
     }
     return best_rate(WORKING_SET, times);
@@ -167,17 +167,17 @@ static double bound(const struct optimizer *rule, const struct arrival *arrival,
     return memcpy_rate * 2 * gradients / (read + 2 * (1 + rule_slots(rule)));
 }
 
-static void print_table(const struct memory *memory,
+static void print_table(const struct shm_segment *shm_segment,
                         const struct arrival *arrival) {
     unsigned num_gradients = arrival->num_gradients;
     size_t block = arrival->block;
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
-    double copied = memcpy_rate(memory, block);
+    double copied = memcpy_rate(shm_segment, block);
     printf("\n%u gradient%s in %s, blocks of %zu KiB, GB/s of gradient; memcpy "
            "%.1f\n%-18s",
            num_gradients, num_gradients > 1 ? "s" : "",
-           arrival->wire == JOB_BF16 ? "bf16" : "float32",
+           arrival->wire == JOB_WIRE_BF16 ? "bf16" : "float32",
            block * sizeof(float) >> 10, copied, "");
     for (size_t v = 0; v < count; v++)
         printf("%8s", rule_variant_name(variants[v]));
@@ -185,37 +185,41 @@ static void print_table(const struct memory *memory,
     for (int r = 0; r < RULES; r++) {
         printf("%-18s", rules[r].name);
         for (size_t v = 0; v < count; v++)
-            printf("%8.2f",
-                   rule_rate(memory, variants[v], &rules[r].rule, arrival));
+            printf("%8.2f", rule_rate(shm_segment, variants[v], &rules[r].rule,
+                                      arrival));
         printf("%8.2f\n", bound(&rules[r].rule, arrival, copied));
     }
 }
 
 /* BLOCK elements to bf16 or back, in GB/s of floats, in the caches. */
-static double conversion_rate(const struct memory *memory,
+static double conversion_rate(const struct shm_segment *shm_segment,
                               const struct rule_loops *loops, size_t block,
                               bool back) {
     int64_t best = INT64_MAX;
     for (int pass = 0; pass < 200; pass++) {
         int64_t start = time_now();
         if (back)
-            rule_from_bf16(loops, memory->state[0], block, memory->weights);
+            rule_from_bf16(loops, shm_segment->state[0], block,
+                           shm_segment->weights);
         else
-            rule_to_bf16(loops, memory->weights, block, memory->state[0]);
+            rule_to_bf16(loops, shm_segment->weights, block,
+                         shm_segment->state[0]);
         int64_t took = time_now() - start;
         best = took < best ? took : best;
     }
     return (double)(block * sizeof(float)) / (double)best;
 }
 
-static void print_conversions(const struct memory *memory, size_t block) {
+static void print_conversions(const struct shm_segment *shm_segment,
+                              size_t block) {
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
     printf("\nblock of %zu KiB, GB/s of floats\n", block * sizeof(float) >> 10);
     for (int back = 0; back < 2; back++) {
         printf("%-18s", back ? "from bf16" : "to bf16");
         for (size_t v = 0; v < count; v++)
-            printf("%8.2f", conversion_rate(memory, variants[v], block, back));
+            printf("%8.2f",
+                   conversion_rate(shm_segment, variants[v], block, back));
         printf("\n");
     }
 }
@@ -223,18 +227,19 @@ static void print_conversions(const struct memory *memory, size_t block) {
 int main(void) {
     static const size_t blocks[] = {(64 << 10) / sizeof(float),
                                     (1 << 20) / sizeof(float)};
-    struct memory memory;
-    memory_open(&memory);
+    struct shm_segment shm_segment;
+    shm_segment_open(&shm_segment);
     for (unsigned num_gradients = 1; num_gradients <= MAX_GRADIENTS;
          num_gradients++)
         for (int b = 0; b < 2; b++) {
-            struct arrival arrival = {num_gradients, JOB_FLOAT32, blocks[b]};
-            print_table(&memory, &arrival);
-            arrival.wire = JOB_BF16;
-            print_table(&memory, &arrival);
+            struct arrival arrival = {num_gradients, JOB_WIRE_FLOAT32,
+                                      blocks[b]};
+            print_table(&shm_segment, &arrival);
+            arrival.wire = JOB_WIRE_BF16;
+            print_table(&shm_segment, &arrival);
         }
     for (int b = 0; b < 2; b++)
-        print_conversions(&memory, blocks[b]);
-    memory_close(&memory);
+        print_conversions(&shm_segment, blocks[b]);
+    memory_close(&shm_segment);
     return 0;
 }

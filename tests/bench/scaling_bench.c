@@ -4,16 +4,16 @@
  * costs of a message, a byte and an update are measured alone, between the
  * runs, and then scaled by one number so that the first case is met, and by
  * another for the first over links, whose bytes pass more of the kernel; the
- * others are predicted. Run from the root of the tree. Usage: scaling_bench
+ * others are predicted. Run from the root of the tree. Usage: grad_scaler_bench
  * [repeats] [seconds a run] [batch] [host | net: only those cases, and the
  * first] [Mbit/s] */
 #include "proto/config/job/job.h"
 #include "proto/net/messages/message.h"
-#include "simulator/forecast.h"
-#include "simulator/model.h"
-#include "simulator/probe.h"
+#include "simulator/calibration.h"
+#include "simulator/simulator.h"
+#include "simulator/simulator_report.h"
 #include "worker/models/mlp.h"
-#include "worker/train/pace.h"
+#include "worker/train/profile.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CASES = 14, MOST = 31, MOST_PARAMETERS = 2 * JOB_MAX_LAYERS };
+enum { CASES = 14, MAXIMUM = 31, MAX_PARAMETERS = 2 * JOB_MAX_LAYERS };
 
 static const double LATENCY = 5e-5;
 
@@ -37,13 +37,14 @@ static const char data[] =
 struct run_case {
     int ps, workers;
     bool asynchronous, net; /* a host each, instead of one for all */
-    double rates[MOST], measured, simulated;
+    double rates[MAXIMUM], measured, simulated;
 };
 
 /* What is measured alone: doubles throughout. */
 struct alone {
-    double forward[MOST_PARAMETERS], backward[MOST_PARAMETERS], crowded;
-    struct model_costs costs;
+    double forward[MAX_PARAMETERS], backward[MAX_PARAMETERS],
+        parallel_efficiency;
+    struct simulator_costs costs;
 };
 
 enum { AMOUNTS = sizeof(struct alone) / sizeof(double) };
@@ -52,7 +53,7 @@ struct bench {
     char folder[64], path[128];
     struct job *job;
     struct layout *layout;
-    struct alone looks[MOST], alone; /* one a repeat, and their medians */
+    struct alone looks[MAXIMUM], alone; /* one a repeat, and their medians */
     int batch, link_mbits;
     const char *only; /* "host", "net", or NULL */
 };
@@ -119,17 +120,18 @@ static bool is_wanted(const struct bench *bench, const struct run_case *one) {
 
 static enum status look_alone(const struct bench *bench, struct alone *look,
                               struct failure *why) {
-    struct pace pace = {look->forward, look->backward, 1};
-    enum status status = pace_measure(&pace, bench->job, 2, 1, why);
-    look->crowded = pace.crowded;
+    struct profile profile = {look->forward, look->backward, 1};
+    enum status status = profile_measure(&profile, bench->job, 2, 1, why);
+    look->parallel_efficiency = profile.parallel_efficiency;
     return status ? status
-                  : probe_costs(&look->costs, &bench->job->optimizer, 1, why);
+                  : calibration_measure(&look->costs, &bench->job->optimizer, 1,
+                                        why);
 }
 
 static void take_medians(struct bench *bench, int repeats) {
     double *amounts = (double *)&bench->alone;
     for (int a = 0; a < AMOUNTS; a++) {
-        double values[MOST];
+        double values[MAXIMUM];
         for (int i = 0; i < repeats; i++)
             values[i] = ((const double *)&bench->looks[i])[a];
         amounts[a] = median(values, repeats);
@@ -161,7 +163,7 @@ static bool measure(struct bench *bench, struct run_case *cases, int repeats,
 }
 
 static enum status prepare(struct bench *bench, struct failure *why) {
-    struct parameter parameters[MOST_PARAMETERS];
+    struct parameter parameters[MAX_PARAMETERS];
     struct job_source source = {.path = bench->path};
     enum status status = job_load(&bench->job, &source, NULL, why);
     if (!status)
@@ -175,8 +177,8 @@ static enum status prepare(struct bench *bench, struct failure *why) {
 /* Steps a second with costs SCALE times those measured alone. */
 static double simulate(const struct bench *bench, const struct run_case *one,
                        double scale) {
-    const struct model_costs *costs = &bench->alone.costs;
-    struct model_case given = {
+    const struct simulator_costs *costs = &bench->alone.costs;
+    struct simulator_config config = {
         .num_ps = (uint32_t)one->ps,
         .num_workers = (uint32_t)one->workers,
         .layout = bench->layout,
@@ -184,29 +186,32 @@ static double simulate(const struct bench *bench, const struct run_case *one,
         .backward = bench->alone.backward,
         .costs = {.step = 0,
                   .message = scale * costs->message,
-                  .wake = scale * costs->wake,
-                  .turn = scale * costs->turn,
+                  .idle_wakeup = scale * costs->idle_wakeup,
+                  .busy_wakeup = scale * costs->busy_wakeup,
                   .send_byte = scale * costs->send_byte,
                   .receive_byte = scale * costs->receive_byte,
                   .copy_byte = scale * costs->copy_byte,
                   .update_byte = scale * costs->update_byte,
                   .gradient_byte = scale * costs->gradient_byte},
-        .staleness = one->asynchronous ? MODEL_ASYNCHRONOUS : 0,
-        .place = one->net ? MODEL_APART : MODEL_ONE,
-        .link_rate = one->net ? forecast_rate(1e-3 * bench->link_mbits) : 0,
+        .staleness = one->asynchronous ? SIMULATOR_ASYNCHRONOUS : 0,
+        .colocation =
+            one->net ? SIMULATOR_COLOCATE_NONE : SIMULATOR_COLOCATE_ALL,
+        .link_rate =
+            one->net ? simulator_report_link_rate(1e-3 * bench->link_mbits) : 0,
         .latency = one->net ? LATENCY : 0,
         .share_cores = true,
-        .group_bytes = message_group(one->net ? 1e-3 * bench->link_mbits : 0),
+        .group_bytes =
+            message_group_bytes(one->net ? 1e-3 * bench->link_mbits : 0),
         .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
-        .crowded = bench->alone.crowded,
+        .parallel_efficiency = bench->alone.parallel_efficiency,
         .jitter = 0.05,
         .seed = 1,
-        .warm = 5,
+        .warmup_steps = 5,
         .rounds = 100,
     };
-    struct model_result result;
+    struct simulator_result result;
     struct failure why;
-    if (model_run(&given, &result, &why)) {
+    if (simulator_run(&config, &result, &why)) {
         fprintf(stderr, "%s\n", why.text);
         return NAN;
     }
@@ -259,7 +264,7 @@ static void print_table(const struct bench *bench, const struct run_case *cases,
 }
 
 static void print_costs(const struct bench *bench) {
-    const struct model_costs *costs = &bench->alone.costs;
+    const struct simulator_costs *costs = &bench->alone.costs;
     double computing = 0;
     for (uint32_t p = 0; p < bench->layout->num_parameters; p++)
         computing += bench->alone.forward[p] + bench->alone.backward[p];
@@ -267,10 +272,10 @@ static void print_costs(const struct bench *bench) {
         "measured alone: computing %.3f ms a step (%.2f of the speed with "
         "all cores busy), message %.1f us in each thread, %.1f more in one "
         "that slept (%.1f where all cores are busy), byte %.3f ns sent or received, %.3f copied, %.3f updated, %.3f a gradient\n",
-        1e3 * computing, bench->alone.crowded, 1e6 * costs->message,
-        1e6 * costs->wake, 1e6 * costs->turn, 1e9 * costs->send_byte,
-        1e9 * costs->copy_byte, 1e9 * costs->update_byte,
-        1e9 * costs->gradient_byte);
+        1e3 * computing, bench->alone.parallel_efficiency, 1e6 * costs->message,
+        1e6 * costs->idle_wakeup, 1e6 * costs->busy_wakeup,
+        1e9 * costs->send_byte, 1e9 * costs->copy_byte,
+        1e9 * costs->update_byte, 1e9 * costs->gradient_byte);
 }
 
 int main(int argc, char **argv) {
@@ -298,7 +303,7 @@ int main(int argc, char **argv) {
     };
     char command[256];
     struct failure why = {0};
-    if (repeats < 1 || repeats > MOST || !(seconds > 0) || bench.batch < 1 ||
+    if (repeats < 1 || repeats > MAXIMUM || !(seconds > 0) || bench.batch < 1 ||
         !mkdtemp(bench.folder))
         return 2;
     snprintf(bench.path, sizeof bench.path, "%s/job.json", bench.folder);

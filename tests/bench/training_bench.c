@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CASES = 8, CHECKPOINT_CASES = 2, MOST = 31 };
+enum { CASES = 8, CHECKPOINT_CASES = 2, MAXIMUM = 31 };
 
 static const char data[] =
     "{\"model\":{\"type\":\"mlp\",\"layers\":[784,512,512,10]},"
@@ -28,7 +28,7 @@ struct run_case {
      * 2-core machine, loopback. */
     int tensorflow, ddp;
     int steps;
-    double rates[MOST];
+    double rates[MAXIMUM];
 };
 
 static int ascending(const void *left, const void *right) {
@@ -167,7 +167,7 @@ int main(int argc, char **argv) {
         {"batch 256 synchronous", "tcp", "0", 256, 100, 50, 51, 400, {0}},
         {"batch 256 synchronous", "auto", "0", 256, 130, 50, 51, 400, {0}},
     };
-    if (repeats < 1 || repeats > MOST || seconds < 1 || !mkdtemp(folder))
+    if (repeats < 1 || repeats > MAXIMUM || seconds < 1 || !mkdtemp(folder))
         return 2;
     bool measured = measure(folder, cases, CASES, NULL, repeats);
     if (measured) {

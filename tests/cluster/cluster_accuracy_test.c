@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every accuracy is over the whole test set, whoever dies meanwhile: what the
  * chief says of a moment, an evaluator says of that moment's checkpoint. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 32 };
+enum { MAXIMUM = 32 };
 static const double PEER = 2, SLACK = 4;
 
 /* Learns slowly, so that parts of the test set differ. */
@@ -32,19 +32,19 @@ static const char synchronous[] =
 
 /* Worker 1 is still from the first steps on, and dead after timeouts.peer. */
 static struct cluster_process *run_to_its_end(void **state, const char *job,
-                                              struct cluster_play *play) {
+                                              struct cluster_fixture *fixture) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
-    cluster_play_describe(play, run, 1, 2, 2);
-    cluster_play_start_all(play);
-    struct cluster_process *chief = play->tasks[0].process;
-    unsigned dead = cluster_play_find(play, "worker", 1);
+    cluster_fixture_describe(fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(fixture);
+    struct cluster_process *chief = fixture->tasks[0].process;
+    unsigned dead = cluster_fixture_find(fixture, "worker", 1);
     cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play->tasks[dead].process, SIGSTOP);
+    cluster_run_signal(fixture->tasks[dead].process, SIGSTOP);
     cluster_run_await(chief, "worker 1 on host", PEER + SLACK);
-    cluster_run_signal(play->tasks[dead].process, SIGKILL);
-    cluster_play_expect(play, dead, 0, CLUSTER_RUN_DEADLINE);
-    assert_false(cluster_play_said(chief, "(over "));
+    cluster_run_signal(fixture->tasks[dead].process, SIGKILL);
+    cluster_fixture_expect(fixture, dead, 0, CLUSTER_RUN_DEADLINE);
+    assert_false(cluster_fixture_has_logged(chief, "(over "));
     return chief;
 }
 
@@ -69,35 +69,37 @@ static unsigned read_accuracies(const struct cluster_process *process,
     unsigned count = 0;
     const char *at = cluster_run_errors(process);
     while ((at = strstr(at, before))) {
-        assert_true(count < MOST);
+        assert_true(count < MAXIMUM);
         at += strlen(before);
         assert_int_equal(sscanf(at, "%lf", &values[count++]), 1);
     }
     return count;
 }
 
-static void a_dead_workers_part_is_evaluated_by_a_living_one(void **state) {
-    struct cluster_play play;
-    double said[MOST], wanted[MOST];
-    struct cluster_process *chief = run_to_its_end(state, asynchronous, &play);
+static void a_dead_workers_split_is_evaluated_by_a_live_worker(void **state) {
+    struct cluster_fixture fixture;
+    double said[MAXIMUM], wanted[MAXIMUM];
+    struct cluster_process *chief =
+        run_to_its_end(state, asynchronous, &fixture);
     unsigned count = read_accuracies(chief, said);
-    assert_int_equal(read_accuracies(evaluate_checkpoints(play.run), wanted),
+    assert_int_equal(read_accuracies(evaluate_checkpoints(fixture.run), wanted),
                      count);
     assert_true(count >= 2);
     for (unsigned i = 0; i < count; i++)
         assert_true(said[i] == wanted[i]);
 }
 
-static void a_synchronous_accuracy_that_lacks_a_part_is_computed_anew(
+static void a_synchronous_accuracy_with_a_missing_split_is_recomputed(
     void **state) {
-    struct cluster_play play;
-    double said[MOST], wanted[MOST];
-    struct cluster_process *chief = run_to_its_end(state, synchronous, &play);
+    struct cluster_fixture fixture;
+    double said[MAXIMUM], wanted[MAXIMUM];
+    struct cluster_process *chief =
+        run_to_its_end(state, synchronous, &fixture);
     unsigned count = read_accuracies(chief, said);
     /* of epochs that pass before there is a snapshot of one only the last is
      * told: a chief may be slow, or the one worker that is left fast */
     assert_in_range(count, 1, 3);
-    unsigned last = read_accuracies(evaluate_checkpoints(play.run), wanted);
+    unsigned last = read_accuracies(evaluate_checkpoints(fixture.run), wanted);
     assert_true(last > 0 && said[count - 1] == wanted[last - 1]);
 }
 
@@ -107,9 +109,9 @@ static void a_synchronous_accuracy_that_lacks_a_part_is_computed_anew(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ACCURACY_TEST(a_dead_workers_part_is_evaluated_by_a_living_one),
+        ACCURACY_TEST(a_dead_workers_split_is_evaluated_by_a_live_worker),
         ACCURACY_TEST(
-            a_synchronous_accuracy_that_lacks_a_part_is_computed_anew),
+            a_synchronous_accuracy_with_a_missing_split_is_recomputed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,8 @@
  * how it ends. */
 #include "proto/base/time.h"
 #include "proto/store/tensor_file.h"
-#include "tests/cluster/cluster_play.h"
-#include "tests/lib/built.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIG = 2, RETRY = 138, MOST = 64 };
+enum { CONFIG = 2, RETRY = 138, MAXIMUM = 64 };
 
 static const double tolerance = 1e-5;
 
@@ -74,178 +74,185 @@ static void expect_close(const struct cluster_run *run, const char *a,
 
 static void two_runs_of_a_job_end_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
-    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
-    cluster_play_same(*state, "a", "b");
+    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
+    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    cluster_fixture_expect_same_checkpoints(*state, "a", "b");
 }
 
-static void ranks_on_one_host_share_memory_unless_tcp_is_asked_for(
+static void ranks_on_one_host_share_memory_unless_tcp_is_requested(
     void **state) {
     static const char said[] = "all-reduce: over shared memory";
     cluster_run_job(*state, NULL);
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a"), said);
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a"),
+        said);
     setenv("CAPSTAN_LANE", "tcp", 1);
     struct cluster_process *tcp =
-        CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
     unsetenv("CAPSTAN_LANE");
-    assert_false(cluster_play_said(tcp, said));
-    cluster_play_same(*state, "a", "b");
+    assert_false(cluster_fixture_has_logged(tcp, said));
+    cluster_fixture_expect_same_checkpoints(*state, "a", "b");
 }
 
 /* 3 workers of 10 samples, 1 worker of 30. */
 static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
     cluster_run_job(*state, "{\"train_micro_batch_size_per_gpu\": 10,"
                             " \"data\": {\"shuffle\": false}}");
-    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
-                     "export.path=a.safetensors");
-    CLUSTER_PLAY_RUN(*state, 2, 3, 0, "checkpoint.dir=b",
-                     "export.path=b.safetensors");
-    CLUSTER_PLAY_RUN(*state, 1, 1, 0, "checkpoint.dir=c",
-                     "export.path=c.safetensors",
-                     "train_micro_batch_size_per_gpu=30");
+    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
+                        "export.path=a.safetensors");
+    CLUSTER_FIXTURE_RUN(*state, 2, 3, 0, "checkpoint.dir=b",
+                        "export.path=b.safetensors");
+    CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "checkpoint.dir=c",
+                        "export.path=c.safetensors",
+                        "train_micro_batch_size_per_gpu=30");
     expect_close(*state, "a.safetensors", "b.safetensors");
     expect_close(*state, "a.safetensors", "c.safetensors");
 }
 
-static void halving_and_doubling_ends_in_the_same_weights(void **state) {
+static void halving_doubling_ends_in_the_same_weights(void **state) {
     static const char said[] = "gloo's sums by halving and doubling";
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
-                     "export.path=a.safetensors");
-    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE,
-                                              HALVES, "checkpoint.dir=b",
-                                              "export.path=b.safetensors"),
-                             said);
-    CLUSTER_PLAY_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=c");
-    cluster_play_same(*state, "b", "c");
+    CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
+                        "export.path=a.safetensors");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES,
+                            "checkpoint.dir=b", "export.path=b.safetensors"),
+        said);
+    CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=c");
+    cluster_fixture_expect_same_checkpoints(*state, "b", "c");
     expect_close(*state, "a.safetensors", "b.safetensors");
-    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE,
-                                              HALVES, "checkpoint.dir=d"),
-                             "around a ring (halving and doubling takes");
+    cluster_fixture_expect_logged(CLUSTER_FIXTURE_RUN(*state, 0, 3, 0,
+                                                      ALLREDUCE, HALVES,
+                                                      "checkpoint.dir=d"),
+                                  "around a ring (halving and doubling takes");
 }
 
-static void clipping_is_that_of_ps(void **state) {
+static void clipping_matches_that_of_ps(void **state) {
     cluster_run_job(*state, "{\"gradient_clipping\": 0.1}");
-    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
-                     "export.path=a.safetensors");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=b",
-                     "export.path=b.safetensors");
+    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
+                        "export.path=a.safetensors");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=b",
+                        "export.path=b.safetensors");
     expect_close(*state, "a.safetensors", "b.safetensors");
 }
 
 /* Weights and state, which every rank then holds a part of. */
 static void every_stage_of_zero_ends_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0),
-                     "checkpoint.dir=stage-0");
-    CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(1),
-                     "checkpoint.dir=stage-1");
-    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM,
-                                              STAGE(2),
-                                              "checkpoint.dir=stage-2"),
-                             "by gloo or nccl, ZeRO stage 2");
-    cluster_play_same(*state, "stage-0", "stage-1");
-    cluster_play_same(*state, "stage-0", "stage-2");
+    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0),
+                        "checkpoint.dir=stage-0");
+    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(1),
+                        "checkpoint.dir=stage-1");
+    cluster_fixture_expect_logged(CLUSTER_FIXTURE_RUN(*state, 0, 3, 0,
+                                                      ALLREDUCE, ADAM, STAGE(2),
+                                                      "checkpoint.dir=stage-2"),
+                                  "by gloo or nccl, ZeRO stage 2");
+    cluster_fixture_expect_same_checkpoints(*state, "stage-0", "stage-1");
+    cluster_fixture_expect_same_checkpoints(*state, "stage-0", "stage-2");
 }
 
 static void a_resumed_run_ends_in_the_same_bits(void **state) {
     static const char *const stages[] = {STAGE(0), STAGE(2)};
     for (int s = 0; s < 2; s++) {
         cluster_run_job(*state, NULL);
-        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
-                         "checkpoint.dir=undisturbed",
-                         "checkpoint.resume=never");
-        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
-                         "epochs=null", "steps=40", "checkpoint.resume=never");
-        cluster_play_expect_said(
-            CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
+        CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+                            "checkpoint.dir=undisturbed",
+                            "checkpoint.resume=never");
+        CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+                            "epochs=null", "steps=40",
+                            "checkpoint.resume=never");
+        cluster_fixture_expect_logged(
+            CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
             "checkpoint/step-000000040, epoch 2");
-        cluster_play_same(*state, "checkpoint", "undisturbed");
+        cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
+                                                "undisturbed");
     }
 }
 
 /* ps, all-reduce, ps: against ps alone. */
-static void a_run_goes_from_one_mode_to_the_other(void **state) {
+static void a_run_switches_between_ps_and_all_reduce(void **state) {
     cluster_run_job(*state, "{\"data\": {\"shuffle\": false}}");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, ADAM, "checkpoint.dir=alone",
-                     "export.path=alone.safetensors");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, ADAM, "epochs=1");
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ADAM, "checkpoint.dir=alone",
+                        "export.path=alone.safetensors");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ADAM, "epochs=1");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
         "checkpoint/step-000000030, epoch 2");
-    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 1, 2, 0, ADAM, "epochs=3",
-                                              "export.path=both.safetensors"),
-                             "checkpoint/step-000000060, epoch 3");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, ADAM, "epochs=3",
+                            "export.path=both.safetensors"),
+        "checkpoint/step-000000060, epoch 3");
     expect_close(*state, "alone.safetensors", "both.safetensors");
 }
 
-static void checkpoints_come_as_the_job_says(void **state) {
-    uint64_t steps[MOST];
+static void checkpoints_are_saved_as_the_job_says(void **state) {
+    uint64_t steps[MAXIMUM];
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
-                     "checkpoint.every_steps=50");
-    assert_true(cluster_play_checkpoints(*state, "checkpoint", steps, MOST) >=
-                1);
-    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=0",
-                     "checkpoint.dir=first");
-    assert_int_equal(cluster_play_checkpoints(*state, "first", steps, MOST), 1);
+    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
+                        "checkpoint.every_steps=50");
+    assert_true(
+        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM) >= 1);
+    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=0",
+                        "checkpoint.dir=first");
+    assert_int_equal(
+        cluster_fixture_checkpoints(*state, "first", steps, MAXIMUM), 1);
     assert_int_equal(steps[0], 0);
-    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, STAGE(2), "epochs=null",
-                     "steps=0", "checkpoint.dir=second");
-    assert_int_equal(cluster_play_checkpoints(*state, "second", steps, MOST),
-                     1);
+    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, STAGE(2),
+                        "epochs=null", "steps=0", "checkpoint.dir=second");
+    assert_int_equal(
+        cluster_fixture_checkpoints(*state, "second", steps, MAXIMUM), 1);
 }
 
 static void a_run_starts_from_a_file_of_weights(void **state) {
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "checkpoint.dir=a",
-                     "export.path=a.safetensors");
-    CLUSTER_PLAY_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=b",
-                     "init=a.safetensors", "epochs=null", "steps=0",
-                     "export.path=b.safetensors");
+    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "checkpoint.dir=a",
+                        "export.path=a.safetensors");
+    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=b",
+                        "init=a.safetensors", "epochs=null", "steps=0",
+                        "export.path=b.safetensors");
     expect_close(*state, "a.safetensors", "b.safetensors");
 }
 
-static void no_ps_and_several_trainers_mean_all_reduce_and_it_is_said(
+static void several_trainers_without_ps_select_all_reduce_and_log_it(
     void **state) {
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(*state, NULL);
-    cluster_play_describe(&play, *state, 1, 0, 2);
-    cluster_play_start_all(&play);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(
-        play.tasks[0].process,
+    cluster_fixture_describe(&fixture, *state, 1, 0, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(
+        fixture.tasks[0].process,
         "all-reduce: 3 trainers (no ps is listed), by gloo");
 }
 
-static void ps_that_are_listed_hold_nothing_and_end_with_the_rest(
-    void **state) {
+static void listed_ps_hold_no_blocks_and_end_with_the_others(void **state) {
     struct cluster_process *local;
     cluster_run_job(*state, NULL);
-    local = CLUSTER_PLAY_RUN(*state, 2, 2, 0, ALLREDUCE);
-    cluster_play_expect_said(local, "the ps that are listed hold nothing");
+    local = CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ALLREDUCE);
+    cluster_fixture_expect_logged(local, "the ps that are listed hold nothing");
 }
 
 /* Deadlines of the job are far longer than this test may take. */
 static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 10000000, \"epochs\": null}");
     for (unsigned victim = 1; victim < 3; victim++) {
-        cluster_play_describe(&play, cluster_play_renew(state), 1, 0, 2);
+        cluster_fixture_describe(&fixture, cluster_fixture_reset(state), 1, 0,
+                                 2);
         cluster_run_job(*state, "{\"steps\": 10000000,"
                                 " \"steps_per_epoch\": 10000000}");
-        cluster_play_start_all(&play);
-        cluster_run_await(play.tasks[0].process, "steps 0 to",
+        cluster_fixture_start_all(&fixture);
+        cluster_run_await(fixture.tasks[0].process, "steps 0 to",
                           CLUSTER_RUN_DEADLINE);
-        cluster_play_pass(1);
-        cluster_run_signal(play.tasks[victim].process, SIGKILL);
-        cluster_play_expect(&play, victim, RETRY, 10);
+        cluster_fixture_sleep(1);
+        cluster_run_signal(fixture.tasks[victim].process, SIGKILL);
+        cluster_fixture_expect(&fixture, victim, RETRY, 10);
         char name[64];
         snprintf(name, sizeof name, "worker %u on host", victim - 1);
-        for (unsigned i = 0; i < play.count; i++)
+        for (unsigned i = 0; i < fixture.count; i++)
             if (i != victim)
-                cluster_play_expect_said(play.tasks[i].process, name);
+                cluster_fixture_expect_logged(fixture.tasks[i].process, name);
     }
 }
 
@@ -256,7 +263,7 @@ static void await_file(const struct cluster_run *run, const char *pattern) {
     cluster_run_path(run, pattern, path);
     while (glob(path, 0, NULL, &found)) {
         assert_true(time_now() < deadline);
-        cluster_play_pass(0.001);
+        cluster_fixture_sleep(0.001);
     }
     globfree(&found);
 }
@@ -264,40 +271,40 @@ static void await_file(const struct cluster_run *run, const char *pattern) {
 /* The file is large enough to be still under way when it is seen, and nothing
  * else is waited for at the end. */
 static void rank_0_killed_at_the_last_checkpoint_is_named(void **state) {
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"chief\": \"coordinate\", \"steps\": 2,"
                             " \"epochs\": null, \"data\": {\"test\": null},"
                             " \"model\": {\"layers\": [64, 4096, 4096, 10]},"
                             " \"optimizer\": {\"type\": \"Adam\"},"
                             " \"timeouts\": {\"peer\": 2}}");
-    cluster_play_describe(&play, *state, 1, 0, 2);
-    cluster_play_start_all(&play);
+    cluster_fixture_describe(&fixture, *state, 1, 0, 2);
+    cluster_fixture_start_all(&fixture);
     await_file(*state, "checkpoint/step-*/*");
-    cluster_run_signal(play.tasks[1].process, SIGKILL);
-    cluster_play_expect(&play, 1, RETRY, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(play.tasks[2].process, "worker 0 on host");
+    cluster_run_signal(fixture.tasks[1].process, SIGKILL);
+    cluster_fixture_expect(&fixture, 1, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(fixture.tasks[2].process, "worker 0 on host");
 }
 
 static void a_killed_chief_ends_all_with_138(void **state) {
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 10000000,"
                             " \"steps_per_epoch\": 10000000,"
                             " \"timeouts\": {\"peer\": 3}}");
-    cluster_play_describe(&play, *state, 1, 0, 2);
-    cluster_play_start_all(&play);
-    cluster_run_await(play.tasks[0].process, "steps 0 to",
+    cluster_fixture_describe(&fixture, *state, 1, 0, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_run_await(fixture.tasks[0].process, "steps 0 to",
                       CLUSTER_RUN_DEADLINE);
-    cluster_play_pass(1);
-    cluster_run_signal(play.tasks[0].process, SIGKILL);
-    cluster_play_expect(&play, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_sleep(1);
+    cluster_run_signal(fixture.tasks[0].process, SIGKILL);
+    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
 }
 
 /* At any trainer, and at the one that leads. */
 static void a_signal_saves_and_ends_all(void **state) {
     for (unsigned at = 0; at < 2; at++) {
-        struct cluster_play play;
-        uint64_t steps[MOST];
-        struct cluster_run *run = cluster_play_renew(state);
+        struct cluster_fixture fixture;
+        uint64_t steps[MAXIMUM];
+        struct cluster_run *run = cluster_fixture_reset(state);
         char changes[512];
         snprintf(changes, sizeof changes,
                  "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
@@ -305,33 +312,34 @@ static void a_signal_saves_and_ends_all(void **state) {
                  " \"optimizer\": {\"type\": \"Adam\"}}",
                  at ? 2 : 0);
         cluster_run_job(run, changes);
-        cluster_play_describe(&play, run, 1, 0, 2);
-        cluster_play_start_all(&play);
-        cluster_run_await(play.tasks[0].process, "steps 0 to",
+        cluster_fixture_describe(&fixture, run, 1, 0, 2);
+        cluster_fixture_start_all(&fixture);
+        cluster_run_await(fixture.tasks[0].process, "steps 0 to",
                           CLUSTER_RUN_DEADLINE);
-        cluster_play_pass(1);
-        cluster_run_signal(play.tasks[at].process, SIGTERM);
-        cluster_run_expect(play.tasks[at].process, 128 + SIGTERM,
+        cluster_fixture_sleep(1);
+        cluster_run_signal(fixture.tasks[at].process, SIGTERM);
+        cluster_run_expect(fixture.tasks[at].process, 128 + SIGTERM,
                            CLUSTER_RUN_DEADLINE);
-        cluster_play_expect(&play, at, RETRY, CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect(&fixture, at, RETRY, CLUSTER_RUN_DEADLINE);
         assert_int_equal(
-            cluster_play_checkpoints(run, "checkpoint", steps, MOST), 1);
+            cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM), 1);
         assert_true(steps[0] > 0);
     }
 }
 
-static void checkpoints_come_by_seconds(void **state) {
+static void checkpoints_are_saved_by_seconds(void **state) {
     struct cluster_run *run = *state;
-    uint64_t steps[MOST];
+    uint64_t steps[MAXIMUM];
     cluster_run_job(run, "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
                          " \"zero_optimization\": {\"stage\": 1}}");
     const char *changes[] = {ALLREDUCE, "checkpoint.every_seconds=0.4", NULL};
-    struct cluster_process *local = cluster_play_local(run, 0, 2, changes);
+    struct cluster_process *local = cluster_fixture_local(run, 0, 2, changes);
     for (unsigned i = 0; i < 3; i++)
         cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    assert_true(cluster_play_checkpoints(run, "checkpoint", steps, MOST) >= 3);
+    assert_true(
+        cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >= 3);
 }
 
 /* The program alone in a folder, without the plugins beside it; libraries that
@@ -343,7 +351,7 @@ static void one_trainer_needs_no_plugin(void **state) {
     char folder[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
     char libraries[PATH_MAX + 32];
     const char *const environment[] = {libraries, NULL};
-    assert_true(built_folder(folder));
+    assert_true(build_folder_find(folder));
     cluster_run_path(run, "bare", path);
     snprintf(command, sizeof command, "cp '%s/capstan' '%s'", folder, path);
     assert_int_equal(system(command), 0);
@@ -352,26 +360,26 @@ static void one_trainer_needs_no_plugin(void **state) {
     struct cluster_process *alone =
         cluster_run_program(run, "alone", path, arguments, environment);
     cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(alone,
-                             "all-reduce: 1 trainer, which has nobody to meet");
+    cluster_fixture_expect_logged(
+        alone, "all-reduce: 1 trainer, which has nobody to meet");
 }
 
 static void settings_that_need_ps_are_an_error(void **state) {
     cluster_run_job(*state, NULL);
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG,
-                         "strategy={\"staleness\":\"inf\"}"),
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 0, 2, CONFIG,
+                            "strategy={\"staleness\":\"inf\"}"),
         "staleness");
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 0, 2, CONFIG, ALLREDUCE, HALVES, STAGE(1)),
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 0, 2, CONFIG, ALLREDUCE, HALVES, STAGE(1)),
         "halving_doubling");
 }
 
-static void info_tells_that_gloo_works_here(void **state) {
+static void info_reports_that_gloo_works(void **state) {
     const char *const arguments[] = {"info", "--json", NULL};
-    json_t *info = cluster_run_json(cluster_play_tool(*state, 0, arguments));
+    json_t *info = cluster_run_json(cluster_fixture_tool(*state, 0, arguments));
     json_t *gloo = json_array_get(json_object_get(info, "collectives"), 0);
     assert_string_equal(json_string_value(json_object_get(gloo, "name")),
                         "gloo");
@@ -385,25 +393,25 @@ int main(void) {
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
         TEST(two_runs_of_a_job_end_in_the_same_bits),
-        TEST(ranks_on_one_host_share_memory_unless_tcp_is_asked_for),
+        TEST(ranks_on_one_host_share_memory_unless_tcp_is_requested),
         TEST(the_weights_are_those_of_ps_and_of_one_process),
-        TEST(halving_and_doubling_ends_in_the_same_weights),
-        TEST(clipping_is_that_of_ps),
+        TEST(halving_doubling_ends_in_the_same_weights),
+        TEST(clipping_matches_that_of_ps),
         TEST(every_stage_of_zero_ends_in_the_same_bits),
         TEST(a_resumed_run_ends_in_the_same_bits),
-        TEST(a_run_goes_from_one_mode_to_the_other),
-        TEST(checkpoints_come_as_the_job_says),
+        TEST(a_run_switches_between_ps_and_all_reduce),
+        TEST(checkpoints_are_saved_as_the_job_says),
         TEST(a_run_starts_from_a_file_of_weights),
-        TEST(no_ps_and_several_trainers_mean_all_reduce_and_it_is_said),
-        TEST(ps_that_are_listed_hold_nothing_and_end_with_the_rest),
+        TEST(several_trainers_without_ps_select_all_reduce_and_log_it),
+        TEST(listed_ps_hold_no_blocks_and_end_with_the_others),
         TEST(a_killed_rank_ends_all_with_138_and_is_named),
         TEST(rank_0_killed_at_the_last_checkpoint_is_named),
         TEST(a_killed_chief_ends_all_with_138),
         TEST(a_signal_saves_and_ends_all),
-        TEST(checkpoints_come_by_seconds),
+        TEST(checkpoints_are_saved_by_seconds),
         TEST(one_trainer_needs_no_plugin),
         TEST(settings_that_need_ps_are_an_error),
-        TEST(info_tells_that_gloo_works_here),
+        TEST(info_reports_that_gloo_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

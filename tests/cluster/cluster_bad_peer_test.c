@@ -3,9 +3,9 @@
  * runs: it goes on to the same weights, and says so once. */
 #include "proto/config/cluster/cluster.h"
 #include "proto/net/messages/message.h"
+#include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"
-#include "tests/cluster/strangers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,28 +118,28 @@ static long memory_of(const struct cluster_process *process) {
     return anonymous;
 }
 
-enum { STRANGERS = 5 };
+enum { BAD_PEERS = 5 };
 
-static void come(uint16_t port, int descriptors[STRANGERS]) {
-    descriptors[0] = strangers_garbage(port);
-    descriptors[1] = strangers_browse(port);
-    descriptors[2] = strangers_begin_frame(port, UINT64_C(4) << 30);
-    descriptors[3] = strangers_begin_frame(port, UINT64_C(100) << 20);
-    descriptors[4] = strangers_connect(port);
+static void come(uint16_t port, int descriptors[BAD_PEERS]) {
+    descriptors[0] = bad_peers_send_garbage(port);
+    descriptors[1] = bad_peers_send_http(port);
+    descriptors[2] = bad_peers_begin_frame(port, UINT64_C(4) << 30);
+    descriptors[3] = bad_peers_begin_frame(port, UINT64_C(100) << 20);
+    descriptors[4] = bad_peers_connect(port);
 }
 
 /* Each is hung up on, also the one that says nothing. */
-static void be_strange(const struct beset_run *beset) {
-    int descriptors[OTHER][STRANGERS];
+static void act_as_bad_peer(const struct beset_run *beset) {
+    int descriptors[OTHER][BAD_PEERS];
     for (int p = CHIEF; p < OTHER; p++)
         come(beset->ports[p], descriptors[p]);
-    for (int i = 0; i < OTHER * STRANGERS; i++) {
-        struct pollfd item = {descriptors[i / STRANGERS][i % STRANGERS],
+    for (int i = 0; i < OTHER * BAD_PEERS; i++) {
+        struct pollfd item = {descriptors[i / BAD_PEERS][i % BAD_PEERS],
                               POLLRDHUP, 0};
         assert_true(item.fd >= 0);
         if (poll(&item, 1, MAX_HANDSHAKE_MS) != 1)
             fail_msg("stranger %d of process %d is still connected",
-                     i % STRANGERS, i / STRANGERS);
+                     i % BAD_PEERS, i / BAD_PEERS);
         close(item.fd);
     }
 }
@@ -147,15 +147,15 @@ static void be_strange(const struct beset_run *beset) {
 /* Sends HEADER by a peer of its own and waits for what PROCESS says of it. */
 static void say(struct beset_run *beset, int process, const void *header,
                 size_t bytes, size_t payload, const char *line) {
-    struct strangers_message message = {header, bytes, payload, payload ? 2 : 1,
+    struct bad_peers_message message = {header, bytes, payload, payload ? 2 : 1,
                                         1};
-    strangers_send(beset->ports[process], &message);
+    bad_peers_send_messages(beset->ports[process], &message);
     cluster_run_await(beset->processes[process], line, CLUSTER_RUN_DEADLINE);
 }
 
-static void say_data(struct beset_run *beset, int process,
-                     Capstan__DataHeader header, size_t payload,
-                     const char *line) {
+static void send_data(struct beset_run *beset, int process,
+                      Capstan__DataHeader header, size_t payload,
+                      const char *line) {
     static const uint32_t version = MESSAGE_VERSION;
     unsigned char space[1024];
     if (!header.version)
@@ -164,23 +164,23 @@ static void say_data(struct beset_run *beset, int process,
     say(beset, process, space, bytes, payload, line);
 }
 
-static void say_control(struct beset_run *beset, uint32_t version, uint64_t run,
-                        const char *line) {
+static void send_control(struct beset_run *beset, uint32_t version,
+                         uint64_t run, const char *line) {
     unsigned char space[256];
-    Capstan__Beat beat = CAPSTAN__BEAT__INIT;
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.version = version;
     control.run = run;
     control.incarnation = NOBODY;
-    control.body_case = CAPSTAN__CONTROL__BODY_BEAT;
-    control.beat = &beat;
+    control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
+    control.heartbeat = &heartbeat;
     size_t bytes = capstan__control__pack(&control, space);
     say(beset, CHIEF, space, bytes, 0, line);
 }
 
-static void say_many_parts(struct beset_run *beset, int process) {
-    struct strangers_message message = {"x", 1, 100, 1000, 3};
-    strangers_send(beset->ports[process], &message);
+static void send_multipart(struct beset_run *beset, int process) {
+    struct bad_peers_message message = {"x", 1, 100, 1000, 3};
+    bad_peers_send_messages(beset->ports[process], &message);
     cluster_run_await(beset->processes[process], "too many parts",
                       CLUSTER_RUN_DEADLINE);
 }
@@ -195,17 +195,17 @@ static Capstan__DataHeader pull(uint64_t run, uint64_t incarnation) {
 }
 
 static void confuse_chief(struct beset_run *beset) {
-    say_control(beset, WRONG_VERSION, 0, "protocol version 99");
-    say_control(beset, MESSAGE_VERSION, NO_RUN, "not in this run is refused");
-    say_many_parts(beset, CHIEF);
+    send_control(beset, WRONG_VERSION, 0, "protocol version 99");
+    send_control(beset, MESSAGE_VERSION, NO_RUN, "not in this run is refused");
+    send_multipart(beset, CHIEF);
 }
 
 static void confuse_worker(struct beset_run *beset) {
     Capstan__DataHeader header = pull(NO_RUN, NOBODY);
-    say_data(beset, WORKER, header, 0, "does not take here");
+    send_data(beset, WORKER, header, 0, "does not take here");
     header.version = WRONG_VERSION;
-    say_data(beset, WORKER, header, 0, "protocol version 99");
-    say_many_parts(beset, WORKER);
+    send_data(beset, WORKER, header, 0, "protocol version 99");
+    send_multipart(beset, WORKER);
 }
 
 /* Strangers, and one that speaks in the name of a trainer. */
@@ -214,31 +214,31 @@ static void confuse_ps(struct beset_run *beset) {
     uint32_t none[] = {1000000}, first[] = {0};
     Capstan__DataHeader header = pull(NO_RUN, NOBODY);
     header.version = WRONG_VERSION;
-    say_data(beset, PS, header, 0, "protocol version 99");
-    say_data(beset, PS, pull(NO_RUN, trainer), 0, "another run");
-    say_data(beset, PS, pull(run, NOBODY), 0, "not in this ps's view");
+    send_data(beset, PS, header, 0, "protocol version 99");
+    send_data(beset, PS, pull(NO_RUN, trainer), 0, "another run");
+    send_data(beset, PS, pull(run, NOBODY), 0, "not in this ps's view");
     header = pull(run, trainer);
     header.n_blocks = 1;
     header.blocks = none;
-    say_data(beset, PS, header, 0, "a block that is not of this ps");
+    send_data(beset, PS, header, 0, "a block that is not of this ps");
     header = pull(run, trainer);
     header.n_blocks = 1;
     header.blocks = first;
-    say_data(beset, PS, header, 400, "has not the size of its blocks");
+    send_data(beset, PS, header, 400, "has not the size of its blocks");
     header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
     header.clock = beset->sender.clock + 1000;
-    say_data(beset, PS, header, LAST_BIAS, "out of the order of its clock");
-    say_many_parts(beset, PS);
+    send_data(beset, PS, header, LAST_BIAS, "out of the order of its clock");
+    send_multipart(beset, PS);
 }
 
 /* Small messages at full speed, and 100 MB of large ones to who takes them. */
 static void flood(uint16_t port, size_t large) {
     char *nothing = calloc(1, large);
-    struct strangers_message messages[] = {{"small", 5, 0, 1, 100000},
+    struct bad_peers_message messages[] = {{"small", 5, 0, 1, 100000},
                                            {nothing, large, 0, 1, 100}};
     assert_non_null(nothing);
-    strangers_send(port, &messages[0]);
-    strangers_send(port, &messages[1]);
+    bad_peers_send_messages(port, &messages[0]);
+    bad_peers_send_messages(port, &messages[1]);
     free(nothing);
 }
 
@@ -249,24 +249,24 @@ static void flood_ps(uint16_t port) {
     unsigned char space[256];
     char *nothing = calloc(1, LARGE);
     Capstan__DataHeader who = CAPSTAN__DATA_HEADER__INIT;
-    who.kind = CAPSTAN__DATA_HEADER__KIND__WHO;
+    who.kind = CAPSTAN__DATA_HEADER__KIND__FIND_CHIEF;
     who.version = MESSAGE_VERSION;
     size_t bytes = capstan__data_header__pack(&who, space);
-    struct strangers_message small = {"small", 5, 0, 1, 100000},
+    struct bad_peers_message small = {"small", 5, 0, 1, 100000},
                              large = {nothing, LARGE, 0, 1, PIECE},
                              question = {space, bytes, 0, 1, QUESTIONS};
     assert_non_null(nothing);
-    strangers_send(port, &small);
+    bad_peers_send_messages(port, &small);
     for (int i = 0; i < PIECES; i++) {
-        strangers_send(port, &large);
-        strangers_ask(port, &question);
+        bad_peers_send_messages(port, &large);
+        bad_peers_request(port, &question);
     }
     free(nothing);
 }
 
 /* Joins in the name of a worker who is there, and as one of another cluster,
  * without end; and requests to the ps: what they are answered is not read. */
-static void ask_and_read_nothing(const struct beset_run *beset) {
+static void request_without_reading(const struct beset_run *beset) {
     enum { MANY = 50000, MESSAGES = 3 };
     unsigned char space[256];
     int connections[MESSAGES];
@@ -279,15 +279,18 @@ static void ask_and_read_nothing(const struct beset_run *beset) {
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
     size_t bytes = capstan__control__pack(&control, space);
-    connections[0] = strangers_chat(beset->ports[CHIEF], space, bytes, MANY);
+    connections[0] =
+        bad_peers_send_unread(beset->ports[CHIEF], space, bytes, MANY);
     join.source = "TF_CONFIG";
     join.workers = 77;
     bytes = capstan__control__pack(&control, space);
-    connections[1] = strangers_chat(beset->ports[CHIEF], space, bytes, MANY);
+    connections[1] =
+        bad_peers_send_unread(beset->ports[CHIEF], space, bytes, MANY);
     Capstan__DataHeader header = pull(NO_RUN, NOBODY);
     header.version = MESSAGE_VERSION;
     bytes = capstan__data_header__pack(&header, space);
-    connections[2] = strangers_chat(beset->ports[PS], space, bytes, MANY);
+    connections[2] =
+        bad_peers_send_unread(beset->ports[PS], space, bytes, MANY);
     for (int i = 0; i < MESSAGES; i++)
         close(connections[i]);
 }
@@ -311,7 +314,7 @@ static void expect_same_files(const struct cluster_run *run, const char *a,
     assert_int_equal(system(command), 0);
 }
 
-static void strangers_do_not_disturb_a_run(void **state) {
+static void bad_peers_do_not_disturb_a_run(void **state) {
     static const char *const local[] = {"local", "--ps",     "1", "--workers",
                                         "2",     "job.json", NULL};
     struct beset_run *beset = *state;
@@ -324,16 +327,16 @@ static void strangers_do_not_disturb_a_run(void **state) {
     pause_training(beset);
     for (int i = CHIEF; i < OTHER; i++)
         before[i] = memory_of(beset->processes[i]);
-    be_strange(beset);
+    act_as_bad_peer(beset);
     confuse_chief(beset);
     confuse_ps(beset);
     confuse_worker(beset);
     flood(beset->ports[CHIEF], 1 << 20);
     flood_ps(beset->ports[PS]);
     flood(beset->ports[WORKER], 1 << 14);
-    ask_and_read_nothing(beset);
+    request_without_reading(beset);
     for (int i = CHIEF; i < OTHER; i++)
-        strangers_knock(beset->ports[i], 1000);
+        bad_peers_open_and_close(beset->ports[i], 1000);
     for (int i = CHIEF; i < OTHER; i++) {
         long grown = memory_of(beset->processes[i]) - before[i];
         print_message("# process %d has grown by %ld KB\n", i, grown);
@@ -341,7 +344,7 @@ static void strangers_do_not_disturb_a_run(void **state) {
     }
     cluster_run_signal(beset->processes[OTHER], SIGCONT);
     for (int i = CHIEF; i < OTHER; i++)
-        strangers_knock(beset->ports[i], 200);
+        bad_peers_open_and_close(beset->ports[i], 200);
     for (int i = 0; i < PROCESSES; i++)
         cluster_run_expect(beset->processes[i], 0, CLUSTER_RUN_DEADLINE);
     for (int i = CHIEF; i < OTHER; i++) {
@@ -354,7 +357,7 @@ static void strangers_do_not_disturb_a_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(strangers_do_not_disturb_a_run, setup,
+        cmocka_unit_test_setup_teardown(bad_peers_do_not_disturb_a_run, setup,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

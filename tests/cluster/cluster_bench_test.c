@@ -17,7 +17,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { PATIENCE = 900 /* seconds, for gigabytes */, LOOK_MS = 5 };
+enum { TIMEOUT = 900 /* seconds, for gigabytes */, LOOK_MS = 5 };
 static const double mib = 1 << 20, allowed_share = 1.15, credit = 64 << 20;
 /* Code, libraries and what a ps needs besides: docs/bench.md. */
 static const double besides = 64 << 20;
@@ -36,7 +36,7 @@ static unsigned soak_count(void) {
 static json_t *measure(struct cluster_run *run, const char *const *arguments) {
     struct cluster_process *bench =
         cluster_run_start(run, "bench", arguments, NULL);
-    cluster_run_expect(bench, 0, PATIENCE);
+    cluster_run_expect(bench, 0, TIMEOUT);
     return cluster_run_json(bench);
 }
 
@@ -92,16 +92,16 @@ static void expect_object(struct cluster_run *run, const char *lane) {
     json_decref(object);
 }
 
-static void its_object_has_every_promised_figure(void **state) {
+static void the_json_has_every_documented_figure(void **state) {
     expect_object(*state, "tcp");
 }
 
-static void its_object_by_shared_memory_has_them_too(void **state) {
+static void the_json_over_shared_memory_has_every_figure(void **state) {
     expect_object(*state, "shm");
 }
 
 /* What the project aims at is its own affair: `make bench` has it. */
-static void people_get_a_table_and_nothing_else(void **state) {
+static void without_json_bench_prints_only_a_table(void **state) {
     static const char *const arguments[] = {
         "bench", "--sizes", "4K", "--repeats", "1", "--seconds", "0.01", NULL};
     struct cluster_process *bench =
@@ -120,9 +120,9 @@ static void people_get_a_table_and_nothing_else(void **state) {
 
 /* The same words in each place of a described cluster: chief, two ps or one,
  * worker. */
-static void start_places(struct cluster_run *run, unsigned num_ps,
-                         const char *const *arguments,
-                         struct cluster_process **processes) {
+static void start_tasks(struct cluster_run *run, unsigned num_ps,
+                        const char *const *arguments,
+                        struct cluster_process **processes) {
     cluster_run_describe(run, 1, num_ps, 1);
     char *cluster = json_dumps(run->cluster, JSON_COMPACT);
     for (unsigned i = 0; i < num_ps + 2; i++) {
@@ -142,12 +142,12 @@ static void start_places(struct cluster_run *run, unsigned num_ps,
 }
 
 /* As over a network. */
-static void each_place_plays_its_part_of_a_described_cluster(void **state) {
+static void each_process_plays_its_role_in_a_described_cluster(void **state) {
     static const char *const arguments[] = {"bench",     "--json",    "--sizes",
                                             "4K",        "--repeats", "1",
                                             "--seconds", "0.01",      NULL};
     struct cluster_process *processes[4];
-    start_places(*state, 2, arguments, processes);
+    start_tasks(*state, 2, arguments, processes);
     for (int i = 0; i < 4; i++)
         cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
     for (int i = 0; i < 3; i++)
@@ -181,7 +181,7 @@ static void many_requests_leave_nothing_at_a_ps(void **state) {
     expect_no_growth(*state, 1000, "tcp", NULL);
 }
 
-static void many_requests_by_the_usual_lane_leave_nothing(void **state) {
+static void many_requests_over_shared_memory_leave_nothing(void **state) {
     expect_no_growth(*state, 1000, "auto", NULL);
 }
 
@@ -238,19 +238,19 @@ static void a_ps_serves_and_saves_within_its_memory(void **state) {
         NULL};
     static const char *const verify[] = {"ckpt", "verify", "saved", NULL};
     struct cluster_process *processes[3];
-    start_places(run, 1, arguments, processes);
+    start_tasks(run, 1, arguments, processes);
     double most = watch_memory(processes[1]);
     for (int i = 0; i < 3; i++)
-        cluster_run_expect(processes[i], 0, PATIENCE);
+        cluster_run_expect(processes[i], 0, TIMEOUT);
     print_message("%.0f MiB of weights: %.0f MiB of %.0f allowed\n",
                   bytes / mib, most / mib, limit / mib);
     assert_true(most > bytes);
     assert_true(!judged || most <= limit);
     cluster_run_expect(cluster_run_start(run, "verify", verify, NULL), 0,
-                       PATIENCE);
+                       TIMEOUT);
 }
 
-static void ctrl_c_ends_it_at_once(void **state) {
+static void ctrl_c_ends_bench_at_once(void **state) {
     static const char *const arguments[] = {
         "bench", "--sizes", "64", "--seconds", "1000", "--verbose", NULL};
     struct cluster_process *bench =
@@ -264,13 +264,13 @@ static void ctrl_c_ends_it_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(its_object_has_every_promised_figure),
-        TEST(its_object_by_shared_memory_has_them_too),
-        TEST(people_get_a_table_and_nothing_else),
-        TEST(each_place_plays_its_part_of_a_described_cluster),
-        TEST(ctrl_c_ends_it_at_once),
+        TEST(the_json_has_every_documented_figure),
+        TEST(the_json_over_shared_memory_has_every_figure),
+        TEST(without_json_bench_prints_only_a_table),
+        TEST(each_process_plays_its_role_in_a_described_cluster),
+        TEST(ctrl_c_ends_bench_at_once),
         TEST(many_requests_leave_nothing_at_a_ps),
-        TEST(many_requests_by_the_usual_lane_leave_nothing),
+        TEST(many_requests_over_shared_memory_leave_nothing),
         TEST(many_requests_a_message_leave_nothing_at_a_ps),
         TEST(a_ps_serves_and_saves_within_its_memory),
     };

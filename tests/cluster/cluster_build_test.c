@@ -3,7 +3,7 @@
  * which tests, how many tests ran. Programs in FOLDER/bin stand in for those
  * that would change this machine. */
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/built.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -77,9 +77,10 @@ static void expect_not(const char *said, const char *part) {
         fail_msg("\"%s\" is in: %s", part, said);
 }
 
-static void a_missing_library_stops_make_with_the_line_to_type(void **state) {
+static void a_missing_library_stops_make_with_the_install_command(
+    void **state) {
     struct cluster_run *run = *state;
-    skip_without("make", "make");
+    skip_unless_installed("make", "make");
     arrange(run, "libgloo-dev");
     struct cluster_process *make =
         shell(run, "make -C \"$TREE\" -j4 BUILD=\"$PWD/b\" all", REFUSED);
@@ -118,7 +119,7 @@ static void services_are_installed_for_all_tests_only(void **state) {
     expect_not(said, "clang-format");
 }
 
-static void what_is_skipped_is_shown_with_its_reason_and_counted(void **state) {
+static void skipped_tests_are_counted_and_shown_with_reasons(void **state) {
     struct cluster_run *run = *state;
     arrange(run, "-");
     write_script(run, "one_test",
@@ -141,7 +142,7 @@ static void what_is_skipped_is_shown_with_its_reason_and_counted(void **state) {
 }
 
 /* Five stages of tests, and one that counts none. */
-static void the_last_line_of_all_checks_counts_all(void **state) {
+static void the_last_line_of_all_checks_has_the_totals(void **state) {
     struct cluster_run *run = *state;
     if (access(".ci/run", X_OK))
         skip_test("there is no .ci/run here");
@@ -158,10 +159,10 @@ static void the_last_line_of_all_checks_counts_all(void **state) {
 }
 
 /* In a small repository, and in what git archive makes of it. */
-static void the_commit_is_that_of_the_checkout_or_of_the_export(void **state) {
+static void the_commit_comes_from_the_checkout_or_the_export(void **state) {
     struct cluster_run *run = *state;
-    skip_without("make", "make");
-    skip_without("git", "git");
+    skip_unless_installed("make", "make");
+    skip_unless_installed("git", "git");
     arrange(run, "-");
     shell(
         run,
@@ -193,8 +194,8 @@ static void the_commit_is_that_of_the_checkout_or_of_the_export(void **state) {
 static void an_installation_has_the_program_and_its_licence(void **state) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[2 * PATH_MAX];
-    skip_without("make", "make");
-    assert_true(built_folder(build));
+    skip_unless_installed("make", "make");
+    assert_true(build_folder_find(build));
     arrange(run, "-");
     snprintf(command, sizeof command,
              "set -e; make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
@@ -210,11 +211,11 @@ static void an_installation_has_the_program_and_its_licence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_missing_library_stops_make_with_the_line_to_type),
+        TEST(a_missing_library_stops_make_with_the_install_command),
         TEST(services_are_installed_for_all_tests_only),
-        TEST(what_is_skipped_is_shown_with_its_reason_and_counted),
-        TEST(the_last_line_of_all_checks_counts_all),
-        TEST(the_commit_is_that_of_the_checkout_or_of_the_export),
+        TEST(skipped_tests_are_counted_and_shown_with_reasons),
+        TEST(the_last_line_of_all_checks_has_the_totals),
+        TEST(the_commit_comes_from_the_checkout_or_the_export),
         TEST(an_installation_has_the_program_and_its_licence),
     };
     if (!realpath(".", tree))

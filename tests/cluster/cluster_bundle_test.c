@@ -2,7 +2,7 @@
 /* deploy/bundle.sh: what it packs runs where it is put, with the libraries it
  * brings along. */
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/built.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -24,7 +24,7 @@ static char script[PATH_MAX + 32], built[PATH_MAX];
 
 static void find_script(void) {
     char folder[PATH_MAX];
-    if (realpath("deploy", folder) && built_folder(built))
+    if (realpath("deploy", folder) && build_folder_find(built))
         snprintf(script, sizeof script, "%s/bundle.sh", folder);
 }
 
@@ -43,7 +43,7 @@ static void pack(struct cluster_run *run) {
     char command[4 * PATH_MAX];
     if (access(".git", F_OK))
         skip_test("this is no git checkout");
-    skip_without("patchelf", "patchelf");
+    skip_unless_installed("patchelf", "patchelf");
     snprintf(command, sizeof command,
              "mkdir b && cp '%s'/capstan '%s'/capstan-*.so b/ && "
              "'%s' \"$PWD/b\" folder && mv b/capstan-*-bundle 'odd place'",
@@ -70,7 +70,7 @@ static void expect_own_libraries(struct cluster_run *run) {
     assert_true(own >= 10);
 }
 
-static void it_runs_where_it_is_put_with_its_own_libraries(void **state) {
+static void a_bundle_runs_anywhere_with_its_own_libraries(void **state) {
     struct cluster_run *run = *state;
     pack(run);
     expect_own_libraries(run);
@@ -91,7 +91,7 @@ static void it_runs_where_it_is_put_with_its_own_libraries(void **state) {
 }
 
 /* A host that is older than what was built hears it from the program too. */
-static void an_old_host_is_told_what_it_lacks(void **state) {
+static void an_old_host_is_told_what_is_missing(void **state) {
     struct cluster_run *run = *state;
     pack(run);
     const char *said = shell(run, "old",
@@ -102,7 +102,7 @@ static void an_old_host_is_told_what_it_lacks(void **state) {
 }
 
 /* The archive would lack it, and nobody would know before it is elsewhere. */
-static void what_cannot_be_packed_ends_it(void **state) {
+static void an_unpackable_file_fails_the_bundle(void **state) {
     static const char *const broken[] = {"patchelf", "cp"};
     static const char *const patterns[] = {"*build/capstan*", "*licenses*"};
     struct cluster_run *run = *state;
@@ -127,9 +127,9 @@ static void what_cannot_be_packed_ends_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(it_runs_where_it_is_put_with_its_own_libraries),
-        TEST(an_old_host_is_told_what_it_lacks),
-        TEST(what_cannot_be_packed_ends_it),
+        TEST(a_bundle_runs_anywhere_with_its_own_libraries),
+        TEST(an_old_host_is_told_what_is_missing),
+        TEST(an_unpackable_file_fails_the_bundle),
     };
     find_script();
     return cmocka_run_group_tests(tests, NULL, NULL);

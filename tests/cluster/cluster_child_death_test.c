@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A launcher's child that is killed: the chief hears of it at once, and not
  * after timeouts.peer, which is 30 s here. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include "chief/launch/death_report.h"
 #include "chief/launch/port.h"
-#include "proto/net/messages/member_record.h"
+#include "proto/net/messages/launch_record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RETRY = 138, KILLED = 128 + SIGKILL, MOST_NODES = 3 };
-static const double SOON = 5; /* seconds; far below peer */
+enum { RETRY = 138, KILLED = 128 + SIGKILL, MAX_NODES = 3 };
+static const double SHORT_TIMEOUT = 5; /* seconds; far below peer */
 
 #define BY_SIGNAL "was killed by signal 9 (Killed)"
 
@@ -47,7 +47,7 @@ static struct cluster_process *kill_one(struct cluster_run *run,
     snprintf(joined, sizeof joined, "chief: %s joined", name);
     cluster_run_job(run, endless);
     struct cluster_process *local =
-        cluster_play_local(run, num_ps, num_workers, NULL);
+        cluster_fixture_local(run, num_ps, num_workers, NULL);
     pid_t victim = pid_of(local, joined);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     assert_int_equal(kill(victim, SIGKILL), 0);
@@ -58,7 +58,7 @@ static struct cluster_process *kill_one(struct cluster_run *run,
 static void expect_cause(struct cluster_process *process, const char *name) {
     char said[64];
     snprintf(said, sizeof said, "chief: error: %s on host", name);
-    const char *line = cluster_run_await(process, said, SOON);
+    const char *line = cluster_run_await(process, said, SHORT_TIMEOUT);
     if (!strstr(line, BY_SIGNAL))
         fail_msg("not " BY_SIGNAL ": %s", line);
 }
@@ -66,48 +66,50 @@ static void expect_cause(struct cluster_process *process, const char *name) {
 static void a_ps_killed_under_local_ends_the_run_at_once(void **state) {
     struct cluster_process *local = kill_one(*state, 2, 2, "ps 1");
     expect_cause(local, "ps 1");
-    cluster_run_expect(local, RETRY, SOON);
+    cluster_run_expect(local, RETRY, SHORT_TIMEOUT);
 }
 
 static void a_rank_of_allreduce_killed_under_local_ends_the_run_at_once(
     void **state) {
     struct cluster_process *local = kill_one(*state, 0, 2, "worker 1");
     expect_cause(local, "worker 1");
-    cluster_run_expect(local, RETRY, SOON);
+    cluster_run_expect(local, RETRY, SHORT_TIMEOUT);
 }
 
 /* Both workers are needed for a round until the view has one. */
-static void the_run_goes_on_at_once_without_a_worker_killed_under_local(
+static void the_run_continues_at_once_without_a_worker_killed_under_local(
     void **state) {
     struct cluster_process *local = kill_one(*state, 1, 2, "worker 1");
-    const char *line = cluster_run_await(local, BY_SIGNAL, SOON);
+    const char *line = cluster_run_await(local, BY_SIGNAL, SHORT_TIMEOUT);
     assert_non_null(strstr(line, "worker 1"));
     assert_non_null(strstr(line, "; the run goes on without it"));
-    cluster_run_await(local, "%)", SOON);
-    cluster_run_await(local, "%)", SOON);
+    cluster_run_await(local, "%)", SHORT_TIMEOUT);
+    cluster_run_await(local, "%)", SHORT_TIMEOUT);
     cluster_run_signal(local, SIGINT);
-    cluster_run_expect(local, 128 + SIGINT, SOON);
-    assert_false(cluster_play_said(local, "stranger"));
+    cluster_run_expect(local, 128 + SIGINT, SHORT_TIMEOUT);
+    assert_false(cluster_fixture_has_logged(local, "stranger"));
 }
 
-static void nobody_waits_for_the_last_worker_killed_under_local(void **state) {
+static void the_run_does_not_wait_for_a_last_worker_that_was_killed(
+    void **state) {
     struct cluster_process *local = kill_one(*state, 1, 1, "worker 0");
-    cluster_run_await(local, "no trainer is left", SOON);
-    cluster_run_expect(local, RETRY, SOON);
+    cluster_run_await(local, "no trainer is left", SHORT_TIMEOUT);
+    cluster_run_expect(local, RETRY, SHORT_TIMEOUT);
 }
 
-static void who_has_said_goodbye_is_not_reported(void **state) {
+static void a_process_that_said_goodbye_is_not_reported(void **state) {
     cluster_run_job(*state, endless);
-    struct cluster_process *local = cluster_play_local(*state, 1, 2, NULL);
+    struct cluster_process *local = cluster_fixture_local(*state, 1, 2, NULL);
     pid_t worker = pid_of(local, "chief: worker 1 joined");
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     assert_int_equal(kill(worker, SIGTERM), 0);
-    cluster_run_await(local, "chief: worker 1 said goodbye", SOON);
-    cluster_run_await(local, "local: warning: worker 1 ended with", SOON);
-    cluster_run_await(local, "%)", SOON);
+    cluster_run_await(local, "chief: worker 1 said goodbye", SHORT_TIMEOUT);
+    cluster_run_await(local, "local: warning: worker 1 ended with",
+                      SHORT_TIMEOUT);
+    cluster_run_await(local, "%)", SHORT_TIMEOUT);
     cluster_run_signal(local, SIGINT);
-    cluster_run_expect(local, 128 + SIGINT, SOON);
-    assert_false(cluster_play_said(local, "chief: warning: worker 1"));
+    cluster_run_expect(local, 128 + SIGINT, SHORT_TIMEOUT);
+    assert_false(cluster_fixture_has_logged(local, "chief: warning: worker 1"));
 }
 
 /* A node each, of one process: the last is the ps. */
@@ -116,7 +118,7 @@ static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
     char port[32], rank[32], all[32];
     uint16_t number;
     cluster_run_job(run, endless);
-    assert_int_equal(port_hold(&number, holder, NULL), 0);
+    assert_int_equal(port_reserve(&number, holder, NULL), 0);
     snprintf(port, sizeof port, "--master_port=%u", number);
     snprintf(all, sizeof all, "--nnodes=%u", count);
     for (unsigned i = 0; i < count; i++) {
@@ -130,37 +132,37 @@ static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
 }
 
 static void a_ps_killed_on_another_node_ends_the_run_at_once(void **state) {
-    struct cluster_process *nodes[MOST_NODES];
+    struct cluster_process *nodes[MAX_NODES];
     int holder;
     launch_nodes(*state, 2, &holder, nodes);
     assert_int_equal(kill(pid_of(nodes[1], "ps 0: "), SIGKILL), 0);
     expect_cause(nodes[0], "ps 0");
-    cluster_run_expect(nodes[1], KILLED, SOON);
-    cluster_run_expect(nodes[0], RETRY, SOON);
+    cluster_run_expect(nodes[1], KILLED, SHORT_TIMEOUT);
+    cluster_run_expect(nodes[0], RETRY, SHORT_TIMEOUT);
     close(holder);
 }
 
-static void the_run_goes_on_without_a_worker_killed_on_another_node(
+static void the_run_continues_without_a_worker_killed_on_another_node(
     void **state) {
-    struct cluster_process *nodes[MOST_NODES];
+    struct cluster_process *nodes[MAX_NODES];
     int holder;
     launch_nodes(*state, 3, &holder, nodes);
     assert_int_equal(kill(pid_of(nodes[1], "worker 1: "), SIGKILL), 0);
-    const char *line = cluster_run_await(nodes[0], BY_SIGNAL, SOON);
+    const char *line = cluster_run_await(nodes[0], BY_SIGNAL, SHORT_TIMEOUT);
     assert_non_null(strstr(line, "worker 1"));
-    cluster_run_expect(nodes[1], KILLED, SOON);
-    cluster_run_await(nodes[0], "%)", SOON);
-    cluster_run_await(nodes[0], "%)", SOON);
+    cluster_run_expect(nodes[1], KILLED, SHORT_TIMEOUT);
+    cluster_run_await(nodes[0], "%)", SHORT_TIMEOUT);
+    cluster_run_await(nodes[0], "%)", SHORT_TIMEOUT);
     cluster_run_signal(nodes[0], SIGTERM);
-    cluster_run_expect(nodes[0], 128 + SIGTERM, SOON);
+    cluster_run_expect(nodes[0], 128 + SIGTERM, SHORT_TIMEOUT);
     close(holder);
 }
 
 /* What process PID has written down for its launcher. */
-static struct member_record record_of(pid_t pid) {
+static struct launch_record record_of(pid_t pid) {
     static const char name[] = "CAPSTAN_MEMBER_RECORD=";
     char path[64], text[65536];
-    struct member_record record;
+    struct launch_record record;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     int file = open(path, O_RDONLY);
     ssize_t size = read(file, text, sizeof text - 1);
@@ -174,47 +176,48 @@ static struct member_record record_of(pid_t pid) {
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid,
              atoi(at + strlen(name)));
     file = open(path, O_RDONLY);
-    assert_true(member_record_read(file, &record));
+    assert_true(launch_record_read(file, &record));
     close(file);
     return record;
 }
 
 static void report(struct death_report *report,
-                   const struct member_record *record) {
-    int file = member_record_open();
-    member_record_write(file, record);
+                   const struct launch_record *record) {
+    int file = launch_record_open();
+    launch_record_write(file, record);
     assert_true(death_report_send(report, file, SIGKILL, NULL));
     close(file);
 }
 
 /* All members know each other's incarnations, and with it the run, but not the
  * key. */
-static void numbers_without_the_key_declare_nobody_dead(void **state) {
+static void a_death_report_without_the_key_is_ignored(void **state) {
     struct death_report reports = {0};
     cluster_run_job(*state, endless);
-    struct cluster_process *local = cluster_play_local(*state, 1, 2, NULL);
+    struct cluster_process *local = cluster_fixture_local(*state, 1, 2, NULL);
     pid_t worker = pid_of(local, "chief: worker 1 joined");
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
-    const struct member_record real = record_of(worker);
-    struct member_record forged = real;
+    const struct launch_record real = record_of(worker);
+    struct launch_record forged = real;
     forged.key++;
     report(&reports, &forged);
     forged.key = 0;
     report(&reports, &forged);
     forged.incarnation++;
     report(&reports, &forged);
-    cluster_run_await(local, "%)", SOON);
-    cluster_run_await(local, "%)", SOON);
+    cluster_run_await(local, "%)", SHORT_TIMEOUT);
+    cluster_run_await(local, "%)", SHORT_TIMEOUT);
     report(&reports, &real);
-    death_report_await(&reports);
-    const char *line = cluster_run_await(local, "chief: warning: ", SOON);
+    death_report_flush(&reports);
+    const char *line =
+        cluster_run_await(local, "chief: warning: ", SHORT_TIMEOUT);
     assert_non_null(strstr(line, "worker 1"));
     assert_non_null(strstr(line, BY_SIGNAL));
     cluster_run_signal(local, SIGINT);
-    cluster_run_expect(local, 128 + SIGINT, SOON);
+    cluster_run_expect(local, 128 + SIGINT, SHORT_TIMEOUT);
     const char *said = strstr(cluster_run_errors(local), BY_SIGNAL);
     assert_null(strstr(said + 1, BY_SIGNAL));
-    assert_int_equal(reports.unheard, 3);
+    assert_int_equal(reports.unacknowledged, 3);
     death_report_close(&reports);
 }
 
@@ -226,12 +229,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         DEATH_TEST(a_ps_killed_under_local_ends_the_run_at_once),
         DEATH_TEST(a_rank_of_allreduce_killed_under_local_ends_the_run_at_once),
-        DEATH_TEST(the_run_goes_on_at_once_without_a_worker_killed_under_local),
-        DEATH_TEST(nobody_waits_for_the_last_worker_killed_under_local),
-        DEATH_TEST(who_has_said_goodbye_is_not_reported),
+        DEATH_TEST(
+            the_run_continues_at_once_without_a_worker_killed_under_local),
+        DEATH_TEST(the_run_does_not_wait_for_a_last_worker_that_was_killed),
+        DEATH_TEST(a_process_that_said_goodbye_is_not_reported),
         DEATH_TEST(a_ps_killed_on_another_node_ends_the_run_at_once),
-        DEATH_TEST(the_run_goes_on_without_a_worker_killed_on_another_node),
-        DEATH_TEST(numbers_without_the_key_declare_nobody_dead),
+        DEATH_TEST(the_run_continues_without_a_worker_killed_on_another_node),
+        DEATH_TEST(a_death_report_without_the_key_is_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "compare" in a job: real processes of a described cluster play all runs. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { FAILED = 1, CONFIG = 2, RETRY = 138, KILLED = 128 + SIGKILL };
-enum { PATIENCE = 120 /* seconds, for a dozen tiny runs */, MOST = 16 };
+enum { TIMEOUT = 120 /* seconds, for a dozen tiny runs */, MAXIMUM = 16 };
 static const double PEER = 2, STOP = 2; /* seconds; timeouts */
 static const double SLACK = 4;          /* for a machine that is busy */
 
@@ -50,23 +50,23 @@ static bool exists(const struct cluster_run *run, const char *name) {
 }
 
 /* With a checkpoint of another run in the directory that the job names. */
-static void a_cluster_plays_all_runs_and_leaves_what_was_there(void **state) {
+static void a_cluster_executes_all_runs_and_leaves_other_files(void **state) {
     static const char *const before[] = {"compare=null", "steps=5",
                                          "export=null", NULL};
     struct cluster_run *run = *state;
-    struct cluster_play play;
-    uint64_t steps[MOST];
+    struct cluster_fixture fixture;
+    uint64_t steps[MAXIMUM];
     cluster_run_job(run, "{\"export\": {\"path\": \"model.npz\"},"
                          " \"compare\": {\"steps\": 20, \"repeats\": 2,"
                          " \"csv\": \"table.csv\"}}");
-    cluster_run_expect(cluster_play_local(run, 1, 1, before), 0,
+    cluster_run_expect(cluster_fixture_local(run, 1, 1, before), 0,
                        CLUSTER_RUN_DEADLINE);
-    assert_int_equal(cluster_play_checkpoints(run, "checkpoint", steps, MOST),
-                     1);
-    cluster_play_describe(&play, run, 0, 2, 2);
-    cluster_play_start_all(&play);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, PATIENCE);
-    json_t *object = cluster_run_json(play.tasks[0].process);
+    assert_int_equal(
+        cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM), 1);
+    cluster_fixture_describe(&fixture, run, 0, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
+    json_t *object = cluster_run_json(fixture.tasks[0].process);
     const json_t *cases = json_object_get(object, "cases");
     assert_int_equal(json_array_size(cases), 5);
     expect_measured(json_array_get(cases, 0), "allreduce", 0);
@@ -76,16 +76,17 @@ static void a_cluster_plays_all_runs_and_leaves_what_was_there(void **state) {
     expect_measured(json_array_get(cases, 4), "ps-async", 2);
     assert_true(number(object, "members") == 4);
     json_decref(object);
-    assert_true(cluster_play_said(play.tasks[0].process, "run 16 of 16"));
+    assert_true(
+        cluster_fixture_has_logged(fixture.tasks[0].process, "run 16 of 16"));
     assert_true(exists(run, "table.csv"));
     assert_false(exists(run, "model.npz"));
-    assert_int_equal(cluster_play_checkpoints(run, "checkpoint", steps, MOST),
-                     1);
+    assert_int_equal(
+        cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM), 1);
     assert_int_equal(steps[0], 5);
 }
 
 /* The chief trains, or coordinates, as the job says. */
-static void people_get_the_table_at_the_chief(void **state) {
+static void the_chief_prints_the_table(void **state) {
     struct cluster_run *run = *state;
     struct cluster_process *tasks[3];
     static const char *const arguments[] = {"job.json", NULL};
@@ -96,37 +97,38 @@ static void people_get_the_table_at_the_chief(void **state) {
     tasks[1] = cluster_run_task(run, "worker", 0, arguments);
     tasks[2] = cluster_run_task(run, "ps", 0, NULL);
     for (int i = 0; i < 3; i++)
-        cluster_run_expect(tasks[i], 0, PATIENCE);
+        cluster_run_expect(tasks[i], 0, TIMEOUT);
     const char *output = cluster_run_output(tasks[0]);
     assert_non_null(strstr(output, "5 rounds of 10 samples a worker"));
     assert_non_null(strstr(
         output, "medians of 1 runs in turns; a cluster on one machine, "));
     assert_non_null(strstr(output, "\n      1   1 synchronous "));
     assert_string_equal(cluster_run_output(tasks[1]), "");
-    assert_true(cluster_play_said(tasks[2], "another follows"));
-    assert_false(cluster_play_said(tasks[1], "differs from the chief's"));
+    assert_true(cluster_fixture_has_logged(tasks[2], "another follows"));
+    assert_false(
+        cluster_fixture_has_logged(tasks[1], "differs from the chief's"));
 }
 
-static void without_ps_all_reduce_alone_is_measured(void **state) {
+static void without_ps_only_all_reduce_is_measured(void **state) {
     struct cluster_run *run = *state;
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1}}");
-    cluster_play_describe(&play, run, 0, 0, 2);
-    cluster_play_start_all(&play);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, PATIENCE);
-    json_t *object = cluster_run_json(play.tasks[0].process);
+    cluster_fixture_describe(&fixture, run, 0, 0, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
+    json_t *object = cluster_run_json(fixture.tasks[0].process);
     assert_int_equal(json_array_size(json_object_get(object, "cases")), 1);
     json_decref(object);
-    assert_true(cluster_play_said(
-        play.tasks[0].process,
+    assert_true(cluster_fixture_has_logged(
+        fixture.tasks[0].process,
         "the cluster lists no ps: all-reduce alone is measured"));
 }
 
-static void a_local_cluster_compares_as_well(void **state) {
+static void a_local_cluster_compares_too(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1}}");
-    struct cluster_process *local = cluster_play_local(run, 1, 2, NULL);
-    cluster_run_expect(local, 0, PATIENCE);
+    struct cluster_process *local = cluster_fixture_local(run, 1, 2, NULL);
+    cluster_run_expect(local, 0, TIMEOUT);
     json_t *object = cluster_run_json(local);
     assert_int_equal(json_array_size(json_object_get(object, "cases")), 3);
     json_decref(object);
@@ -134,130 +136,134 @@ static void a_local_cluster_compares_as_well(void **state) {
 
 /* Starts a long comparison and kills TYPE INDEX some time after the RUNS-th
  * run is over: while members come back, or train. */
-static unsigned kill_after(struct cluster_play *play, struct cluster_run *run,
-                           const char *type, unsigned index, int runs) {
+static unsigned kill_after(struct cluster_fixture *fixture,
+                           struct cluster_run *run, const char *type,
+                           unsigned index, int runs) {
     char line[32];
-    uint64_t seed = cluster_play_seed();
-    double after = (double)cluster_play_random(&seed, 500000) * 1e-6;
+    uint64_t seed = cluster_fixture_seed();
+    double after = (double)cluster_fixture_random(&seed, 500000) * 1e-6;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 2000,"
                          " \"repeats\": 100}}");
-    cluster_play_next_lane();
-    cluster_play_describe(play, run, 0, 1, 2);
-    cluster_play_start_all(play);
+    cluster_fixture_next_transport();
+    cluster_fixture_describe(fixture, run, 0, 1, 2);
+    cluster_fixture_start_all(fixture);
     snprintf(line, sizeof line, "run %d of ", runs);
-    cluster_run_await(play->tasks[0].process, line, PATIENCE);
-    cluster_play_pass(after);
-    unsigned victim = cluster_play_find(play, type, index);
+    cluster_run_await(fixture->tasks[0].process, line, TIMEOUT);
+    cluster_fixture_sleep(after);
+    unsigned victim = cluster_fixture_find(fixture, type, index);
     print_message("# %s %u is killed %.0f ms after %d runs\n", type, index,
                   1e3 * after, runs);
-    cluster_run_signal(play->tasks[victim].process, SIGKILL);
-    cluster_run_expect(play->tasks[victim].process, KILLED, SLACK);
+    cluster_run_signal(fixture->tasks[victim].process, SIGKILL);
+    cluster_run_expect(fixture->tasks[victim].process, KILLED, SLACK);
     return victim;
 }
 
 /* After 1 run by ps, after 3 by all-reduce. */
 static void a_killed_worker_ends_all_and_is_named(void **state) {
     for (int runs = 1; runs <= 3; runs += 2) {
-        struct cluster_play play;
-        struct cluster_run *run = cluster_play_renew(state);
-        unsigned dead = kill_after(&play, run, "worker", 1, runs);
-        cluster_play_expect(&play, dead, RETRY, PEER + STOP + SLACK);
-        for (unsigned i = 0; i < play.count; i++)
-            if (i != dead &&
-                !cluster_play_said(play.tasks[i].process, "worker 1"))
-                fail_msg("%s %u does not name worker 1", play.tasks[i].type,
-                         play.tasks[i].index);
-        assert_string_equal(cluster_run_output(play.tasks[0].process), "");
+        struct cluster_fixture fixture;
+        struct cluster_run *run = cluster_fixture_reset(state);
+        unsigned dead = kill_after(&fixture, run, "worker", 1, runs);
+        cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
+        for (unsigned i = 0; i < fixture.count; i++)
+            if (i != dead && !cluster_fixture_has_logged(
+                                 fixture.tasks[i].process, "worker 1"))
+                fail_msg("%s %u does not name worker 1", fixture.tasks[i].type,
+                         fixture.tasks[i].index);
+        assert_string_equal(cluster_run_output(fixture.tasks[0].process), "");
     }
 }
 
 /* All-reduce has no bf16, so that the first run is by 1 of both ps. */
-static void a_run_by_ps_does_not_go_on_without_a_worker(void **state) {
+static void a_ps_run_stops_when_a_worker_dies(void **state) {
     struct cluster_run *run = *state;
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"wire\": \"bf16\","
                          " \"steps_per_print\": 10,"
                          " \"compare\": {\"steps\": 1000000000}}");
-    cluster_play_describe(&play, run, 0, 2, 2);
-    cluster_play_start_all(&play);
-    cluster_run_await(play.tasks[0].process, " blocks on 1 ps",
+    cluster_fixture_describe(&fixture, run, 0, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_run_await(fixture.tasks[0].process, " blocks on 1 ps",
                       CLUSTER_RUN_DEADLINE);
-    cluster_run_await(play.tasks[0].process, "examples/s",
+    cluster_run_await(fixture.tasks[0].process, "examples/s",
                       CLUSTER_RUN_DEADLINE);
-    unsigned dead = cluster_play_find(&play, "worker", 1);
-    cluster_run_signal(play.tasks[dead].process, SIGKILL);
-    cluster_play_expect(&play, dead, RETRY, PEER + SLACK);
-    assert_true(cluster_play_said(play.tasks[0].process, "worker 1 on host"));
-    assert_true(cluster_play_said(play.tasks[0].process,
-                                  "the comparison cannot go on without it"));
+    unsigned dead = cluster_fixture_find(&fixture, "worker", 1);
+    cluster_run_signal(fixture.tasks[dead].process, SIGKILL);
+    cluster_fixture_expect(&fixture, dead, RETRY, PEER + SLACK);
+    assert_true(cluster_fixture_has_logged(fixture.tasks[0].process,
+                                           "worker 1 on host"));
+    assert_true(cluster_fixture_has_logged(
+        fixture.tasks[0].process, "the comparison cannot go on without it"));
 }
 
 /* ps 0, which holds nothing in all-reduce, is stopped while the chief waits for
  * its goodbye; the others are back long before. */
-static void who_is_back_early_waits_for_the_next_run(void **state) {
+static void a_member_that_returns_early_waits_for_the_next_run(void **state) {
     struct cluster_run *run = *state;
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
                          " \"timeouts\": {\"peer\": 20, \"stop\": 20},"
                          " \"steps_per_print\": 10,"
                          " \"compare\": {\"steps\": 6000, \"repeats\": 1}}");
-    cluster_play_describe(&play, run, 0, 1, 2);
-    cluster_play_start_all(&play);
+    cluster_fixture_describe(&fixture, run, 0, 1, 2);
+    cluster_fixture_start_all(&fixture);
     struct cluster_process *worker =
-        play.tasks[cluster_play_find(&play, "worker", 1)].process;
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
     struct cluster_process *ps =
-        play.tasks[cluster_play_find(&play, "ps", 0)].process;
-    cluster_run_await(play.tasks[0].process, "examples/s",
+        fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
+    cluster_run_await(fixture.tasks[0].process, "examples/s",
                       CLUSTER_RUN_DEADLINE);
     cluster_run_signal(ps, SIGSTOP);
     cluster_run_await(worker, "another follows", CLUSTER_RUN_DEADLINE);
-    cluster_play_pass(1.5); /* a join is sent twice a second */
+    cluster_fixture_sleep(1.5); /* a join is sent twice a second */
     cluster_run_signal(ps, SIGCONT);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, PATIENCE);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
 }
 
 static void a_killed_ps_ends_all_and_is_named(void **state) {
-    struct cluster_play play;
-    unsigned dead = kill_after(&play, *state, "ps", 0, 1);
-    cluster_play_expect(&play, dead, RETRY, PEER + STOP + SLACK);
-    assert_true(cluster_play_said(play.tasks[0].process, "ps 0"));
+    struct cluster_fixture fixture;
+    unsigned dead = kill_after(&fixture, *state, "ps", 0, 1);
+    cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
+    assert_true(cluster_fixture_has_logged(fixture.tasks[0].process, "ps 0"));
 }
 
-static void without_their_chief_members_end(void **state) {
-    struct cluster_play play;
-    unsigned dead = kill_after(&play, *state, "worker", 0, 2);
-    cluster_play_expect(&play, dead, RETRY, PEER + STOP + SLACK);
+static void members_end_when_their_chief_is_gone(void **state) {
+    struct cluster_fixture fixture;
+    unsigned dead = kill_after(&fixture, *state, "worker", 0, 2);
+    cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
 }
 
 static void a_signal_to_the_chief_ends_all(void **state) {
     struct cluster_run *run = *state;
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 2000}}");
-    cluster_play_describe(&play, run, 0, 1, 2);
-    cluster_play_start_all(&play);
-    cluster_run_await(play.tasks[0].process, "run 1 of ", PATIENCE);
-    cluster_run_signal(play.tasks[0].process, SIGTERM);
-    cluster_run_expect(play.tasks[0].process, 128 + SIGTERM, STOP + SLACK);
-    cluster_play_expect(&play, 0, RETRY, PEER + STOP + SLACK);
-    assert_string_equal(cluster_run_output(play.tasks[0].process), "");
+    cluster_fixture_describe(&fixture, run, 0, 1, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_run_await(fixture.tasks[0].process, "run 1 of ", TIMEOUT);
+    cluster_run_signal(fixture.tasks[0].process, SIGTERM);
+    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM, STOP + SLACK);
+    cluster_fixture_expect(&fixture, 0, RETRY, PEER + STOP + SLACK);
+    assert_string_equal(cluster_run_output(fixture.tasks[0].process), "");
 }
 
-static void a_run_that_takes_too_long_is_its_cases_failure(void **state) {
+static void a_run_past_its_time_limit_fails_its_case(void **state) {
     struct cluster_run *run = *state;
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 1000000000,"
                          " \"limit\": 1}}");
-    cluster_play_describe(&play, run, 0, 1, 2);
-    cluster_play_start_all(&play);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, FAILED, PATIENCE);
-    const struct cluster_process *chief = play.tasks[0].process;
-    assert_true(cluster_play_said(chief, "2 workers, all-reduce: not over "
-                                         "after 1 s (compare.limit)"));
-    assert_true(cluster_play_said(chief, "no case could be run"));
-    assert_true(cluster_play_said(play.tasks[1].process, "another follows"));
+    cluster_fixture_describe(&fixture, run, 0, 1, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, FAILED, TIMEOUT);
+    const struct cluster_process *chief = fixture.tasks[0].process;
+    assert_true(cluster_fixture_has_logged(chief,
+                                           "2 workers, all-reduce: not over "
+                                           "after 1 s (compare.limit)"));
+    assert_true(cluster_fixture_has_logged(chief, "no case could be run"));
+    assert_true(cluster_fixture_has_logged(fixture.tasks[1].process,
+                                           "another follows"));
 }
 
-static void what_is_wrong_is_told_before_anything_runs(void **state) {
+static void errors_are_reported_before_any_run_starts(void **state) {
     static const struct {
         const char *changes, *text;
     } cases[] = {
@@ -269,20 +275,20 @@ static void what_is_wrong_is_told_before_anything_runs(void **state) {
     };
     static const char *const arguments[] = {"job.json", NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct cluster_run *run = cluster_play_renew(state);
+        struct cluster_run *run = cluster_fixture_reset(state);
         cluster_run_job(run, cases[i].changes);
         cluster_run_describe(run, 0, 1, 2);
         struct cluster_process *chief =
             cluster_run_task(run, "worker", 0, arguments);
         cluster_run_expect(chief, CONFIG, CLUSTER_RUN_DEADLINE);
-        if (!cluster_play_said(chief, cases[i].text))
+        if (!cluster_fixture_has_logged(chief, cases[i].text))
             fail_msg("'%s' is not in: %s", cases[i].text,
                      cluster_run_errors(chief));
     }
 }
 
 /* The command's flags go before the block, which is no flag's enemy. */
-static void the_command_takes_the_block_for_flags(void **state) {
+static void the_command_reads_its_flags_from_the_compare_block(void **state) {
     static const char *const arguments[] = {"compare", "--steps", "7",
                                             "job.json", NULL};
     struct cluster_run *run = *state;
@@ -290,7 +296,7 @@ static void the_command_takes_the_block_for_flags(void **state) {
                          " \"workers\": 1}}");
     struct cluster_process *process =
         cluster_run_start(run, "compare", arguments, NULL);
-    cluster_run_expect(process, 0, PATIENCE);
+    cluster_run_expect(process, 0, TIMEOUT);
     const char *output = cluster_run_output(process);
     assert_non_null(strstr(output, "7 rounds of 10 samples a worker; medians "
                                    "of 1 runs"));
@@ -303,19 +309,19 @@ static void the_command_takes_the_block_for_flags(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_cluster_plays_all_runs_and_leaves_what_was_there),
-        TEST(people_get_the_table_at_the_chief),
-        TEST(without_ps_all_reduce_alone_is_measured),
-        TEST(a_local_cluster_compares_as_well),
+        TEST(a_cluster_executes_all_runs_and_leaves_other_files),
+        TEST(the_chief_prints_the_table),
+        TEST(without_ps_only_all_reduce_is_measured),
+        TEST(a_local_cluster_compares_too),
         TEST(a_killed_worker_ends_all_and_is_named),
-        TEST(a_run_by_ps_does_not_go_on_without_a_worker),
-        TEST(who_is_back_early_waits_for_the_next_run),
+        TEST(a_ps_run_stops_when_a_worker_dies),
+        TEST(a_member_that_returns_early_waits_for_the_next_run),
         TEST(a_killed_ps_ends_all_and_is_named),
-        TEST(without_their_chief_members_end),
+        TEST(members_end_when_their_chief_is_gone),
         TEST(a_signal_to_the_chief_ends_all),
-        TEST(a_run_that_takes_too_long_is_its_cases_failure),
-        TEST(what_is_wrong_is_told_before_anything_runs),
-        TEST(the_command_takes_the_block_for_flags),
+        TEST(a_run_past_its_time_limit_fails_its_case),
+        TEST(errors_are_reported_before_any_run_starts),
+        TEST(the_command_reads_its_flags_from_the_compare_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

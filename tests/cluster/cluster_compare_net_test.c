@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `capstan compare` names as the limit of a cluster, moved on purpose:
  * hosts whose links are made slower, batches made larger, data made dearer. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
 #include "tests/lib/skip.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PS = 2, PATIENCE = 120 /* seconds */ };
+enum { PS = 2, TIMEOUT = 120 /* seconds */ };
 
 /* 0.67 MB of weights: 57 ms at 100 Mbit/s. */
 #define MODEL "\"model\": {\"layers\": [64, 512, 256, 10]}"
@@ -34,7 +34,7 @@ static json_t *play(struct net_hosts *net, const char *changes) {
                                   (unsigned)(i < PS ? i : i - PS),
                                   i == PS ? leads : NULL);
     for (int i = 0; i < NET_HOSTS; i++)
-        cluster_run_expect(tasks[i], 0, PATIENCE);
+        cluster_run_expect(tasks[i], 0, TIMEOUT);
     return cluster_run_json(tasks[PS]);
 }
 
@@ -43,9 +43,9 @@ static double number(const json_t *object, const char *key) {
 }
 
 /* 0.1 Gbit/s, measured at the start. */
-static void a_run_knows_the_rate_of_its_links(void **state) {
+static void a_run_reports_the_rate_of_its_links(void **state) {
     struct net_hosts *net = *state;
-    net_hosts_need(net);
+    net_hosts_require(net);
     json_t *object = play(net, "{" MODEL ", \"steps\": 20}");
     double gbits = number(object, "link_gbits");
     double share = number(object, "share_of_bound");
@@ -79,14 +79,14 @@ static void expect_limit(const json_t *object, const char *mode, int ps,
 
 /* A comparison takes a quarter of a minute: make check has two of them. */
 static void need_soak(void) {
-    if (cluster_play_repeats(1) <= 1)
+    if (cluster_fixture_repeats(1) <= 1)
         skip_test("make soak runs it");
 }
 
 static void limit_all(const struct net_hosts *net, int from, int to,
                       const char *rate) {
     for (int i = from; i < to; i++)
-        net_hosts_limit(net, i, rate);
+        net_hosts_set_rate(net, i, rate);
 }
 
 /* With all links alike 2 workers fill the link of one ps, and 2 ps those of
@@ -94,7 +94,7 @@ static void limit_all(const struct net_hosts *net, int from, int to,
 static void small_batches_are_limited_by_links(void **state) {
     struct net_hosts *net = *state;
     need_soak();
-    net_hosts_need(net);
+    net_hosts_require(net);
     json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 20,"
                                " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "worker link");
@@ -107,7 +107,7 @@ static void small_batches_are_limited_by_links(void **state) {
  * steps of one run are not limited by a link. */
 static void slower_links_of_ps_are_named(void **state) {
     struct net_hosts *net = *state;
-    net_hosts_need(net);
+    net_hosts_require(net);
     limit_all(net, 0, PS, "20mbit");
     json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
                                " \"repeats\": 3}}");
@@ -120,7 +120,7 @@ static void slower_links_of_ps_are_named(void **state) {
 static void slower_links_of_workers_are_named(void **state) {
     struct net_hosts *net = *state;
     need_soak();
-    net_hosts_need(net);
+    net_hosts_require(net);
     limit_all(net, PS, NET_HOSTS, "20mbit");
     json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
                                " \"repeats\": 1}}");
@@ -131,10 +131,10 @@ static void slower_links_of_workers_are_named(void **state) {
 }
 
 /* Of enough steps that the wait for the first samples is little of all. */
-static void large_batches_are_limited_by_computing(void **state) {
+static void large_batches_are_limited_by_compute(void **state) {
     struct net_hosts *net = *state;
     need_soak();
-    net_hosts_need(net);
+    net_hosts_require(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
     json_t *object =
         play(net, "{" MODEL ", \"train_micro_batch_size_per_gpu\": 300,"
@@ -176,7 +176,7 @@ static void write_many(const struct net_hosts *net) {
  * quarter of them is computed on, by a model of 4 values. */
 static void slow_input_is_named(void **state) {
     struct net_hosts *net = *state;
-    net_hosts_need(net);
+    net_hosts_require(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
     write_many(net);
     json_t *object =
@@ -196,11 +196,11 @@ static void slow_input_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_run_knows_the_rate_of_its_links),
+        TEST(a_run_reports_the_rate_of_its_links),
         TEST(small_batches_are_limited_by_links),
         TEST(slower_links_of_ps_are_named),
         TEST(slower_links_of_workers_are_named),
-        TEST(large_batches_are_limited_by_computing),
+        TEST(large_batches_are_limited_by_compute),
         TEST(slow_input_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,13 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATIENCE = 120 /* seconds, for a dozen tiny runs */ };
+enum { TIMEOUT = 120 /* seconds, for a dozen tiny runs */ };
 
 static struct cluster_process *compare(struct cluster_run *run,
                                        const char *const *arguments, int code) {
     struct cluster_process *process =
         cluster_run_start(run, "compare", arguments, NULL);
-    cluster_run_expect(process, code, PATIENCE);
+    cluster_run_expect(process, code, TIMEOUT);
     return process;
 }
 
@@ -75,13 +75,12 @@ static void expect_reduced(const json_t *one) {
                                "allreduce"));
 }
 
-static void a_job_is_compared_and_leaves_nothing_but_what_was_asked_for(
-    void **state) {
+static void a_comparison_leaves_only_requested_files(void **state) {
     static const char *const arguments[] = {
         "compare", "--json",    "--steps", "20",    "--repeats", "2",
         "--csv",   "table.csv", "--plot",  "a.svg", "job.json",  NULL};
     struct cluster_run *run = *state;
-    skip_without("gnuplot", "gnuplot-nox");
+    skip_unless_installed("gnuplot", "gnuplot-nox");
     cluster_run_job(run, "{\"export\":{\"path\":\"model.npz\"},"
                          "\"tensorboard\":{\"enabled\":true,"
                          "\"output_path\":\"events\"}}");
@@ -103,7 +102,7 @@ static void a_job_is_compared_and_leaves_nothing_but_what_was_asked_for(
     json_decref(object);
 }
 
-static void the_object_of_a_run_tells_where_its_steps_went(void **state) {
+static void the_json_of_a_run_has_its_time_breakdown(void **state) {
     static const char *const arguments[] = {"local", "--json",   "--ps",
                                             "2",     "job.json", NULL};
     struct cluster_run *run = *state;
@@ -118,8 +117,7 @@ static void the_object_of_a_run_tells_where_its_steps_went(void **state) {
 }
 
 /* They share a host, and may pass more than the link that is named. */
-static void a_link_given_to_processes_of_one_host_is_one_that_they_lack(
-    void **state) {
+static void a_link_rate_given_on_one_host_is_reported_as_unused(void **state) {
     static const char *const arguments[] = {"local", "--link-gbits", "1",
                                             "job.json", NULL};
     struct cluster_run *run = *state;
@@ -128,7 +126,7 @@ static void a_link_given_to_processes_of_one_host_is_one_that_they_lack(
                            "(--link-gbits, as if each had a host of its own)"));
 }
 
-static void people_get_a_table(void **state) {
+static void without_json_compare_prints_a_table(void **state) {
     static const char *const arguments[] = {
         "compare", "--steps",      "5",     "--repeats", "1", "--ps",
         "1,8",     "--link-gbits", "0.001", "job.json",  NULL};
@@ -147,7 +145,7 @@ static void people_get_a_table(void **state) {
 
 /* By which a comparison knows that a run has diverged; at a rate that no model
  * can learn with. */
-static void a_loss_that_is_no_number_is_told_as_such(void **state) {
+static void a_nonfinite_loss_is_reported_as_such(void **state) {
     static const char *const arguments[] = {
         "compare", "--steps", "50",       "--repeats",
         "1",       "--json",  "--set",    "optimizer.params.lr=1e30",
@@ -157,7 +155,7 @@ static void a_loss_that_is_no_number_is_told_as_such(void **state) {
     assert_non_null(strstr(cluster_run_errors(process), "the loss is nan"));
 }
 
-static void a_prediction_starts_nothing(void **state) {
+static void a_prediction_starts_no_process(void **state) {
     static const char *const arguments[] = {
         "compare", "--predict",    "--params", "25.6M", "--workers",
         "8",       "--link-gbits", "10",       NULL};
@@ -166,7 +164,7 @@ static void a_prediction_starts_nothing(void **state) {
     assert_string_equal(cluster_run_errors(process), "");
 }
 
-static void what_is_wrong_is_told_before_anything_runs(void **state) {
+static void errors_are_reported_before_any_run_starts(void **state) {
     static const char *const jobs[][6] = {
         {"compare", NULL},
         {"compare", "none.json", NULL},
@@ -198,7 +196,7 @@ static void without_gnuplot_nothing_is_measured_for_a_plot(void **state) {
     assert_null(strstr(cluster_run_errors(process), "run 1 of"));
 }
 
-static void ctrl_c_ends_the_run_under_way_and_all(void **state) {
+static void ctrl_c_ends_the_current_run_and_the_comparison(void **state) {
     static const char *const arguments[] = {
         "compare", "--steps", "1000000000", "--limit", "60", "job.json", NULL};
     cluster_run_job(*state, NULL);
@@ -214,15 +212,15 @@ static void ctrl_c_ends_the_run_under_way_and_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_job_is_compared_and_leaves_nothing_but_what_was_asked_for),
-        TEST(the_object_of_a_run_tells_where_its_steps_went),
-        TEST(a_link_given_to_processes_of_one_host_is_one_that_they_lack),
-        TEST(people_get_a_table),
-        TEST(a_loss_that_is_no_number_is_told_as_such),
-        TEST(a_prediction_starts_nothing),
-        TEST(what_is_wrong_is_told_before_anything_runs),
+        TEST(a_comparison_leaves_only_requested_files),
+        TEST(the_json_of_a_run_has_its_time_breakdown),
+        TEST(a_link_rate_given_on_one_host_is_reported_as_unused),
+        TEST(without_json_compare_prints_a_table),
+        TEST(a_nonfinite_loss_is_reported_as_such),
+        TEST(a_prediction_starts_no_process),
+        TEST(errors_are_reported_before_any_run_starts),
         TEST(without_gnuplot_nothing_is_measured_for_a_plot),
-        TEST(ctrl_c_ends_the_run_under_way_and_all),
+        TEST(ctrl_c_ends_the_current_run_and_the_comparison),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

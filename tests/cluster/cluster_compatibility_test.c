@@ -5,7 +5,7 @@
  * another in each sample of a batch, and its model has one layer: no sum of a
  * matrix product has two terms, so that no processor changes a bit. For any
  * other job: tests/same_bits.sh. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"
 
 #include <setjmp.h>
@@ -77,7 +77,7 @@ static void expect_export(struct cluster_run *run, const char *name,
     const char *const export[] = {"ckpt", "export", "--state", "--step",
                                   step,   dir,      file,      NULL};
     char path[PATH_MAX], bits[33];
-    cluster_play_tool(run, 0, export);
+    cluster_fixture_tool(run, 0, export);
     cluster_run_path(run, file, path);
     digest(path, bits);
     expect_recorded(name, bits);
@@ -113,8 +113,8 @@ static void every_kind_of_run_ends_in_the_recorded_bits(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char dir[64];
         snprintf(dir, sizeof dir, "checkpoint.dir=case-%zu", i);
-        CLUSTER_PLAY_RUN(*state, cases[i].num_ps, 2, 0, dir,
-                         "tensorboard.enabled=false", cases[i].change);
+        CLUSTER_FIXTURE_RUN(*state, cases[i].num_ps, 2, 0, dir,
+                            "tensorboard.enabled=false", cases[i].change);
         expect_bits(*state, cases[i].name, strchr(dir, '=') + 1, "20");
     }
 }
@@ -127,14 +127,14 @@ static void resume(struct cluster_run *run, const char *dir, unsigned num_ps,
     uint64_t steps[4];
     for (size_t i = 0; changes[i]; i++)
         all[i + 2] = changes[i];
-    assert_int_equal(cluster_play_checkpoints(run, dir, steps, 4), 1);
+    assert_int_equal(cluster_fixture_checkpoints(run, dir, steps, 4), 1);
     assert_int_equal(steps[0], 20);
     snprintf(name, sizeof name, "%s at 20", dir);
     expect_bits(run, name, dir, "20");
     snprintf(set, sizeof set, "checkpoint.dir=%s", dir);
-    cluster_play_expect_said(cluster_play_run(run, num_ps, 2, 0, all),
-                             "resuming from ");
-    assert_int_equal(cluster_play_checkpoints(run, dir, steps, 4), 2);
+    cluster_fixture_expect_logged(cluster_fixture_run(run, num_ps, 2, 0, all),
+                                  "resuming from ");
+    assert_int_equal(cluster_fixture_checkpoints(run, dir, steps, 4), 2);
     expect_bits(run, name, dir, "20");
     snprintf(name, sizeof name, "%s at 40", dir);
     expect_bits(run, name, dir, "40");
@@ -169,7 +169,7 @@ static void a_recorded_event_file_is_gone_on_with_and_left_as_it_is(
     assert_int_equal(file.gl_pathc, 1);
     digest(file.gl_pathv[0], before);
     expect_events(folder);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "steps=40", "checkpoint.dir=ps");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "steps=40", "checkpoint.dir=ps");
     digest(file.gl_pathv[0], after);
     assert_string_equal(before, after);
     globfree(&file);

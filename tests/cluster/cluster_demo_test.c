@@ -73,7 +73,7 @@ static void expect_refused(struct cluster_run *run, const char *file) {
     assert_false(is_there(run, "deploy/run/only-2"));
 }
 
-static void it_begins_anew_where_its_own_run_is(void **state) {
+static void the_demo_starts_over_in_its_own_folder(void **state) {
     struct cluster_run *run = *state;
     demo(run, "1", 0);
     assert_true(is_there(run, "deploy/run/only-1"));
@@ -84,14 +84,14 @@ static void it_begins_anew_where_its_own_run_is(void **state) {
     assert_true(is_there(run, "deploy/run/only-2"));
 }
 
-static void so_it_does_after_a_demo_that_failed(void **state) {
+static void the_demo_starts_over_after_a_failed_demo(void **state) {
     struct cluster_run *run = *state;
     demo(run, "9", FAILED);
     demo(run, "2", 0);
     assert_false(is_there(run, "deploy/run/only-9"));
 }
 
-static void a_file_that_it_has_not_made_stays(void **state) {
+static void a_file_that_it_has_not_created_stays(void **state) {
     struct cluster_run *run = *state;
     demo(run, "1", 0);
     write_file(run, "deploy/run/model.npz", "mine");
@@ -108,7 +108,7 @@ static void a_file_that_was_written_after_it_stays(void **state) {
     expect_refused(run, "has not made: deploy/run/checkpoint/manifest\n");
 }
 
-static void what_was_there_before_any_demo_stays(void **state) {
+static void files_from_before_the_demo_stay(void **state) {
     struct cluster_run *run = *state;
     make_folder(run, "deploy");
     make_folder(run, "deploy/run");
@@ -116,7 +116,7 @@ static void what_was_there_before_any_demo_stays(void **state) {
     expect_refused(run, "has not made: deploy/run/model.npz\n");
 }
 
-static void what_is_no_folder_stays(void **state) {
+static void a_path_that_is_not_a_folder_stays(void **state) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     make_folder(run, "deploy");
@@ -136,11 +136,11 @@ static void shell(struct cluster_run *run, const char *name, const char *words,
 }
 
 /* As a user who may write in her own folder and nowhere else. */
-static void the_installed_job_runs_for_who_may_not_write_beside_it(
+static void the_installed_job_runs_without_write_access_to_its_folder(
     void **state) {
     struct cluster_run *run = *state;
     char root[PATH_MAX], source[PATH_MAX + 8];
-    skip_without("make", "make");
+    skip_unless_installed("make", "make");
     assert_non_null(realpath(".", root));
     snprintf(source, sizeof source, "SOURCE=%s", root);
     const char *const environment[] = {source, "MAKEFLAGS=", NULL};
@@ -167,13 +167,13 @@ static void the_installed_job_runs_for_who_may_not_write_beside_it(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(it_begins_anew_where_its_own_run_is),
-        TEST(so_it_does_after_a_demo_that_failed),
-        TEST(a_file_that_it_has_not_made_stays),
+        TEST(the_demo_starts_over_in_its_own_folder),
+        TEST(the_demo_starts_over_after_a_failed_demo),
+        TEST(a_file_that_it_has_not_created_stays),
         TEST(a_file_that_was_written_after_it_stays),
-        TEST(what_was_there_before_any_demo_stays),
-        TEST(what_is_no_folder_stays),
-        TEST(the_installed_job_runs_for_who_may_not_write_beside_it),
+        TEST(files_from_before_the_demo_stay),
+        TEST(a_path_that_is_not_a_folder_stays),
+        TEST(the_installed_job_runs_without_write_access_to_its_folder),
     };
     if (!realpath("deploy/demo.sh", script))
         return 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that compute on a GPU: a fake one (tests/gpu/fake_device.h),
  * which lies as a plugin beside a copy of the program. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/built.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static struct cluster_process *start(struct cluster_run *run, const char *dir,
     return cluster_run_start(run, dir, arguments, environment);
 }
 
-static void a_cluster_of_gpus_ends_in_the_bits_of_the_cpu(void **state) {
+static void gpus_with_ps_end_in_the_bits_of_the_cpu(void **state) {
     static const char *const gpus[] = {"devices=2,order=0", "devices=2,order=1",
                                        "devices=2,order=2",
                                        "devices=2,order=3,seed=9"};
@@ -58,25 +58,27 @@ static void a_cluster_of_gpus_ends_in_the_bits_of_the_cpu(void **state) {
         snprintf(dir, sizeof dir, "gpu%d", i);
         struct cluster_process *local = start(run, dir, "1", gpus[i], ps);
         cluster_run_expect(local, 0, DEADLINE);
-        assert_true(cluster_play_said(local, "device cuda 0 of 2: Fake GPU"));
-        assert_true(cluster_play_said(local, "device cuda 1 of 2: Fake GPU"));
-        assert_false(cluster_play_said(local, "they share them"));
-        cluster_play_same(run, "cpu", dir);
+        assert_true(
+            cluster_fixture_has_logged(local, "device cuda 0 of 2: Fake GPU"));
+        assert_true(
+            cluster_fixture_has_logged(local, "device cuda 1 of 2: Fake GPU"));
+        assert_false(cluster_fixture_has_logged(local, "they share them"));
+        cluster_fixture_expect_same_checkpoints(run, "cpu", dir);
     }
 }
 
-static void so_do_gpus_in_all_reduce(void **state) {
+static void gpus_in_all_reduce_end_in_the_bits_of_the_cpu(void **state) {
     static const char allreduce[] = "strategy.type=allreduce";
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     cluster_run_expect(start(run, "cpu", "0", NULL, allreduce), 0, DEADLINE);
     cluster_run_expect(start(run, "gpu", "0", "devices=2,order=3", allreduce),
                        0, DEADLINE);
-    cluster_play_same(run, "cpu", "gpu");
+    cluster_fixture_expect_same_checkpoints(run, "cpu", "gpu");
 }
 
 /* Weights and batches are read once more during the backward pass. */
-static void so_do_gpus_that_compute_activations_anew(void **state) {
+static void gpus_that_recompute_end_in_the_bits_of_the_cpu(void **state) {
     static const char *const kept[] = {"0", "1", "2"};
     static const char *const gpus[] = {NULL, "devices=2,order=0",
                                        "devices=2,order=3,seed=5"};
@@ -93,7 +95,7 @@ static void so_do_gpus_that_compute_activations_anew(void **state) {
         cluster_run_job(run, deep);
         cluster_run_expect(start(run, dir, "1", gpus[i], "strategy.type=ps"), 0,
                            DEADLINE);
-        cluster_play_same(run, "kept0", dir);
+        cluster_fixture_expect_same_checkpoints(run, "kept0", dir);
     }
 }
 
@@ -105,8 +107,9 @@ static void more_workers_than_devices_share_them(void **state) {
     struct cluster_process *local =
         start(run, "gpu", "1", "devices=1,order=1", "strategy.type=ps");
     cluster_run_expect(local, 0, DEADLINE);
-    assert_true(cluster_play_said(local, "more trainers than devices here"));
-    cluster_play_same(run, "cpu", "gpu");
+    assert_true(
+        cluster_fixture_has_logged(local, "more trainers than devices here"));
+    cluster_fixture_expect_same_checkpoints(run, "cpu", "gpu");
 }
 
 /* The first steps overflow: gradients are all here before any leaves. */
@@ -130,8 +133,8 @@ static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
         struct cluster_process *local =
             start(run, gpu, num_ps, "devices=2,order=3", strategy);
         cluster_run_expect(local, 0, DEADLINE);
-        assert_true(cluster_play_said(local, "step 1 is skipped"));
-        cluster_play_same(run, cpu, gpu);
+        assert_true(cluster_fixture_has_logged(local, "step 1 is skipped"));
+        cluster_fixture_expect_same_checkpoints(run, cpu, gpu);
     }
 }
 
@@ -148,7 +151,7 @@ static bool has_opened(const struct cluster_process *process,
     return found;
 }
 
-static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
+static void a_lost_device_ends_the_run_with_its_cause_for_all(void **state) {
     static const char text[] = "device cuda 1 (Fake GPU) is lost";
     static const char *const leads[] = {"job.json", NULL};
     struct cluster_run *run = *state;
@@ -167,26 +170,28 @@ static void a_lost_device_ends_the_run_and_all_hear_of_it(void **state) {
     cluster_run_expect(leader, EXIT_RETRY, DEADLINE);
     cluster_run_expect(ps, EXIT_RETRY, DEADLINE);
     unsetenv("CAPSTAN_FAKE_DEVICE");
-    assert_true(cluster_play_said(loser, text));
-    assert_true(cluster_play_said(leader, text));
-    assert_true(cluster_play_said(ps, text));
-    assert_true(cluster_play_said(loser, "device as the job says: cuda or"));
-    assert_true(cluster_play_said(ps, "device cpu ("));
+    assert_true(cluster_fixture_has_logged(loser, text));
+    assert_true(cluster_fixture_has_logged(leader, text));
+    assert_true(cluster_fixture_has_logged(ps, text));
+    assert_true(
+        cluster_fixture_has_logged(loser, "device as the job says: cuda or"));
+    assert_true(cluster_fixture_has_logged(ps, "device cpu ("));
 }
 
-static void a_gpu_that_is_wished_and_not_there_is_exit_2(void **state) {
+static void a_requested_but_missing_gpu_is_exit_2(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local =
         start(run, "none", "1", "devices=0", "strategy.type=ps");
     cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
-    assert_true(cluster_play_said(local, "device: \"cuda\": there is no GPU"));
+    assert_true(
+        cluster_fixture_has_logged(local, "device: \"cuda\": there is no GPU"));
     local = start(run, "older", "1", "devices=2,older", "strategy.type=ps");
     cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
-    assert_true(cluster_play_said(local, "is older than this build"));
+    assert_true(cluster_fixture_has_logged(local, "is older than this build"));
 }
 
-static void auto_goes_on_without_a_gpu_and_says_why(void **state) {
+static void auto_falls_back_to_the_cpu_and_logs_why(void **state) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"local", "--workers", "1", "job.json",
                                      NULL};
@@ -195,23 +200,27 @@ static void auto_goes_on_without_a_gpu_and_says_why(void **state) {
     struct cluster_process *local =
         cluster_run_start(run, "auto", arguments, environment);
     cluster_run_expect(local, 0, DEADLINE);
-    assert_true(cluster_play_said(local, "device cpu; cuda: there is no GPU"));
+    assert_true(
+        cluster_fixture_has_logged(local, "device cpu; cuda: there is no GPU"));
 }
 
-static void a_gpu_that_is_too_small_is_exit_2_at_the_plan(void **state) {
+static void a_gpu_that_is_too_small_is_exit_2_at_planning(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local = start(
         run, "small", "1", "devices=2,memory=1048576", "strategy.type=ps");
     cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
-    assert_true(cluster_play_said(local, "memory: the job takes 3.2 MB on "));
-    assert_true(cluster_play_said(local, "where there is 1 MB (free on device "
-                                         "cuda "));
+    assert_true(
+        cluster_fixture_has_logged(local, "memory: the job takes 3.2 MB on "));
+    assert_true(
+        cluster_fixture_has_logged(local, "where there is 1 MB (free on device "
+                                          "cuda "));
     local = start(run, "shared", "1", "devices=1,memory=4194304",
                   "strategy.type=ps");
     cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
-    assert_true(cluster_play_said(local, "memory: the job takes 6.3 MB on "));
-    assert_true(cluster_play_said(local, "fewer of the 2 trainers"));
+    assert_true(
+        cluster_fixture_has_logged(local, "memory: the job takes 6.3 MB on "));
+    assert_true(cluster_fixture_has_logged(local, "fewer of the 2 trainers"));
 }
 
 /* Seven eighths of what it takes are there: it is tried. */
@@ -221,17 +230,18 @@ static void a_gpu_without_memory_names_the_keys(void **state) {
     struct cluster_process *local =
         start(run, "full", "1", "devices=2,memory=3000000", "strategy.type=ps");
     cluster_run_expect(local, 1, DEADLINE);
-    assert_true(cluster_play_said(local, "no memory on device cuda"));
-    assert_true(cluster_play_said(local, "What needs less: "
-                                         "train_micro_batch_size_per_gpu 5 "
-                                         "with gradient_accumulation_steps 4"));
+    assert_true(cluster_fixture_has_logged(local, "no memory on device cuda"));
+    assert_true(cluster_fixture_has_logged(
+        local, "What needs less: "
+               "train_micro_batch_size_per_gpu 5 "
+               "with gradient_accumulation_steps 4"));
 }
 
 static void info_lists_each_device(void **state) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"info", "--json", NULL};
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2", 1);
-    json_t *info = cluster_run_json(cluster_play_tool(run, 0, arguments));
+    json_t *info = cluster_run_json(cluster_fixture_tool(run, 0, arguments));
     unsetenv("CAPSTAN_FAKE_DEVICE");
     json_t *devices = json_object_get(info, "devices");
     assert_int_equal(json_array_size(devices), 4);
@@ -293,7 +303,7 @@ static double real_loss(struct cluster_run *run, const char *device,
     struct cluster_process *local =
         cluster_run_program(run, device, real_program, arguments, NULL);
     cluster_run_expect(local, 0, DEADLINE);
-    cluster_play_expect_said(local, said);
+    cluster_fixture_expect_logged(local, said);
     json_t *summary = cluster_run_json(local);
     double loss = json_real_value(json_object_get(summary, "train_loss"));
     json_decref(summary);
@@ -314,12 +324,13 @@ static void a_real_gpu_learns_what_the_cpu_learns(void **state) {
     compare_real(*state, "1", "strategy.type=ps", "");
 }
 
-static void so_it_does_where_gradients_and_state_stay_on_it(void **state) {
+static void a_real_gpu_with_state_on_it_learns_what_the_cpu_learns(
+    void **state) {
     skip_below(*state, 1);
     compare_real(*state, "1", "strategy.type=allreduce", "all-reduce: 1 ");
 }
 
-static void so_do_two_by_nccl(void **state) {
+static void two_real_gpus_by_nccl_learn_what_the_cpu_learns(void **state) {
     skip_below(*state, 2);
     compare_real(*state, "2", "strategy.type=allreduce", "all-reduce by nccl");
 }
@@ -330,23 +341,23 @@ static void so_do_two_by_nccl(void **state) {
 int main(void) {
     char folder[PATH_MAX];
     const struct CMUnitTest tests[] = {
-        TEST(a_cluster_of_gpus_ends_in_the_bits_of_the_cpu),
-        TEST(so_do_gpus_in_all_reduce),
-        TEST(so_do_gpus_that_compute_activations_anew),
+        TEST(gpus_with_ps_end_in_the_bits_of_the_cpu),
+        TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu),
+        TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu),
         TEST(more_workers_than_devices_share_them),
         TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
-        TEST(a_lost_device_ends_the_run_and_all_hear_of_it),
-        TEST(a_gpu_that_is_wished_and_not_there_is_exit_2),
-        TEST(auto_goes_on_without_a_gpu_and_says_why),
-        TEST(a_gpu_that_is_too_small_is_exit_2_at_the_plan),
+        TEST(a_lost_device_ends_the_run_with_its_cause_for_all),
+        TEST(a_requested_but_missing_gpu_is_exit_2),
+        TEST(auto_falls_back_to_the_cpu_and_logs_why),
+        TEST(a_gpu_that_is_too_small_is_exit_2_at_planning),
         TEST(a_gpu_without_memory_names_the_keys),
         TEST(info_lists_each_device),
         TEST(a_real_gpu_learns_what_the_cpu_learns),
-        TEST(so_it_does_where_gradients_and_state_stay_on_it),
-        TEST(so_do_two_by_nccl),
+        TEST(a_real_gpu_with_state_on_it_learns_what_the_cpu_learns),
+        TEST(two_real_gpus_by_nccl_learn_what_the_cpu_learns),
     };
-    if (built_folder(folder))
+    if (build_folder_find(folder))
         snprintf(real_program, sizeof real_program, "%s/capstan", folder);
-    (void)built_take("fake");
+    (void)build_folder_use("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-cuda.so itself where there is no GPU: its kernels run on the CPU
  * (tests/gpu/cuda_on_cpu.h), and the CPU plays CUDA's libraries. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/built.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -33,9 +33,9 @@ static char ops_test[PATH_MAX + 16]; /* tests of a device's operations */
 
 static void find_programs(void) {
     char folder[PATH_MAX];
-    (void)built_folder(folder);
+    (void)build_folder_find(folder);
     snprintf(ops_test, sizeof ops_test, "%s/tests/ops_test", folder);
-    is_built = built_take("emulated");
+    is_built = build_folder_use("emulated");
 }
 
 static void skip_without_headers(void) {
@@ -83,15 +83,18 @@ static void check_training(struct cluster_run *run, const char *precision,
         fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
 }
 
-static void in_float32_it_learns_what_the_cpu_learns(void **state) {
+static void in_float32_the_emulated_gpu_learns_what_the_cpu_learns(
+    void **state) {
     check_training(*state, "bf16.enabled=false", 1e-3);
 }
 
-static void in_bf16_it_learns_about_what_the_cpu_learns(void **state) {
+static void in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns(
+    void **state) {
     check_training(*state, "bf16.enabled=true", 1e-2);
 }
 
-static void in_fp16_it_learns_about_what_the_cpu_learns(void **state) {
+static void in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns(
+    void **state) {
     check_training(*state, "fp16.enabled=true", 1e-2);
 }
 
@@ -160,14 +163,15 @@ static void check_bits(struct cluster_run *run, const char *num_ps,
     struct cluster_process *none =
         train(run, "none", "CAPSTAN_EMULATED=order=1,refuse=capture,count",
               num_ps, change);
-    cluster_play_same(run, "graphs", "none");
+    cluster_fixture_expect_same_checkpoints(run, "graphs", "none");
     assert_true(calls_of(graphs).launches > 50);
     assert_int_equal(calls_of(none).launches, 0);
-    assert_false(cluster_play_said(graphs, "no CUDA graph can be made"));
-    assert_true(cluster_play_said(none, "no CUDA graph can be made"));
+    assert_false(
+        cluster_fixture_has_logged(graphs, "no CUDA graph can be made"));
+    assert_true(cluster_fixture_has_logged(none, "no CUDA graph can be made"));
 }
 
-static void graphs_change_no_bit(void **state) {
+static void graphs_change_no_bits(void **state) {
     static const char *const changes[] = {
         "bf16.enabled=false",
         "bf16.enabled=true",
@@ -179,8 +183,8 @@ static void graphs_change_no_bit(void **state) {
     };
     skip_without_headers();
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        check_bits(cluster_play_renew(state), "1", changes[i]);
-        check_bits(cluster_play_renew(state), "0", changes[i]);
+        check_bits(cluster_fixture_reset(state), "1", changes[i]);
+        check_bits(cluster_fixture_reset(state), "0", changes[i]);
     }
 }
 
@@ -209,14 +213,14 @@ static void three_devices_learn_what_one_learns(void **state) {
         snprintf(dir, sizeof dir, "three%d", i);
         struct cluster_process *three =
             train(run, dir, several[i], "1", "gradient_accumulation_steps=1");
-        assert_true(
-            cluster_play_said(three, "replicas: 3 (1 worker x 3 devices)"));
+        assert_true(cluster_fixture_has_logged(
+            three, "replicas: 3 (1 worker x 3 devices)"));
         assert_true(i || calls_of(three).launches > 50);
         if (!(fabs(train_loss(three) - one) <= 1e-5 * one))
             fail_msg("one device's loss is %.9g, that of three %.9g", one,
                      train_loss(three));
     }
-    cluster_play_same(run, "three0", "three1");
+    cluster_fixture_expect_same_checkpoints(run, "three0", "three1");
 }
 
 /* What STEPS more steps take of calls of CUDA, each. */
@@ -238,7 +242,7 @@ static double calls_a_step(struct cluster_run *run, const char *model,
  * among it. Beside them 6 parameters and 2 arrays of samples come up, with an
  * event and a wait for each layer, and 2 of each for the samples: all that a
  * second micro batch takes, with a launch. */
-static void a_step_takes_few_calls_of_the_host(void **state) {
+static void a_step_makes_few_host_calls(void **state) {
     static const char wide[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
                                " \"train_micro_batch_size_per_gpu\": 100,"
                                " \"data\": {\"test\": null}}";
@@ -249,9 +253,11 @@ static void a_step_takes_few_calls_of_the_host(void **state) {
     static const char graphs[] = "CAPSTAN_EMULATED=order=1,count";
     static const char none[] = "CAPSTAN_EMULATED=order=1,refuse=capture,count";
     skip_without_headers();
-    double with = calls_a_step(cluster_play_renew(state), wide, "1", graphs);
-    double without = calls_a_step(cluster_play_renew(state), wide, "1", none);
-    double both = calls_a_step(cluster_play_renew(state), twice, "1", graphs);
+    double with = calls_a_step(cluster_fixture_reset(state), wide, "1", graphs);
+    double without =
+        calls_a_step(cluster_fixture_reset(state), wide, "1", none);
+    double both =
+        calls_a_step(cluster_fixture_reset(state), twice, "1", graphs);
     assert_true(with == 21);
     assert_true(without == 64);
     assert_true(both == 21 + 7);
@@ -263,12 +269,12 @@ static void a_step_takes_few_calls_of_the_host(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(every_operation_agrees_with_double),
-        TEST(in_float32_it_learns_what_the_cpu_learns),
-        TEST(in_bf16_it_learns_about_what_the_cpu_learns),
-        TEST(in_fp16_it_learns_about_what_the_cpu_learns),
-        TEST(graphs_change_no_bit),
+        TEST(in_float32_the_emulated_gpu_learns_what_the_cpu_learns),
+        TEST(in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns),
+        TEST(in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns),
+        TEST(graphs_change_no_bits),
         TEST(three_devices_learn_what_one_learns),
-        TEST(a_step_takes_few_calls_of_the_host),
+        TEST(a_step_makes_few_host_calls),
     };
     find_programs();
     return cmocka_run_group_tests(tests, NULL, NULL);

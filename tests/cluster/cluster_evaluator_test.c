@@ -33,7 +33,7 @@ static struct cluster_process *start_run(struct cluster_run *run) {
     return cluster_run_start(run, "run", arguments, NULL);
 }
 
-static void it_follows_a_run_to_its_last_checkpoint(void **state) {
+static void an_evaluator_follows_a_run_to_its_last_checkpoint(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"checkpoint\": {\"every_steps\": 30}}");
     struct cluster_process *evaluator = start_evaluator(run, "60");
@@ -66,7 +66,7 @@ static void it_follows_a_run_to_its_last_checkpoint(void **state) {
     assert_non_null(strstr(cluster_run_errors(evaluator), ", test loss "));
 }
 
-static void without_a_directory_it_says_what_to_give(void **state) {
+static void a_missing_directory_option_is_named(void **state) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"run", NULL};
     const char *const environment[] = {tf_config, NULL};
@@ -77,7 +77,7 @@ static void without_a_directory_it_says_what_to_give(void **state) {
     assert_non_null(strstr(cluster_run_errors(evaluator), "model_dir"));
 }
 
-static void when_nothing_comes_it_names_the_directory(void **state) {
+static void a_timeout_without_checkpoints_names_the_directory(void **state) {
     struct cluster_process *evaluator = start_evaluator(*state, "0.2");
     cluster_run_expect(evaluator, 138, CLUSTER_RUN_DEADLINE);
     assert_non_null(strstr(cluster_run_errors(evaluator),
@@ -91,7 +91,7 @@ static void expect_signal(struct cluster_run *run, int number, int code) {
     cluster_run_expect(evaluator, code, CLUSTER_RUN_DEADLINE);
 }
 
-static void a_signal_ends_it_with_its_number(void **state) {
+static void a_signal_ends_the_evaluator_with_its_number(void **state) {
     expect_signal(*state, SIGTERM, 143);
     expect_signal(*state, SIGINT, 130);
     expect_signal(*state, SIGHUP, 129);
@@ -103,10 +103,10 @@ static void a_signal_ends_it_with_its_number(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(it_follows_a_run_to_its_last_checkpoint),
-        IN_FOLDER(without_a_directory_it_says_what_to_give),
-        IN_FOLDER(when_nothing_comes_it_names_the_directory),
-        IN_FOLDER(a_signal_ends_it_with_its_number),
+        IN_FOLDER(an_evaluator_follows_a_run_to_its_last_checkpoint),
+        IN_FOLDER(a_missing_directory_option_is_named),
+        IN_FOLDER(a_timeout_without_checkpoints_names_the_directory),
+        IN_FOLDER(a_signal_ends_the_evaluator_with_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

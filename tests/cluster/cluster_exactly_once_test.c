@@ -58,7 +58,7 @@ static void put_between(struct faulty_run *faulty, unsigned index,
         .repeat = 1500,
         .delay = 1500,
         .cut = 20,
-        .longest_ms = 10,
+        .max_delay_ms = 10,
     };
     char address[32];
     uint16_t port;
@@ -326,7 +326,7 @@ static void an_asynchronous_sum_of_bf16_is_exact(void **state) {
     repeat(state, sum_unbounded_in_bf16);
 }
 
-static void synchronous_weights_are_those_of_a_straight_network(void **state) {
+static void synchronous_weights_equal_those_without_faults(void **state) {
     repeat(state, train_synchronously);
 }
 
@@ -339,7 +339,7 @@ int main(void) {
         IN_FOLDER(a_sum_of_bounded_staleness_is_exact),
         IN_FOLDER(a_synchronous_sum_of_bf16_is_exact),
         IN_FOLDER(an_asynchronous_sum_of_bf16_is_exact),
-        IN_FOLDER(synchronous_weights_are_those_of_a_straight_network),
+        IN_FOLDER(synchronous_weights_equal_those_without_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

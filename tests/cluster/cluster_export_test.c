@@ -153,7 +153,7 @@ static void a_run_starts_from_an_exported_file(void **state) {
     assert_int_equal(access(path, F_OK), 0);
 }
 
-static void a_checkpoint_counts_more_than_init(void **state) {
+static void a_checkpoint_takes_precedence_over_init(void **state) {
     struct cluster_run *run = *state;
     static const char *const again[] = {"init=none.safetensors", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
@@ -198,7 +198,7 @@ static void a_missing_tensor_is_named(void **state) {
 }
 
 /* The run was not for nothing: its last checkpoint is there. */
-static void a_failed_export_is_told_and_fails_the_run(void **state) {
+static void a_failed_export_is_reported_and_fails_the_run(void **state) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_path(run, "m.safetensors", path);
@@ -211,7 +211,7 @@ static void a_failed_export_is_told_and_fails_the_run(void **state) {
     export_checkpoint(run, "checkpoint", "whole.safetensors");
 }
 
-static void a_folder_that_cannot_be_written_is_told_at_the_start(void **state) {
+static void an_unwritable_folder_is_reported_at_the_start(void **state) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"run", "job.json", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"/proc/no/m.npz\"}}");
@@ -231,11 +231,11 @@ int main(void) {
         IN_FOLDER(the_exported_npz_is_the_last_checkpoint),
         IN_FOLDER(one_process_exports_its_own_weights),
         IN_FOLDER(a_run_starts_from_an_exported_file),
-        IN_FOLDER(a_checkpoint_counts_more_than_init),
+        IN_FOLDER(a_checkpoint_takes_precedence_over_init),
         IN_FOLDER(weights_of_another_shape_are_named),
         IN_FOLDER(a_missing_tensor_is_named),
-        IN_FOLDER(a_failed_export_is_told_and_fails_the_run),
-        IN_FOLDER(a_folder_that_cannot_be_written_is_told_at_the_start),
+        IN_FOLDER(a_failed_export_is_reported_and_fails_the_run),
+        IN_FOLDER(an_unwritable_folder_is_reported_at_the_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

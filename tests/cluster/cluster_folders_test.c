@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoint folders that hosts do not share: each host is a name and a mount
  * of its own, for which the test has to be root. */
-#include "tests/cluster/cluster_play.h"
-#include "tests/lib/built.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
 
 #include <setjmp.h>
@@ -29,7 +29,7 @@ static void skip_unless_hosts_can_be_made(void) {
  * `checkpoint` is FOLDER/HOST.disk. */
 static void make_host(const struct cluster_run *run, const char *host) {
     char folder[PATH_MAX], disk[PATH_MAX], path[PATH_MAX], name[64];
-    assert_true(built_folder(folder));
+    assert_true(build_folder_find(folder));
     snprintf(name, sizeof name, "%s.disk", host);
     cluster_run_path(run, name, disk);
     assert_int_equal(mkdir(disk, 0700), 0);
@@ -55,13 +55,13 @@ static void make_hosts(struct cluster_run *run) {
         make_host(run, names[i]);
 }
 
-static void start_on(struct cluster_play *play, unsigned task,
+static void start_on(struct cluster_fixture *fixture, unsigned task,
                      const char *host) {
     const char *given = getenv("CAPSTAN");
     char path[PATH_MAX], *before = given ? strdup(given) : NULL;
-    cluster_run_path(play->run, host, path);
+    cluster_run_path(fixture->run, host, path);
     setenv("CAPSTAN", path, 1);
-    cluster_play_start(play, task);
+    cluster_fixture_start(fixture, task);
     if (before)
         setenv("CAPSTAN", before, 1);
     else
@@ -70,13 +70,13 @@ static void start_on(struct cluster_play *play, unsigned task,
 }
 
 /* The chief on alpha, the ps on the hosts named, workers that need none. */
-static void start_all(struct cluster_play *play, const char *host_of_ps_0,
+static void start_all(struct cluster_fixture *fixture, const char *host_of_ps_0,
                       const char *host_of_ps_1) {
-    start_on(play, 0, "alpha");
-    start_on(play, cluster_play_find(play, "ps", 0), host_of_ps_0);
-    start_on(play, cluster_play_find(play, "ps", 1), host_of_ps_1);
-    cluster_play_start(play, cluster_play_find(play, "worker", 0));
-    cluster_play_start(play, cluster_play_find(play, "worker", 1));
+    start_on(fixture, 0, "alpha");
+    start_on(fixture, cluster_fixture_find(fixture, "ps", 0), host_of_ps_0);
+    start_on(fixture, cluster_fixture_find(fixture, "ps", 1), host_of_ps_1);
+    cluster_fixture_start(fixture, cluster_fixture_find(fixture, "worker", 0));
+    cluster_fixture_start(fixture, cluster_fixture_find(fixture, "worker", 1));
 }
 
 static const char two_epochs[] =
@@ -86,13 +86,14 @@ static const char three_epochs[] =
     "{\"chief\": \"coordinate\", \"epochs\": 3,"
     " \"checkpoint\": {\"every_steps\": 10, \"keep\": 2}}";
 
-static void train_two_epochs(struct cluster_play *play,
+static void train_two_epochs(struct cluster_fixture *fixture,
                              struct cluster_run *run) {
     make_hosts(run);
     cluster_run_job(run, two_epochs);
-    cluster_play_describe(play, run, 1, 2, 2);
-    start_all(play, "beta", "gamma");
-    cluster_play_expect(play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_describe(fixture, run, 1, 2, 2);
+    start_all(fixture, "beta", "gamma");
+    cluster_fixture_expect(fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
 }
 
 /* Entries of FOLDER/NAME that begin so. */
@@ -124,10 +125,11 @@ static void expect_holder(const struct cluster_run *run, size_t ps,
     json_decref(manifest);
 }
 
-static void each_host_keeps_its_part_and_the_manifest_says_who(void **state) {
-    struct cluster_play play;
+static void each_host_keeps_its_shard_and_the_manifest_names_the_hosts(
+    void **state) {
+    struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&play, *state);
+    train_two_epochs(&fixture, *state);
     expect_holder(*state, 0, "beta");
     expect_holder(*state, 1, "gamma");
     assert_int_equal(
@@ -138,10 +140,10 @@ static void each_host_keeps_its_part_and_the_manifest_says_who(void **state) {
         count_beginning(*state, "gamma.disk/step-000000060", "ps-1-of-2"), 1);
 }
 
-static void every_host_keeps_as_many_as_the_job_says(void **state) {
-    struct cluster_play play;
+static void each_host_keeps_as_many_checkpoints_as_the_job_says(void **state) {
+    struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&play, *state);
+    train_two_epochs(&fixture, *state);
     assert_int_equal(count_beginning(*state, "alpha.disk", "step-"), 2);
     assert_int_equal(count_beginning(*state, "beta.disk", "step-"), 2);
     assert_int_equal(count_beginning(*state, "gamma.disk", "step-"), 2);
@@ -157,34 +159,35 @@ static void gather(const struct cluster_run *run, const char *name) {
     assert_int_equal(system(command), 0);
 }
 
-static void a_ps_that_finds_its_shard_goes_on_to_the_same_bits(void **state) {
-    struct cluster_play play;
+static void a_ps_that_finds_its_shard_resumes_to_the_same_bits(void **state) {
+    struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&play, *state);
+    train_two_epochs(&fixture, *state);
     cluster_run_job(*state, three_epochs);
-    start_all(&play, "beta", "gamma");
-    cluster_run_await(play.tasks[0].process, "step-000000060, epoch 3",
+    start_all(&fixture, "beta", "gamma");
+    cluster_run_await(fixture.tasks[0].process, "step-000000060, epoch 3",
                       CLUSTER_RUN_DEADLINE);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
     gather(*state, "gathered");
     cluster_run_expect(
-        cluster_play_local(
+        cluster_fixture_local(
             *state, 2, 2, (const char *[]){"checkpoint.dir=undisturbed", NULL}),
         0, CLUSTER_RUN_DEADLINE);
-    cluster_play_same(*state, "gathered", "undisturbed");
+    cluster_fixture_expect_same_checkpoints(*state, "gathered", "undisturbed");
 }
 
-static void a_ps_without_its_shard_says_which_host_has_it(void **state) {
-    struct cluster_play play;
+static void a_ps_without_its_shard_names_the_host_that_has_it(void **state) {
+    struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&play, *state);
+    train_two_epochs(&fixture, *state);
     cluster_run_job(*state, three_epochs);
-    start_all(&play, "gamma", "beta");
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, FAILED,
-                        CLUSTER_RUN_DEADLINE);
-    const struct cluster_process *chief = play.tasks[0].process;
-    if (!cluster_play_said(chief, "host beta holds it") &&
-        !cluster_play_said(chief, "host gamma holds it"))
+    start_all(&fixture, "gamma", "beta");
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, FAILED,
+                           CLUSTER_RUN_DEADLINE);
+    const struct cluster_process *chief = fixture.tasks[0].process;
+    if (!cluster_fixture_has_logged(chief, "host beta holds it") &&
+        !cluster_fixture_has_logged(chief, "host gamma holds it"))
         fail_msg("the chief names no host; it said:\n%s",
                  cluster_run_errors(chief));
     assert_int_equal(count_beginning(*state, "alpha.disk", "step-"), 2);
@@ -195,7 +198,7 @@ static void a_ps_without_its_shard_says_which_host_has_it(void **state) {
 static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
     static const char *const arguments[] = {"local", "--workers", "1",
                                             "job.json", NULL};
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     struct cluster_run *run = *state;
     char beta[PATH_MAX], text[64];
     skip_unless_hosts_can_be_made();
@@ -203,9 +206,9 @@ static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
     cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 1000000,"
                          " \"steps_per_epoch\": 1000000,"
                          " \"timeouts\": {\"stop\": 1}}");
-    cluster_play_describe(&play, run, 1, 2, 2);
-    start_all(&play, "beta", "gamma");
-    struct cluster_process *chief = play.tasks[0].process;
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_all(&fixture, "beta", "gamma");
+    struct cluster_process *chief = fixture.tasks[0].process;
     cluster_run_await(chief, "steps 0 to", CLUSTER_RUN_DEADLINE);
     cluster_run_path(run, "beta", beta);
     struct cluster_process *second =
@@ -213,11 +216,12 @@ static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
     cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
     snprintf(
         text, sizeof text, "ps 0, pid %d on host beta",
-        cluster_run_pid(play.tasks[cluster_play_find(&play, "ps", 0)].process));
-    assert_true(cluster_play_said(second, text));
+        cluster_run_pid(
+            fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process));
+    assert_true(cluster_fixture_has_logged(second, text));
     cluster_run_signal(chief, SIGTERM);
     cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect(&play, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
 }
 
 #define FOLDERS_TEST(name)                                                     \
@@ -226,10 +230,11 @@ static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FOLDERS_TEST(each_host_keeps_its_part_and_the_manifest_says_who),
-        FOLDERS_TEST(every_host_keeps_as_many_as_the_job_says),
-        FOLDERS_TEST(a_ps_that_finds_its_shard_goes_on_to_the_same_bits),
-        FOLDERS_TEST(a_ps_without_its_shard_says_which_host_has_it),
+        FOLDERS_TEST(
+            each_host_keeps_its_shard_and_the_manifest_names_the_hosts),
+        FOLDERS_TEST(each_host_keeps_as_many_checkpoints_as_the_job_says),
+        FOLDERS_TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits),
+        FOLDERS_TEST(a_ps_without_its_shard_names_the_host_that_has_it),
         FOLDERS_TEST(a_second_run_on_the_host_of_a_ps_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,8 +7,8 @@
 #include "proto/config/job/deepspeed.h"
 #include "proto/config/job/job_schema.h"
 #include "proto/config/job/job_value.h"
-#include "tests/cluster/cluster_play.h"
-#include "tests/lib/built.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/frozen.h"
 
@@ -54,7 +54,8 @@ static void keys_of_a_job(void **state) {
         masked(schedules, sizeof schedules, keys[i].schedules,
                "scheduler.type");
         frozen_fact("job-key %s: %s; default %s%s%s%s%s%s", keys[i].path,
-                    allowed, keys[i].usual ? keys[i].usual : "none",
+                    allowed,
+                    keys[i].default_value ? keys[i].default_value : "none",
                     keys[i].deepspeed ? ", DeepSpeed's " : "",
                     keys[i].deepspeed ? keys[i].deepspeed : "",
                     keys[i].required ? "; required" : "", rules, schedules);
@@ -64,28 +65,29 @@ static void keys_of_a_job(void **state) {
 
 static void keys_of_deepspeed(void **state) {
     (void)state;
-    static const char *const verdicts[] = {"acted on", "renamed", "by design",
+    static const char *const supports[] = {"acted on", "renamed", "by design",
                                            "setting", "refused"};
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++)
         frozen_fact("deepspeed-key %s: %s%s%s%s", keys[i].path,
-                    verdicts[keys[i].verdict],
-                    keys[i].verdict == DEEPSPEED_RENAMED ? " " : "",
-                    keys[i].verdict == DEEPSPEED_RENAMED ? keys[i].text : "",
+                    supports[keys[i].support],
+                    keys[i].support == DEEPSPEED_RENAMED ? " " : "",
+                    keys[i].support == DEEPSPEED_RENAMED ? keys[i].text : "",
                     keys[i].allowed ? keys[i].allowed : "");
     frozen_expect("deepspeed-key");
 }
 
 #define TOOL(run, code, ...)                                                   \
-    cluster_play_tool(run, code, (const char *[]){__VA_ARGS__, NULL})
+    cluster_fixture_tool(run, code, (const char *[]){__VA_ARGS__, NULL})
 
 /* The usage of a verb: its flags in brackets, then its arguments. */
 static void flags_of(struct cluster_run *run, const char *verb,
                      const char *part) {
     const char *arguments[] = {verb, part ? part : "--help",
                                part ? "--help" : NULL, NULL};
-    const char *text = cluster_run_output(cluster_play_tool(run, 0, arguments));
+    const char *text =
+        cluster_run_output(cluster_fixture_tool(run, 0, arguments));
     char name[32];
     snprintf(name, sizeof name, "%s%s%s", verb, part ? " " : "",
              part ? part : "");
@@ -146,7 +148,7 @@ static void variables_of_the_environment(void **state) {
     static const char name[] = "\\bCAPSTAN_[A-Z0-9][A-Z0-9_]*";
     char folder[PATH_MAX], program[PATH_MAX + 32], gloo[PATH_MAX + 32],
         variable[64];
-    assert_true(built_folder(folder));
+    assert_true(build_folder_find(folder));
     snprintf(program, sizeof program, "%s/capstan", folder);
     snprintf(gloo, sizeof gloo, "%s/capstan-gloo.so", folder);
     const char *line =
@@ -192,7 +194,7 @@ static void symbols_of_plugins(void **state) {
     static const char *const names[] = {"capstan-gloo.so", "capstan-cuda.so",
                                         "capstan-nccl.so"};
     char folder[PATH_MAX], path[PATH_MAX + 32];
-    assert_true(built_folder(folder));
+    assert_true(build_folder_find(folder));
     for (unsigned i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         assert_true(symbols_in(path, names[i]) || i > 0);
@@ -257,12 +259,12 @@ static void commands_that_print_an_object(void **state) {
         " \"tensorboard\":"
         " {\"enabled\": true, \"output_path\": \"events\"}}";
     cluster_run_job(run, job);
-    objects_of(CLUSTER_PLAY_RUN(run, 2, 2, 0, "checkpoint.dir=ps"), "local");
-    objects_of(CLUSTER_PLAY_RUN(run, 0, 2, 0, "checkpoint.dir=fp16",
-                                "fp16.enabled=true"),
+    objects_of(CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.dir=ps"), "local");
+    objects_of(CLUSTER_FIXTURE_RUN(run, 0, 2, 0, "checkpoint.dir=fp16",
+                                   "fp16.enabled=true"),
                "local");
-    objects_of(CLUSTER_PLAY_RUN(run, 1, 2, 0, "checkpoint.dir=async",
-                                "strategy.staleness=inf"),
+    objects_of(CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "checkpoint.dir=async",
+                                   "strategy.staleness=inf"),
                "local");
     output_of(run, "/bin/sh",
               (const char *[]){"-c",
@@ -336,8 +338,8 @@ static void keys_of_manifests_and_names_of_slots(void **state) {
     char set[256];
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         snprintf(set, sizeof set, "optimizer=%s", optimizers[i]);
-        CLUSTER_PLAY_RUN(*state, 1, 1, 0, "steps=0", "checkpoint.dir=slots",
-                         "tensorboard=null", "checkpoint.resume=never", set);
+        CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "steps=0", "checkpoint.dir=slots",
+                            "tensorboard=null", "checkpoint.resume=never", set);
         manifest_of(*state, "slots", 0);
     }
     manifest_of(*state, "ps", STEPS);
@@ -465,7 +467,7 @@ static void names_in_a_checkpoint_directory(void **state) {
     char path[PATH_MAX];
     cluster_run_path(run, "ps", path);
     walked = strlen(path);
-    struct cluster_process *local = cluster_play_local(
+    struct cluster_process *local = cluster_fixture_local(
         run, 2, 2,
         (const char *[]){"steps=1000000", "checkpoint.dir=ps",
                          "tensorboard=null", "checkpoint.resume=never", NULL});

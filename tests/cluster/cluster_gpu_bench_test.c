@@ -2,7 +2,7 @@
 /* gpu_bench on a device that is the CPU (tests/gpu/fake_device.h), on the CPU
  * itself, and where there is none. */
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/built.h"
+#include "tests/lib/build_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,10 +22,10 @@ static char bench[PATH_MAX + 16], libraries[PATH_MAX + 32];
 
 static void find_programs(void) {
     char built[PATH_MAX];
-    (void)built_folder(built);
+    (void)build_folder_find(built);
     snprintf(bench, sizeof bench, "%s/bench/gpu_bench", built);
     snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/fake", built);
-    (void)built_take("fake");
+    (void)build_folder_use("fake");
 }
 
 static struct cluster_process *measure(struct cluster_run *run,
@@ -69,7 +69,7 @@ static void expect_run(const json_t *row, const char *lane, double wire) {
 /* Many weights and one sample, so that it is not the computing that takes
  * longest. One device is measured, whatever else is there: of two the batch
  * would be another. */
-static void a_gpu_has_every_promised_figure(void **state) {
+static void a_gpu_has_every_documented_figure(void **state) {
     static const char *const arguments[] = {"--json",
                                             "--batches",
                                             "1",
@@ -119,7 +119,7 @@ static void the_cpu_has_the_same_table_without_copies(void **state) {
     assert_non_null(strstr(table, "\nbatch 20      auto "));
 }
 
-static void without_a_gpu_it_says_so_and_ends_with_2(void **state) {
+static void without_a_gpu_the_bench_reports_it_and_exits_with_2(void **state) {
     static const char *const arguments[] = {"job.json", NULL};
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=0", 2);
@@ -129,7 +129,7 @@ static void without_a_gpu_it_says_so_and_ends_with_2(void **state) {
     assert_string_equal(cluster_run_output(process), "");
 }
 
-static void wrong_words_show_the_right_ones(void **state) {
+static void wrong_arguments_print_the_usage(void **state) {
     static const char *const arguments[] = {"--batches", "1,x", NULL};
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 2);
@@ -141,10 +141,10 @@ static void wrong_words_show_the_right_ones(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_gpu_has_every_promised_figure),
+        TEST(a_gpu_has_every_documented_figure),
         TEST(the_cpu_has_the_same_table_without_copies),
-        TEST(without_a_gpu_it_says_so_and_ends_with_2),
-        TEST(wrong_words_show_the_right_ones),
+        TEST(without_a_gpu_the_bench_reports_it_and_exits_with_2),
+        TEST(wrong_arguments_print_the_usage),
     };
     find_programs();
     return cmocka_run_group_tests(tests, NULL, NULL);

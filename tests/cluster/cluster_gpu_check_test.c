@@ -2,7 +2,7 @@
 /* deploy/gpu-check.sh and gpu-bench.sh: what they run, where, and how they end.
  * The folder of what was built holds stand-ins for most of it. */
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/built.h"
+#include "tests/lib/build_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static char deploy[PATH_MAX], built[PATH_MAX];
 
 static void find_scripts(void) {
     if (realpath("deploy", deploy))
-        (void)built_folder(built);
+        (void)build_folder_find(built);
 }
 
 static void write_script(const struct cluster_run *run, const char *name,
@@ -84,7 +84,7 @@ static struct cluster_process *check(struct cluster_run *run,
     return process;
 }
 
-static void with_a_gpu_all_runs_and_under_each_tool(void **state) {
+static void with_a_gpu_every_test_runs_under_each_tool(void **state) {
     struct cluster_run *run = *state;
     arrange(run, true);
     const char *said = cluster_run_output(check(run, "RACE=", 0));
@@ -96,14 +96,14 @@ static void with_a_gpu_all_runs_and_under_each_tool(void **state) {
     assert_null(strstr(said, "did not run"));
 }
 
-static void what_compute_sanitizer_finds_is_a_failure(void **state) {
+static void compute_sanitizer_findings_are_failures(void **state) {
     struct cluster_run *run = *state;
     arrange(run, true);
     const char *said = cluster_run_output(check(run, "RACE=1", 1));
     assert_non_null(strstr(said, "5 passed, 2 failed\n"));
 }
 
-static void without_a_gpu_it_says_what_did_not_run(void **state) {
+static void without_a_gpu_the_skipped_tests_are_listed(void **state) {
     struct cluster_run *run = *state;
     arrange(run, false);
     const char *said = cluster_run_output(check(run, "RACE=", NOT_ALL));
@@ -128,7 +128,7 @@ static void without_a_gpu_nothing_is_measured(void **state) {
 }
 
 /* Where PyPI's packages put them, and where a variable says. */
-static void it_finds_the_libraries_of_cuda(void **state) {
+static void gpu_check_finds_the_cuda_libraries(void **state) {
     static const char *const folders[] = {"site", "site/nvidia",
                                           "site/nvidia/cu99",
                                           "site/nvidia/cu99/lib", "given"};
@@ -160,11 +160,11 @@ static void it_finds_the_libraries_of_cuda(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(with_a_gpu_all_runs_and_under_each_tool),
-        TEST(what_compute_sanitizer_finds_is_a_failure),
-        TEST(without_a_gpu_it_says_what_did_not_run),
+        TEST(with_a_gpu_every_test_runs_under_each_tool),
+        TEST(compute_sanitizer_findings_are_failures),
+        TEST(without_a_gpu_the_skipped_tests_are_listed),
         TEST(without_a_gpu_nothing_is_measured),
-        TEST(it_finds_the_libraries_of_cuda),
+        TEST(gpu_check_finds_the_cuda_libraries),
     };
     find_scripts();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,8 +13,8 @@
 
 const char cluster_gpus_job[] = "{" CLUSTER_GPUS_JOB "}";
 
-void cluster_gpus_apart(struct cluster_run *run, unsigned num_ps,
-                        unsigned num_workers) {
+void cluster_gpus_describe_hosts(struct cluster_run *run, unsigned num_ps,
+                                 unsigned num_workers) {
     cluster_run_describe(run, 0, num_ps, num_workers);
     json_t *workers = json_object_get(run->cluster, "worker");
     for (size_t i = 0; i < num_workers; i++) {
@@ -26,8 +26,8 @@ void cluster_gpus_apart(struct cluster_run *run, unsigned num_ps,
     }
 }
 
-size_t cluster_gpus_changes(const char **arguments, size_t count,
-                            const char *const *changes) {
+size_t cluster_gpus_add_changes(const char **arguments, size_t count,
+                                const char *const *changes) {
     for (; changes && *changes; changes++) {
         arguments[count++] = "--set";
         arguments[count++] = *changes;
@@ -43,7 +43,7 @@ struct cluster_process *cluster_gpus_worker(struct cluster_run *run,
     const char *arguments[24] = {"--set", folder, "--set", "device=cuda"};
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
     snprintf(apart, sizeof apart, "%s,machine=%u", gpus, index);
-    size_t count = cluster_gpus_changes(arguments, 4, changes);
+    size_t count = cluster_gpus_add_changes(arguments, 4, changes);
     arguments[count++] = "--json";
     arguments[count] = "job.json";
     setenv("CAPSTAN_FAKE_DEVICE", apart, 1);
@@ -61,7 +61,7 @@ struct cluster_process *cluster_gpus_train(void **state, unsigned num_ps,
     struct cluster_run *run = *state;
     struct cluster_process *workers[4], *ps[4];
     if (!run->cluster)
-        cluster_gpus_apart(run, num_ps, num_workers);
+        cluster_gpus_describe_hosts(run, num_ps, num_workers);
     for (unsigned i = 0; i < num_ps; i++)
         ps[i] = cluster_run_task(run, "ps", i, NULL);
     for (unsigned i = 0; i < num_workers; i++)
@@ -73,12 +73,12 @@ struct cluster_process *cluster_gpus_train(void **state, unsigned num_ps,
     return workers[0];
 }
 
-struct cluster_process *cluster_gpus_alone(struct cluster_run *run,
-                                           const char *gpus,
-                                           const char *const *changes,
-                                           int code) {
+struct cluster_process *cluster_gpus_run_single(struct cluster_run *run,
+                                                const char *gpus,
+                                                const char *const *changes,
+                                                int code) {
     cluster_run_job(run, cluster_gpus_job);
-    cluster_gpus_apart(run, 0, 1);
+    cluster_gpus_describe_hosts(run, 0, 1);
     struct cluster_process *leader =
         cluster_gpus_worker(run, 0, gpus, "alone", changes);
     cluster_run_expect(leader, code, CLUSTER_GPUS_DEADLINE);

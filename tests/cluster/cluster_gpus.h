@@ -18,13 +18,13 @@ enum { CLUSTER_GPUS_DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 extern const char cluster_gpus_job[]; /* in braces, a job */
 
 /* Describes workers that are each on a host of their own. */
-void cluster_gpus_apart(struct cluster_run *run, unsigned num_ps,
-                        unsigned num_workers);
+void cluster_gpus_describe_hosts(struct cluster_run *run, unsigned num_ps,
+                                 unsigned num_workers);
 
 /* Adds --set for each of CHANGES (NULL-ended, or NULL) to the COUNT ARGUMENTS;
  * returns how many there are now. */
-size_t cluster_gpus_changes(const char **arguments, size_t count,
-                            const char *const *changes);
+size_t cluster_gpus_add_changes(const char **arguments, size_t count,
+                                const char *const *changes);
 
 /* Starts worker INDEX with devices as GPUS says ("devices=2") on a machine of
  * its own; the first leads, its checkpoints go to FOLDER/DIR, and CHANGES
@@ -43,9 +43,9 @@ struct cluster_process *cluster_gpus_train(void **state, unsigned num_ps,
                                            const char *const *changes);
 
 /* One worker with devices as GPUS says, by itself, which ends with CODE. */
-struct cluster_process *cluster_gpus_alone(struct cluster_run *run,
-                                           const char *gpus,
-                                           const char *const *changes,
-                                           int code);
+struct cluster_process *cluster_gpus_run_single(struct cluster_run *run,
+                                                const char *gpus,
+                                                const char *const *changes,
+                                                int code);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KILLED = 128 + SIGKILL, RETRY = 138, MOST = 64 };
+enum { KILLED = 128 + SIGKILL, RETRY = 138, MAXIMUM = 64 };
 static const double PEER = 2;  /* seconds of silence; timeouts.peer */
 static const double SLACK = 4; /* seconds for a machine that is busy */
 
@@ -38,64 +38,66 @@ static const char asynchronous[] =
 
 /* Kills TYPE INDEX at a random moment of the training: up to 20 ms after its
  * begin, or after one of the first MOST_SAVED checkpoints. */
-static unsigned kill_somewhere(struct cluster_play *play, const char *type,
-                               unsigned index, unsigned most_saved,
-                               uint64_t *seed) {
-    struct cluster_process *chief = play->tasks[0].process;
-    unsigned victim = cluster_play_find(play, type, index);
-    unsigned saved = (unsigned)cluster_play_random(seed, most_saved + 1);
-    double after = (double)cluster_play_random(seed, 20000) * 1e-6;
+static unsigned kill_somewhere(struct cluster_fixture *fixture,
+                               const char *type, unsigned index,
+                               unsigned most_saved, uint64_t *seed) {
+    struct cluster_process *chief = fixture->tasks[0].process;
+    unsigned victim = cluster_fixture_find(fixture, type, index);
+    unsigned saved = (unsigned)cluster_fixture_random(seed, most_saved + 1);
+    double after = (double)cluster_fixture_random(seed, 20000) * 1e-6;
     print_message("# %s %u is killed %.1f ms after %u checkpoints\n", type,
                   index, 1e3 * after, saved);
     cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
     for (unsigned i = 0; i < saved; i++)
         cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
-    cluster_play_pass(after);
-    cluster_run_signal(play->tasks[victim].process, SIGKILL);
-    cluster_run_expect(play->tasks[victim].process, KILLED, SLACK);
+    cluster_fixture_sleep(after);
+    cluster_run_signal(fixture->tasks[victim].process, SIGKILL);
+    cluster_run_expect(fixture->tasks[victim].process, KILLED, SLACK);
     return victim;
 }
 
-static void begin(void **state, struct cluster_play *play, const char *job) {
-    struct cluster_run *run = cluster_play_renew(state);
+static void begin(void **state, struct cluster_fixture *fixture,
+                  const char *job) {
+    struct cluster_run *run = cluster_fixture_reset(state);
     cluster_run_job(run, job);
-    cluster_play_next_lane();
-    cluster_play_describe(play, run, 1, 2, 2);
-    cluster_play_start_all(play);
+    cluster_fixture_next_transport();
+    cluster_fixture_describe(fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(fixture);
 }
 
 static unsigned newest(struct cluster_run *run, const char *dir,
                        uint64_t *step) {
-    uint64_t steps[MOST];
-    unsigned count = cluster_play_checkpoints(run, dir, steps, MOST);
+    uint64_t steps[MAXIMUM];
+    unsigned count = cluster_fixture_checkpoints(run, dir, steps, MAXIMUM);
     *step = count ? steps[count - 1] : 0;
     return count;
 }
 
-static void an_asynchronous_run_goes_on_without_a_killed_worker(void **state) {
-    uint64_t seed = cluster_play_seed(), step;
-    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
-        struct cluster_play play;
-        begin(state, &play, asynchronous);
-        unsigned index = (unsigned)cluster_play_random(&seed, 2);
-        unsigned dead = kill_somewhere(&play, "worker", index, 2, &seed);
-        cluster_play_expect(&play, dead, 0, CLUSTER_RUN_DEADLINE);
-        assert_true(newest(play.run, "checkpoint", &step) > 0);
+static void an_asynchronous_run_continues_without_a_killed_worker(
+    void **state) {
+    uint64_t seed = cluster_fixture_seed(), step;
+    for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
+        struct cluster_fixture fixture;
+        begin(state, &fixture, asynchronous);
+        unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
+        unsigned dead = kill_somewhere(&fixture, "worker", index, 2, &seed);
+        cluster_fixture_expect(&fixture, dead, 0, CLUSTER_RUN_DEADLINE);
+        assert_true(newest(fixture.run, "checkpoint", &step) > 0);
         assert_true(step >= 4000);
     }
 }
 
 static void a_synchronous_round_closes_without_a_worker_killed_in_it(
     void **state) {
-    uint64_t seed = cluster_play_seed(), step;
-    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
-        struct cluster_play play;
-        begin(state, &play, synchronous);
-        unsigned index = (unsigned)cluster_play_random(&seed, 2);
-        unsigned dead = kill_somewhere(&play, "worker", index, 10, &seed);
-        cluster_run_await(play.tasks[0].process, "is gone", PEER + SLACK);
-        cluster_play_expect(&play, dead, 0, CLUSTER_RUN_DEADLINE);
-        assert_true(newest(play.run, "checkpoint", &step) > 0);
+    uint64_t seed = cluster_fixture_seed(), step;
+    for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
+        struct cluster_fixture fixture;
+        begin(state, &fixture, synchronous);
+        unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
+        unsigned dead = kill_somewhere(&fixture, "worker", index, 10, &seed);
+        cluster_run_await(fixture.tasks[0].process, "is gone", PEER + SLACK);
+        cluster_fixture_expect(&fixture, dead, 0, CLUSTER_RUN_DEADLINE);
+        assert_true(newest(fixture.run, "checkpoint", &step) > 0);
         assert_int_equal(step, 400);
     }
 }
@@ -112,18 +114,18 @@ static double samples_a_step(const struct cluster_process *chief) {
 
 /* Of 20 samples a step 10 are its. The kill falls into the first quarter of
  * the run, so that without its return 12.5 were seen. */
-static void a_worker_that_is_started_again_takes_part_in_later_rounds(
-    void **state) {
-    uint64_t seed = cluster_play_seed();
-    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
-        struct cluster_play play;
-        begin(state, &play, long_synchronous);
-        unsigned index = (unsigned)cluster_play_random(&seed, 2);
-        unsigned back = kill_somewhere(&play, "worker", index, 4, &seed);
-        cluster_play_start(&play, back);
-        cluster_run_await(play.tasks[back].process, "joined", PEER + SLACK);
-        cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
-        double samples = samples_a_step(play.tasks[0].process);
+static void a_restarted_worker_joins_later_rounds(void **state) {
+    uint64_t seed = cluster_fixture_seed();
+    for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
+        struct cluster_fixture fixture;
+        begin(state, &fixture, long_synchronous);
+        unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
+        unsigned back = kill_somewhere(&fixture, "worker", index, 4, &seed);
+        cluster_fixture_start(&fixture, back);
+        cluster_run_await(fixture.tasks[back].process, "joined", PEER + SLACK);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                               CLUSTER_RUN_DEADLINE);
+        double samples = samples_a_step(fixture.tasks[0].process);
         if (!(samples > 13))
             fail_msg("%.1f samples a step: it came back, but took no part",
                      samples);
@@ -146,48 +148,52 @@ static void move_data(const struct cluster_run *run, const char *from,
 /* Its data are others than the run's, then there are none: either way its
  * mistake is its own. */
 static void a_joiner_that_does_not_fit_ends_alone(void **state) {
-    struct cluster_play play;
-    begin(state, &play, long_synchronous);
-    unsigned joiner = cluster_play_find(&play, "worker", 1);
-    struct cluster_process *chief = play.tasks[0].process;
+    struct cluster_fixture fixture;
+    begin(state, &fixture, long_synchronous);
+    unsigned joiner = cluster_fixture_find(&fixture, "worker", 1);
+    struct cluster_process *chief = fixture.tasks[0].process;
     cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play.tasks[joiner].process, SIGTERM);
-    cluster_run_exit(play.tasks[joiner].process, SLACK);
-    move_data(play.run, "train", "kept");
-    move_data(play.run, "test", "train");
-    move_data(play.run, "kept", "test");
-    cluster_run_expect(cluster_play_start(&play, joiner), 2,
+    cluster_run_signal(fixture.tasks[joiner].process, SIGTERM);
+    cluster_run_exit(fixture.tasks[joiner].process, SLACK);
+    move_data(fixture.run, "train", "kept");
+    move_data(fixture.run, "test", "train");
+    move_data(fixture.run, "kept", "test");
+    cluster_run_expect(cluster_fixture_start(&fixture, joiner), 2,
                        CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(play.tasks[joiner].process,
-                             "reads 200 training and 600 test samples, rank 0 "
-                             "reads 600 and 200");
-    move_data(play.run, "train", "gone");
-    cluster_run_expect(cluster_play_start(&play, joiner), 2,
+    cluster_fixture_expect_logged(
+        fixture.tasks[joiner].process,
+        "reads 200 training and 600 test samples, rank 0 "
+        "reads 600 and 200");
+    move_data(fixture.run, "train", "gone");
+    cluster_run_expect(cluster_fixture_start(&fixture, joiner), 2,
                        CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "the run goes on without it", SLACK);
     cluster_run_await(chief, "the run goes on without it", SLACK);
-    cluster_play_expect(&play, joiner, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, joiner, 0, CLUSTER_RUN_DEADLINE);
 }
 
 /* The same commands go on from the newest checkpoint, if there is one, and end
  * where a run ends that nobody disturbed. */
-static void resume(struct cluster_play *play) {
+static void resume(struct cluster_fixture *fixture) {
     uint64_t step;
     char from[64];
-    unsigned count = newest(play->run, "checkpoint", &step);
+    unsigned count = newest(fixture->run, "checkpoint", &step);
     snprintf(from, sizeof from, "checkpoint/step-%09llu, epoch",
              (unsigned long long)step);
-    cluster_play_start_all(play);
+    cluster_fixture_start_all(fixture);
     if (count)
-        cluster_run_await(play->tasks[0].process, from, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect(play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_await(fixture->tasks[0].process, from,
+                          CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
     if (!count)
-        assert_false(
-            cluster_play_said(play->tasks[0].process, "resuming from"));
+        assert_false(cluster_fixture_has_logged(fixture->tasks[0].process,
+                                                "resuming from"));
     const char *elsewhere[] = {"checkpoint.dir=undisturbed", NULL};
-    cluster_run_expect(cluster_play_local(play->run, 1, 2, elsewhere), 0,
+    cluster_run_expect(cluster_fixture_local(fixture->run, 1, 2, elsewhere), 0,
                        CLUSTER_RUN_DEADLINE);
-    cluster_play_same(play->run, "checkpoint", "undisturbed");
+    cluster_fixture_expect_same_checkpoints(fixture->run, "checkpoint",
+                                            "undisturbed");
 }
 
 /* Is NAME in a line of PROCESS that begins with "error: "? */
@@ -203,40 +209,40 @@ static bool blames(const struct cluster_process *process, const char *name) {
 }
 
 /* Who is left ends within the deadline, with an error that has NAME in it. */
-static void expect_named(const struct cluster_play *play, unsigned dead,
+static void expect_named(const struct cluster_fixture *fixture, unsigned dead,
                          const char *name) {
-    cluster_play_expect(play, dead, RETRY, PEER + SLACK);
-    for (unsigned i = 0; i < play->count; i++)
-        if (i != dead && !blames(play->tasks[i].process, name))
+    cluster_fixture_expect(fixture, dead, RETRY, PEER + SLACK);
+    for (unsigned i = 0; i < fixture->count; i++)
+        if (i != dead && !blames(fixture->tasks[i].process, name))
             fail_msg("%s %u does not name %s; it said:\n%s",
-                     play->tasks[i].type, play->tasks[i].index, name,
-                     cluster_run_errors(play->tasks[i].process));
+                     fixture->tasks[i].type, fixture->tasks[i].index, name,
+                     cluster_run_errors(fixture->tasks[i].process));
 }
 
 static void a_killed_ps_ends_the_run_which_resumes_to_the_same_bits(
     void **state) {
-    uint64_t seed = cluster_play_seed();
-    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
-        struct cluster_play play;
+    uint64_t seed = cluster_fixture_seed();
+    for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
+        struct cluster_fixture fixture;
         char name[64];
-        begin(state, &play, synchronous);
-        unsigned index = (unsigned)cluster_play_random(&seed, 2);
-        unsigned dead = kill_somewhere(&play, "ps", index, 10, &seed);
+        begin(state, &fixture, synchronous);
+        unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
+        unsigned dead = kill_somewhere(&fixture, "ps", index, 10, &seed);
         snprintf(name, sizeof name, "ps %u on host", index);
-        expect_named(&play, dead, name);
-        resume(&play);
+        expect_named(&fixture, dead, name);
+        resume(&fixture);
     }
 }
 
 static void a_killed_chief_ends_the_run_which_resumes_to_the_same_bits(
     void **state) {
-    uint64_t seed = cluster_play_seed();
-    for (unsigned i = cluster_play_repeats(1); i > 0; i--) {
-        struct cluster_play play;
-        begin(state, &play, synchronous);
-        unsigned dead = kill_somewhere(&play, "chief", 0, 10, &seed);
-        expect_named(&play, dead, "the chief at 127.0.0.1:");
-        resume(&play);
+    uint64_t seed = cluster_fixture_seed();
+    for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
+        struct cluster_fixture fixture;
+        begin(state, &fixture, synchronous);
+        unsigned dead = kill_somewhere(&fixture, "chief", 0, 10, &seed);
+        expect_named(&fixture, dead, "the chief at 127.0.0.1:");
+        resume(&fixture);
     }
 }
 
@@ -246,9 +252,9 @@ static void a_killed_chief_ends_the_run_which_resumes_to_the_same_bits(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        KILL_TEST(an_asynchronous_run_goes_on_without_a_killed_worker),
+        KILL_TEST(an_asynchronous_run_continues_without_a_killed_worker),
         KILL_TEST(a_synchronous_round_closes_without_a_worker_killed_in_it),
-        KILL_TEST(a_worker_that_is_started_again_takes_part_in_later_rounds),
+        KILL_TEST(a_restarted_worker_joins_later_rounds),
         KILL_TEST(a_joiner_that_does_not_fit_ends_alone),
         KILL_TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_bits),
         KILL_TEST(a_killed_chief_ends_the_run_which_resumes_to_the_same_bits),

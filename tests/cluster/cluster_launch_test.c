@@ -19,13 +19,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { WORDS = 16 };
+enum { ARGUMENTS = 16 };
 
 /* `capstan launch FLAGS... sh -c SCRIPT`, flags up to a NULL. */
 static struct cluster_process *launch(struct cluster_run *run,
                                       const char *const *flags,
                                       const char *script) {
-    const char *arguments[WORDS] = {"launch"};
+    const char *arguments[ARGUMENTS] = {"launch"};
     int count = 1;
     while (*flags)
         arguments[count++] = *flags++;
@@ -55,7 +55,7 @@ static void every_process_knows_its_rank(void **state) {
     assert_non_null(strstr(said, "3 of 6, 1 of 2 on 1 at m:7 --local_rank=1"));
 }
 
-static void use_env_leaves_the_command_as_it_is(void **state) {
+static void use_env_leaves_the_command_unchanged(void **state) {
     const char *const flags[] = {"--use_env", NULL};
     struct cluster_process *process =
         launch(*state, flags, "echo rank $LOCAL_RANK, $#");
@@ -64,7 +64,7 @@ static void use_env_leaves_the_command_as_it_is(void **state) {
 }
 
 static void python_runs_scripts_and_modules(void **state) {
-    skip_without("python3", "python3");
+    skip_unless_installed("python3", "python3");
     char path[PATH_MAX];
     cluster_run_path(*state, "train.py", path);
     FILE *file = fopen(path, "w");
@@ -117,7 +117,7 @@ static struct cluster_process *fail_beside(struct cluster_run *run,
     return process;
 }
 
-static void a_failure_ends_the_others_and_is_the_exit_code(void **state) {
+static void a_failure_ends_all_and_gives_the_exit_code(void **state) {
     struct cluster_process *process =
         fail_beside(*state,
                     "sleep 1000 & echo pid $!; echo pid $$; "
@@ -127,7 +127,8 @@ static void a_failure_ends_the_others_and_is_the_exit_code(void **state) {
         strstr(cluster_run_errors(process), "rank 1 ended with exit code 7"));
 }
 
-static void who_ignores_sigterm_is_killed_after_the_grace(void **state) {
+static void a_process_that_ignores_sigterm_is_killed_after_the_grace(
+    void **state) {
     struct cluster_process *process =
         fail_beside(*state,
                     "trap '' TERM; echo pid $$; echo > gate;"
@@ -137,7 +138,7 @@ static void who_ignores_sigterm_is_killed_after_the_grace(void **state) {
         strstr(cluster_run_errors(process), "did not end within 0.2 s"));
 }
 
-static void a_signal_goes_on_to_all(void **state) {
+static void a_signal_is_forwarded_to_all(void **state) {
     const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
     struct cluster_process *process = launch(
         *state, flags,
@@ -149,7 +150,7 @@ static void a_signal_goes_on_to_all(void **state) {
     assert_string_equal(cluster_run_output(process), "told\ntold\n");
 }
 
-static void sigusr1_goes_on_to_all_and_ends_nobody(void **state) {
+static void sigusr1_is_forwarded_to_all_and_ends_none(void **state) {
     const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
     struct cluster_process *process = launch(
         *state, flags,
@@ -161,7 +162,7 @@ static void sigusr1_goes_on_to_all_and_ends_nobody(void **state) {
     assert_string_equal(cluster_run_output(process), "told\ntold\n");
 }
 
-static void what_is_no_program_is_told(void **state) {
+static void a_missing_program_is_reported(void **state) {
     const char *const arguments[] = {"launch", "no-such-program", NULL};
     struct cluster_process *process =
         cluster_run_start(*state, "launch", arguments, NULL);
@@ -174,13 +175,13 @@ static void what_is_no_program_is_told(void **state) {
 }
 
 /* Two nodes, here both this machine, two processes each. */
-static void two_nodes_make_a_run(void **state) {
+static void two_nodes_form_one_run(void **state) {
     struct cluster_process *nodes[2];
     char port[32], rank[32];
     int holder;
     uint16_t number;
     cluster_run_job(*state, NULL);
-    assert_int_equal(port_hold(&number, &holder, NULL), 0);
+    assert_int_equal(port_reserve(&number, &holder, NULL), 0);
     snprintf(port, sizeof port, "--master_port=%u", number);
     for (int i = 1; i >= 0; i--) {
         const char *const arguments[] = {"launch",     "--nproc_per_node=2",
@@ -209,14 +210,14 @@ static void two_nodes_make_a_run(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         LAUNCH_TEST(every_process_knows_its_rank),
-        LAUNCH_TEST(use_env_leaves_the_command_as_it_is),
+        LAUNCH_TEST(use_env_leaves_the_command_unchanged),
         LAUNCH_TEST(python_runs_scripts_and_modules),
-        LAUNCH_TEST(a_failure_ends_the_others_and_is_the_exit_code),
-        LAUNCH_TEST(who_ignores_sigterm_is_killed_after_the_grace),
-        LAUNCH_TEST(a_signal_goes_on_to_all),
-        LAUNCH_TEST(sigusr1_goes_on_to_all_and_ends_nobody),
-        LAUNCH_TEST(what_is_no_program_is_told),
-        LAUNCH_TEST(two_nodes_make_a_run),
+        LAUNCH_TEST(a_failure_ends_all_and_gives_the_exit_code),
+        LAUNCH_TEST(a_process_that_ignores_sigterm_is_killed_after_the_grace),
+        LAUNCH_TEST(a_signal_is_forwarded_to_all),
+        LAUNCH_TEST(sigusr1_is_forwarded_to_all_and_ends_none),
+        LAUNCH_TEST(a_missing_program_is_reported),
+        LAUNCH_TEST(two_nodes_form_one_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps keeps in memory, and what a process does that has nothing to do. */
-#include "tests/cluster/cluster_held.h"
+#include "tests/cluster/cluster_memory_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WORKERS = CLUSTER_HELD_WORKERS };
+enum { WORKERS = CLUSTER_MEMORY_FIXTURE_WORKERS };
 enum { LOOKS = 12 /* at a process that has nothing to do */ };
 enum { INPUTS = 64, OUTPUTS = 10, SOME_ROUNDS = 4, MANY_ROUNDS = 500 };
 
@@ -47,25 +47,28 @@ static void write_job(const struct cluster_run *run, unsigned hidden,
 
 /* Starts a cluster of one ps with BYTES of weights and state, of which a
  * MOMENTUM above 0 is half. *EMPTY: what the ps holds before it has a plan. */
-static struct cluster_held start_cluster(struct cluster_run *run, double bytes,
-                                         double momentum, double *empty) {
+static struct cluster_memory_fixture start_cluster(struct cluster_run *run,
+                                                   double bytes,
+                                                   double momentum,
+                                                   double *empty) {
     double weights = momentum > 0 ? bytes / 2 : bytes;
     double hidden = weights / sizeof(float) / (INPUTS + 1 + OUTPUTS);
     write_job(run, (unsigned)hidden, momentum);
-    struct cluster_process *ps = cluster_held_ps(run);
-    *empty = cluster_held_bytes(ps);
-    return cluster_held_start(run, ps);
+    struct cluster_process *ps = cluster_memory_fixture_start_ps(run);
+    *empty = cluster_memory_fixture_resident_bytes(ps);
+    return cluster_memory_fixture_start(run, ps);
 }
 
 static void expect_within_limit(struct cluster_run *run, double bytes,
                                 double momentum) {
     double empty, held, most = 0;
     double limit = allowed_share * bytes + WORKERS * credit;
-    struct cluster_held cluster = start_cluster(run, bytes, momentum, &empty);
+    struct cluster_memory_fixture cluster =
+        start_cluster(run, bytes, momentum, &empty);
     unsigned round;
     do {
-        round = cluster_held_round(&cluster);
-        held = cluster_held_bytes(cluster.ps) - empty;
+        round = cluster_memory_fixture_next_round(&cluster);
+        held = cluster_memory_fixture_resident_bytes(cluster.ps) - empty;
         most = held > most ? held : most;
     } while (round < SOME_ROUNDS);
     print_message("%.0f MiB of weights and state: %.0f MiB of %.0f allowed\n",
@@ -75,24 +78,25 @@ static void expect_within_limit(struct cluster_run *run, double bytes,
     assert_true(most <= limit);
 }
 
-static void a_ps_holds_its_weights_and_the_credits(void **state) {
+static void a_ps_uses_memory_for_weights_and_credits(void **state) {
     expect_within_limit(*state, (soak_count() < 10 ? 256 : 1024) * mib, 0);
 }
 
-static void a_ps_holds_its_weights_and_state_and_the_credits(void **state) {
+static void a_ps_uses_memory_for_weights_state_and_credits(void **state) {
     expect_within_limit(*state, 128 * mib, 0.9);
 }
 
-static double held_in_round(const struct cluster_held *cluster,
+static double held_in_round(const struct cluster_memory_fixture *cluster,
                             unsigned round) {
-    while (cluster_held_round(cluster) < round)
+    while (cluster_memory_fixture_next_round(cluster) < round)
         ;
-    return cluster_held_bytes(cluster->ps);
+    return cluster_memory_fixture_resident_bytes(cluster->ps);
 }
 
-static void a_ps_grows_by_nothing_over_many_rounds(void **state) {
+static void a_ps_does_not_grow_over_many_rounds(void **state) {
     double empty, early, late;
-    struct cluster_held cluster = start_cluster(*state, mib, 0.9, &empty);
+    struct cluster_memory_fixture cluster =
+        start_cluster(*state, mib, 0.9, &empty);
     early = held_in_round(&cluster, MANY_ROUNDS);
     late = held_in_round(&cluster, 4 * soak_count() * MANY_ROUNDS);
     print_message("%.2f MiB after %d rounds, %.2f MiB after %u\n", early / mib,
@@ -145,16 +149,17 @@ static void expect_idle(const struct cluster_process *process,
     assert_true(sum / idle_seconds < unusual_share);
 }
 
-static void a_ps_that_waits_for_its_chief_is_idle(void **state) {
-    struct cluster_process *ps = cluster_held_ps(*state);
+static void a_ps_that_waits_for_its_chief_uses_no_cpu(void **state) {
+    struct cluster_process *ps = cluster_memory_fixture_start_ps(*state);
     expect_idle(ps, "a ps that waits for its chief");
 }
 
-static void who_waits_for_a_stopped_worker_is_idle(void **state) {
+static void waiting_for_a_stopped_worker_uses_no_cpu(void **state) {
     struct cluster_run *run = *state;
     write_job(run, 64, 0);
-    struct cluster_held cluster = cluster_held_start(run, cluster_held_ps(run));
-    cluster_held_round(&cluster);
+    struct cluster_memory_fixture cluster =
+        cluster_memory_fixture_start(run, cluster_memory_fixture_start_ps(run));
+    cluster_memory_fixture_next_round(&cluster);
     cluster_run_signal(cluster.workers[1], SIGSTOP);
     expect_idle(cluster.ps, "a ps");
     expect_idle(cluster.workers[0], "a worker");
@@ -167,11 +172,11 @@ static void who_waits_for_a_stopped_worker_is_idle(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_ps_holds_its_weights_and_the_credits),
-        TEST(a_ps_holds_its_weights_and_state_and_the_credits),
-        TEST(a_ps_grows_by_nothing_over_many_rounds),
-        TEST(a_ps_that_waits_for_its_chief_is_idle),
-        TEST(who_waits_for_a_stopped_worker_is_idle),
+        TEST(a_ps_uses_memory_for_weights_and_credits),
+        TEST(a_ps_uses_memory_for_weights_state_and_credits),
+        TEST(a_ps_does_not_grow_over_many_rounds),
+        TEST(a_ps_that_waits_for_its_chief_uses_no_cpu),
+        TEST(waiting_for_a_stopped_worker_uses_no_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

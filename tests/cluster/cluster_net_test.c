@@ -2,7 +2,7 @@
 /* A cluster with a network between its processes: each on a host of its own,
  * told by TF_CONFIG, or by its rank, alone. Hosts are network namespaces
  * (tests/cluster/net/hosts.sh), which need root. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
 
 #include <setjmp.h>
@@ -100,32 +100,32 @@ static void run_on_loopback(struct net_hosts *net) {
 }
 
 /* A link that is away for less than timeouts.peer is made good. */
-static void a_run_across_hosts_heals_and_ends_as_on_loopback(void **state) {
+static void a_run_across_hosts_recovers_and_ends_as_on_loopback(void **state) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
-    net_hosts_need(net);
+    net_hosts_require(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100,"
                               " \"export\": {\"path\": \"net.npz\"}}");
     const char *const arguments[] = {"job.json", NULL};
     start_all(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
-    net_hosts_cut(net, 1, true);
-    cluster_play_pass(0.5); /* how long the link is away */
-    net_hosts_cut(net, 1, false);
+    net_hosts_set_link_down(net, 1, true);
+    cluster_fixture_sleep(0.5); /* how long the link is away */
+    net_hosts_set_link_down(net, 1, false);
     expect_all(tasks, 0);
     run_on_loopback(net);
     expect_same_bytes(net, "net.npz", "loopback.npz");
 }
 
-static void a_link_that_stays_cut_ends_all_and_names_the_host(void **state) {
+static void a_link_that_stays_down_ends_all_and_names_the_host(void **state) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
-    net_hosts_need(net);
+    net_hosts_require(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100000}");
     const char *const arguments[] = {"job.json", NULL};
     start_all(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
-    net_hosts_cut(net, 1, true);
+    net_hosts_set_link_down(net, 1, true);
     for (int i = 0; i < HOSTS; i++)
         cluster_run_expect(tasks[i], EXIT_RETRY, 4 * PEER);
     for (int i = 0; i < HOSTS; i++)
@@ -135,11 +135,11 @@ static void a_link_that_stays_cut_ends_all_and_names_the_host(void **state) {
 }
 
 /* Ranks 2 and 3 are ps: others reach them where they joined from. */
-static void ranks_need_no_address_but_that_of_the_first(void **state) {
+static void ranks_need_only_the_address_of_rank_0(void **state) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     char rank[16], name[16];
-    net_hosts_need(net);
+    net_hosts_require(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 20}");
     const char *const arguments[] = {"run", "--num-ps", "2", "job.json", NULL};
     const char *const environment[] = {
@@ -158,14 +158,13 @@ static void ranks_need_no_address_but_that_of_the_first(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
-            a_run_across_hosts_heals_and_ends_as_on_loopback, net_hosts_setup,
-            net_hosts_teardown),
+            a_run_across_hosts_recovers_and_ends_as_on_loopback,
+            net_hosts_setup, net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
-            a_link_that_stays_cut_ends_all_and_names_the_host, net_hosts_setup,
+            a_link_that_stays_down_ends_all_and_names_the_host, net_hosts_setup,
             net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            ranks_need_no_address_but_that_of_the_first, net_hosts_setup,
-            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(ranks_need_only_the_address_of_rank_0,
+                                        net_hosts_setup, net_hosts_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

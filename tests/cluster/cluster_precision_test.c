@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training in bf16 and fp16 by real processes, with ps and without: what it
  * comes to, what is skipped, and that it goes on from its checkpoints. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"
 
 #include <setjmp.h>
@@ -35,14 +35,15 @@ enum { FAILED = 1, CONFIG = 2 };
 static struct cluster_process *run_local(struct cluster_run *run,
                                          unsigned num_ps, int code,
                                          const char *const *changes) {
-    struct cluster_process *local = cluster_play_local(run, num_ps, 2, changes);
+    struct cluster_process *local =
+        cluster_fixture_local(run, num_ps, 2, changes);
     cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
     return local;
 }
 
-static void expect_said(const struct cluster_process *process,
-                        const char *text) {
-    if (!cluster_play_said(process, text))
+static void expect_logged(const struct cluster_process *process,
+                          const char *text) {
+    if (!cluster_fixture_has_logged(process, text))
         fail_msg("nothing about \"%s\" in:\n%s", text,
                  cluster_run_errors(process));
 }
@@ -63,7 +64,7 @@ static bool in_events(const struct cluster_run *run, const char *tag) {
     return event_files_read(folder, tag, points, 1000);
 }
 
-static void halves_come_to_the_loss_of_float32(void **state) {
+static void half_precision_reaches_the_loss_of_float32(void **state) {
     static const char *const halves[] = {BF16, FP16,
                                          "fp16={\"enabled\":true,"
                                          "\"loss_scale\":1000}"};
@@ -84,7 +85,8 @@ static void halves_come_to_the_loss_of_float32(void **state) {
     }
 }
 
-static void a_scale_that_is_too_high_comes_down_and_it_trains(void **state) {
+static void a_loss_scale_that_is_too_high_falls_until_steps_apply(
+    void **state) {
     for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
         cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
         double fits = number(RUN(*state, num_ps, 0, FP16), "train_loss");
@@ -95,11 +97,13 @@ static void a_scale_that_is_too_high_comes_down_and_it_trains(void **state) {
         assert_true(skipped >= 5 && skipped < 30);
         assert_true(number(local, "loss_scale") == exp2(36 - skipped));
         assert_true(number(local, "train_loss") < fits);
-        expect_said(local, "step 1 is skipped: its gradients overflow at loss "
-                           "scale 6.87195e+10");
-        expect_said(local, "loss scale 3.43597e+10 from step 2 on; skipped so "
-                           "far: 1");
-        expect_said(local, "steps skipped, as their gradients overflowed: ");
+        expect_logged(local,
+                      "step 1 is skipped: its gradients overflow at loss "
+                      "scale 6.87195e+10");
+        expect_logged(local,
+                      "loss scale 3.43597e+10 from step 2 on; skipped so "
+                      "far: 1");
+        expect_logged(local, "steps skipped, as their gradients overflowed: ");
     }
 }
 
@@ -109,24 +113,24 @@ static void the_same_run_ends_in_the_same_bits(void **state) {
     struct cluster_process *two =
         RUN(*state, 2, 0, ADAM, RESTLESS, "checkpoint.dir=two");
     assert_true(number(two, "skipped_steps") > 6);
-    cluster_play_same(*state, "one", "two");
+    cluster_fixture_expect_same_checkpoints(*state, "one", "two");
     RUN(*state, 0, 0, ADAM, RESTLESS, "checkpoint.dir=first");
     RUN(*state, 0, 0, ADAM, RESTLESS, "checkpoint.dir=again");
-    cluster_play_same(*state, "first", "again");
+    cluster_fixture_expect_same_checkpoints(*state, "first", "again");
     RUN(*state, 0, 0, ADAM, RESTLESS, "checkpoint.dir=stage-2",
         "zero_optimization={\"stage\":2,\"reduce_bucket_size\":300}");
-    cluster_play_same(*state, "first", "stage-2");
+    cluster_fixture_expect_same_checkpoints(*state, "first", "stage-2");
     RUN(*state, 1, 0, BF16, "checkpoint.dir=b");
     RUN(*state, 2, 0, BF16, "checkpoint.dir=c");
-    cluster_play_same(*state, "b", "c");
+    cluster_fixture_expect_same_checkpoints(*state, "b", "c");
     RUN(*state, 1, 0, RESTLESS, "wire=bf16", "checkpoint.dir=d");
     RUN(*state, 2, 0, RESTLESS, "wire=bf16", "checkpoint.dir=e");
-    cluster_play_same(*state, "d", "e");
+    cluster_fixture_expect_same_checkpoints(*state, "d", "e");
 }
 
 /* Where it is cut, the scale is neither its first nor at the beginning of a
  * window. */
-static void a_resumed_run_goes_on_with_its_scale(void **state) {
+static void a_resumed_run_keeps_its_loss_scale(void **state) {
     for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
         cluster_run_job(*state, NULL);
         struct cluster_process *whole =
@@ -136,8 +140,8 @@ static void a_resumed_run_goes_on_with_its_scale(void **state) {
             "checkpoint.resume=never");
         struct cluster_process *rest =
             RUN(*state, num_ps ? 1 : 0, 0, ADAM, RESTLESS);
-        expect_said(rest, "resuming from");
-        cluster_play_same(*state, "checkpoint", "whole");
+        expect_logged(rest, "resuming from");
+        cluster_fixture_expect_same_checkpoints(*state, "checkpoint", "whole");
         assert_true(number(rest, "skipped_steps") ==
                     number(whole, "skipped_steps"));
         assert_true(number(rest, "loss_scale") == number(whole, "loss_scale"));
@@ -145,7 +149,7 @@ static void a_resumed_run_goes_on_with_its_scale(void **state) {
 }
 
 /* All-reduce, ps, all-reduce: the scale goes along. */
-static void a_run_goes_from_one_mode_to_the_other_with_its_scale(void **state) {
+static void a_run_switches_mode_and_keeps_its_loss_scale(void **state) {
     cluster_run_job(*state, NULL);
     struct cluster_process *one =
         RUN(*state, 0, 0, FP16, "epochs=1", "fp16.initial_scale_power=30");
@@ -159,13 +163,13 @@ static void a_run_goes_from_one_mode_to_the_other_with_its_scale(void **state) {
 }
 
 /* Scalars are written each second. */
-static void tensorboard_shows_the_scale_and_what_was_skipped(void **state) {
+static void tensorboard_shows_the_loss_scale_and_skipped_steps(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
                          " \"fp16\": {\"enabled\": true}, \"tensorboard\":"
                          " {\"enabled\": true, \"output_path\": \"events\"}}");
     const char *changes[] = {"checkpoint.every_seconds=3", NULL};
-    struct cluster_process *local = cluster_play_local(run, 1, 2, changes);
+    struct cluster_process *local = cluster_fixture_local(run, 1, 2, changes);
     cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
@@ -209,7 +213,7 @@ static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
         struct cluster_process *local =
             RUN(*state, num_ps, FAILED, FP16, "fp16.initial_scale_power=60",
                 "fp16.min_loss_scale=1e15", "checkpoint.dir=none");
-        expect_said(local, "gradients overflow at the least loss scale");
+        expect_logged(local, "gradients overflow at the least loss scale");
     }
 }
 
@@ -237,14 +241,14 @@ static void stage_2_with_offload_and_fp16_loads_unchanged(void **state) {
     struct cluster_process *local =
         cluster_run_start(*state, "local", arguments, NULL);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-    expect_said(local, "ZeRO stage 2");
+    expect_logged(local, "ZeRO stage 2");
     assert_true(number(local, "loss_scale") >= 0x1p10);
     assert_true(number(local, "train_loss") < 2.4);
 }
 
 /* It begins neither with the run's first scale nor with steps that overflow. */
-static void who_is_started_again_has_the_scale_of_the_run(void **state) {
-    struct cluster_play play;
+static void a_restarted_worker_has_the_runs_loss_scale(void **state) {
+    struct cluster_fixture fixture;
     cluster_run_job(
         *state,
         "{\"model\": {\"layers\": [64, 512, 512, 10]}, \"steps\": 2400,"
@@ -252,27 +256,29 @@ static void who_is_started_again_has_the_scale_of_the_run(void **state) {
         " \"chief\": \"coordinate\", \"checkpoint\": {\"every_steps\": 100},"
         " \"fp16\": {\"enabled\": true, \"initial_scale_power\": 30,"
         " \"loss_scale_window\": 100000}}");
-    cluster_play_describe(&play, *state, 1, 2, 2);
-    cluster_play_start_all(&play);
-    unsigned victim = cluster_play_find(&play, "worker", 0);
-    struct cluster_process *chief = play.tasks[0].process;
+    cluster_fixture_describe(&fixture, *state, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    unsigned victim = cluster_fixture_find(&fixture, "worker", 0);
+    struct cluster_process *chief = fixture.tasks[0].process;
     cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play.tasks[victim].process, SIGKILL);
-    cluster_run_expect(play.tasks[victim].process, 128 + SIGKILL,
+    cluster_run_signal(fixture.tasks[victim].process, SIGKILL);
+    cluster_run_expect(fixture.tasks[victim].process, 128 + SIGKILL,
                        CLUSTER_RUN_DEADLINE);
-    expect_said(play.tasks[victim].process, "loss scale 1.07374e+09 from step");
+    expect_logged(fixture.tasks[victim].process,
+                  "loss scale 1.07374e+09 from step");
     cluster_run_await(chief, "is gone", CLUSTER_RUN_DEADLINE);
-    struct cluster_process *again = cluster_play_start(&play, victim);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, 2 * CLUSTER_RUN_DEADLINE);
-    expect_said(again, "skipped so far: ");
-    assert_false(cluster_play_said(again, "skipped so far: 0"));
-    assert_false(cluster_play_said(again, "loss scale 1.07374e+09"));
-    assert_false(cluster_play_said(again, "its gradients overflow"));
+    struct cluster_process *again = cluster_fixture_start(&fixture, victim);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           2 * CLUSTER_RUN_DEADLINE);
+    expect_logged(again, "skipped so far: ");
+    assert_false(cluster_fixture_has_logged(again, "skipped so far: 0"));
+    assert_false(cluster_fixture_has_logged(again, "loss scale 1.07374e+09"));
+    assert_false(cluster_fixture_has_logged(again, "its gradients overflow"));
 }
 
-static void both_halves_are_refused(void **state) {
+static void bf16_and_fp16_together_are_refused(void **state) {
     cluster_run_job(*state, NULL);
-    expect_said(RUN(*state, 1, CONFIG, FP16, BF16), "beside bf16.enabled");
+    expect_logged(RUN(*state, 1, CONFIG, FP16, BF16), "beside bf16.enabled");
 }
 
 #define TEST(name)                                                             \
@@ -281,20 +287,20 @@ static void both_halves_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(halves_come_to_the_loss_of_float32),
-        TEST(a_scale_that_is_too_high_comes_down_and_it_trains),
+        TEST(half_precision_reaches_the_loss_of_float32),
+        TEST(a_loss_scale_that_is_too_high_falls_until_steps_apply),
         TEST(the_same_run_ends_in_the_same_bits),
-        TEST(a_resumed_run_goes_on_with_its_scale),
-        TEST(a_run_goes_from_one_mode_to_the_other_with_its_scale),
-        TEST(tensorboard_shows_the_scale_and_what_was_skipped),
+        TEST(a_resumed_run_keeps_its_loss_scale),
+        TEST(a_run_switches_mode_and_keeps_its_loss_scale),
+        TEST(tensorboard_shows_the_loss_scale_and_skipped_steps),
         TEST(with_staleness_overflows_are_skipped_too),
         TEST(accumulated_and_clipped_steps_are_skipped_as_a_whole),
         TEST(an_overflow_at_the_least_scale_ends_the_run),
         TEST(stage_2_with_offload_and_fp16_loads_unchanged),
         cmocka_unit_test_setup_teardown(
-            who_is_started_again_has_the_scale_of_the_run,
+            a_restarted_worker_has_the_runs_loss_scale,
             cluster_run_setup_in_memory, cluster_run_teardown),
-        TEST(both_halves_are_refused),
+        TEST(bf16_and_fp16_together_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that run a replica of the model on each of several devices:
  * the weights of as many workers of one. */
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_gpus.h"
-#include "tests/cluster/cluster_play.h"
-#include "tests/lib/built.h"
+#include "tests/lib/build_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static struct pair start_pair(struct cluster_run *run, const char *gpus,
                               const char *other, const char *const *changes) {
     struct pair pair;
     cluster_run_job(run, cluster_gpus_job);
-    cluster_gpus_apart(run, 1, 2);
+    cluster_gpus_describe_hosts(run, 1, 2);
     pair.ps = cluster_run_task(run, "ps", 0, NULL);
     pair.leader = cluster_gpus_worker(run, 0, gpus, "pair", changes);
     pair.other = cluster_gpus_worker(run, 1, other, "pair", changes);
@@ -49,7 +49,7 @@ static struct cluster_process *train_cpu(struct cluster_run *run,
                                  "--workers", num_workers, "--set", folder,
                                  "--set",     "device=cpu"};
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    arguments[cluster_gpus_changes(arguments, 10, changes)] = "job.json";
+    arguments[cluster_gpus_add_changes(arguments, 10, changes)] = "job.json";
     struct cluster_process *local =
         cluster_run_start(run, dir, arguments, NULL);
     cluster_run_expect(local, 0, CLUSTER_GPUS_DEADLINE);
@@ -115,10 +115,11 @@ static void two_workers_of_two_devices_are_four_of_one(void **state) {
     struct cluster_process *four = train_cpu(run, "2", "4", "four", NULL);
     struct cluster_process *two =
         cluster_gpus_train(state, 2, 2, two_and_two, "two", NULL);
-    cluster_play_expect_said(two, "replicas: 4 (2 workers x 2 devices)");
-    cluster_play_expect_said(two, "capstan-nccl.so: cannot work here: there is "
+    cluster_fixture_expect_logged(two, "replicas: 4 (2 workers x 2 devices)");
+    cluster_fixture_expect_logged(two,
+                                  "capstan-nccl.so: cannot work here: there is "
                                   "no fake NCCL (docs/collectives.md");
-    cluster_play_expect_said(two, "device cuda 1 of 2: Fake GPU");
+    cluster_fixture_expect_logged(two, "device cuda 1 of 2: Fake GPU");
     expect_near(run, "whole", "four");
     expect_near(run, "four", "two");
     double loss = number_of(four, "train_loss");
@@ -129,7 +130,7 @@ static void two_workers_of_two_devices_are_four_of_one(void **state) {
 }
 
 /* Each order of the devices' work, added up by the host and on the devices. */
-static void the_bits_do_not_depend_on_when_devices_work(void **state) {
+static void bits_do_not_depend_on_device_timing(void **state) {
     static const char *const gpus[][2] = {
         {"devices=3,order=1", "devices=3,order=0"},
         {"devices=3,order=2", "devices=3,order=3,seed=4"},
@@ -145,11 +146,11 @@ static void the_bits_do_not_depend_on_when_devices_work(void **state) {
         snprintf(dir, sizeof dir, "order%zu", i);
         struct cluster_process *leader =
             cluster_gpus_train(state, 2, 2, gpus[i], dir, changes);
-        cluster_play_expect_said(leader, "(2 workers x 3 devices)");
-        assert_int_equal(
-            cluster_play_said(leader, "are added up in the host's memory"),
-            i < 2 || i == 4);
-        cluster_play_same(run, "order0", dir);
+        cluster_fixture_expect_logged(leader, "(2 workers x 3 devices)");
+        assert_int_equal(cluster_fixture_has_logged(
+                             leader, "are added up in the host's memory"),
+                         i < 2 || i == 4);
+        cluster_fixture_expect_same_checkpoints(run, "order0", dir);
     }
 }
 
@@ -161,14 +162,14 @@ static void workers_may_have_different_numbers_of_devices(void **state) {
     train_cpu(run, "1", "6", "six", NULL);
     struct cluster_process *leader =
         cluster_gpus_train(state, 1, 2, gpus, "uneven", NULL);
-    cluster_play_expect_said(leader,
-                             "replicas: 6 (2 workers with 4 + 2 devices)");
+    cluster_fixture_expect_logged(leader,
+                                  "replicas: 6 (2 workers with 4 + 2 devices)");
     expect_near(run, "six", "uneven");
 }
 
 /* The rate is scaled by the replicas, the mean gradient clipped, the batch
  * solved for them. */
-static void what_counts_trainers_counts_replicas(void **state) {
+static void trainer_counts_count_replicas(void **state) {
     static const char *const changes[] = {
         "scale_lr=linear", "gradient_clipping=0.05", "train_batch_size=80",
         "train_micro_batch_size_per_gpu=10", NULL};
@@ -182,7 +183,7 @@ static void what_counts_trainers_counts_replicas(void **state) {
     expect_near(run, "four", "two");
 }
 
-static void in_all_reduce_a_rank_may_have_several(void **state) {
+static void a_rank_in_all_reduce_may_have_several_replicas(void **state) {
     static const char *const gpus[] = {"devices=3", "devices=1,nccl"};
     struct cluster_run *run = *state;
     static const char *const clipped[] = {"gradient_clipping=0.1", NULL};
@@ -196,19 +197,19 @@ static void in_all_reduce_a_rank_may_have_several(void **state) {
         train_cpu(run, "0", "4", four, changes);
         struct cluster_process *leader =
             cluster_gpus_train(state, 0, 2, gpus, uneven, changes);
-        cluster_play_expect_said(leader,
-                                 "replicas: 4 (2 workers with 3 + 1 devices)");
+        cluster_fixture_expect_logged(
+            leader, "replicas: 4 (2 workers with 3 + 1 devices)");
         expect_near(run, four, uneven);
     }
 }
 
 /* The first steps overflow, and later ones now and then: one replica's do. */
-static void an_overflow_of_one_replica_voids_the_round(void **state) {
+static void an_overflow_of_one_replica_skips_the_round(void **state) {
     static const char *const strategies[] = {"ps", "allreduce"};
     struct cluster_run *run = *state;
     for (int i = 0; i < 2; i++) {
         char scaled[512];
-        run = cluster_play_renew(state);
+        run = cluster_fixture_reset(state);
         snprintf(scaled, sizeof scaled,
                  "{" CLUSTER_GPUS_JOB
                  ", \"strategy\": {\"type\": \"%s\"}, \"fp16\":"
@@ -244,32 +245,32 @@ static void with_staleness_a_push_is_the_mean_of_its_replicas(void **state) {
     train_cpu(run, "2", "1", "whole", whole);
     struct cluster_process *leader =
         cluster_gpus_train(state, 2, 1, gpus, "four", changes);
-    cluster_play_expect_said(leader, "replicas: 4 (1 worker x 4 devices)");
+    cluster_fixture_expect_logged(leader, "replicas: 4 (1 worker x 4 devices)");
     expect_near(run, "whole", "four");
 }
 
-static void with_staleness_all_need_as_many_devices(void **state) {
+static void with_staleness_all_trainers_need_equal_device_counts(void **state) {
     static const char *const changes[] = {"strategy.staleness=2", NULL};
     struct pair pair = start_pair(*state, "devices=4", "devices=2", changes);
     cluster_run_expect(pair.leader, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
     cluster_run_expect(pair.other, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
     cluster_run_expect(pair.ps, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
-    cluster_play_expect_said(pair.leader,
-                             "computes on 4 devices, worker 1 on host");
-    cluster_play_expect_said(pair.leader, "or set \"devices\": 2");
+    cluster_fixture_expect_logged(pair.leader,
+                                  "computes on 4 devices, worker 1 on host");
+    cluster_fixture_expect_logged(pair.leader, "or set \"devices\": 2");
 }
 
 static void a_batch_that_does_not_fit_the_replicas_is_exit_2(void **state) {
     static const char *const changes[] = {
         "train_batch_size=20", "gradient_accumulation_steps=1", NULL};
     struct cluster_process *leader =
-        cluster_gpus_alone(*state, "devices=4", changes, EXIT_CONFIG);
-    cluster_play_expect_said(leader,
-                             "x 4 replicas (1 trainer x 4 devices); give "
-                             "two of the three, or make them fit: "
-                             "train_batch_size 40 does, or "
-                             "\"devices\": 2 does");
-    assert_false(cluster_play_said(leader, "device cuda"));
+        cluster_gpus_run_single(*state, "devices=4", changes, EXIT_CONFIG);
+    cluster_fixture_expect_logged(leader,
+                                  "x 4 replicas (1 trainer x 4 devices); give "
+                                  "two of the three, or make them fit: "
+                                  "train_batch_size 40 does, or "
+                                  "\"devices\": 2 does");
+    assert_false(cluster_fixture_has_logged(leader, "device cuda"));
 }
 
 /* It goes on at the sample where it stood: what four devices have begun two and
@@ -290,7 +291,7 @@ static void another_number_of_devices_resumes_the_run(void **state) {
 }
 
 /* The round counts on two of it; the other goes on. */
-static void who_comes_back_with_fewer_devices_is_sent_away(void **state) {
+static void a_trainer_that_rejoins_with_fewer_devices_is_refused(void **state) {
     static const char *const changes[] = {"steps=100000", NULL};
     struct cluster_run *run = *state;
     struct pair pair = start_pair(run, "devices=2", "devices=2", changes);
@@ -301,8 +302,9 @@ static void who_comes_back_with_fewer_devices_is_sent_away(void **state) {
     cluster_run_await(leader, "worker 1 said goodbye", CLUSTER_GPUS_DEADLINE);
     other = cluster_gpus_worker(run, 1, "devices=1", "pair", changes);
     cluster_run_expect(other, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
-    cluster_play_expect_said(other, "has 1 device to compute on, and this run "
-                                    "counts on 2 of it");
+    cluster_fixture_expect_logged(other,
+                                  "has 1 device to compute on, and this run "
+                                  "counts on 2 of it");
     cluster_run_await(leader, "worker 1 said goodbye", CLUSTER_GPUS_DEADLINE);
     other = cluster_gpus_worker(run, 1, "devices=3", "pair", changes);
     cluster_run_await(other, "device cuda 2 of 3", CLUSTER_GPUS_DEADLINE);
@@ -319,17 +321,17 @@ static void who_comes_back_with_fewer_devices_is_sent_away(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(two_workers_of_two_devices_are_four_of_one),
-        TEST(the_bits_do_not_depend_on_when_devices_work),
+        TEST(bits_do_not_depend_on_device_timing),
         TEST(workers_may_have_different_numbers_of_devices),
-        TEST(what_counts_trainers_counts_replicas),
-        TEST(in_all_reduce_a_rank_may_have_several),
-        TEST(an_overflow_of_one_replica_voids_the_round),
+        TEST(trainer_counts_count_replicas),
+        TEST(a_rank_in_all_reduce_may_have_several_replicas),
+        TEST(an_overflow_of_one_replica_skips_the_round),
         TEST(with_staleness_a_push_is_the_mean_of_its_replicas),
-        TEST(with_staleness_all_need_as_many_devices),
+        TEST(with_staleness_all_trainers_need_equal_device_counts),
         TEST(a_batch_that_does_not_fit_the_replicas_is_exit_2),
         TEST(another_number_of_devices_resumes_the_run),
-        TEST(who_comes_back_with_fewer_devices_is_sent_away),
+        TEST(a_trainer_that_rejoins_with_fewer_devices_is_refused),
     };
-    (void)built_take("fake");
+    (void)build_folder_use("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

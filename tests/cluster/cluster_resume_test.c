@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,15 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FAILED = 1, CONFIG = 2, MOST = 64 };
+enum { FAILED = 1, CONFIG = 2, MAXIMUM = 64 };
 
 /* The steps listed are EXPECT, which ends with 0; a checkpoint that was due
  * while another was being written may be missing, if that was said. */
 static void expect_steps(struct cluster_run *run, const char *dir,
                          const struct cluster_process *process,
                          const uint64_t *expect) {
-    uint64_t steps[MOST];
-    unsigned count = cluster_play_checkpoints(run, dir, steps, MOST), at = 0;
+    uint64_t steps[MAXIMUM];
+    unsigned count = cluster_fixture_checkpoints(run, dir, steps, MAXIMUM),
+             at = 0;
     char text[64];
     for (; *expect; expect++) {
         snprintf(text, sizeof text, "no checkpoint of step %llu",
@@ -29,49 +30,50 @@ static void expect_steps(struct cluster_run *run, const char *dir,
         if (at < count && steps[at] == *expect)
             at++;
         else
-            cluster_play_expect_said(process, text);
+            cluster_fixture_expect_logged(process, text);
     }
     assert_int_equal(at, count);
 }
 
-static void checkpoints_come_by_steps_and_by_epochs(void **state) {
+static void checkpoints_are_saved_by_steps_and_by_epochs(void **state) {
     cluster_run_job(*state, NULL);
     expect_steps(*state, "by-steps",
-                 CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=by-steps",
-                                  "epochs=null", "steps=100",
-                                  "checkpoint.every_steps=40"),
+                 CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=by-steps",
+                                     "epochs=null", "steps=100",
+                                     "checkpoint.every_steps=40"),
                  (const uint64_t[]){40, 80, 100, 0});
     expect_steps(*state, "by-epochs",
-                 CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=by-epochs",
-                                  "epochs=5", "checkpoint.every_epochs=2"),
+                 CLUSTER_FIXTURE_RUN(*state, 2, 2, 0,
+                                     "checkpoint.dir=by-epochs", "epochs=5",
+                                     "checkpoint.every_epochs=2"),
                  (const uint64_t[]){60, 120, 150, 0});
 }
 
 /* The earliest is due that much after the run has begun, and so is each after
  * the one before: however late their lines are read, not more have come. */
-static void checkpoints_come_by_seconds(void **state) {
+static void checkpoints_are_saved_by_seconds(void **state) {
     enum { SEEN = 4 };
     struct cluster_run *run = *state;
-    uint64_t steps[MOST];
+    uint64_t steps[MAXIMUM];
     int64_t begun = time_now();
     cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000}");
     const char *changes[] = {"checkpoint.every_seconds=0.4", NULL};
-    struct cluster_process *local = cluster_play_local(run, 2, 2, changes);
+    struct cluster_process *local = cluster_fixture_local(run, 2, 2, changes);
     for (unsigned i = 0; i < SEEN; i++)
         cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     assert_true(time_now() - begun > time_from_seconds(SEEN * 0.4));
     cluster_run_signal(local, SIGTERM);
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    assert_true(cluster_play_checkpoints(run, "checkpoint", steps, MOST) >=
-                SEEN);
+    assert_true(
+        cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >= SEEN);
 }
 
-static void as_many_checkpoints_are_kept_as_the_job_says(void **state) {
-    uint64_t steps[MOST];
+static void the_job_limits_the_number_of_kept_checkpoints(void **state) {
+    uint64_t steps[MAXIMUM];
     cluster_run_job(*state, "{\"checkpoint\": {\"keep\": 2}}");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=10");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.every_steps=10");
     assert_int_equal(
-        cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 2);
+        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 2);
     assert_int_equal(steps[1], 90);
 }
 
@@ -91,50 +93,50 @@ static unsigned count_beginning(const struct cluster_run *run, const char *dir,
     return count;
 }
 
-static void told_never_a_run_begins_anew_and_the_old_are_moved_aside(
+static void with_resume_never_a_run_starts_over_and_moves_old_steps_aside(
     void **state) {
-    uint64_t steps[MOST];
+    uint64_t steps[MAXIMUM];
     char aside[PATH_MAX];
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
-    struct cluster_process *local = CLUSTER_PLAY_RUN(
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
+    struct cluster_process *local = CLUSTER_FIXTURE_RUN(
         *state, 2, 2, 0, "epochs=2", "seed=2", "checkpoint.resume=never");
-    cluster_play_expect_said(local, "were moved to");
-    assert_false(cluster_play_said(local, "resuming from"));
+    cluster_fixture_expect_logged(local, "were moved to");
+    assert_false(cluster_fixture_has_logged(local, "resuming from"));
     assert_int_equal(
-        cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
+        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 1);
     assert_int_equal(steps[0], 60);
     assert_int_equal(count_beginning(*state, "checkpoint", "aside-", aside), 1);
-    unsigned old = cluster_play_checkpoints(*state, aside, steps, MOST);
+    unsigned old = cluster_fixture_checkpoints(*state, aside, steps, MAXIMUM);
     assert_true(old > 0);
     assert_int_equal(steps[old - 1], 90);
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2", "seed=2"),
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=2", "seed=2"),
         "checkpoint/step-000000060, epoch 2");
 }
 
-static void a_checkpoint_beyond_the_job_is_evaluated_and_left(void **state) {
+static void a_checkpoint_past_the_last_step_is_only_evaluated(void **state) {
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=4");
+    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=4");
     struct cluster_process *local =
-        CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=2");
-    cluster_play_expect_said(local,
-                             "the checkpoint has 4 epochs behind it and the "
-                             "job asks for 2: nothing is left to train");
-    cluster_play_expect_said(local, "chief: step 120: test accuracy");
-    assert_false(cluster_play_said(local, "epoch 4/2"));
+        CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=2");
+    cluster_fixture_expect_logged(
+        local, "the checkpoint has 4 epochs behind it and the "
+               "job asks for 2: nothing is left to train");
+    cluster_fixture_expect_logged(local, "chief: step 120: test accuracy");
+    assert_false(cluster_fixture_has_logged(local, "epoch 4/2"));
 }
 
-static void a_run_made_longer_than_its_schedule_is_warned(void **state) {
+static void a_run_extended_past_its_schedule_warns(void **state) {
     cluster_run_job(*state, "{\"scheduler\": {\"type\": \"WarmupDecayLR\","
                             " \"params\": {\"warmup_max_lr\": 0.05,"
                             " \"warmup_num_steps\": 10,"
                             " \"total_num_steps\": 60}}}");
     struct cluster_process *local =
-        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
-    assert_false(cluster_play_said(local, "the scheduler ends"));
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=3"),
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=2");
+    assert_false(cluster_fixture_has_logged(local, "the scheduler ends"));
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=3"),
         "warning: the scheduler ends at step 60 "
         "(scheduler.params.total_num_steps), the run at step 90: the rate of "
         "the last steps is 0; set total_num_steps together with epochs or "
@@ -142,65 +144,69 @@ static void a_run_made_longer_than_its_schedule_is_warned(void **state) {
 }
 
 /* A supervisor that starts it again must not be told that it goes on. */
-static void told_never_no_signal_promises_that_it_resumes(void **state) {
+static void with_resume_never_no_signal_message_promises_a_resume(
+    void **state) {
     cluster_run_job(*state, "{\"steps\": 1000000}");
-    struct cluster_process *local =
-        cluster_play_local(*state, 1, 1,
-                           (const char *[]){"checkpoint.resume=never",
-                                            "checkpoint.every_steps=50", NULL});
+    struct cluster_process *local = cluster_fixture_local(
+        *state, 1, 1,
+        (const char *[]){"checkpoint.resume=never", "checkpoint.every_steps=50",
+                         NULL});
     cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    assert_false(cluster_play_said(local, "the same command resumes"));
-    cluster_play_expect_said(local,
-                             "the same command begins anew (checkpoint.resume "
-                             "is never); with --set checkpoint.resume=auto it "
-                             "resumes from /");
+    assert_false(cluster_fixture_has_logged(local, "the same command resumes"));
+    cluster_fixture_expect_logged(
+        local, "the same command begins anew (checkpoint.resume "
+               "is never); with --set checkpoint.resume=auto it "
+               "resumes from /");
 }
 
 static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=2");
     struct cluster_process *local =
-        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.resume=30");
-    cluster_play_expect_said(local, "checkpoint/step-000000030, epoch 2");
-    cluster_play_same(*state, "checkpoint", "undisturbed");
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.resume=30");
+    cluster_fixture_expect_logged(local, "checkpoint/step-000000030, epoch 2");
+    cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
+                                            "undisturbed");
 }
 
-static void a_step_that_is_not_there_is_an_error_and_nothing_goes(
-    void **state) {
-    uint64_t steps[MOST];
+static void a_missing_step_is_an_error_and_deletes_nothing(void **state) {
+    uint64_t steps[MAXIMUM];
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 1, 1, 0, "epochs=1");
-    struct cluster_process *local = cluster_play_local(
+    CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "epochs=1");
+    struct cluster_process *local = cluster_fixture_local(
         *state, 1, 1, (const char *[]){"checkpoint.resume=17", NULL});
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(local, "checkpoint.resume: found 17, a step that "
-                                    "has no checkpoint in /");
-    cluster_play_expect_said(local, "/checkpoint; allowed: 60, ");
+    cluster_fixture_expect_logged(local,
+                                  "checkpoint.resume: found 17, a step that "
+                                  "has no checkpoint in /");
+    cluster_fixture_expect_logged(local, "/checkpoint; allowed: 60, ");
     assert_int_equal(
-        cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
+        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 1);
 }
 
-static void another_number_of_ps_goes_on_to_the_same_bits(void **state) {
+static void another_number_of_ps_resumes_to_the_same_bits(void **state) {
     cluster_run_job(*state, "{\"optimizer\": {\"type\": \"Adam\","
                             " \"params\": {\"lr\": 0.01}}}");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=null", "steps=40");
-    cluster_play_expect_said(
-        CLUSTER_PLAY_RUN(*state, 3, 2, 0, "epochs=null", "steps=70"),
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=null", "steps=40");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 3, 2, 0, "epochs=null", "steps=70"),
         "checkpoint/step-000000040, epoch 2");
-    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=3"),
-                             "checkpoint/step-000000070, epoch 3");
-    cluster_play_same(*state, "checkpoint", "undisturbed");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=3"),
+        "checkpoint/step-000000070, epoch 3");
+    cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
+                                            "undisturbed");
 }
 
 /* As `ckpt ls` gives it for the newest. */
 static uint64_t samples_of_newest(struct cluster_run *run) {
     const char *ls[] = {"ckpt", "ls", "--json", "checkpoint", NULL};
-    json_t *all = cluster_run_json(cluster_play_tool(run, 0, ls));
+    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls));
     json_t *list = json_object_get(all, "checkpoints");
     json_t *last = json_array_get(list, json_array_size(list) - 1);
     uint64_t samples =
@@ -211,19 +217,17 @@ static uint64_t samples_of_newest(struct cluster_run *run) {
 
 /* 46 steps of 20 are an epoch of 600 and 320 samples of the next, which are 10
  * steps of 30, and 20 samples are read again; 4 steps more make 420. */
-static void other_workers_go_on_at_the_sample_rounded_down_to_their_batch(
-    void **state) {
+static void another_number_of_workers_resumes_at_a_whole_batch(void **state) {
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=null", "steps=46");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=null", "steps=46");
     assert_int_equal(samples_of_newest(*state), 920);
     struct cluster_process *local =
-        CLUSTER_PLAY_RUN(*state, 2, 3, 0, "epochs=null", "steps=50");
-    cluster_play_expect_said(local, "steps 46 to 50");
+        CLUSTER_FIXTURE_RUN(*state, 2, 3, 0, "epochs=null", "steps=50");
+    cluster_fixture_expect_logged(local, "steps 46 to 50");
     assert_int_equal(samples_of_newest(*state), 1020);
 }
 
-static void what_does_not_match_a_checkpoint_is_named_and_nothing_goes(
-    void **state) {
+static void a_mismatched_checkpoint_is_named_and_deletes_nothing(void **state) {
     static const struct {
         const char *change, *name;
     } cases[] = {
@@ -233,10 +237,10 @@ static void what_does_not_match_a_checkpoint_is_named_and_nothing_goes(
     };
     cluster_run_job(*state, NULL);
     struct cluster_process *local =
-        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.every_steps=30");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cluster_play_expect_said(
-            CLUSTER_PLAY_RUN(*state, 2, 2, CONFIG, cases[i].change),
+        cluster_fixture_expect_logged(
+            CLUSTER_FIXTURE_RUN(*state, 2, 2, CONFIG, cases[i].change),
             cases[i].name);
         expect_steps(*state, "checkpoint", local,
                      (const uint64_t[]){30, 60, 90, 0});
@@ -258,88 +262,92 @@ static void damage(const struct cluster_run *run, unsigned step) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_damaged_checkpoint_is_passed_over_and_named(void **state) {
+static void a_damaged_checkpoint_is_skipped_and_named(void **state) {
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=2");
     damage(*state, 60);
     struct cluster_process *local =
-        CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=3");
-    cluster_play_expect_said(local,
-                             "warning: checkpoint of step 60 passed over");
-    cluster_play_expect_said(local, "checkpoint/step-000000030, epoch 2");
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=3");
+    cluster_fixture_expect_logged(local,
+                                  "warning: checkpoint of step 60 passed over");
+    cluster_fixture_expect_logged(local, "checkpoint/step-000000030, epoch 2");
     damage(*state, 30);
-    cluster_play_tool(*state, FAILED,
-                      (const char *[]){"ckpt", "verify", "checkpoint", NULL});
+    cluster_fixture_tool(
+        *state, FAILED, (const char *[]){"ckpt", "verify", "checkpoint", NULL});
 }
 
-static void with_all_damaged_nobody_starts_from_nothing(void **state) {
+static void with_all_checkpoints_damaged_the_run_does_not_start(void **state) {
     char found[PATH_MAX];
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=2");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=2");
     damage(*state, 30);
     damage(*state, 60);
     struct cluster_process *local =
-        CLUSTER_PLAY_RUN(*state, 2, 2, FAILED, "epochs=3");
-    cluster_play_expect_said(local, "none of 2 checkpoints can be read");
-    cluster_play_expect_said(local, "bring a copy of one back, or begin anew: "
-                                    "--set checkpoint.resume=never");
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, FAILED, "epochs=3");
+    cluster_fixture_expect_logged(local, "none of 2 checkpoints can be read");
+    cluster_fixture_expect_logged(local,
+                                  "bring a copy of one back, or begin anew: "
+                                  "--set checkpoint.resume=never");
     assert_int_equal(count_beginning(*state, "checkpoint", "step-", found), 2);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");
 }
 
 static void an_asynchronous_run_is_saved_and_resumed(void **state) {
-    uint64_t steps[MOST];
+    uint64_t steps[MAXIMUM];
     cluster_run_job(*state, "{\"steps\": 8000, \"steps_per_epoch\": 100000,"
                             " \"strategy\": {\"type\": \"ps\","
                             " \"staleness\": \"inf\"}}");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.every_steps=200",
-                     "checkpoint.keep=60");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.every_steps=200",
+                        "checkpoint.keep=60");
     unsigned count =
-        cluster_play_checkpoints(*state, "checkpoint", steps, MOST);
+        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM);
     assert_true(count >= 2); /* one by steps, one at the end */
     assert_in_range(steps[count - 1], 8000, 8002);
     char from[64];
     snprintf(from, sizeof from, "checkpoint/step-%09llu, epoch",
              (unsigned long long)steps[count - 1]);
-    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 2, 2, 0, "steps=8100"),
-                             from);
-    count = cluster_play_checkpoints(*state, "checkpoint", steps, MOST);
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "steps=8100"), from);
+    count = cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM);
     assert_in_range(steps[count - 1], 8100, 8102);
 }
 
 /* Longer than the data, which makes 30 steps; and of 25 pushes, whoever they
  * are of. */
-static void epochs_of_steps_go_on_where_they_stood(void **state) {
+static void epochs_of_steps_resume_where_they_were(void **state) {
     cluster_run_job(*state, "{\"steps_per_epoch\": 50}");
-    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=1", "checkpoint.dir=whole");
-    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=null", "steps=40");
-    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=1");
-    cluster_play_same(*state, "checkpoint", "whole");
+    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=1", "checkpoint.dir=whole");
+    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=null", "steps=40");
+    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=1");
+    cluster_fixture_expect_same_checkpoints(*state, "checkpoint", "whole");
     const char *const free_running[] = {
         "checkpoint.dir=free", "steps_per_epoch=25", "strategy.staleness=inf"};
-    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=2", free_running[0],
-                     free_running[1], free_running[2]);
-    uint64_t steps[MOST];
-    CLUSTER_PLAY_RUN(*state, 1, 2, 0, "epochs=4", free_running[0],
-                     free_running[1], free_running[2]);
-    unsigned count = cluster_play_checkpoints(*state, "free", steps, MOST);
+    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=2", free_running[0],
+                        free_running[1], free_running[2]);
+    uint64_t steps[MAXIMUM];
+    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=4", free_running[0],
+                        free_running[1], free_running[2]);
+    unsigned count =
+        cluster_fixture_checkpoints(*state, "free", steps, MAXIMUM);
     assert_in_range(steps[count - 1], 100, 102);
 }
 
-static void no_steps_leave_a_checkpoint_of_step_0_to_go_on_from(void **state) {
-    uint64_t steps[MOST];
+static void a_run_of_zero_steps_leaves_a_resumable_checkpoint(void **state) {
+    uint64_t steps[MAXIMUM];
     cluster_run_job(*state, NULL);
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
-    CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=null", "steps=0");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
+    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=null", "steps=0");
     assert_int_equal(
-        cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 1);
+        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 1);
     assert_int_equal(steps[0], 0);
-    cluster_play_expect_said(CLUSTER_PLAY_RUN(*state, 2, 2, 0, "epochs=3"),
-                             "checkpoint/step-000000000, epoch 1");
-    cluster_play_same(*state, "checkpoint", "undisturbed");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=3"),
+        "checkpoint/step-000000000, epoch 1");
+    cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
+                                            "undisturbed");
 }
 
 #define RESUME_TEST(name)                                                      \
@@ -348,24 +356,24 @@ static void no_steps_leave_a_checkpoint_of_step_0_to_go_on_from(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        RESUME_TEST(checkpoints_come_by_steps_and_by_epochs),
-        RESUME_TEST(checkpoints_come_by_seconds),
-        RESUME_TEST(as_many_checkpoints_are_kept_as_the_job_says),
-        RESUME_TEST(told_never_a_run_begins_anew_and_the_old_are_moved_aside),
-        RESUME_TEST(a_checkpoint_beyond_the_job_is_evaluated_and_left),
-        RESUME_TEST(a_run_made_longer_than_its_schedule_is_warned),
-        RESUME_TEST(told_never_no_signal_promises_that_it_resumes),
-        RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
-        RESUME_TEST(a_step_that_is_not_there_is_an_error_and_nothing_goes),
-        RESUME_TEST(another_number_of_ps_goes_on_to_the_same_bits),
+        RESUME_TEST(checkpoints_are_saved_by_steps_and_by_epochs),
+        RESUME_TEST(checkpoints_are_saved_by_seconds),
+        RESUME_TEST(the_job_limits_the_number_of_kept_checkpoints),
         RESUME_TEST(
-            other_workers_go_on_at_the_sample_rounded_down_to_their_batch),
-        RESUME_TEST(what_does_not_match_a_checkpoint_is_named_and_nothing_goes),
-        RESUME_TEST(a_damaged_checkpoint_is_passed_over_and_named),
-        RESUME_TEST(with_all_damaged_nobody_starts_from_nothing),
+            with_resume_never_a_run_starts_over_and_moves_old_steps_aside),
+        RESUME_TEST(a_checkpoint_past_the_last_step_is_only_evaluated),
+        RESUME_TEST(a_run_extended_past_its_schedule_warns),
+        RESUME_TEST(with_resume_never_no_signal_message_promises_a_resume),
+        RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
+        RESUME_TEST(a_missing_step_is_an_error_and_deletes_nothing),
+        RESUME_TEST(another_number_of_ps_resumes_to_the_same_bits),
+        RESUME_TEST(another_number_of_workers_resumes_at_a_whole_batch),
+        RESUME_TEST(a_mismatched_checkpoint_is_named_and_deletes_nothing),
+        RESUME_TEST(a_damaged_checkpoint_is_skipped_and_named),
+        RESUME_TEST(with_all_checkpoints_damaged_the_run_does_not_start),
         RESUME_TEST(an_asynchronous_run_is_saved_and_resumed),
-        RESUME_TEST(epochs_of_steps_go_on_where_they_stood),
-        RESUME_TEST(no_steps_leave_a_checkpoint_of_step_0_to_go_on_from),
+        RESUME_TEST(epochs_of_steps_resume_where_they_were),
+        RESUME_TEST(a_run_of_zero_steps_leaves_a_resumable_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,25 +19,26 @@ static void expect_steps(const struct cluster_process *leader, int steps) {
     json_decref(end);
 }
 
-static void play_whole(struct cluster_run *run, unsigned num_chiefs,
-                       const char *job, const char *said, int steps) {
-    struct cluster_play play;
+static void run_cluster(struct cluster_run *run, unsigned num_chiefs,
+                        const char *job, const char *said, int steps) {
+    struct cluster_fixture fixture;
     cluster_run_job(run, job);
-    cluster_play_describe(&play, run, num_chiefs, 1, 2);
-    cluster_play_start_all(&play);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(play.tasks[0].process, said);
-    expect_steps(play.tasks[0].process, steps);
+    cluster_fixture_describe(&fixture, run, num_chiefs, 1, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(fixture.tasks[0].process, said);
+    expect_steps(fixture.tasks[0].process, steps);
 }
 
-static void worker_0_leads_and_trains_where_no_chief_is_listed(void **state) {
-    play_whole(*state, 0, NULL, "2 trainers, 1 ps", 90);
+static void worker_0_is_the_chief_when_none_is_listed(void **state) {
+    run_cluster(*state, 0, NULL, "2 trainers, 1 ps", 90);
 }
 
 static void a_listed_chief_trains_too(void **state) {
     struct cluster_run *run = *state;
     char path[PATH_MAX], line[1024];
-    play_whole(run, 1, NULL, "3 trainers, 1 ps", 60);
+    run_cluster(run, 1, NULL, "3 trainers, 1 ps", 60);
     cluster_run_path(run, "chief-0.err", path);
     FILE *said = fopen(path, "r");
     assert_non_null(said);
@@ -48,9 +49,9 @@ static void a_listed_chief_trains_too(void **state) {
     fclose(said);
 }
 
-static void a_chief_told_to_coordinate_trains_nothing(void **state) {
-    play_whole(*state, 1, "{\"chief\": \"coordinate\"}", "2 trainers, 1 ps",
-               90);
+static void a_coordinating_chief_does_not_train(void **state) {
+    run_cluster(*state, 1, "{\"chief\": \"coordinate\"}", "2 trainers, 1 ps",
+                90);
 }
 
 static const char *address_of(const struct cluster_run *run, const char *type,
@@ -92,8 +93,8 @@ struct part {
 };
 
 /* All of PARTS (ended by a NULL name), the first of which leads, end well. */
-static void play_parts(struct cluster_run *run, const struct part *parts,
-                       const char *said, int steps) {
+static void run_roles(struct cluster_run *run, const struct part *parts,
+                      const char *said, int steps) {
     struct cluster_process *processes[8];
     size_t count = 0;
     for (; parts[count].name; count++)
@@ -101,27 +102,27 @@ static void play_parts(struct cluster_run *run, const struct part *parts,
             start(run, parts[count].name, parts[count].variable, count == 0);
     for (size_t i = 0; i < count; i++)
         cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(processes[0], said);
+    cluster_fixture_expect_logged(processes[0], said);
     expect_steps(processes[0], steps);
 }
 
-static void alone_a_process_trains_on_weights_of_its_own(void **state) {
+static void a_single_process_trains_without_ps(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 0, 0, 1);
-    play_parts(run, (const struct part[]){{"alone", "TF_CONFIG="}, {0}},
-               "one trainer and no ps", 180);
+    run_roles(run, (const struct part[]){{"alone", "TF_CONFIG="}, {0}},
+              "one trainer and no ps", 180);
     cluster_run_job(run, "{\"checkpoint\": {\"dir\": \"other\"}}");
-    play_parts(run,
-               (const struct part[]){
-                   {"worker-0", "TF_CONFIG={'cluster': {'worker': ['W0']},"
-                                " 'task': {'type': 'worker', 'index': 0}}"},
-                   {0}},
-               "one trainer and no ps", 180);
-    cluster_play_same(run, "checkpoint", "other");
+    run_roles(run,
+              (const struct part[]){
+                  {"worker-0", "TF_CONFIG={'cluster': {'worker': ['W0']},"
+                               " 'task': {'type': 'worker', 'index': 0}}"},
+                  {0}},
+              "one trainer and no ps", 180);
+    cluster_fixture_expect_same_checkpoints(run, "checkpoint", "other");
 }
 
-static void a_ps_that_lists_only_itself_is_called_and_takes_part(void **state) {
+static void a_ps_that_lists_only_itself_is_discovered_and_joins(void **state) {
     static const struct part parts[] = {
         {"chief-0", "TF_CONFIG={'cluster': {'chief': ['C0'], 'ps': ['P0', "
                     "'P1'], 'worker': ['W0']},"
@@ -136,10 +137,10 @@ static void a_ps_that_lists_only_itself_is_called_and_takes_part(void **state) {
         {0}};
     cluster_run_job(*state, NULL);
     cluster_run_describe(*state, 1, 2, 1);
-    play_parts(*state, parts, "2 trainers, 2 ps", 90);
+    run_roles(*state, parts, "2 trainers, 2 ps", 90);
 }
 
-static void a_worker_that_knows_no_chief_asks_a_ps(void **state) {
+static void a_worker_without_a_chief_address_asks_a_ps(void **state) {
     static const struct part parts[] = {
         {"worker-0", "TF_CONFIG={'cluster': {'ps': ['P0'], 'worker': ['W0', "
                      "'W1']},"
@@ -152,10 +153,10 @@ static void a_worker_that_knows_no_chief_asks_a_ps(void **state) {
         {0}};
     cluster_run_job(*state, NULL);
     cluster_run_describe(*state, 0, 1, 2);
-    play_parts(*state, parts, "2 trainers, 1 ps", 90);
+    run_roles(*state, parts, "2 trainers, 1 ps", 90);
 }
 
-static void a_cluster_spec_does_for_a_tf_config(void **state) {
+static void a_cluster_spec_replaces_a_tf_config(void **state) {
 #define POOLS                                                                  \
     "CLUSTER_SPEC={'cluster': {'workerpool0': ['C0'], 'workerpool1': ['W0'],"  \
     " 'workerpool2': ['P0']}, 'task': "
@@ -167,7 +168,7 @@ static void a_cluster_spec_does_for_a_tf_config(void **state) {
 #undef POOLS
     cluster_run_job(*state, NULL);
     cluster_run_describe(*state, 1, 1, 1);
-    play_parts(*state, parts, "2 trainers, 1 ps", 90);
+    run_roles(*state, parts, "2 trainers, 1 ps", 90);
 }
 
 static void ports_of_ps_and_workers_may_be_zero(void **state) {
@@ -183,7 +184,7 @@ static void ports_of_ps_and_workers_may_be_zero(void **state) {
 #undef ZERO
     cluster_run_job(*state, NULL);
     cluster_run_describe(*state, 1, 0, 0);
-    play_parts(*state, parts, "2 trainers, 2 ps", 90);
+    run_roles(*state, parts, "2 trainers, 2 ps", 90);
 }
 
 static struct cluster_process *start_by_flags(struct cluster_run *run,
@@ -202,7 +203,7 @@ static struct cluster_process *start_by_flags(struct cluster_run *run,
     return cluster_run_start(run, name, arguments, NULL);
 }
 
-static void flags_do_for_a_tf_config(void **state) {
+static void flags_replace_a_tf_config(void **state) {
     struct cluster_process *processes[3];
     cluster_run_job(*state, NULL);
     cluster_run_describe(*state, 0, 1, 2);
@@ -218,16 +219,16 @@ static void flags_do_for_a_tf_config(void **state) {
 static void expect_refused(struct cluster_run *run, unsigned num_chiefs,
                            unsigned num_ps, unsigned num_workers,
                            const char *job, const char *text) {
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     cluster_run_job(run, job);
-    cluster_play_describe(&play, run, num_chiefs, num_ps, num_workers);
-    struct cluster_process *leader = cluster_play_start(&play, 0);
+    cluster_fixture_describe(&fixture, run, num_chiefs, num_ps, num_workers);
+    struct cluster_process *leader = cluster_fixture_start(&fixture, 0);
     cluster_run_expect(leader, CONFIG, CLUSTER_RUN_DEADLINE);
-    cluster_play_expect_said(leader, text);
+    cluster_fixture_expect_logged(leader, text);
     assert_string_equal(cluster_run_output(leader), "");
 }
 
-static void without_a_trainer_there_is_no_run(void **state) {
+static void a_cluster_without_trainers_is_refused(void **state) {
     expect_refused(*state, 1, 1, 0, "{\"chief\": \"coordinate\"}",
                    "no trainer at all");
 }
@@ -243,16 +244,16 @@ static void the_strategy_ps_needs_a_ps(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ROLES_TEST(worker_0_leads_and_trains_where_no_chief_is_listed),
+        ROLES_TEST(worker_0_is_the_chief_when_none_is_listed),
         ROLES_TEST(a_listed_chief_trains_too),
-        ROLES_TEST(a_chief_told_to_coordinate_trains_nothing),
-        ROLES_TEST(alone_a_process_trains_on_weights_of_its_own),
-        ROLES_TEST(a_ps_that_lists_only_itself_is_called_and_takes_part),
-        ROLES_TEST(a_worker_that_knows_no_chief_asks_a_ps),
-        ROLES_TEST(a_cluster_spec_does_for_a_tf_config),
+        ROLES_TEST(a_coordinating_chief_does_not_train),
+        ROLES_TEST(a_single_process_trains_without_ps),
+        ROLES_TEST(a_ps_that_lists_only_itself_is_discovered_and_joins),
+        ROLES_TEST(a_worker_without_a_chief_address_asks_a_ps),
+        ROLES_TEST(a_cluster_spec_replaces_a_tf_config),
         ROLES_TEST(ports_of_ps_and_workers_may_be_zero),
-        ROLES_TEST(flags_do_for_a_tf_config),
-        ROLES_TEST(without_a_trainer_there_is_no_run),
+        ROLES_TEST(flags_replace_a_tf_config),
+        ROLES_TEST(a_cluster_without_trainers_is_refused),
         ROLES_TEST(the_strategy_ps_needs_a_ps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

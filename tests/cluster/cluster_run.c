@@ -134,9 +134,9 @@ static void describe_task(struct cluster_run *run, const char *type) {
     struct failure why;
     char address[32];
     uint16_t port;
-    if (port_hold(&port, &run->holders[run->num_holders], &why))
+    if (port_reserve(&port, &run->port_sockets[run->num_port_sockets], &why))
         fail_msg("%s", why.text);
-    run->num_holders++;
+    run->num_port_sockets++;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     if (!json_object_get(run->cluster, type))
         json_object_set_new(run->cluster, type, json_array());
@@ -148,8 +148,8 @@ void cluster_run_describe(struct cluster_run *run, unsigned num_chiefs,
                           unsigned num_ps, unsigned num_workers) {
     assert_null(run->cluster);
     run->cluster = json_object();
-    run->holders = calloc(num_chiefs + num_ps + num_workers, sizeof(int));
-    assert_non_null(run->holders);
+    run->port_sockets = calloc(num_chiefs + num_ps + num_workers, sizeof(int));
+    assert_non_null(run->port_sockets);
     for (unsigned i = 0; i < num_chiefs; i++)
         describe_task(run, "chief");
     for (unsigned i = 0; i < num_ps; i++)
@@ -182,9 +182,9 @@ int cluster_run_teardown(void **state) {
     struct cluster_run *run = *state;
     while (run->processes)
         run->processes = cluster_process_end(run->processes);
-    for (unsigned i = 0; i < run->num_holders; i++)
-        close(run->holders[i]);
-    free(run->holders);
+    for (unsigned i = 0; i < run->num_port_sockets; i++)
+        close(run->port_sockets[i]);
+    free(run->port_sockets);
     json_decref(run->cluster);
     checkpoint_fixture_remove(run->folder);
     free(run);

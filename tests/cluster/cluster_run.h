@@ -19,9 +19,9 @@ struct cluster_run {
     char folder[PATH_MAX];             /* everything lies in it */
     struct cluster_process *processes; /* newest first */
     json_t *cluster;                   /* as TF_CONFIG has it, or NULL */
-    int *holders;                      /* of its ports */
+    int *port_sockets;                 /* of its ports */
     int network; /* namespace of what is started next; 0: the test's own */
-    unsigned num_holders;
+    unsigned num_port_sockets;
     bool in_memory;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signals that a scheduler or a terminal sends: SIGUSR1 for a checkpoint after
  * which the run goes on, SIGHUP as its terminal goes away. */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RETRY = 138, MOST = 8 };
-static const double SOON = 5; /* seconds; far below grace and peer */
+enum { RETRY = 138, MAXIMUM = 8 };
+static const double SHORT_TIMEOUT = 5; /* seconds; far below grace and peer */
 
 /* A run that only a signal ends, and whose only checkpoints are signals'. */
 static const char endless[] =
@@ -29,9 +29,9 @@ static const char endless[] =
     " \"chief\": \"coordinate\", \"timeouts\": {\"stop\": 1}}";
 
 static void expect_checkpoints(struct cluster_run *run, unsigned count) {
-    uint64_t steps[MOST];
-    assert_int_equal(cluster_play_checkpoints(run, "checkpoint", steps, MOST),
-                     count);
+    uint64_t steps[MAXIMUM];
+    assert_int_equal(
+        cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM), count);
     assert_true(steps[0] > 0);
 }
 
@@ -40,16 +40,16 @@ static void save_by(struct cluster_run *run, struct cluster_process *process) {
     cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(process, SIGUSR1);
     cluster_run_await(process, "SIGUSR1: one checkpoint, and the run goes on",
-                      SOON);
+                      SHORT_TIMEOUT);
     cluster_run_await(process, "checkpoint /", CLUSTER_RUN_DEADLINE);
     expect_checkpoints(run, 1);
     cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(process, SIGTERM);
-    cluster_run_expect(process, 128 + SIGTERM, SOON);
+    cluster_run_expect(process, 128 + SIGTERM, SHORT_TIMEOUT);
     expect_checkpoints(run, 2);
 }
 
-static void sigusr1_cuts_a_checkpoint_and_the_run_goes_on(void **state) {
+static void sigusr1_saves_a_checkpoint_and_the_run_continues(void **state) {
     static const struct {
         unsigned num_ps;
         const char *strategy;
@@ -59,54 +59,56 @@ static void sigusr1_cuts_a_checkpoint_and_the_run_goes_on(void **state) {
         {0, "strategy={\"type\": \"allreduce\"}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct cluster_run *run = cluster_play_renew(state);
+        struct cluster_run *run = cluster_fixture_reset(state);
         const char *changes[] = {cases[i].strategy, NULL};
         print_message("# %s\n", cases[i].strategy);
         cluster_run_job(run, endless);
-        save_by(run, cluster_play_local(run, cases[i].num_ps, 2, changes));
+        save_by(run, cluster_fixture_local(run, cases[i].num_ps, 2, changes));
     }
 }
 
 /* As `scancel --signal=USR1` and `srun` do. Whoever does not lead says that it
  * is not meant, and a second one while the chief saves is the same. */
-static void sigusr1_to_every_process_is_one_checkpoint(void **state) {
-    struct cluster_play play;
+static void sigusr1_to_every_process_saves_one_checkpoint(void **state) {
+    struct cluster_fixture fixture;
     struct cluster_run *run = *state;
     cluster_run_job(run, endless);
-    cluster_play_describe(&play, run, 1, 1, 2);
-    cluster_play_start_all(&play);
-    struct cluster_process *chief = play.tasks[0].process;
+    cluster_fixture_describe(&fixture, run, 1, 1, 2);
+    cluster_fixture_start_all(&fixture);
+    struct cluster_process *chief = fixture.tasks[0].process;
     struct cluster_process *ps =
-        play.tasks[cluster_play_find(&play, "ps", 0)].process;
+        fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(ps, SIGSTOP); /* the cut waits for it */
-    for (unsigned i = play.count; i > 0; i--)
-        cluster_run_signal(play.tasks[i - 1].process, SIGUSR1);
-    cluster_run_await(chief, "SIGUSR1: one checkpoint", SOON);
+    for (unsigned i = fixture.count; i > 0; i--)
+        cluster_run_signal(fixture.tasks[i - 1].process, SIGUSR1);
+    cluster_run_await(chief, "SIGUSR1: one checkpoint", SHORT_TIMEOUT);
     cluster_run_signal(chief, SIGUSR1);
-    cluster_run_await(chief, "SIGUSR1: a checkpoint is under way", SOON);
+    cluster_run_await(chief, "SIGUSR1: a checkpoint is under way",
+                      SHORT_TIMEOUT);
     cluster_run_signal(ps, SIGCONT);
-    for (unsigned i = 1; i < play.count; i++)
-        cluster_run_await(play.tasks[i].process, "SIGUSR1 is passed over here",
-                          SOON);
+    for (unsigned i = 1; i < fixture.count; i++)
+        cluster_run_await(fixture.tasks[i].process,
+                          "SIGUSR1 is passed over here", SHORT_TIMEOUT);
     cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     expect_checkpoints(run, 1);
     cluster_run_signal(chief, SIGTERM);
-    cluster_run_expect(chief, 128 + SIGTERM, SOON);
-    cluster_play_expect(&play, 0, RETRY, SOON);
+    cluster_run_expect(chief, 128 + SIGTERM, SHORT_TIMEOUT);
+    cluster_fixture_expect(&fixture, 0, RETRY, SHORT_TIMEOUT);
 }
 
-static void without_a_checkpoint_folder_sigusr1_is_only_answered(void **state) {
+static void without_a_checkpoint_folder_sigusr1_only_logs(void **state) {
     static const char *const changes[] = {"checkpoint={\"dir\": null}", NULL};
     cluster_run_job(*state, endless);
-    struct cluster_process *local = cluster_play_local(*state, 1, 1, changes);
+    struct cluster_process *local =
+        cluster_fixture_local(*state, 1, 1, changes);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGUSR1);
-    cluster_run_await(local, "SIGUSR1: no checkpoint", SOON);
+    cluster_run_await(local, "SIGUSR1: no checkpoint", SHORT_TIMEOUT);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, SOON);
+    cluster_run_expect(local, 128 + SIGTERM, SHORT_TIMEOUT);
 }
 
 /* The test's child, on a terminal of its own, until it has said WORD there. */
@@ -139,14 +141,14 @@ static pid_t start_on_a_terminal(struct cluster_run *run, int *terminal,
 }
 
 /* Its lines have nowhere to go from then on. */
-static void a_terminal_that_goes_away_leaves_a_checkpoint(void **state) {
+static void sighup_leaves_a_checkpoint(void **state) {
     int terminal, status;
     cluster_run_job(*state, endless);
     pid_t local = start_on_a_terminal(*state, &terminal, "/s");
     int end = pidfd_open(local, 0);
     struct pollfd item = {end, POLLIN, 0};
     close(terminal);
-    assert_int_equal(poll(&item, 1, (int)(1000 * SOON)), 1);
+    assert_int_equal(poll(&item, 1, (int)(1000 * SHORT_TIMEOUT)), 1);
     assert_int_equal(waitpid(local, &status, 0), local);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 128 + SIGHUP);
@@ -154,7 +156,7 @@ static void a_terminal_that_goes_away_leaves_a_checkpoint(void **state) {
     close(end);
 }
 
-static void under_nohup_a_hang_up_does_nothing(void **state) {
+static void under_nohup_sighup_is_ignored(void **state) {
     static const char *const arguments[] = {
         "-c",
         "trap '' HUP; exec \"$CAPSTAN\" local --ps 1 --workers 1 job.json",
@@ -166,7 +168,7 @@ static void under_nohup_a_hang_up_does_nothing(void **state) {
     cluster_run_signal(local, SIGHUP);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, SOON);
+    cluster_run_expect(local, 128 + SIGTERM, SHORT_TIMEOUT);
 }
 
 #define SIGNAL_TEST(name)                                                      \
@@ -175,11 +177,11 @@ static void under_nohup_a_hang_up_does_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SIGNAL_TEST(sigusr1_cuts_a_checkpoint_and_the_run_goes_on),
-        SIGNAL_TEST(sigusr1_to_every_process_is_one_checkpoint),
-        SIGNAL_TEST(without_a_checkpoint_folder_sigusr1_is_only_answered),
-        SIGNAL_TEST(a_terminal_that_goes_away_leaves_a_checkpoint),
-        SIGNAL_TEST(under_nohup_a_hang_up_does_nothing),
+        SIGNAL_TEST(sigusr1_saves_a_checkpoint_and_the_run_continues),
+        SIGNAL_TEST(sigusr1_to_every_process_saves_one_checkpoint),
+        SIGNAL_TEST(without_a_checkpoint_folder_sigusr1_only_logs),
+        SIGNAL_TEST(sighup_leaves_a_checkpoint),
+        SIGNAL_TEST(under_nohup_sighup_is_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

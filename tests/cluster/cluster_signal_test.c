@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { RETRY = 138, PS = 2, WORKERS = 2, MOST = 8 };
-static const double SOON = 5; /* seconds; far below grace and peer */
+enum { RETRY = 138, PS = 2, WORKERS = 2, MAXIMUM = 8 };
+static const double SHORT_TIMEOUT = 5; /* seconds; far below grace and peer */
 
 /* A run that only a signal ends, and whose only checkpoint is the signal's. */
 static const char endless[] =
@@ -25,12 +25,12 @@ static const char endless_asynchronous[] =
     " \"strategy\": {\"type\": \"ps\", \"staleness\": \"inf\"},"
     " \"chief\": \"coordinate\", \"timeouts\": {\"stop\": 1}}";
 
-static void begin(struct cluster_play *play, struct cluster_run *run,
+static void begin(struct cluster_fixture *fixture, struct cluster_run *run,
                   const char *job) {
     cluster_run_job(run, job);
-    cluster_play_describe(play, run, 1, PS, WORKERS);
-    cluster_play_start_all(play);
-    cluster_run_await(play->tasks[0].process, "steps 0 to",
+    cluster_fixture_describe(fixture, run, 1, PS, WORKERS);
+    cluster_fixture_start_all(fixture);
+    cluster_run_await(fixture->tasks[0].process, "steps 0 to",
                       CLUSTER_RUN_DEADLINE);
 }
 
@@ -43,16 +43,16 @@ static void stop(const struct cluster_process *process) {
         assert_int_equal(waitid(P_PID, (id_t)cluster_run_pid(process), &found,
                                 WSTOPPED | WNOHANG | WNOWAIT),
                          0);
-        cluster_play_pass(0.01);
+        cluster_fixture_sleep(0.01);
     }
     assert_int_equal(found.si_pid, cluster_run_pid(process));
 }
 
 /* The signal's checkpoint, the only one there is. */
 static uint64_t only_checkpoint(struct cluster_run *run) {
-    uint64_t steps[MOST];
-    assert_int_equal(cluster_play_checkpoints(run, "checkpoint", steps, MOST),
-                     1);
+    uint64_t steps[MAXIMUM];
+    assert_int_equal(
+        cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM), 1);
     return steps[0];
 }
 
@@ -68,7 +68,7 @@ static void shorten(struct cluster_run *run, uint64_t step,
     cluster_run_job(run, job);
 }
 
-static void expect_goes_on(struct cluster_process *chief, uint64_t step) {
+static void expect_continues(struct cluster_process *chief, uint64_t step) {
     char text[64];
     snprintf(text, sizeof text, "step-%09llu, epoch", (unsigned long long)step);
     cluster_run_await(chief, text, CLUSTER_RUN_DEADLINE);
@@ -86,23 +86,25 @@ struct signal_case {
 
 static void signal_once(struct cluster_run *run, const struct signal_case *one,
                         uint64_t *seed) {
-    struct cluster_play play;
-    begin(&play, run, one->job);
-    unsigned taker = cluster_play_find(&play, one->type, one->index);
-    cluster_run_await(play.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_play_pass((double)cluster_play_random(seed, 100) * 1e-3);
-    cluster_run_signal(play.tasks[taker].process, one->number);
-    cluster_run_expect(play.tasks[taker].process, 128 + one->number, SOON);
-    cluster_play_expect(&play, taker, RETRY, SOON);
+    struct cluster_fixture fixture;
+    begin(&fixture, run, one->job);
+    unsigned taker = cluster_fixture_find(&fixture, one->type, one->index);
+    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_fixture_sleep((double)cluster_fixture_random(seed, 100) * 1e-3);
+    cluster_run_signal(fixture.tasks[taker].process, one->number);
+    cluster_run_expect(fixture.tasks[taker].process, 128 + one->number,
+                       SHORT_TIMEOUT);
+    cluster_fixture_expect(&fixture, taker, RETRY, SHORT_TIMEOUT);
     uint64_t step = only_checkpoint(run);
     assert_true(step > 0);
     shorten(run, step, one->strategy);
-    cluster_play_start_all(&play);
-    expect_goes_on(play.tasks[0].process, step);
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_start_all(&fixture);
+    expect_continues(fixture.tasks[0].process, step);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
 }
 
-static void a_signal_at_chief_or_ps_leaves_one_checkpoint_that_is_gone_on_from(
+static void a_signal_to_chief_or_ps_leaves_one_resumable_checkpoint(
     void **state) {
     static const struct signal_case cases[] = {
         {"chief", 0, SIGTERM, endless, "0"},
@@ -114,48 +116,50 @@ static void a_signal_at_chief_or_ps_leaves_one_checkpoint_that_is_gone_on_from(
         {"chief", 0, SIGHUP, endless, "0"},
         {"ps", 1, SIGHUP, endless, "0"},
     };
-    uint64_t seed = cluster_play_seed();
+    uint64_t seed = cluster_fixture_seed();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         print_message("# signal %d at %s %u\n", cases[i].number, cases[i].type,
                       cases[i].index);
-        signal_once(cluster_play_renew(state), &cases[i], &seed);
+        signal_once(cluster_fixture_reset(state), &cases[i], &seed);
     }
 }
 
 /* Rounds stand frozen meanwhile, with the pushes of the next one waiting. */
-static void a_chief_that_pauses_while_it_saves_names_the_right_step(
-    void **state) {
-    for (unsigned i = cluster_play_repeats(2); i > 0; i--) {
-        struct cluster_play play;
-        begin(&play, cluster_play_renew(state), endless);
-        struct cluster_process *chief = play.tasks[0].process;
+static void a_chief_paused_during_a_save_names_the_right_step(void **state) {
+    for (unsigned i = cluster_fixture_repeats(2); i > 0; i--) {
+        struct cluster_fixture fixture;
+        begin(&fixture, cluster_fixture_reset(state), endless);
+        struct cluster_process *chief = fixture.tasks[0].process;
         cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
         cluster_run_signal(chief, SIGTERM);
-        cluster_run_await(chief, "one checkpoint, then all end", SOON);
+        cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
         cluster_run_signal(chief, SIGSTOP);
-        cluster_play_pass(0.1);
+        cluster_fixture_sleep(0.1);
         cluster_run_signal(chief, SIGCONT);
-        cluster_run_expect(chief, 128 + SIGTERM, SOON);
-        cluster_play_expect(&play, 0, RETRY, SOON);
-        assert_true(only_checkpoint(play.run) > 0);
+        cluster_run_expect(chief, 128 + SIGTERM, SHORT_TIMEOUT);
+        cluster_fixture_expect(&fixture, 0, RETRY, SHORT_TIMEOUT);
+        assert_true(only_checkpoint(fixture.run) > 0);
     }
 }
 
-static void the_run_goes_on_without_a_worker_that_had_a_signal(void **state) {
-    struct cluster_play play;
+static void the_run_continues_without_a_signalled_worker(void **state) {
+    struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 8000, \"steps_per_epoch\": 8000,"
                             " \"chief\": \"coordinate\"}");
-    cluster_play_describe(&play, *state, 1, PS, WORKERS);
-    cluster_play_start_all(&play);
-    unsigned left = cluster_play_find(&play, "worker", 0);
-    cluster_run_await(play.tasks[left].process, "joined", SOON);
-    cluster_run_await(play.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play.tasks[left].process, SIGTERM);
-    cluster_run_expect(play.tasks[left].process, 128 + SIGTERM, SOON);
-    cluster_run_await(play.tasks[0].process, "worker 0 said goodbye", SOON);
-    cluster_play_expect(&play, left, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
+    cluster_fixture_start_all(&fixture);
+    unsigned left = cluster_fixture_find(&fixture, "worker", 0);
+    cluster_run_await(fixture.tasks[left].process, "joined", SHORT_TIMEOUT);
+    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(fixture.tasks[left].process, SIGTERM);
+    cluster_run_expect(fixture.tasks[left].process, 128 + SIGTERM,
+                       SHORT_TIMEOUT);
+    cluster_run_await(fixture.tasks[0].process, "worker 0 said goodbye",
+                      SHORT_TIMEOUT);
+    cluster_fixture_expect(&fixture, left, 0, CLUSTER_RUN_DEADLINE);
     assert_int_equal(only_checkpoint(*state), 8000);
-    assert_false(cluster_play_said(play.tasks[0].process, "a message of run"));
+    assert_false(cluster_fixture_has_logged(fixture.tasks[0].process,
+                                            "a message of run"));
 }
 
 /* One process says why the run ended, and the LAST line has it, or its name. */
@@ -170,179 +174,187 @@ static void expect_one_cause(const struct cluster_process *local,
         fail_msg("not one cause, with %s in the last line:\n%s", last, said);
 }
 
-static void a_signal_at_capstan_local_goes_the_chiefs_way(void **state) {
+static void a_signal_to_capstan_local_goes_through_the_chief(void **state) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        struct cluster_run *run = cluster_play_renew(state);
+        struct cluster_run *run = cluster_fixture_reset(state);
         cluster_run_job(run, endless);
         struct cluster_process *local =
-            cluster_play_local(run, PS, WORKERS, NULL);
+            cluster_fixture_local(run, PS, WORKERS, NULL);
         cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
         cluster_run_signal(local, numbers[i]);
-        cluster_run_expect(local, 128 + numbers[i], SOON);
+        cluster_run_expect(local, 128 + numbers[i], SHORT_TIMEOUT);
         expect_one_cause(local, " chief: error: ended by a signal");
         uint64_t step = only_checkpoint(run);
         shorten(run, step, "0");
-        local = cluster_play_local(run, PS, WORKERS, NULL);
-        expect_goes_on(local, step);
+        local = cluster_fixture_local(run, PS, WORKERS, NULL);
+        expect_continues(local, step);
         cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
     }
 }
 
 /* The checkpoint cannot be completed: a ps is stopped. */
-static void a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint(
+static void a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint(
     void **state) {
-    struct cluster_play play;
-    begin(&play, *state, endless);
-    struct cluster_process *chief = play.tasks[0].process;
-    unsigned stopped = cluster_play_find(&play, "ps", 1);
+    struct cluster_fixture fixture;
+    begin(&fixture, *state, endless);
+    struct cluster_process *chief = fixture.tasks[0].process;
+    unsigned stopped = cluster_fixture_find(&fixture, "ps", 1);
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
-    stop(play.tasks[stopped].process);
+    stop(fixture.tasks[stopped].process);
     cluster_run_signal(chief, SIGINT);
-    cluster_run_await(chief, "one checkpoint, then all end", SOON);
+    cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
     cluster_run_signal(chief, SIGINT);
-    cluster_run_expect(chief, 128 + SIGINT, SOON);
+    cluster_run_expect(chief, 128 + SIGINT, SHORT_TIMEOUT);
     const char *silent = strstr(cluster_run_errors(chief), "no goodbye");
     if (!silent || !strstr(silent, "ps 1"))
         fail_msg("ps 1 is not named:\n%s", cluster_run_errors(chief));
 }
 
 /* The terminal's hang-up comes from the kernel and from the shell. */
-static void a_second_hang_up_does_not_end_the_wait_for_the_checkpoint(
-    void **state) {
-    struct cluster_play play;
-    begin(&play, *state, endless);
-    struct cluster_process *chief = play.tasks[0].process;
+static void a_second_sighup_still_waits_for_the_checkpoint(void **state) {
+    struct cluster_fixture fixture;
+    begin(&fixture, *state, endless);
+    struct cluster_process *chief = fixture.tasks[0].process;
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     struct cluster_process *ps =
-        play.tasks[cluster_play_find(&play, "ps", 1)].process;
+        fixture.tasks[cluster_fixture_find(&fixture, "ps", 1)].process;
     stop(ps);
     cluster_run_signal(chief, SIGHUP);
-    cluster_run_await(chief, "one checkpoint, then all end", SOON);
+    cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
     cluster_run_signal(chief, SIGHUP);
-    cluster_play_pass(0.3);
+    cluster_fixture_sleep(0.3);
     cluster_run_signal(ps, SIGCONT);
-    cluster_run_expect(chief, 128 + SIGHUP, SOON);
+    cluster_run_expect(chief, 128 + SIGHUP, SHORT_TIMEOUT);
     assert_true(only_checkpoint(*state) > 0);
 }
 
 /* As a scheduler ends a job: every process at once, in either order. */
 static void a_signal_to_every_process_leaves_one_checkpoint(void **state) {
     for (int order = 0; order < 2; order++) {
-        struct cluster_play play;
-        struct cluster_run *run = cluster_play_renew(state);
-        begin(&play, run, endless);
-        struct cluster_process *chief = play.tasks[0].process;
+        struct cluster_fixture fixture;
+        struct cluster_run *run = cluster_fixture_reset(state);
+        begin(&fixture, run, endless);
+        struct cluster_process *chief = fixture.tasks[0].process;
         cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
-        for (unsigned i = 0; i < play.count; i++) {
-            unsigned task = order ? play.count - 1 - i : i;
-            cluster_run_signal(play.tasks[task].process, SIGTERM);
+        for (unsigned i = 0; i < fixture.count; i++) {
+            unsigned task = order ? fixture.count - 1 - i : i;
+            cluster_run_signal(fixture.tasks[task].process, SIGTERM);
         }
-        for (unsigned i = 0; i < play.count; i++)
-            cluster_run_expect(play.tasks[i].process, 128 + SIGTERM, SOON);
+        for (unsigned i = 0; i < fixture.count; i++)
+            cluster_run_expect(fixture.tasks[i].process, 128 + SIGTERM,
+                               SHORT_TIMEOUT);
         uint64_t step = only_checkpoint(run);
         assert_true(step > 0);
         shorten(run, step, "0");
-        cluster_play_start_all(&play);
-        expect_goes_on(play.tasks[0].process, step);
-        cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+        cluster_fixture_start_all(&fixture);
+        expect_continues(fixture.tasks[0].process, step);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                               CLUSTER_RUN_DEADLINE);
     }
 }
 
 /* Nobody is there to see to a checkpoint, or to close the round. */
-static void a_second_signal_at_ps_or_worker_ends_it_at_once(void **state) {
-    struct cluster_play play;
-    begin(&play, *state, endless);
-    struct cluster_process *chief = play.tasks[0].process;
+static void a_second_signal_to_ps_or_worker_ends_it_at_once(void **state) {
+    struct cluster_fixture fixture;
+    begin(&fixture, *state, endless);
+    struct cluster_process *chief = fixture.tasks[0].process;
     struct cluster_process *ps =
-        play.tasks[cluster_play_find(&play, "ps", 0)].process;
+        fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
     struct cluster_process *worker =
-        play.tasks[cluster_play_find(&play, "worker", 1)].process;
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     stop(chief);
     cluster_run_signal(ps, SIGTERM);
-    cluster_run_await(ps, "asking the chief", SOON);
+    cluster_run_await(ps, "asking the chief", SHORT_TIMEOUT);
     cluster_run_signal(ps, SIGTERM);
-    cluster_run_expect(ps, 128 + SIGTERM, SOON);
+    cluster_run_expect(ps, 128 + SIGTERM, SHORT_TIMEOUT);
     cluster_run_signal(worker, SIGINT);
-    cluster_run_await(worker, "goodbye", SOON);
+    cluster_run_await(worker, "goodbye", SHORT_TIMEOUT);
     cluster_run_signal(worker, SIGINT);
-    cluster_run_expect(worker, 128 + SIGINT, SOON);
+    cluster_run_expect(worker, 128 + SIGINT, SHORT_TIMEOUT);
 }
 
-static void a_signal_before_the_training_ends_who_has_it_at_once(void **state) {
-    struct cluster_play play;
+static void a_signal_before_training_ends_its_process_at_once(void **state) {
+    struct cluster_fixture fixture;
     cluster_run_job(*state, endless);
-    cluster_play_describe(&play, *state, 1, PS, WORKERS);
-    unsigned ps = cluster_play_find(&play, "ps", 0);
-    unsigned worker = cluster_play_find(&play, "worker", 0);
-    cluster_run_await(cluster_play_start(&play, ps), "listening", SOON);
-    cluster_run_signal(play.tasks[ps].process, SIGINT);
-    cluster_run_expect(play.tasks[ps].process, 128 + SIGINT, SOON);
-    cluster_run_await(cluster_play_start(&play, worker), "pid", SOON);
-    cluster_run_signal(play.tasks[worker].process, SIGTERM);
-    cluster_run_expect(play.tasks[worker].process, 128 + SIGTERM, SOON);
-    cluster_run_await(cluster_play_start(&play, 0), "listening", SOON);
-    cluster_run_await(cluster_play_start(&play, ps), "joined", SOON);
-    cluster_run_signal(play.tasks[0].process, SIGTERM);
-    cluster_run_expect(play.tasks[0].process, 128 + SIGTERM, SOON);
-    cluster_run_expect(play.tasks[ps].process, RETRY, SOON);
-    uint64_t steps[MOST];
+    cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    unsigned worker = cluster_fixture_find(&fixture, "worker", 0);
+    cluster_run_await(cluster_fixture_start(&fixture, ps), "listening",
+                      SHORT_TIMEOUT);
+    cluster_run_signal(fixture.tasks[ps].process, SIGINT);
+    cluster_run_expect(fixture.tasks[ps].process, 128 + SIGINT, SHORT_TIMEOUT);
+    cluster_run_await(cluster_fixture_start(&fixture, worker), "pid",
+                      SHORT_TIMEOUT);
+    cluster_run_signal(fixture.tasks[worker].process, SIGTERM);
+    cluster_run_expect(fixture.tasks[worker].process, 128 + SIGTERM,
+                       SHORT_TIMEOUT);
+    cluster_run_await(cluster_fixture_start(&fixture, 0), "listening",
+                      SHORT_TIMEOUT);
+    cluster_run_await(cluster_fixture_start(&fixture, ps), "joined",
+                      SHORT_TIMEOUT);
+    cluster_run_signal(fixture.tasks[0].process, SIGTERM);
+    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM, SHORT_TIMEOUT);
+    cluster_run_expect(fixture.tasks[ps].process, RETRY, SHORT_TIMEOUT);
+    uint64_t steps[MAXIMUM];
     assert_int_equal(
-        cluster_play_checkpoints(*state, "checkpoint", steps, MOST), 0);
+        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 0);
 }
 
-static void a_worker_that_leaves_before_the_training_may_come_back(
-    void **state) {
-    struct cluster_play play;
+static void a_worker_that_leaves_before_training_may_rejoin(void **state) {
+    struct cluster_fixture fixture;
     cluster_run_job(*state, NULL);
-    cluster_play_describe(&play, *state, 1, 1, 1);
-    unsigned worker = cluster_play_find(&play, "worker", 0);
-    cluster_play_start(&play, 0);
-    cluster_run_await(cluster_play_start(&play, worker), "joined", SOON);
-    cluster_run_signal(play.tasks[worker].process, SIGTERM);
-    cluster_run_expect(play.tasks[worker].process, 128 + SIGTERM, SOON);
-    cluster_play_start(&play, worker);
-    cluster_play_start(&play, cluster_play_find(&play, "ps", 0));
-    cluster_play_expect(&play, CLUSTER_PLAY_TASKS, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_describe(&fixture, *state, 1, 1, 1);
+    unsigned worker = cluster_fixture_find(&fixture, "worker", 0);
+    cluster_fixture_start(&fixture, 0);
+    cluster_run_await(cluster_fixture_start(&fixture, worker), "joined",
+                      SHORT_TIMEOUT);
+    cluster_run_signal(fixture.tasks[worker].process, SIGTERM);
+    cluster_run_expect(fixture.tasks[worker].process, 128 + SIGTERM,
+                       SHORT_TIMEOUT);
+    cluster_fixture_start(&fixture, worker);
+    cluster_fixture_start(&fixture, cluster_fixture_find(&fixture, "ps", 0));
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
 }
 
 /* The others have not come far enough to know a chief, or have just joined. */
-static void a_chief_that_cannot_begin_is_the_only_cause(void **state) {
+static void a_chief_that_cannot_start_is_the_only_reported_cause(void **state) {
     const char *const changes[] = {"checkpoint.dir=/proc/x", NULL};
     cluster_run_job(*state, NULL);
     struct cluster_process *local =
-        cluster_play_local(*state, PS, WORKERS, changes);
-    cluster_run_expect(local, 2, SOON);
+        cluster_fixture_local(*state, PS, WORKERS, changes);
+    cluster_run_expect(local, 2, SHORT_TIMEOUT);
     expect_one_cause(local, " local: chief ended the run");
 }
 
-static void who_falls_silent_is_named_before_it_counts_as_lost(void **state) {
-    struct cluster_play play;
+static void a_silent_process_is_named_before_it_is_declared_dead(void **state) {
+    struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 1000000, \"timeouts\": {\"peer\": 18,"
                             " \"stop\": 1}, \"chief\": \"coordinate\"}");
-    cluster_play_describe(&play, *state, 1, PS, WORKERS);
-    unsigned worker = cluster_play_find(&play, "worker", 1);
-    cluster_play_start_all(&play);
-    cluster_run_await(play.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play.tasks[worker].process, SIGSTOP);
+    cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
+    unsigned worker = cluster_fixture_find(&fixture, "worker", 1);
+    cluster_fixture_start_all(&fixture);
+    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(fixture.tasks[worker].process, SIGSTOP);
     const char *line;
     do
-        line = cluster_run_await(play.tasks[0].process,
+        line = cluster_run_await(fixture.tasks[0].process,
                                  "has not been heard of for",
                                  CLUSTER_RUN_DEADLINE);
     while (!strstr(line, "worker 1 on host"));
-    cluster_run_signal(play.tasks[worker].process, SIGCONT);
-    cluster_run_await(play.tasks[0].process, "is heard of again",
+    cluster_run_signal(fixture.tasks[worker].process, SIGCONT);
+    cluster_run_await(fixture.tasks[0].process, "is heard of again",
                       CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play.tasks[0].process, SIGTERM);
-    cluster_run_expect(play.tasks[0].process, 128 + SIGTERM,
+    cluster_run_signal(fixture.tasks[0].process, SIGTERM);
+    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM,
                        CLUSTER_RUN_DEADLINE);
 }
 
 static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
     void **state) {
-    struct cluster_play play;
+    struct cluster_fixture fixture;
     char path[PATH_MAX];
     cluster_run_job(*state, endless);
     cluster_run_path(*state, "job.json", path);
@@ -350,13 +362,14 @@ static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
     json_object_del(job, "checkpoint");
     assert_int_equal(json_dump_file(job, path, 0), 0);
     json_decref(job);
-    cluster_play_describe(&play, *state, 1, PS, WORKERS);
-    cluster_play_start_all(&play);
-    cluster_run_await(play.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(play.tasks[0].process, SIGTERM);
-    cluster_run_expect(play.tasks[0].process, 128 + SIGTERM, SOON);
-    cluster_play_expect(&play, 0, RETRY, SOON);
-    assert_false(cluster_play_said(play.tasks[0].process, "resumes"));
+    cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
+    cluster_fixture_start_all(&fixture);
+    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(fixture.tasks[0].process, SIGTERM);
+    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM, SHORT_TIMEOUT);
+    cluster_fixture_expect(&fixture, 0, RETRY, SHORT_TIMEOUT);
+    assert_false(
+        cluster_fixture_has_logged(fixture.tasks[0].process, "resumes"));
 }
 
 #define SIGNAL_TEST(name)                                                      \
@@ -365,20 +378,19 @@ static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        SIGNAL_TEST(a_signal_to_chief_or_ps_leaves_one_resumable_checkpoint),
+        SIGNAL_TEST(a_chief_paused_during_a_save_names_the_right_step),
+        SIGNAL_TEST(the_run_continues_without_a_signalled_worker),
+        SIGNAL_TEST(a_silent_process_is_named_before_it_is_declared_dead),
+        SIGNAL_TEST(a_signal_to_capstan_local_goes_through_the_chief),
         SIGNAL_TEST(
-            a_signal_at_chief_or_ps_leaves_one_checkpoint_that_is_gone_on_from),
-        SIGNAL_TEST(a_chief_that_pauses_while_it_saves_names_the_right_step),
-        SIGNAL_TEST(the_run_goes_on_without_a_worker_that_had_a_signal),
-        SIGNAL_TEST(who_falls_silent_is_named_before_it_counts_as_lost),
-        SIGNAL_TEST(a_signal_at_capstan_local_goes_the_chiefs_way),
-        SIGNAL_TEST(
-            a_second_signal_at_the_chief_does_not_wait_for_the_checkpoint),
-        SIGNAL_TEST(a_second_hang_up_does_not_end_the_wait_for_the_checkpoint),
+            a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint),
+        SIGNAL_TEST(a_second_sighup_still_waits_for_the_checkpoint),
         SIGNAL_TEST(a_signal_to_every_process_leaves_one_checkpoint),
-        SIGNAL_TEST(a_second_signal_at_ps_or_worker_ends_it_at_once),
-        SIGNAL_TEST(a_signal_before_the_training_ends_who_has_it_at_once),
-        SIGNAL_TEST(a_worker_that_leaves_before_the_training_may_come_back),
-        SIGNAL_TEST(a_chief_that_cannot_begin_is_the_only_cause),
+        SIGNAL_TEST(a_second_signal_to_ps_or_worker_ends_it_at_once),
+        SIGNAL_TEST(a_signal_before_training_ends_its_process_at_once),
+        SIGNAL_TEST(a_worker_that_leaves_before_training_may_rejoin),
+        SIGNAL_TEST(a_chief_that_cannot_start_is_the_only_reported_cause),
         SIGNAL_TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

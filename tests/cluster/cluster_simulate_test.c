@@ -60,7 +60,7 @@ static void a_vector_needs_no_job(void **state) {
     json_decref(object);
 }
 
-static void what_cannot_be_is_said(void **state) {
+static void impossible_settings_are_reported(void **state) {
     const char *const arguments[] = {"bench", "--simulate", "--bytes", "1M",
                                      "--ps",  "64",         NULL};
     struct cluster_process *process =
@@ -76,8 +76,9 @@ int main(void) {
                                         cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             a_vector_needs_no_job, cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            what_cannot_be_is_said, cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(impossible_settings_are_reported,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Disks that take long for a file of a checkpoint, or refuse it in the end. */
-#include "tests/cluster/cluster_play.h"
-#include "tests/lib/held_file.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/paused_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static struct cluster_process *train(struct cluster_run *run,
                                    "timeouts.peer=1", "timeouts.stop=1", steps,
                                    NULL};
     cluster_run_job(run, "{}");
-    return cluster_play_local(run, 2, 2, changes);
+    return cluster_fixture_local(run, 2, 2, changes);
 }
 
 /* The process that says WHO ("chief: ps 1 joined"), once it has begun. */
@@ -35,66 +35,65 @@ static pid_t find(struct cluster_process *local, const char *who) {
 
 /* Whether a whole one of STEP stands. What comes while another is written is
  * left out, so that of others nothing is said. */
-static bool stands(struct cluster_run *run, uint64_t step) {
+static bool is_complete(struct cluster_run *run, uint64_t step) {
     uint64_t steps[8];
-    unsigned count = cluster_play_checkpoints(run, "checkpoint", steps, 8);
+    unsigned count = cluster_fixture_checkpoints(run, "checkpoint", steps, 8);
     while (count > 0 && steps[count - 1] != step)
         count--;
     return count > 0;
 }
 
-static void nobody_takes_a_chief_that_writes_for_lost(void **state) {
+static void a_chief_that_writes_is_not_declared_dead(void **state) {
     struct cluster_run *run = *state;
-    struct held_file manifest;
-    held_file_make(&manifest, run, "step-000000020", "manifest");
+    struct paused_file manifest;
+    paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=60");
-    held_file_await(&manifest);
-    cluster_play_pass(LONG);
-    held_file_let(&manifest, true);
+    paused_file_await(&manifest);
+    cluster_fixture_sleep(LONG);
+    paused_file_resume(&manifest, true);
     cluster_run_await(local, "step-000000020: ", CLUSTER_RUN_DEADLINE);
     cluster_run_await(local, "step-000000060: ", CLUSTER_RUN_DEADLINE);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-    assert_true(stands(run, 20));
-    assert_true(stands(run, 60));
+    assert_true(is_complete(run, 20));
+    assert_true(is_complete(run, 60));
 }
 
-static void a_manifest_that_is_refused_costs_its_checkpoint_alone(
-    void **state) {
+static void a_failed_manifest_write_loses_only_its_checkpoint(void **state) {
     struct cluster_run *run = *state;
-    struct held_file manifest;
-    held_file_make(&manifest, run, "step-000000020", "manifest");
+    struct paused_file manifest;
+    paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=60");
-    held_file_await(&manifest);
-    held_file_let(&manifest, false);
+    paused_file_await(&manifest);
+    paused_file_resume(&manifest, false);
     cluster_run_await(local, "no checkpoint of step 20", CLUSTER_RUN_DEADLINE);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-    assert_false(stands(run, 20));
-    assert_true(stands(run, 60));
+    assert_false(is_complete(run, 20));
+    assert_true(is_complete(run, 60));
 }
 
 /* Nobody trains any more when its manifest is there: the run ends at its
  * step. */
-static void a_chief_that_ends_says_what_it_waits_for(void **state) {
+static void a_stopping_chief_logs_which_write_it_waits_for(void **state) {
     struct cluster_run *run = *state;
-    struct held_file manifest;
-    held_file_make(&manifest, run, "step-000000020", "manifest");
+    struct paused_file manifest;
+    paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=20");
     pid_t ps = find(local, "chief: ps 1 joined");
-    held_file_await(&manifest);
+    paused_file_await(&manifest);
     assert_int_equal(kill(ps, SIGKILL), 0);
     cluster_run_await(local, "has not taken the checkpoint of step 20 within 1",
                       CLUSTER_RUN_DEADLINE);
-    held_file_let(&manifest, true);
+    paused_file_resume(&manifest, true);
     cluster_run_expect(local, EXIT_RETRY, CLUSTER_RUN_DEADLINE);
     json_t *summary = cluster_run_json(local);
     assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 20);
     assert_non_null(strstr(
         json_string_value(json_object_get(summary, "checkpoint")), "000020"));
     json_decref(summary);
-    assert_true(stands(run, 20));
+    assert_true(is_complete(run, 20));
 }
 
-static unsigned count_said(const char *said, const char *text) {
+static unsigned count_logged(const char *said, const char *text) {
     unsigned count = 0;
     while ((said = strstr(said, text))) {
         said += strlen(text);
@@ -104,63 +103,60 @@ static unsigned count_said(const char *said, const char *text) {
 }
 
 /* All have trained and wait for it when the signal comes. */
-static void a_signal_takes_no_checkpoint_that_is_being_written_twice(
-    void **state) {
+static void a_signal_does_not_repeat_a_checkpoint_in_progress(void **state) {
     struct cluster_run *run = *state;
-    struct held_file manifest;
-    held_file_make(&manifest, run, "step-000000020", "manifest");
+    struct paused_file manifest;
+    paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=20");
-    held_file_await(&manifest);
+    paused_file_await(&manifest);
     cluster_run_signal(local, SIGTERM);
     cluster_run_await(local, "a signal: one checkpoint", CLUSTER_RUN_DEADLINE);
-    cluster_play_pass(PEER / 2.0);
-    held_file_let(&manifest, true);
+    cluster_fixture_sleep(PEER / 2.0);
+    paused_file_resume(&manifest, true);
     cluster_run_expect(local, EXIT_TERMINATED, CLUSTER_RUN_DEADLINE);
-    assert_int_equal(count_said(cluster_run_errors(local), "step-000000020: "),
-                     1);
-    cluster_play_expect_said(local, "the same command resumes from");
-    assert_true(stands(run, 20));
+    assert_int_equal(
+        count_logged(cluster_run_errors(local), "step-000000020: "), 1);
+    cluster_fixture_expect_logged(local, "the same command resumes from");
+    assert_true(is_complete(run, 20));
 }
 
 /* One ps cannot write its part of the last checkpoint while the other still
  * writes: when both have ended it is taken again. */
-static void the_last_checkpoint_is_taken_again_when_a_part_was_refused(
-    void **state) {
+static void the_last_checkpoint_is_retried_after_a_failed_shard(void **state) {
     struct cluster_run *run = *state;
-    struct held_file first, second;
-    held_file_make(&first, run, "step-000000020", "ps-0");
-    held_file_make(&second, run, "step-000000020", "ps-1");
+    struct paused_file first, second;
+    paused_file_open(&first, run, "step-000000020", "ps-0");
+    paused_file_open(&second, run, "step-000000020", "ps-1");
     struct cluster_process *local = train(run, "steps=20");
-    held_file_await(&first);
-    held_file_await(&second);
-    held_file_let(&first, false);
-    cluster_play_pass(PEER / 2.0);
-    held_file_let(&second, true);
+    paused_file_await(&first);
+    paused_file_await(&second);
+    paused_file_resume(&first, false);
+    cluster_fixture_sleep(PEER / 2.0);
+    paused_file_resume(&second, true);
     cluster_run_await(local, "no checkpoint of step 20", CLUSTER_RUN_DEADLINE);
     cluster_run_await(local, "step-000000020: ", CLUSTER_RUN_DEADLINE);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-    assert_true(stands(run, 20));
+    assert_true(is_complete(run, 20));
 }
 
 /* The part of a ps of the last one is refused while the manifest of the one
  * before is written, and that is refused too. */
-static void the_last_checkpoint_is_taken_again_when_two_have_failed(
-    void **state) {
+static void the_last_checkpoint_is_retried_after_two_failures(void **state) {
     struct cluster_run *run = *state;
-    struct held_file manifest, part;
-    held_file_make(&manifest, run, "step-000000020", "manifest");
-    held_file_make(&part, run, "step-000000040", "ps-0");
+    struct paused_file manifest, part;
+    paused_file_open(&manifest, run, "step-000000020", "manifest");
+    paused_file_open(&part, run, "step-000000040", "ps-0");
     struct cluster_process *local = train(run, "steps=40");
-    held_file_await(&manifest);
-    held_file_await(&part);
-    held_file_let(&part, false);
+    paused_file_await(&manifest);
+    paused_file_await(&part);
+    paused_file_resume(&part, false);
     cluster_run_await(local, "no checkpoint of step 40", CLUSTER_RUN_DEADLINE);
-    held_file_let(&manifest, false);
+    paused_file_resume(&manifest, false);
     cluster_run_await(local, "no checkpoint of step 20", CLUSTER_RUN_DEADLINE);
     cluster_run_await(local, "step-000000040: ", CLUSTER_RUN_DEADLINE);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-    assert_false(stands(run, 20));
-    assert_true(stands(run, 40));
+    assert_false(is_complete(run, 20));
+    assert_true(is_complete(run, 40));
 }
 
 #define TEST(name)                                                             \
@@ -169,12 +165,12 @@ static void the_last_checkpoint_is_taken_again_when_two_have_failed(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(nobody_takes_a_chief_that_writes_for_lost),
-        TEST(a_manifest_that_is_refused_costs_its_checkpoint_alone),
-        TEST(a_chief_that_ends_says_what_it_waits_for),
-        TEST(a_signal_takes_no_checkpoint_that_is_being_written_twice),
-        TEST(the_last_checkpoint_is_taken_again_when_a_part_was_refused),
-        TEST(the_last_checkpoint_is_taken_again_when_two_have_failed),
+        TEST(a_chief_that_writes_is_not_declared_dead),
+        TEST(a_failed_manifest_write_loses_only_its_checkpoint),
+        TEST(a_stopping_chief_logs_which_write_it_waits_for),
+        TEST(a_signal_does_not_repeat_a_checkpoint_in_progress),
+        TEST(the_last_checkpoint_is_retried_after_a_failed_shard),
+        TEST(the_last_checkpoint_is_retried_after_two_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static struct cluster_process *under_slurm(struct cluster_run *run,
         uint16_t port;
         if (holders[i]) /* of the test before */
             close(holders[i]);
-        assert_int_equal(port_hold(&port, &holders[i], NULL), 0);
+        assert_int_equal(port_reserve(&port, &holders[i], NULL), 0);
         snprintf(ports[i], sizeof *ports, "%u", port);
     }
     snprintf(master, sizeof master, "MASTER_PORT=%s", ports[2]);
@@ -64,7 +64,7 @@ static void srun_starts_a_run(void **state) {
 }
 
 /* Its script is task 0 of as many as srun may start, and alone. */
-static void the_script_of_a_batch_job_is_alone(void **state) {
+static void a_batch_script_without_srun_runs_alone(void **state) {
     struct cluster_process *process = under_slurm(
         *state,
         "printf '#!/bin/sh\\n\"$CAPSTAN\" cluster\\nsrun \"$CAPSTAN\" cluster' "
@@ -81,7 +81,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(srun_starts_a_run, cluster_run_setup,
                                         cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(the_script_of_a_batch_job_is_alone,
+        cmocka_unit_test_setup_teardown(a_batch_script_without_srun_runs_alone,
                                         cluster_run_setup,
                                         cluster_run_teardown),
     };

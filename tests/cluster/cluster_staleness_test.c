@@ -5,7 +5,7 @@
  * so it has pushed at most one more than it is ahead. */
 #include "proto/store/checkpoint_reader.h"
 #include "ps/consistency/ledger.h"
-#include "tests/cluster/cluster_play.h"
+#include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { WORKERS = 3, STOPPED = 1, FAR = 100, BEATS = 8 };
-enum { MOST_CHECKPOINTS = 200, SETTLED = 3 /* in a row */ };
+enum { MAX_CHECKPOINTS = 200, SETTLED = 3 /* in a row */ };
 
 struct stale_cluster {
     struct cluster_run *run;
@@ -128,7 +128,7 @@ static void others_wait_at(struct stale_cluster *cluster, uint64_t staleness) {
         now = next_clocks(cluster);
         same = memcmp(&now, &before, sizeof now) ? 0 : same + 1;
         assert_in_range(now.apart, 0, staleness + 1);
-        assert_true(i < MOST_CHECKPOINTS);
+        assert_true(i < MAX_CHECKPOINTS);
     }
     before = now;
     cluster_run_signal(cluster->workers[STOPPED], SIGCONT);
@@ -162,7 +162,7 @@ static struct clocks stop_one(struct stale_cluster *cluster) {
             stands = 0;
         else if (others_go)
             stands++;
-        assert_true(i < MOST_CHECKPOINTS);
+        assert_true(i < MAX_CHECKPOINTS);
     }
     return now;
 }
@@ -177,12 +177,12 @@ static void leave_behind(struct stale_cluster *cluster) {
     assert_int_equal(now.highest[STOPPED], first.highest[STOPPED]);
 }
 
-static void without_a_bound_nobody_waits(void **state) {
+static void without_a_bound_no_worker_waits(void **state) {
     struct stale_cluster cluster = start(*state, "\"inf\"");
     leave_behind(&cluster);
 }
 
-static void who_is_stopped_keeps_no_run_from_its_last_checkpoint(void **state) {
+static void a_stopped_worker_does_not_block_the_last_checkpoint(void **state) {
     struct stale_cluster cluster = start(*state, "\"inf\"");
     leave_behind(&cluster);
     for (unsigned i = 0; i < BEATS; i++) /* an evaluation has been ordered */
@@ -205,10 +205,10 @@ static void checkpoints_follow_the_steps_closely(void **state) {
                     " \"train_micro_batch_size_per_gpu\": 300,"
                     " \"strategy\": {\"type\": \"ps\", \"staleness\": 4},"
                     " \"checkpoint\": {\"every_steps\": 100, \"keep\": 40}}");
-    cluster_run_expect(cluster_play_local(run, 2, 2, NULL), 0,
+    cluster_run_expect(cluster_fixture_local(run, 2, 2, NULL), 0,
                        CLUSTER_RUN_DEADLINE);
-    unsigned count =
-        cluster_play_checkpoints(run, "checkpoint", steps, STEPS / EVERY + 1);
+    unsigned count = cluster_fixture_checkpoints(run, "checkpoint", steps,
+                                                 STEPS / EVERY + 1);
     for (unsigned i = 0; i + 1 < count; i++)
         close += steps[i] % EVERY < CLOSE;
     if (count < STEPS / EVERY / 2 || close < count / 2)
@@ -217,7 +217,7 @@ static void checkpoints_follow_the_steps_closely(void **state) {
 }
 
 /* Weights that are far off compute one class, or no number. */
-static void a_run_that_diverges_says_so_and_names_a_rate(void **state) {
+static void a_diverging_run_reports_it_and_suggests_a_rate(void **state) {
     static const struct {
         const char *rate, *words;
         int code;
@@ -229,12 +229,12 @@ static void a_run_that_diverges_says_so_and_names_a_rate(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
         struct cluster_process *local =
-            CLUSTER_PLAY_RUN(*state, 1, 2, cases[i].code, cases[i].rate,
-                             "strategy.staleness=inf", "steps_per_print=5");
-        cluster_play_expect_said(local, cases[i].words);
-        assert_int_equal(cluster_play_said(local, "diverged"), i < 2);
+            CLUSTER_FIXTURE_RUN(*state, 1, 2, cases[i].code, cases[i].rate,
+                                "strategy.staleness=inf", "steps_per_print=5");
+        cluster_fixture_expect_logged(local, cases[i].words);
+        assert_int_equal(cluster_fixture_has_logged(local, "diverged"), i < 2);
         if (i == 0)
-            cluster_play_expect_said(
+            cluster_fixture_expect_logged(
                 local, "try optimizer.params.lr 5, which is 10 over 2");
     }
 }
@@ -247,10 +247,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(with_staleness_1_the_others_wait_1_clock_ahead),
         TEST(with_staleness_3_the_others_wait_3_clocks_ahead),
-        TEST(without_a_bound_nobody_waits),
-        TEST(who_is_stopped_keeps_no_run_from_its_last_checkpoint),
+        TEST(without_a_bound_no_worker_waits),
+        TEST(a_stopped_worker_does_not_block_the_last_checkpoint),
         TEST(checkpoints_follow_the_steps_closely),
-        TEST(a_run_that_diverges_says_so_and_names_a_rate),
+        TEST(a_diverging_run_reports_it_and_suggests_a_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

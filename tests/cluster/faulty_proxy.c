@@ -161,7 +161,7 @@ static bool happens(struct faulty_proxy *proxy, unsigned chance) {
 
 static void hold(struct faulty_proxy *proxy, struct letter *letter) {
     uint32_t ms =
-        1 + philox_below(&proxy->chance, proxy->settings.longest_ms + 1);
+        1 + philox_below(&proxy->chance, proxy->settings.max_delay_ms + 1);
     letter->due = time_now() + ms * TIME_MS;
     letter->next = proxy->held;
     proxy->held = letter;
@@ -298,7 +298,7 @@ struct faulty_proxy *faulty_proxy_open(
     pthread_cond_init(&proxy->pushed, NULL);
     proxy->zmq = zmq_ctx_new();
     proxy->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (port_hold(&proxy->port, &proxy->holder, &why))
+    if (port_reserve(&proxy->port, &proxy->holder, &why))
         fail_msg("%s", why.text);
     assert_true(open_front(proxy));
     setenv("CAPSTAN_LANE", "tcp", 1); /* nothing may go past it */

@@ -13,7 +13,7 @@ struct faulty_proxy_settings {
     uint16_t port; /* of the ps, on this machine */
     uint64_t seed;
     unsigned drop, repeat, delay, cut; /* of 10000 messages */
-    unsigned longest_ms;               /* that one is held up */
+    unsigned max_delay_ms;             /* that one is held up */
 };
 
 /* What it has done, and what the trainers meant to have done. */

@@ -19,8 +19,8 @@ static bool start_keeper(struct net_hosts *net) {
     int in[2], out[2];
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
         return false;
-    net->keeper = fork();
-    if (net->keeper == 0) {
+    net->holder_pid = fork();
+    if (net->holder_pid == 0) {
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
         execl("tests/cluster/net/hosts.sh", "hosts.sh", "4", "100mbit",
@@ -31,7 +31,7 @@ static bool start_keeper(struct net_hosts *net) {
     close(out[1]);
     net->hold = in[1];
     net->said = fdopen(out[0], "r");
-    return net->keeper > 0 && net->said;
+    return net->holder_pid > 0 && net->said;
 }
 
 int net_hosts_setup(void **state) {
@@ -64,24 +64,25 @@ int net_hosts_teardown(void **state) {
             close(net->hosts[i]);
     close(net->hold);
     fclose(net->said);
-    waitpid(net->keeper, &status, 0);
+    waitpid(net->holder_pid, &status, 0);
     free(net);
     return failed;
 }
 
-void net_hosts_need(const struct net_hosts *net) {
+void net_hosts_require(const struct net_hosts *net) {
     if (net->skipped[0])
         skip_test("no hosts as network namespaces, without %s", net->skipped);
 }
 
-void net_hosts_cut(const struct net_hosts *net, int host, bool down) {
+void net_hosts_set_link_down(const struct net_hosts *net, int host, bool down) {
     char command[256];
     snprintf(command, sizeof command, "ip -n %s-switch link set host-%d %s",
              net->name, host, down ? "down" : "up");
     assert_int_equal(system(command), 0);
 }
 
-void net_hosts_limit(const struct net_hosts *net, int host, const char *rate) {
+void net_hosts_set_rate(const struct net_hosts *net, int host,
+                        const char *rate) {
     static const char change[] =
         "tc -n %s-%s qdisc change dev %s root tbf rate %s burst 32kb limit "
         "512kb";

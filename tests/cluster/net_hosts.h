@@ -15,7 +15,7 @@ enum { NET_HOSTS = 4 };
 
 struct net_hosts {
     struct cluster_run *run;
-    pid_t keeper;
+    pid_t holder_pid;
     int hold; /* closed: the hosts go */
     FILE *said;
     char name[64], skipped[64]; /* skipped: why there are none, or "" */
@@ -28,13 +28,14 @@ int net_hosts_setup(void **state);
 int net_hosts_teardown(void **state);
 
 /* Skips the test, with a word, where there can be no hosts. */
-void net_hosts_need(const struct net_hosts *net);
+void net_hosts_require(const struct net_hosts *net);
 
 /* HOST's port of the switch goes DOWN, or up. */
-void net_hosts_cut(const struct net_hosts *net, int host, bool down);
+void net_hosts_set_link_down(const struct net_hosts *net, int host, bool down);
 
 /* HOST's link passes RATE each way from now on, as tc writes it. */
-void net_hosts_limit(const struct net_hosts *net, int host, const char *rate);
+void net_hosts_set_rate(const struct net_hosts *net, int host,
+                        const char *rate);
 
 /* Starts task INDEX of TYPE of the described cluster on HOST. */
 struct cluster_process *net_hosts_task(struct net_hosts *net, int host,

@@ -94,7 +94,7 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
                            float beta, float *c, int ldc) {
     struct matrix result = {c, CUDA_R_32F, CUBLAS_OP_N, ldc};
     void *own = nullptr;
-    if (handle->device != cuda_streams_at())
+    if (handle->device != cuda_streams_current_device())
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!is_sound(&a, m, k) || !is_sound(&b, k, n) || !is_sound(&result, m, n))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -102,11 +102,12 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
         return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!handle->workspace && (cudaMalloc(&own, 64) || cudaFree(own)))
         return CUBLAS_STATUS_ALLOC_FAILED;
-    return cuda_streams_give(handle->stream,
-                             [a, b, m, n, k, alpha, beta, c, ldc] {
-                                 multiply(&a, &b, m, n, k, alpha, beta, c, ldc);
-                                 return 0;
-                             })
+    return cuda_streams_submit(handle->stream,
+                               [a, b, m, n, k, alpha, beta, c, ldc] {
+                                   multiply(&a, &b, m, n, k, alpha, beta, c,
+                                            ldc);
+                                   return 0;
+                               })
                ? CUBLAS_STATUS_EXECUTION_FAILED
                : CUBLAS_STATUS_SUCCESS;
 }
@@ -114,9 +115,10 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
 extern "C" {
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle) {
-    if (cuda_streams_unsafe())
+    if (cuda_streams_check_uncaptured())
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    *handle = new cublasContext{cuda_streams_at(), nullptr, nullptr};
+    *handle =
+        new cublasContext{cuda_streams_current_device(), nullptr, nullptr};
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -19,7 +19,7 @@ static __global__ void add_neighbours(float *y, bool exchange) {
     unsigned neighbour = threadIdx.x ^ 1;
     float own = (float)threadIdx.x, other;
     y[threadIdx.x] = own;
-    other = exchange ? __shfl_xor_sync(CUDA_WHOLE_WARP, own, 1) : y[neighbour];
+    other = exchange ? __shfl_xor_sync(CUDA_FULL_WARP, own, 1) : y[neighbour];
     y[threadIdx.x] = own + other;
 }
 

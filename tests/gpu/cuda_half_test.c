@@ -3,7 +3,7 @@
 
 #include "proto/tensor/bf16.h"
 #include "proto/tensor/fp16.h"
-#include "tests/gpu/cuda_numbers.h"
+#include "tests/gpu/cuda_cases.h"
 
 enum { HALVES = 1 << 16 };
 
@@ -35,14 +35,14 @@ static double meaning(uint16_t half, int exponent_bits) {
            ldexp(fraction, (exponent ? exponent : 1) - bias - fraction_bits);
 }
 
-static void every_half_means_what_its_fields_say(void **state) {
+static void every_half_decodes_by_its_fields(void **state) {
     (void)state;
-    uint16_t *halves = cuda_machine_allocate(HALVES * sizeof *halves);
+    uint16_t *halves = cuda_backend_allocate(HALVES * sizeof *halves);
     float *floats = cuda_floats(HALVES, 1, 1);
     for (uint32_t i = 0; i < HALVES; i++)
         halves[i] = (uint16_t)i;
     for (int kind = 0; kind < 2; kind++) {
-        cuda_machine_order(1, 0);
+        cuda_backend_set_order(1, 0);
         assert_runs(
             cuda_kernels_from_half(NULL, kinds[kind], halves, floats, HALVES));
         for (uint32_t i = 0; i < HALVES; i++) {
@@ -53,16 +53,16 @@ static void every_half_means_what_its_fields_say(void **state) {
                                         : (double)floats[i] == expected);
         }
     }
-    cuda_machine_release(halves);
-    cuda_machine_release(floats);
+    cuda_backend_release(halves);
+    cuda_backend_release(floats);
 }
 
 /* X by way of 16 bits, and in place, has the headers' bits. */
 static void check(enum cuda_kernels_half kind, const float *x, size_t count) {
     for (int order = 0; order < CUDA_ORDERS; order++) {
-        uint16_t *halves = cuda_machine_allocate(count * sizeof *halves);
+        uint16_t *halves = cuda_backend_allocate(count * sizeof *halves);
         float *back = cuda_floats(count, 1, 1), *settled = cuda_copy(x, count);
-        cuda_take_order(order);
+        cuda_set_order(order);
         assert_runs(cuda_kernels_to_half(NULL, kind, x, halves, count));
         assert_runs(cuda_kernels_from_half(NULL, kind, halves, back, count));
         assert_runs(cuda_kernels_round_to_half(NULL, kind, settled, count));
@@ -72,13 +72,13 @@ static void check(enum cuda_kernels_half kind, const float *x, size_t count) {
             assert_memory_equal(&back[i], &expected, sizeof expected);
             assert_memory_equal(&settled[i], &expected, sizeof expected);
         }
-        cuda_machine_release(halves);
-        cuda_machine_release(back);
-        cuda_machine_release(settled);
+        cuda_backend_release(halves);
+        cuda_backend_release(back);
+        cuda_backend_release(settled);
     }
 }
 
-static void floats_go_there_and_back_with_the_headers_bits(void **state) {
+static void conversions_have_the_bits_of_the_header(void **state) {
     (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (int i = 0; i < CUDA_SIZES; i++) {
@@ -86,13 +86,13 @@ static void floats_go_there_and_back_with_the_headers_bits(void **state) {
             float *special = cuda_specials(cuda_sizes[i]);
             check(kinds[kind], x, cuda_sizes[i]);
             check(kinds[kind], special, cuda_sizes[i]);
-            cuda_machine_release(x);
-            cuda_machine_release(special);
+            cuda_backend_release(x);
+            cuda_backend_release(special);
         }
 }
 
 /* Every upper half of a float with lower halves at which rounding turns. */
-static void all_kinds_of_floats_are_rounded_alike(void **state) {
+static void all_kinds_of_floats_round_as_on_the_cpu(void **state) {
     (void)state;
     static const uint32_t lower[] = {0, 1, 0x1000, 0x7fff, 0x8000, 0xffff};
     float *x = cuda_floats(HALVES, 1, 1);
@@ -104,14 +104,14 @@ static void all_kinds_of_floats_are_rounded_alike(void **state) {
         check(CUDA_KERNELS_BF16, x, HALVES);
         check(CUDA_KERNELS_FP16, x, HALVES);
     }
-    cuda_machine_release(x);
+    cuda_backend_release(x);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_means_what_its_fields_say),
-        cmocka_unit_test(floats_go_there_and_back_with_the_headers_bits),
-        cmocka_unit_test(all_kinds_of_floats_are_rounded_alike),
+        cmocka_unit_test(every_half_decodes_by_its_fields),
+        cmocka_unit_test(conversions_have_the_bits_of_the_header),
+        cmocka_unit_test(all_kinds_of_floats_round_as_on_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

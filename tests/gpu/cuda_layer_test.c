@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/cuda/cuda_kernels.h"
 
-#include "tests/gpu/cuda_numbers.h"
+#include "tests/gpu/cuda_cases.h"
 #include "worker/ops/activation.h"
 
 #include <stdlib.h>
@@ -53,19 +53,19 @@ static void check_forward(struct shape s, enum job_activation activation,
     float *first = NULL;
     for (int order = 0; order < CUDA_ORDERS; order++) {
         float *y = cuda_copy(before, count);
-        cuda_take_order(order);
+        cuda_set_order(order);
         assert_runs(cuda_kernels_bias_activation(NULL, bias, y, s.n, s.out,
                                                  activation));
         if (first) {
             assert_memory_equal(y, first, count * sizeof *y);
-            cuda_machine_release(y);
+            cuda_backend_release(y);
         } else {
             first = y;
         }
     }
     for (size_t i = 0; i < count; i++)
         assert_value(activation, first[i], before[i] + bias[i % s.out]);
-    cuda_machine_release(first);
+    cuda_backend_release(first);
 }
 
 static void bias_and_activation_agree_with_double(void **state) {
@@ -76,12 +76,12 @@ static void bias_and_activation_agree_with_double(void **state) {
             float *bias = cuda_floats(s.out, 1, 3);
             float *y = cuda_floats((size_t)s.n * s.out, 2, 9);
             check_forward(s, activations[a], bias, y);
-            cuda_machine_release(bias);
-            cuda_machine_release(y);
+            cuda_backend_release(bias);
+            cuda_backend_release(y);
         }
 }
 
-static void special_values_go_through_bias_and_activation(void **state) {
+static void special_values_pass_through_bias_and_activation(void **state) {
     (void)state;
     for (int a = 0; a < 4; a++) {
         struct shape s = {CUDA_SPECIAL, CUDA_SPECIAL};
@@ -90,8 +90,8 @@ static void special_values_go_through_bias_and_activation(void **state) {
         for (size_t i = 0; i < (size_t)s.n * s.out; i++)
             y[i] = cuda_special[i / s.out];
         check_forward(s, activations[a], bias, y);
-        cuda_machine_release(bias);
-        cuda_machine_release(y);
+        cuda_backend_release(bias);
+        cuda_backend_release(y);
     }
 }
 
@@ -131,13 +131,13 @@ static void check_backward(enum job_activation activation, const float *y,
         expected[i] = slope(activation, y[i], before[i]);
     for (int order = 0; order < CUDA_ORDERS; order++) {
         float *dy = cuda_copy(before, count);
-        cuda_take_order(order);
+        cuda_set_order(order);
         assert_runs(
             cuda_kernels_activation_gradient(NULL, activation, y, dy, count));
-        cuda_assert_alike(dy, expected, count);
-        cuda_machine_release(dy);
+        cuda_assert_same_bits(dy, expected, count);
+        cuda_backend_release(dy);
     }
-    cuda_machine_release(expected);
+    cuda_backend_release(expected);
 }
 
 static void the_activations_gradient_has_the_cpus_bits(void **state) {
@@ -147,12 +147,12 @@ static void the_activations_gradient_has_the_cpus_bits(void **state) {
             float *y = cuda_floats(cuda_sizes[i], 1, 1);
             float *dy = cuda_floats(cuda_sizes[i], 2, 3);
             check_backward(activations[a], y, dy, cuda_sizes[i]);
-            cuda_machine_release(y);
-            cuda_machine_release(dy);
+            cuda_backend_release(y);
+            cuda_backend_release(dy);
         }
 }
 
-static void special_values_go_through_the_gradient(void **state) {
+static void special_values_pass_through_the_gradient(void **state) {
     (void)state;
     enum { COUNT = CUDA_SPECIAL * CUDA_SPECIAL };
     for (int a = 0; a < 4; a++) {
@@ -160,8 +160,8 @@ static void special_values_go_through_the_gradient(void **state) {
         for (size_t i = 0; i < COUNT; i++)
             y[i] = cuda_special[i / CUDA_SPECIAL];
         check_backward(activations[a], y, dy, COUNT);
-        cuda_machine_release(y);
-        cuda_machine_release(dy);
+        cuda_backend_release(y);
+        cuda_backend_release(dy);
     }
 }
 
@@ -176,9 +176,9 @@ static void the_activations_gradient_agrees_with_double(void **state) {
         for (size_t i = 0; i < COUNT; i++)
             assert_near(dy[i], exact_slope(activations[a], y[i], before[i]),
                         6 * 0x1p-24 * (1 + fabsf(y[i])) * fabsf(before[i]));
-        cuda_machine_release(y);
-        cuda_machine_release(dy);
-        cuda_machine_release(before);
+        cuda_backend_release(y);
+        cuda_backend_release(dy);
+        cuda_backend_release(before);
     }
 }
 
@@ -198,10 +198,10 @@ static void exact_sums(const float *dy, const float *db, struct shape s,
 static float *column_sums(const float *dy, const float *before, struct shape s,
                           bool add) {
     float *db = cuda_copy(before, s.out);
-    size_t bytes = cuda_kernels_column_sums_room(s.n, s.out);
-    void *room = bytes ? cuda_machine_allocate(bytes) : NULL;
+    size_t bytes = cuda_kernels_column_sums_scratch(s.n, s.out);
+    void *room = bytes ? cuda_backend_allocate(bytes) : NULL;
     assert_runs(cuda_kernels_column_sums(NULL, dy, db, s.n, s.out, add, room));
-    cuda_machine_release(room);
+    cuda_backend_release(room);
     return db;
 }
 
@@ -210,7 +210,7 @@ static void check_sums(const float *dy, struct shape s, bool add) {
     double *sums = malloc(s.out * sizeof *sums);
     double *sizes = malloc(s.out * sizeof *sizes);
     assert_true(sums && sizes);
-    cuda_take_order(0);
+    cuda_set_order(0);
     float *first = column_sums(dy, before, s, add);
     exact_sums(dy, before, s, sums, sizes);
     for (uint32_t j = 0; j < s.out; j++)
@@ -220,15 +220,15 @@ static void check_sums(const float *dy, struct shape s, bool add) {
             assert_true(isnan(sums[j]) ? isnan(first[j])
                                        : first[j] == (float)sums[j]);
     for (int order = 1; order < CUDA_ORDERS; order++) {
-        cuda_take_order(order);
+        cuda_set_order(order);
         float *again = column_sums(dy, before, s, add);
         assert_memory_equal(again, first, s.out * sizeof *again);
-        cuda_machine_release(again);
+        cuda_backend_release(again);
     }
     free(sums);
     free(sizes);
-    cuda_machine_release(first);
-    cuda_machine_release(before);
+    cuda_backend_release(first);
+    cuda_backend_release(before);
 }
 
 static void column_sums_agree_with_double(void **state) {
@@ -238,7 +238,7 @@ static void column_sums_agree_with_double(void **state) {
         float *dy = cuda_floats((size_t)s.n * s.out, 5, 1);
         check_sums(dy, s, false);
         check_sums(dy, s, true);
-        cuda_machine_release(dy);
+        cuda_backend_release(dy);
     }
 }
 
@@ -249,12 +249,12 @@ static void column_sums_may_overwrite_a_nan(void **state) {
         float nan = NAN;
         float *db = column_sums(dy, &nan, (struct shape){n, 1}, false);
         assert_true(isfinite(db[0]));
-        cuda_machine_release(dy);
-        cuda_machine_release(db);
+        cuda_backend_release(dy);
+        cuda_backend_release(db);
     }
 }
 
-static void a_special_value_shows_in_its_column_alone(void **state) {
+static void a_special_value_affects_only_its_column(void **state) {
     (void)state;
     struct shape s = {300, 37};
     for (int v = 0; v < 3; v++) /* NaN and the infinities */
@@ -262,11 +262,11 @@ static void a_special_value_shows_in_its_column_alone(void **state) {
             float *dy = cuda_floats((size_t)s.n * s.out, 5, 1);
             dy[row * s.out + row % s.out] = cuda_special[v];
             check_sums(dy, s, false);
-            cuda_machine_release(dy);
+            cuda_backend_release(dy);
         }
 }
 
-static void nothing_is_done_for_no_rows(void **state) {
+static void zero_rows_do_nothing(void **state) {
     (void)state;
     float *db = cuda_floats(7, 1, 1);
     assert_runs(cuda_kernels_bias_activation(NULL, db, NULL, 0, 7, JOB_RELU));
@@ -275,20 +275,20 @@ static void nothing_is_done_for_no_rows(void **state) {
     assert_runs(cuda_kernels_column_sums(NULL, NULL, db, 0, 7, false, NULL));
     for (int i = 0; i < 7; i++)
         assert_true(db[i] == 0);
-    cuda_machine_release(db);
+    cuda_backend_release(db);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bias_and_activation_agree_with_double),
-        cmocka_unit_test(special_values_go_through_bias_and_activation),
+        cmocka_unit_test(special_values_pass_through_bias_and_activation),
         cmocka_unit_test(the_activations_gradient_has_the_cpus_bits),
-        cmocka_unit_test(special_values_go_through_the_gradient),
+        cmocka_unit_test(special_values_pass_through_the_gradient),
         cmocka_unit_test(the_activations_gradient_agrees_with_double),
         cmocka_unit_test(column_sums_agree_with_double),
         cmocka_unit_test(column_sums_may_overwrite_a_nan),
-        cmocka_unit_test(a_special_value_shows_in_its_column_alone),
-        cmocka_unit_test(nothing_is_done_for_no_rows),
+        cmocka_unit_test(a_special_value_affects_only_its_column),
+        cmocka_unit_test(zero_rows_do_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

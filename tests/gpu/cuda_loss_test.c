@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/cuda/cuda_kernels.h"
 
-#include "tests/gpu/cuda_numbers.h"
+#include "tests/gpu/cuda_cases.h"
 #include "worker/ops/cpu/loss.h"
 
 #include <stdlib.h>
@@ -36,32 +36,32 @@ static void open_batch(struct batch *batch, struct shape shape, float bound) {
     batch->shape = shape;
     batch->z = cuda_floats(logits_of(shape), 1, bound);
     batch->dz = cuda_floats(logits_of(shape), 2, 1);
-    batch->labels = cuda_machine_allocate(shape.n * sizeof *batch->labels);
-    batch->loss = cuda_machine_allocate(sizeof *batch->loss);
-    batch->correct = cuda_machine_allocate(sizeof *batch->correct);
-    batch->room = cuda_machine_allocate(cuda_kernels_loss_room(shape.n));
+    batch->labels = cuda_backend_allocate(shape.n * sizeof *batch->labels);
+    batch->loss = cuda_backend_allocate(sizeof *batch->loss);
+    batch->correct = cuda_backend_allocate(sizeof *batch->correct);
+    batch->room = cuda_backend_allocate(cuda_kernels_loss_scratch(shape.n));
     philox_sequence_open(&random, 3, 0);
     for (uint32_t i = 0; i < shape.n; i++)
         batch->labels[i] = philox_below(&random, shape.out);
 }
 
 static void close_batch(struct batch *batch) {
-    cuda_machine_release(batch->z);
-    cuda_machine_release(batch->dz);
-    cuda_machine_release(batch->labels);
-    cuda_machine_release(batch->loss);
-    cuda_machine_release(batch->correct);
-    cuda_machine_release(batch->room);
+    cuda_backend_release(batch->z);
+    cuda_backend_release(batch->dz);
+    cuda_backend_release(batch->labels);
+    cuda_backend_release(batch->loss);
+    cuda_backend_release(batch->correct);
+    cuda_backend_release(batch->room);
 }
 
 static void lose(struct batch *batch, enum job_loss kind, float *dz,
                  float scale, const float *factor) {
     *batch->loss = -1;
     *batch->correct = UINT32_MAX;
-    assert_runs(cuda_kernels_losses(NULL, kind, batch->z, batch->labels, dz,
-                                    batch->shape.n, batch->shape.out, scale,
-                                    factor, batch->room));
-    assert_runs(cuda_kernels_add_losses(NULL, batch->room, batch->shape.n,
+    assert_runs(cuda_kernels_sample_losses(NULL, kind, batch->z, batch->labels,
+                                           dz, batch->shape.n, batch->shape.out,
+                                           scale, factor, batch->room));
+    assert_runs(cuda_kernels_sum_losses(NULL, batch->room, batch->shape.n,
                                         batch->loss, batch->correct));
 }
 
@@ -143,19 +143,19 @@ static void check(enum job_loss kind, struct shape shape, float bound,
                   int orders) {
     struct batch batch;
     open_batch(&batch, shape, bound);
-    cuda_take_order(0);
+    cuda_set_order(0);
     lose(&batch, kind, batch.dz, 0.125f, NULL);
     assert_agrees(&batch, kind, batch.dz, 0.125);
     double loss = *batch.loss;
     for (int order = 1; order < orders; order++) {
         float *again = cuda_floats(logits_of(shape), 3, 1);
-        cuda_take_order(order);
+        cuda_set_order(order);
         lose(&batch, kind, again, 0.125f, NULL);
         assert_memory_equal(again, batch.dz, logits_of(shape) * sizeof *again);
         assert_true(*batch.loss == loss);
         lose(&batch, kind, NULL, 1, NULL);
         assert_true(*batch.loss == loss);
-        cuda_machine_release(again);
+        cuda_backend_release(again);
     }
     close_batch(&batch);
 }
@@ -163,9 +163,9 @@ static void check(enum job_loss kind, struct shape shape, float bound,
 /* A thread of a kernel takes fifty times as long under a sanitizer. MANY is
  * more than the warps of the largest grid. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-enum { MOST_ORDERS = 2, ONE_BOUND = 1, MANY = 20011 };
+enum { MAX_ORDERS = 2, ONE_BOUND = 1, MANY = 20011 };
 #else
-enum { MOST_ORDERS = CUDA_ORDERS, ONE_BOUND = 0, MANY = 100003 };
+enum { MAX_ORDERS = CUDA_ORDERS, ONE_BOUND = 0, MANY = 100003 };
 #endif
 
 static void every_loss_agrees_with_double(void **state) {
@@ -176,11 +176,11 @@ static void every_loss_agrees_with_double(void **state) {
             struct shape s = shapes[i];
             bool one = ONE_BOUND || logits_of(s) > 50000;
             for (int b = one ? 2 : 0; b < (one ? 3 : 5); b++)
-                check(losses[kind], s, bounds[b], b == 2 ? MOST_ORDERS : 2);
+                check(losses[kind], s, bounds[b], b == 2 ? MAX_ORDERS : 2);
         }
 }
 
-static void many_samples_are_added_as_few_are(void **state) {
+static void many_samples_are_summed_as_few_are(void **state) {
     (void)state;
     check(JOB_MSE, (struct shape){MANY, 1}, 3, 2);
 }
@@ -192,7 +192,7 @@ static void the_gradient_may_replace_the_logits(void **state) {
             struct batch batch;
             open_batch(&batch, shapes[i], 3);
             size_t bytes = logits_of(shapes[i]) * sizeof(float);
-            cuda_machine_order(7, 0);
+            cuda_backend_set_order(7, 0);
             lose(&batch, losses[kind], batch.dz, 0.5f, NULL);
             double loss = *batch.loss;
             lose(&batch, losses[kind], batch.z, 0.5f, NULL);
@@ -202,7 +202,7 @@ static void the_gradient_may_replace_the_logits(void **state) {
         }
 }
 
-static void the_scale_may_lie_on_the_device(void **state) {
+static void the_scale_may_be_in_device_memory(void **state) {
     (void)state;
     for (int kind = 0; kind < 3; kind++) {
         struct batch batch;
@@ -216,8 +216,8 @@ static void the_scale_may_lie_on_the_device(void **state) {
         assert_memory_equal(dz, batch.dz, 70 * sizeof *dz);
         assert_true(*batch.loss == loss);
         close_batch(&batch);
-        cuda_machine_release(factor);
-        cuda_machine_release(dz);
+        cuda_backend_release(factor);
+        cuda_backend_release(dz);
     }
 }
 
@@ -248,7 +248,7 @@ static void squared_errors_have_the_cpus_gradient(void **state) {
                      out, 0.3f);
         assert_memory_equal(batch.dz, expected,
                             logits_of(shapes[i]) * sizeof *expected);
-        cuda_machine_release(expected);
+        cuda_backend_release(expected);
         close_batch(&batch);
     }
 }
@@ -272,7 +272,7 @@ static void check_special(enum job_loss kind, float special, uint32_t place,
             assert_near(batch.dz[j], expected[j],
                         5e-7 * (0.25 + fabsf(expected[j])));
         else
-            cuda_assert_alike(&batch.dz[j], &expected[j], 1);
+            cuda_assert_same_bits(&batch.dz[j], &expected[j], 1);
     assert_int_equal(*batch.correct, loss_is_correct(batch.z, label, 35));
     close_batch(&batch);
 }
@@ -305,7 +305,7 @@ static void the_first_of_equal_logits_is_the_answer(void **state) {
     close_batch(&batch);
 }
 
-static void a_label_that_is_none_shows_in_the_loss(void **state) {
+static void an_invalid_label_gives_a_nan_loss(void **state) {
     (void)state;
     for (int kind = 0; kind < 3; kind++) {
         struct batch batch;
@@ -321,7 +321,7 @@ static void a_label_that_is_none_shows_in_the_loss(void **state) {
     }
 }
 
-static void no_samples_have_no_loss(void **state) {
+static void zero_samples_have_zero_loss(void **state) {
     (void)state;
     struct batch batch;
     open_batch(&batch, (struct shape){0, 10}, 2);
@@ -334,14 +334,14 @@ static void no_samples_have_no_loss(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_loss_agrees_with_double),
-        cmocka_unit_test(many_samples_are_added_as_few_are),
+        cmocka_unit_test(many_samples_are_summed_as_few_are),
         cmocka_unit_test(the_gradient_may_replace_the_logits),
-        cmocka_unit_test(the_scale_may_lie_on_the_device),
+        cmocka_unit_test(the_scale_may_be_in_device_memory),
         cmocka_unit_test(squared_errors_have_the_cpus_gradient),
         cmocka_unit_test(special_logits_count_as_on_the_cpu),
         cmocka_unit_test(the_first_of_equal_logits_is_the_answer),
-        cmocka_unit_test(a_label_that_is_none_shows_in_the_loss),
-        cmocka_unit_test(no_samples_have_no_loss),
+        cmocka_unit_test(an_invalid_label_gives_a_nan_loss),
+        cmocka_unit_test(zero_samples_have_zero_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

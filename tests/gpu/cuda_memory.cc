@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the machine that plays a GPU: tests/gpu/cuda_machine.h. */
-#include "tests/gpu/cuda_machine.h"
+/* Memory of the machine that plays a GPU: tests/gpu/cuda_backend.h. */
+#include "tests/gpu/cuda_backend.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ static struct header *header_of(char *memory) {
     return (struct header *)(at - at % page_size() - page_size());
 }
 
-void *cuda_machine_allocate(size_t bytes) {
+void *cuda_backend_allocate(size_t bytes) {
     size_t page = page_size(), aligned = (bytes + 7) / 8 * 8;
     size_t pages = (aligned + page - 1) / page * page;
     size_t whole = page + pages + page;
@@ -42,7 +42,7 @@ void *cuda_machine_allocate(size_t bytes) {
     return start + page + pages - aligned;
 }
 
-void cuda_machine_release(void *memory) {
+void cuda_backend_release(void *memory) {
     if (!memory)
         return;
     struct header *header = header_of((char *)memory);

@@ -2,7 +2,7 @@
 #include "worker/ops/cuda/cuda_kernels.h"
 
 #include "proto/tensor/rule.h"
-#include "tests/gpu/cuda_numbers.h"
+#include "tests/gpu/cuda_cases.h"
 
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static const size_t sizes[] = {
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static double *pieces_for(size_t count) {
-    return cuda_machine_allocate(cuda_kernels_square_pieces(count) *
+    return cuda_backend_allocate(cuda_kernels_square_pieces(count) *
                                  sizeof(double));
 }
 
@@ -43,13 +43,13 @@ static void check(const float *x, size_t count, float scale,
     double *expected = on_cpu(x, count, factor ? scale * *factor : scale);
     for (int order = 0; order < CUDA_ORDERS; order++) {
         double *pieces = pieces_for(count);
-        cuda_take_order(order);
+        cuda_set_order(order);
         assert_runs(
             cuda_kernels_square_sums(NULL, x, count, scale, factor, pieces));
         assert_memory_equal(pieces, expected, bytes);
-        cuda_machine_release(pieces);
+        cuda_backend_release(pieces);
     }
-    cuda_machine_release(expected);
+    cuda_backend_release(expected);
 }
 
 static void square_sums_have_the_cpus_bits(void **state) {
@@ -59,9 +59,9 @@ static void square_sums_have_the_cpus_bits(void **state) {
         float *x = cuda_floats(sizes[i], 1, 3);
         check(x, sizes[i], 1, NULL);
         check(x, sizes[i], 0.3f, factor);
-        cuda_machine_release(x);
+        cuda_backend_release(x);
     }
-    cuda_machine_release(factor);
+    cuda_backend_release(factor);
 }
 
 static void square_sums_agree_with_double(void **state) {
@@ -69,7 +69,7 @@ static void square_sums_agree_with_double(void **state) {
     for (int i = 0; i < SIZES; i++) {
         float *x = cuda_floats(sizes[i], 1, 3);
         double *pieces = pieces_for(sizes[i]), exact = 0, sum = 0;
-        cuda_machine_order(4, 0);
+        cuda_backend_set_order(4, 0);
         assert_runs(
             cuda_kernels_square_sums(NULL, x, sizes[i], 0.5f, NULL, pieces));
         for (size_t k = 0; k < sizes[i]; k++)
@@ -77,13 +77,13 @@ static void square_sums_agree_with_double(void **state) {
         for (size_t p = 0; p < cuda_kernels_square_pieces(sizes[i]); p++)
             sum += pieces[p];
         assert_near(sum, exact, 1e-12 * exact);
-        cuda_machine_release(x);
-        cuda_machine_release(pieces);
+        cuda_backend_release(x);
+        cuda_backend_release(pieces);
     }
 }
 
 /* Huge floats' squares are no doubles' infinities. */
-static void special_values_show_in_their_piece_alone(void **state) {
+static void special_values_affect_only_their_piece(void **state) {
     (void)state;
     enum { COUNT = 3 * RULE_PIECE };
     for (int v = 0; v < CUDA_SPECIAL; v++) {
@@ -94,15 +94,15 @@ static void special_values_show_in_their_piece_alone(void **state) {
         assert_true(isfinite(pieces[0]) && isfinite(pieces[2]));
         assert_true(!isfinite(pieces[1]) == !isfinite(cuda_special[v]));
         assert_true(isnan(pieces[1]) == isnan(cuda_special[v]));
-        cuda_machine_release(x);
-        cuda_machine_release(pieces);
+        cuda_backend_release(x);
+        cuda_backend_release(pieces);
     }
 }
 
 /* COUNT pieces of about 1; or each STEP-th of so many. */
 static void check_clip(const double *pieces, size_t count, size_t step,
                        double limit) {
-    float *clip = cuda_machine_allocate(sizeof *clip);
+    float *clip = cuda_backend_allocate(sizeof *clip);
     size_t taken = (count + step - 1) / step;
     double sum = 0;
     for (size_t p = 0; p < taken; p++)
@@ -111,31 +111,31 @@ static void check_clip(const double *pieces, size_t count, size_t step,
     float expected = factor < 1 ? (float)factor : 1;
     for (int order = 0; order < CUDA_ORDERS; order++) {
         *clip = -1;
-        cuda_take_order(order);
+        cuda_set_order(order);
         assert_runs(cuda_kernels_clip(NULL, pieces, taken, step, limit, clip));
         assert_true(*clip == expected);
     }
-    cuda_machine_release(clip);
+    cuda_backend_release(clip);
 }
 
 static void check_sum(const double *pieces, size_t count) {
-    double *found = cuda_machine_allocate(sizeof *found), sum = 0;
+    double *found = cuda_backend_allocate(sizeof *found), sum = 0;
     for (size_t p = 0; p < count; p++)
         sum += pieces[p];
     for (int order = 0; order < CUDA_ORDERS; order++) {
         *found = -1;
-        cuda_take_order(order);
-        assert_runs(cuda_kernels_add_up(NULL, pieces, count, found));
+        cuda_set_order(order);
+        assert_runs(cuda_kernels_reduce_sum(NULL, pieces, count, found));
         assert_true(isnan(sum) ? isnan(*found) : *found == sum);
     }
-    cuda_machine_release(found);
+    cuda_backend_release(found);
 }
 
-static void sums_and_what_clips_by_them_have_the_cpus_bits(void **state) {
+static void sums_and_clipping_factors_have_the_cpus_bits(void **state) {
     (void)state;
     static const size_t counts[] = {1, 7, 255, 256, 257, 1025, 6101};
     for (int i = 0; i < 7; i++) {
-        double *pieces = cuda_machine_allocate(counts[i] * sizeof *pieces);
+        double *pieces = cuda_backend_allocate(counts[i] * sizeof *pieces);
         struct philox_sequence random;
         philox_sequence_open(&random, 1, 0);
         for (size_t p = 0; p < counts[i]; p++)
@@ -151,25 +151,25 @@ static void sums_and_what_clips_by_them_have_the_cpus_bits(void **state) {
         pieces[0] = NAN;
         check_clip(pieces, counts[i], 1, 1);
         check_sum(pieces, counts[i]);
-        cuda_machine_release(pieces);
+        cuda_backend_release(pieces);
     }
 }
 
 static uint32_t overflow_in(const float *x, size_t count, uint32_t before) {
-    uint32_t *found = cuda_machine_allocate(sizeof *found), result;
+    uint32_t *found = cuda_backend_allocate(sizeof *found), result;
     *found = before;
     assert_runs(cuda_kernels_find_overflow(NULL, x, count, found));
     result = *found;
-    cuda_machine_release(found);
+    cuda_backend_release(found);
     return result;
 }
 
-static void one_infinity_or_nan_is_found_wherever_it_is(void **state) {
+static void one_infinity_or_nan_is_found_at_any_position(void **state) {
     (void)state;
     for (int i = 0; i < CUDA_SIZES; i++) {
         size_t count = cuda_sizes[i], step = count > 300 ? count / 40 : 1;
         float *x = cuda_floats(count, 1, 1);
-        cuda_take_order(i % CUDA_ORDERS);
+        cuda_set_order(i % CUDA_ORDERS);
         for (size_t place = 0; place < count; place += step)
             for (int v = 0; v < CUDA_SPECIAL; v++) {
                 float value = x[place];
@@ -182,11 +182,11 @@ static void one_infinity_or_nan_is_found_wherever_it_is(void **state) {
             }
         x[count - 1] = -INFINITY;
         assert_int_equal(overflow_in(x, count, 0), 1);
-        cuda_machine_release(x);
+        cuda_backend_release(x);
     }
 }
 
-static void what_was_found_before_stays_found(void **state) {
+static void an_earlier_overflow_stays_set(void **state) {
     (void)state;
     float *x = cuda_floats(300, 1, 1);
     assert_int_equal(overflow_in(x, 300, 1), 1);
@@ -194,29 +194,29 @@ static void what_was_found_before_stays_found(void **state) {
     for (int i = 0; i < 300; i++)
         x[i] = NAN;
     assert_int_equal(overflow_in(x, 300, 0), 1);
-    cuda_machine_release(x);
+    cuda_backend_release(x);
 }
 
-static void nothing_has_no_norm_and_no_overflow(void **state) {
+static void zero_elements_have_no_norm_and_no_overflow(void **state) {
     (void)state;
-    double *norm = cuda_machine_allocate(sizeof *norm);
+    double *norm = cuda_backend_allocate(sizeof *norm);
     assert_int_equal(cuda_kernels_square_pieces(0), 0);
     assert_runs(cuda_kernels_square_sums(NULL, NULL, 0, 1, NULL, NULL));
-    assert_runs(cuda_kernels_add_up(NULL, NULL, 0, norm));
+    assert_runs(cuda_kernels_reduce_sum(NULL, NULL, 0, norm));
     assert_true(*norm == 0);
     assert_int_equal(overflow_in(NULL, 0, 0), 0);
-    cuda_machine_release(norm);
+    cuda_backend_release(norm);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(square_sums_have_the_cpus_bits),
         cmocka_unit_test(square_sums_agree_with_double),
-        cmocka_unit_test(special_values_show_in_their_piece_alone),
-        cmocka_unit_test(sums_and_what_clips_by_them_have_the_cpus_bits),
-        cmocka_unit_test(one_infinity_or_nan_is_found_wherever_it_is),
-        cmocka_unit_test(what_was_found_before_stays_found),
-        cmocka_unit_test(nothing_has_no_norm_and_no_overflow),
+        cmocka_unit_test(special_values_affect_only_their_piece),
+        cmocka_unit_test(sums_and_clipping_factors_have_the_cpus_bits),
+        cmocka_unit_test(one_infinity_or_nan_is_found_at_any_position),
+        cmocka_unit_test(an_earlier_overflow_stays_set),
+        cmocka_unit_test(zero_elements_have_no_norm_and_no_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/gpu/cuda_on_cpu.h"
 
+#include "tests/gpu/cuda_backend.h"
 #include "tests/gpu/cuda_fiber.h"
-#include "tests/gpu/cuda_machine.h"
 
 #include <cstdio>
 #include <mutex>
@@ -31,7 +31,7 @@ static struct {
     uint64_t shown[MOST_THREADS / WARP][WARP]; /* of the last exchange */
     const std::function<void()> *body;
     uint64_t seed, random;
-    unsigned most_blocks;
+    unsigned max_blocks;
     char failure[128]; /* "" where the last launch did not fail */
 } device;
 
@@ -162,8 +162,8 @@ static cudaError_t strand(void) {
 }
 
 /* Where there are streams (tests/gpu/cuda_streams.h), as in the plugin. */
-extern int cuda_streams_give(struct CUstream_st *stream,
-                             std::function<int()> work) __attribute__((weak));
+extern int cuda_streams_submit(struct CUstream_st *stream,
+                               std::function<int()> work) __attribute__((weak));
 
 /* One kernel at a time, whichever device it is for. */
 static cudaError_t launch_now(const cudaLaunchConfig_t *config,
@@ -175,8 +175,8 @@ static cudaError_t launch_now(const cudaLaunchConfig_t *config,
     if (!gridDim.x || !blockDim.x || blockDim.x > MOST_THREADS ||
         blockDim.x % WARP)
         return cudaErrorInvalidConfiguration;
-    if (device.most_blocks && gridDim.x > device.most_blocks)
-        gridDim.x = device.most_blocks;
+    if (device.max_blocks && gridDim.x > device.max_blocks)
+        gridDim.x = device.max_blocks;
     device.body = &thread;
     device.failure[0] = 0;
     for (unsigned i = 0; i < blockDim.x; i++)
@@ -194,7 +194,7 @@ cudaError_t cuda_on_cpu_launch(const cudaLaunchConfig_t *config,
                                const std::function<void()> &thread) {
     if (!config->stream)
         return launch_now(config, thread);
-    return (cudaError_t)cuda_streams_give(
+    return (cudaError_t)cuda_streams_submit(
         config->stream, [given = *config, thread] {
             cudaError_t error = launch_now(&given, thread);
             if (error)
@@ -203,11 +203,11 @@ cudaError_t cuda_on_cpu_launch(const cudaLaunchConfig_t *config,
         });
 }
 
-void cuda_machine_order(uint64_t seed, unsigned most_blocks) {
+void cuda_backend_set_order(uint64_t seed, unsigned max_blocks) {
     device.seed = device.random = seed;
-    device.most_blocks = most_blocks;
+    device.max_blocks = max_blocks;
 }
 
-const char *cuda_machine_wait(void) {
+const char *cuda_backend_wait(void) {
     return device.failure[0] ? device.failure : nullptr;
 }

@@ -2,7 +2,7 @@
 /* CUDA's language as far as worker/cuda_*.cu speak it, for g++: a kernel is a
  * function that tests/gpu/cuda_on_cpu.cc calls once a thread. Blocks run one
  * after the other, the threads of a block each until it waits for others; in
- * which order, tests/gpu/cuda_machine.h says. Shared memory is full of NaN when
+ * which order, tests/gpu/cuda_backend.h says. Shared memory is full of NaN when
  * a block starts. A launch fails where threads wait for others that will not
  * come. */
 #ifndef CAPSTAN_CUDA_ON_CPU_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/gpu/cuda_cases.h"
 #include "tests/gpu/cuda_faults.h"
-#include "tests/gpu/cuda_numbers.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -17,18 +17,18 @@ static int reversed(bool barrier) {
     int right = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         bool all = true;
-        cuda_machine_order(seed, 0);
+        cuda_backend_set_order(seed, 0);
         assert_runs(cuda_faults_reverse(x, y, barrier));
         for (int i = 0; i < THREADS; i++)
             all &= y[i] == x[THREADS - 1 - i];
         right += all;
     }
-    cuda_machine_release(x);
-    cuda_machine_release(y);
+    cuda_backend_release(x);
+    cuda_backend_release(y);
     return right;
 }
 
-static void a_missing_barrier_shows_in_every_order(void **state) {
+static void a_missing_barrier_is_detected_in_every_order(void **state) {
     (void)state;
     assert_int_equal(reversed(true), SEEDS);
     assert_int_equal(reversed(false), 0);
@@ -39,34 +39,34 @@ static int with_neighbours(bool exchange) {
     int right = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         bool all = true;
-        cuda_machine_order(seed, 0);
+        cuda_backend_set_order(seed, 0);
         assert_runs(cuda_faults_neighbours(y, exchange));
         for (int i = 0; i < THREADS; i++)
             all &= y[i] == (float)(i + (i ^ 1));
         right += all;
     }
-    cuda_machine_release(y);
+    cuda_backend_release(y);
     return right;
 }
 
-static void a_missing_exchange_in_a_warp_shows_in_every_order(void **state) {
+static void a_missing_warp_exchange_is_detected_in_every_order(void **state) {
     (void)state;
     assert_int_equal(with_neighbours(true), SEEDS);
     assert_int_equal(with_neighbours(false), 0);
 }
 
-static void who_waits_for_a_thread_that_has_left_is_told(void **state) {
+static void waiting_for_an_exited_thread_is_reported(void **state) {
     (void)state;
-    cuda_machine_order(0, 0);
+    cuda_backend_set_order(0, 0);
     assert_int_not_equal(cuda_faults_wait_alone(7), 0);
-    const char *why = cuda_machine_wait();
+    const char *why = cuda_backend_wait();
     assert_non_null(why);
     assert_non_null(strstr(why, "255 threads wait for the block"));
     assert_non_null(strstr(why, "1 have left"));
     assert_runs(cuda_faults_wait_alone(THREADS));
 }
 
-static void shared_memory_is_nothing_before_it_is_written(void **state) {
+static void unwritten_shared_memory_is_nan(void **state) {
     (void)state;
     float *y = cuda_floats(1, 1, 1);
     for (int time = 0; time < 2; time++) {
@@ -74,7 +74,7 @@ static void shared_memory_is_nothing_before_it_is_written(void **state) {
         assert_runs(cuda_faults_unset(y));
         assert_true(isnan(y[0]));
     }
-    cuda_machine_release(y);
+    cuda_backend_release(y);
 }
 
 /* Whether a process lives that writes x[at] of COUNT floats. */
@@ -87,16 +87,16 @@ static bool survives(size_t count, ptrdiff_t at) {
         if (!freopen("/dev/null", "w", stderr))
             _exit(EXIT_FAILURE);
         signal(SIGSEGV, SIG_DFL); /* cmocka reports it else */
-        float *x = cuda_machine_allocate(count * sizeof *x);
+        float *x = cuda_backend_allocate(count * sizeof *x);
         int error = cuda_faults_write(x, at);
-        cuda_machine_release(x);
+        cuda_backend_release(x);
         _exit(error);
     }
     assert_int_equal(waitpid(child, &ended, 0), child);
     return WIFEXITED(ended) && WEXITSTATUS(ended) == 0;
 }
 
-static void what_is_written_beside_memory_is_found(void **state) {
+static void an_out_of_bounds_write_is_detected(void **state) {
     (void)state;
     static const size_t counts[] = {2, 6, 256, 1024, 100002};
     for (int i = 0; i < 5; i++) {
@@ -110,11 +110,11 @@ static void what_is_written_beside_memory_is_found(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_barrier_shows_in_every_order),
-        cmocka_unit_test(a_missing_exchange_in_a_warp_shows_in_every_order),
-        cmocka_unit_test(who_waits_for_a_thread_that_has_left_is_told),
-        cmocka_unit_test(shared_memory_is_nothing_before_it_is_written),
-        cmocka_unit_test(what_is_written_beside_memory_is_found),
+        cmocka_unit_test(a_missing_barrier_is_detected_in_every_order),
+        cmocka_unit_test(a_missing_warp_exchange_is_detected_in_every_order),
+        cmocka_unit_test(waiting_for_an_exited_thread_is_reported),
+        cmocka_unit_test(unwritten_shared_memory_is_nan),
+        cmocka_unit_test(an_out_of_bounds_write_is_detected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/gpu/cuda_machine.h on the GPU that is there: memory that both sides
+/* tests/gpu/cuda_backend.h on the GPU that is there: memory that both sides
  * reach, threads in the order that the GPU has. What lies beside memory is
  * compute-sanitizer's affair. */
-#include "tests/gpu/cuda_machine.h"
+#include "tests/gpu/cuda_backend.h"
 
 #include <cuda_runtime.h>
 
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-void *cuda_machine_allocate(size_t bytes) {
+void *cuda_backend_allocate(size_t bytes) {
     void *memory;
     cudaError_t error = cudaMallocManaged(&memory, bytes ? bytes : 1);
     if (error) {
@@ -22,14 +22,14 @@ void *cuda_machine_allocate(size_t bytes) {
     return memory;
 }
 
-void cuda_machine_release(void *memory) {
+void cuda_backend_release(void *memory) {
     cudaFree(memory);
 }
 
-void cuda_machine_order(uint64_t, unsigned) {
+void cuda_backend_set_order(uint64_t, unsigned) {
 }
 
-const char *cuda_machine_wait(void) {
+const char *cuda_backend_wait(void) {
     cudaError_t error = cudaDeviceSynchronize();
     return error ? cudaGetErrorString(error) : nullptr;
 }

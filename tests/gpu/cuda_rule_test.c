@@ -2,7 +2,7 @@
 #include "worker/ops/cuda/cuda_kernels.h"
 
 #include "proto/tensor/rule.h"
-#include "tests/gpu/cuda_numbers.h"
+#include "tests/gpu/cuda_cases.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/rule_oracle.h"
 
@@ -32,10 +32,10 @@ static void copy_block(struct block *to, const struct block *from) {
 }
 
 static void close_block(struct block *block) {
-    cuda_machine_release(block->weights);
-    cuda_machine_release(block->gradient);
+    cuda_backend_release(block->weights);
+    cuda_backend_release(block->gradient);
     for (unsigned slot = 0; slot < RULE_MAX_SLOTS; slot++)
-        cuda_machine_release(block->state[slot]);
+        cuda_backend_release(block->state[slot]);
 }
 
 static struct rule_update update_of(const struct rule_case *one,
@@ -82,8 +82,9 @@ static void on_machine(const struct rule_case *one, const struct block *block,
     assert_runs(cuda_kernels_rule(NULL, &on_device));
 }
 
-static void assert_alike(const struct rule_case *one, const struct block *got,
-                         const struct block *expected) {
+static void assert_same_bits(const struct rule_case *one,
+                             const struct block *got,
+                             const struct block *expected) {
     const float *mine[] = {got->weights, got->state[0], got->state[1],
                            got->state[2]};
     const float *cpus[] = {expected->weights, expected->state[0],
@@ -106,17 +107,17 @@ static void check(const struct rule_case *one, const struct block *before,
     struct block first, expected;
     copy_block(&first, before);
     copy_block(&expected, before);
-    cuda_take_order(0);
+    cuda_set_order(0);
     on_machine(one, &first, 3, 0.25f, NULL, NULL);
     on_cpu(one, &expected, 3, 0.25f);
     if (has_cpus_bits(one))
-        assert_alike(one, &first, &expected);
+        assert_same_bits(one, &first, &expected);
     for (int order = 1; order < orders; order++) {
         struct block again;
         copy_block(&again, before);
-        cuda_take_order(order);
+        cuda_set_order(order);
         on_machine(one, &again, 3, 0.25f, NULL, NULL);
-        assert_alike(one, &again, &first);
+        assert_same_bits(one, &again, &first);
         close_block(&again);
     }
     close_block(&first);
@@ -134,7 +135,7 @@ static void every_rule_has_the_cpus_bits(void **state) {
     }
 }
 
-static void special_values_go_through_as_on_the_cpu(void **state) {
+static void special_values_propagate_as_on_the_cpu(void **state) {
     (void)state;
     enum { COUNT = CUDA_SPECIAL * CUDA_SPECIAL };
     for (unsigned t = 0; t < 2 + RULE_MAX_SLOTS; t++) {
@@ -180,7 +181,7 @@ static void check_rounds(const struct rule_case *one, struct block *block,
 static void fifty_rounds_agree_with_double(void **state) {
     (void)state;
     struct rule_oracle exact[300];
-    cuda_machine_order(5, 0);
+    cuda_backend_set_order(5, 0);
     for (int c = 0; c < RULE_CASES; c++) {
         struct block block;
         open_block(&block, 300);
@@ -189,7 +190,7 @@ static void fifty_rounds_agree_with_double(void **state) {
     }
 }
 
-static void a_factor_on_the_device_joins_the_scale(void **state) {
+static void a_factor_in_device_memory_multiplies_the_scale(void **state) {
     (void)state;
     float *factor = cuda_floats(1, 7, 1);
     for (int c = 0; c < RULE_CASES; c++) {
@@ -198,16 +199,16 @@ static void a_factor_on_the_device_joins_the_scale(void **state) {
         copy_block(&expected, &got);
         on_machine(&rule_cases[c], &got, 2, 0.3f, factor, NULL);
         on_machine(&rule_cases[c], &expected, 2, 0.3f * *factor, NULL, NULL);
-        assert_alike(&rule_cases[c], &got, &expected);
+        assert_same_bits(&rule_cases[c], &got, &expected);
         close_block(&got);
         close_block(&expected);
     }
-    cuda_machine_release(factor);
+    cuda_backend_release(factor);
 }
 
-static void an_update_to_be_skipped_changes_nothing(void **state) {
+static void a_skipped_update_changes_nothing(void **state) {
     (void)state;
-    uint32_t *skip = cuda_machine_allocate(sizeof *skip);
+    uint32_t *skip = cuda_backend_allocate(sizeof *skip);
     for (int c = 0; c < RULE_CASES; c++) {
         struct block got, before, expected;
         open_block(&got, 257);
@@ -215,19 +216,19 @@ static void an_update_to_be_skipped_changes_nothing(void **state) {
         copy_block(&expected, &got);
         *skip = 1;
         on_machine(&rule_cases[c], &got, 2, 0.3f, NULL, skip);
-        assert_alike(&rule_cases[c], &got, &before);
+        assert_same_bits(&rule_cases[c], &got, &before);
         *skip = 0;
         on_machine(&rule_cases[c], &got, 2, 0.3f, NULL, skip);
         on_machine(&rule_cases[c], &expected, 2, 0.3f, NULL, NULL);
-        assert_alike(&rule_cases[c], &got, &expected);
+        assert_same_bits(&rule_cases[c], &got, &expected);
         close_block(&got);
         close_block(&before);
         close_block(&expected);
     }
-    cuda_machine_release(skip);
+    cuda_backend_release(skip);
 }
 
-static void a_form_that_is_none_is_refused(void **state) {
+static void an_unknown_form_is_refused(void **state) {
     (void)state;
     struct cuda_kernels_update update = {.form = RULE_FORMS, .elements = 1};
     assert_int_not_equal(cuda_kernels_rule(NULL, &update), 0);
@@ -238,11 +239,11 @@ static void a_state_starts_with_one_value(void **state) {
     for (int i = 0; i < CUDA_SIZES; i++)
         for (int order = 0; order < CUDA_ORDERS; order++) {
             float *x = cuda_floats(cuda_sizes[i], 1, 1);
-            cuda_take_order(order);
+            cuda_set_order(order);
             assert_runs(cuda_kernels_fill(NULL, x, cuda_sizes[i], 0.1f));
             for (size_t k = 0; k < cuda_sizes[i]; k++)
                 assert_true(x[k] == 0.1f);
-            cuda_machine_release(x);
+            cuda_backend_release(x);
         }
 }
 
@@ -254,12 +255,12 @@ static void check_scale(const float *before, size_t count, float scale,
         expected[i] *= whole;
     for (int order = 0; order < CUDA_ORDERS; order++) {
         float *x = cuda_copy(before, count);
-        cuda_take_order(order);
+        cuda_set_order(order);
         assert_runs(cuda_kernels_scale(NULL, x, count, scale, factor));
-        cuda_assert_alike(x, expected, count);
-        cuda_machine_release(x);
+        cuda_assert_same_bits(x, expected, count);
+        cuda_backend_release(x);
     }
-    cuda_machine_release(expected);
+    cuda_backend_release(expected);
 }
 
 static void scaling_has_the_cpus_bits(void **state) {
@@ -272,20 +273,20 @@ static void scaling_has_the_cpus_bits(void **state) {
         check_scale(x, cuda_sizes[i], 0.3f, factor);
         check_scale(special, cuda_sizes[i], 0.3f, factor);
         check_scale(special, cuda_sizes[i], 0x1p-16f, NULL);
-        cuda_machine_release(x);
-        cuda_machine_release(special);
+        cuda_backend_release(x);
+        cuda_backend_release(special);
     }
-    cuda_machine_release(factor);
+    cuda_backend_release(factor);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_has_the_cpus_bits),
-        cmocka_unit_test(special_values_go_through_as_on_the_cpu),
+        cmocka_unit_test(special_values_propagate_as_on_the_cpu),
         cmocka_unit_test(fifty_rounds_agree_with_double),
-        cmocka_unit_test(a_factor_on_the_device_joins_the_scale),
-        cmocka_unit_test(an_update_to_be_skipped_changes_nothing),
-        cmocka_unit_test(a_form_that_is_none_is_refused),
+        cmocka_unit_test(a_factor_in_device_memory_multiplies_the_scale),
+        cmocka_unit_test(a_skipped_update_changes_nothing),
+        cmocka_unit_test(an_unknown_form_is_refused),
         cmocka_unit_test(a_state_starts_with_one_value),
         cmocka_unit_test(scaling_has_the_cpus_bits),
     };

@@ -5,7 +5,7 @@
  * go the way it says, or beyond the memory of its device; what is not an error
  * but cudaErrorNotReady stays the thread's last error all the same, as CUDA's.
  */
-#include "tests/gpu/cuda_machine.h"
+#include "tests/gpu/cuda_backend.h"
 #include "tests/gpu/cuda_ranges.h"
 #include "tests/gpu/cuda_streams.h"
 
@@ -45,7 +45,7 @@ static bool goes(const void *to, const void *from, size_t bytes,
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = (int)cuda_streams_devices();
+    *count = (int)cuda_streams_num_devices();
     return cudaSuccess;
 }
 
@@ -65,9 +65,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties,
 }
 
 cudaError_t cudaSetDevice(int index) {
-    if (index < 0 || index >= (int)cuda_streams_devices())
+    if (index < 0 || index >= (int)cuda_streams_num_devices())
         return tell(cudaErrorInvalidDevice);
-    cuda_streams_use(index);
+    cuda_streams_set_device(index);
     return cudaSuccess;
 }
 
@@ -89,23 +89,23 @@ cudaError_t cudaGetLastError(void) {
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes) {
-    int error = cuda_streams_unsafe();
+    int error = cuda_streams_check_uncaptured();
     if (error || bytes > memory)
         return tell(error ? error : (int)cudaErrorMemoryAllocation);
-    *out = cuda_machine_allocate(bytes);
-    cuda_ranges_add(*out, bytes, cuda_streams_at());
+    *out = cuda_backend_allocate(bytes);
+    cuda_ranges_add(*out, bytes, cuda_streams_current_device());
     return cudaSuccess;
 }
 
 /* Waits for what is under way. */
 cudaError_t cudaFree(void *freed) {
-    int error = cuda_streams_unsafe();
+    int error = cuda_streams_check_uncaptured();
     if (error || !freed)
         return tell(error);
     if (!cuda_ranges_drop(freed, false))
         return tell(cudaErrorInvalidValue);
     error = cuda_streams_finish();
-    cuda_machine_release(freed);
+    cuda_backend_release(freed);
     return tell(error);
 }
 
@@ -113,14 +113,14 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes,
                             cudaStream_t stream) {
     return tell(!is_of_device(to, bytes)
                     ? (int)cudaErrorInvalidValue
-                    : cuda_streams_give(stream, [to, byte, bytes] {
+                    : cuda_streams_submit(stream, [to, byte, bytes] {
                           memset(to, byte, bytes);
                           return 0;
                       }));
 }
 
 cudaError_t cudaHostRegister(void *first, size_t bytes, unsigned) {
-    int error = cuda_streams_unsafe();
+    int error = cuda_streams_check_uncaptured();
     if (!error && !cuda_ranges_add(first, bytes, CUDA_RANGES_PINNED))
         error = cudaErrorHostMemoryAlreadyRegistered;
     return tell(error);
@@ -128,7 +128,7 @@ cudaError_t cudaHostRegister(void *first, size_t bytes, unsigned) {
 
 /* Who unpins what is being copied would not hear of it. */
 cudaError_t cudaHostUnregister(void *first) {
-    int error = cuda_streams_unsafe();
+    int error = cuda_streams_check_uncaptured();
     if (!error && !cuda_ranges_drop(first, true))
         error = cudaErrorHostMemoryNotRegistered;
     return tell(error);
@@ -138,14 +138,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                             enum cudaMemcpyKind way, cudaStream_t stream) {
     return tell(!goes(to, from, bytes, way)
                     ? (int)cudaErrorInvalidValue
-                    : cuda_streams_give(stream, [to, from, bytes] {
+                    : cuda_streams_submit(stream, [to, from, bytes] {
                           memcpy(to, from, bytes);
                           return 0;
                       }));
 }
 
 cudaError_t cudaMallocHost(void **out, size_t bytes) {
-    *out = cuda_machine_allocate(bytes);
+    *out = cuda_backend_allocate(bytes);
     cuda_ranges_add(*out, bytes, CUDA_RANGES_PINNED);
     return cudaSuccess;
 }
@@ -153,7 +153,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes) {
 cudaError_t cudaFreeHost(void *freed) {
     if (freed && !cuda_ranges_drop(freed, true))
         return tell(cudaErrorInvalidValue);
-    cuda_machine_release(freed);
+    cuda_backend_release(freed);
     return cudaSuccess;
 }
 
@@ -166,7 +166,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
                        : kind == CUDA_RANGES_PINNED
                            ? cudaMemoryTypeHost
                            : cudaMemoryTypeUnregistered;
-    attributes->device = kind >= 0 ? kind : cuda_streams_at();
+    attributes->device = kind >= 0 ? kind : cuda_streams_current_device();
     return cudaSuccess;
 }
 
@@ -231,12 +231,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                    enum cudaStreamCaptureMode mode) {
     return mode == cudaStreamCaptureModeThreadLocal
-               ? tell(cuda_streams_begin(stream))
+               ? tell(cuda_streams_begin_capture(stream))
                : tell(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-    return tell(cuda_streams_end(stream, graph));
+    return tell(cuda_streams_end_capture(stream, graph));
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,

@@ -55,7 +55,7 @@ struct CUgraphExec_st {
     std::shared_ptr<step> last; /* of its last launch */
 };
 
-enum { MOST = 8 };
+enum { MAXIMUM = 8 };
 
 /* A device. */
 static struct machine {
@@ -67,7 +67,7 @@ static struct machine {
     int failed;
     struct cuda_streams_counts counts;
     std::recursive_mutex mutex; /* work may call for more */
-} machines[MOST];
+} machines[MAXIMUM];
 
 static thread_local int current;
 static thread_local std::shared_ptr<capture> ours; /* this thread's, if any */
@@ -135,7 +135,7 @@ static std::shared_ptr<step> add_step(std::function<int()> work, steps after) {
     added->work = std::move(work);
     added->after = std::move(after);
     here()->waiting.push_back(added);
-    if (here()->order == CUDA_STREAMS_EARLY)
+    if (here()->order == CUDA_STREAMS_EAGER)
         run(added);
     return added;
 }
@@ -153,7 +153,7 @@ static int invalidate(const std::shared_ptr<capture> &capture, int error) {
     return error;
 }
 
-int cuda_streams_give(struct CUstream_st *stream, std::function<int()> work) {
+int cuda_streams_submit(struct CUstream_st *stream, std::function<int()> work) {
     turn own(here()->mutex);
     here()->counts.works++;
     if (stream->index != current)
@@ -171,9 +171,9 @@ int cuda_streams_give(struct CUstream_st *stream, std::function<int()> work) {
     return here()->failed;
 }
 
-int cuda_streams_call(struct CUstream_st *stream, void (*run)(void *context),
-                      void *context) {
-    return cuda_streams_give(stream, [run, context] {
+int cuda_streams_submit_call(struct CUstream_st *stream,
+                             void (*run)(void *context), void *context) {
+    return cuda_streams_submit(stream, [run, context] {
         run(context);
         return 0;
     });
@@ -219,7 +219,7 @@ int cuda_streams_query(struct CUstream_st *stream) {
     turn own(here()->mutex);
     if (stream->capturing)
         return invalidate(stream->capturing, CUDA_STREAMS_UNSUPPORTED);
-    int error = cuda_streams_unsafe();
+    int error = cuda_streams_check_uncaptured();
     return error ? error : ask(stream->last);
 }
 
@@ -233,7 +233,7 @@ void cuda_streams_event_close(struct CUevent_st *event) {
 
 int cuda_streams_event_query(struct CUevent_st *event) {
     turn own(here()->mutex);
-    int error = cuda_streams_unsafe();
+    int error = cuda_streams_check_uncaptured();
     if (error)
         return error;
     return event->captured ? (int)CUDA_STREAMS_CAPTURED_EVENT
@@ -301,7 +301,7 @@ int cuda_streams_wait(struct CUstream_st *stream, struct CUevent_st *event) {
     return 0;
 }
 
-int cuda_streams_begin(struct CUstream_st *stream) {
+int cuda_streams_begin_capture(struct CUstream_st *stream) {
     turn own(here()->mutex);
     if (stream->capturing)
         return CUDA_STREAMS_ILLEGAL_STATE;
@@ -332,7 +332,8 @@ static bool joined(const struct capture *capture, std::vector<size_t> front) {
     return true;
 }
 
-int cuda_streams_end(struct CUstream_st *stream, struct CUgraph_st **graph) {
+int cuda_streams_end_capture(struct CUstream_st *stream,
+                             struct CUgraph_st **graph) {
     turn own(here()->mutex);
     std::shared_ptr<capture> ended = stream->capturing;
     *graph = nullptr;
@@ -397,7 +398,7 @@ void cuda_streams_exec_close(struct CUgraphExec_st *exec) {
     delete exec;
 }
 
-int cuda_streams_unsafe(void) {
+int cuda_streams_check_uncaptured(void) {
     return ours ? invalidate(ours, CUDA_STREAMS_UNSUPPORTED) : 0;
 }
 
@@ -410,18 +411,18 @@ int cuda_streams_finish(void) {
     return here()->failed;
 }
 
-void cuda_streams_use(int index) {
+void cuda_streams_set_device(int index) {
     current = index;
 }
 
-int cuda_streams_at(void) {
+int cuda_streams_current_device(void) {
     return current;
 }
 
-unsigned cuda_streams_devices(void) {
+unsigned cuda_streams_num_devices(void) {
     const char *text = getenv("CAPSTAN_EMULATED");
     uint64_t devices = number_of(text ? text : "", "devices=");
-    return (unsigned)std::min<uint64_t>(devices ? devices : 1, MOST);
+    return (unsigned)std::min<uint64_t>(devices ? devices : 1, MAXIMUM);
 }
 
 void cuda_streams_count(struct cuda_streams_counts *counts) {

@@ -19,8 +19,8 @@
 #include <stdint.h>
 
 enum cuda_streams_order {
-    CUDA_STREAMS_LATE, /* when somebody asks for it */
-    CUDA_STREAMS_EARLY,
+    CUDA_STREAMS_LAZY, /* when somebody asks for it */
+    CUDA_STREAMS_EAGER,
     CUDA_STREAMS_RANDOM,
     CUDA_STREAMS_ORDERS
 };
@@ -57,23 +57,23 @@ struct CUgraphExec_st;
 #include <functional>
 
 /* WORK, which returns a cudaError_t, joins STREAM. */
-int cuda_streams_give(struct CUstream_st *stream, std::function<int()> work);
+int cuda_streams_submit(struct CUstream_st *stream, std::function<int()> work);
 
 extern "C" {
 #endif
 
 /* The same for RUN(CONTEXT). */
-int cuda_streams_call(struct CUstream_st *stream, void (*run)(void *context),
-                      void *context);
+int cuda_streams_submit_call(struct CUstream_st *stream,
+                             void (*run)(void *context), void *context);
 
 /* The calling thread goes on at device INDEX; at first it is at 0. */
-void cuda_streams_use(int index);
+void cuda_streams_set_device(int index);
 
 /* Which it is at. */
-int cuda_streams_at(void);
+int cuda_streams_current_device(void);
 
 /* How many there are. */
-unsigned cuda_streams_devices(void);
+unsigned cuda_streams_num_devices(void);
 
 /* On the device that the thread is at. */
 struct CUstream_st *cuda_streams_open(void);
@@ -91,8 +91,9 @@ int cuda_streams_record(struct CUevent_st *event, struct CUstream_st *stream,
 int cuda_streams_wait(struct CUstream_st *stream, struct CUevent_st *event);
 
 /* Captures begin in mode ThreadLocal. */
-int cuda_streams_begin(struct CUstream_st *stream);
-int cuda_streams_end(struct CUstream_st *stream, struct CUgraph_st **graph);
+int cuda_streams_begin_capture(struct CUstream_st *stream);
+int cuda_streams_end_capture(struct CUstream_st *stream,
+                             struct CUgraph_st **graph);
 int cuda_streams_instantiate(struct CUgraphExec_st **exec,
                              struct CUgraph_st *graph);
 int cuda_streams_launch(struct CUgraphExec_st *exec,
@@ -102,7 +103,7 @@ void cuda_streams_exec_close(struct CUgraphExec_st *exec);
 
 /* A call that may not be made while this thread captures a stream: 0, or it
  * fails the capture. */
-int cuda_streams_unsafe(void);
+int cuda_streams_check_uncaptured(void);
 
 /* All that any stream was given is done; an error of any work. */
 int cuda_streams_finish(void);

@@ -57,14 +57,15 @@ static void close_fixture(struct fixture *fixture) {
     unsetenv("CAPSTAN_EMULATED");
 }
 
-static void note(void *context) {
+static void record_value(void *context) {
     const struct entry *entry = context;
     entry->diary->pages[entry->diary->written++] = entry->number;
 }
 
 static int give(struct fixture *fixture, struct CUstream_st *stream,
                 int number) {
-    return cuda_streams_call(stream, note, &fixture->entries[number]);
+    return cuda_streams_submit_call(stream, record_value,
+                                    &fixture->entries[number]);
 }
 
 /* Where in the diary NUMBER stands first; its end: nowhere. */
@@ -82,7 +83,7 @@ static void await(struct CUstream_st *stream) {
     assert_int_equal(error, 0);
 }
 
-static void a_stream_keeps_its_order_and_two_keep_none(void **state) {
+static void one_stream_is_ordered_and_two_are_not(void **state) {
     bool apart = false, together = false;
     (void)state;
     for (unsigned seed = 0; seed < SEEDS; seed++) {
@@ -101,10 +102,10 @@ static void a_stream_keeps_its_order_and_two_keep_none(void **state) {
     assert_true(apart && together);
 }
 
-static void late_is_when_somebody_asks(void **state) {
+static void lazy_work_runs_when_queried(void **state) {
     struct fixture f;
     (void)state;
-    open_fixture(&f, CUDA_STREAMS_LATE, 0);
+    open_fixture(&f, CUDA_STREAMS_LAZY, 0);
     give(&f, f.one, 0);
     give(&f, f.two, 1);
     assert_int_equal(f.diary.written, 0);
@@ -114,7 +115,7 @@ static void late_is_when_somebody_asks(void **state) {
     close_fixture(&f);
 }
 
-static void who_waits_for_an_event_follows_what_it_was_recorded_behind(
+static void a_wait_for_an_event_follows_the_work_before_its_record(
     void **state) {
     (void)state;
     for (unsigned order = 0; order < CUDA_STREAMS_ORDERS; order++)
@@ -136,7 +137,7 @@ static void who_waits_for_an_event_follows_what_it_was_recorded_behind(
 static struct CUgraphExec_st *capture_fork(struct fixture *f) {
     struct CUgraph_st *graph;
     struct CUgraphExec_st *exec;
-    assert_int_equal(cuda_streams_begin(f->one), 0);
+    assert_int_equal(cuda_streams_begin_capture(f->one), 0);
     assert_int_equal(give(f, f->one, 0), 0);
     assert_int_equal(cuda_streams_record(f->event, f->one, false), 0);
     assert_int_equal(cuda_streams_wait(f->two, f->event), 0);
@@ -144,13 +145,13 @@ static struct CUgraphExec_st *capture_fork(struct fixture *f) {
     assert_int_equal(cuda_streams_record(f->back, f->two, false), 0);
     assert_int_equal(cuda_streams_wait(f->one, f->back), 0);
     assert_int_equal(give(f, f->one, 2), 0);
-    assert_int_equal(cuda_streams_end(f->one, &graph), 0);
+    assert_int_equal(cuda_streams_end_capture(f->one, &graph), 0);
     assert_int_equal(cuda_streams_instantiate(&exec, graph), 0);
     cuda_streams_graph_close(graph);
     return exec;
 }
 
-static void what_is_captured_is_done_by_launches_alone(void **state) {
+static void captured_work_runs_only_at_launch(void **state) {
     (void)state;
     for (unsigned order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (unsigned seed = 0; seed < SEEDS; seed++) {
@@ -176,10 +177,10 @@ static void what_is_captured_is_done_by_launches_alone(void **state) {
         }
 }
 
-static void an_event_recorded_in_a_capture_is_of_no_use_outside(void **state) {
+static void an_event_recorded_in_a_capture_is_unusable_outside(void **state) {
     struct fixture f;
     (void)state;
-    open_fixture(&f, CUDA_STREAMS_LATE, 0);
+    open_fixture(&f, CUDA_STREAMS_LAZY, 0);
     struct CUgraphExec_st *exec = capture_fork(&f);
     assert_int_equal(cuda_streams_event_query(f.event),
                      CUDA_STREAMS_CAPTURED_EVENT);
@@ -189,17 +190,17 @@ static void an_event_recorded_in_a_capture_is_of_no_use_outside(void **state) {
     close_fixture(&f);
 }
 
-static void an_external_event_comes_with_each_launch(void **state) {
+static void an_external_event_completes_at_each_launch(void **state) {
     struct fixture f;
     struct CUgraph_st *graph;
     struct CUgraphExec_st *exec;
     (void)state;
-    open_fixture(&f, CUDA_STREAMS_LATE, 0);
-    cuda_streams_begin(f.one);
+    open_fixture(&f, CUDA_STREAMS_LAZY, 0);
+    cuda_streams_begin_capture(f.one);
     give(&f, f.one, 0);
     cuda_streams_record(f.event, f.one, true);
     give(&f, f.one, 1);
-    assert_int_equal(cuda_streams_end(f.one, &graph), 0);
+    assert_int_equal(cuda_streams_end_capture(f.one, &graph), 0);
     cuda_streams_instantiate(&exec, graph);
     for (unsigned times = 1; times < 4; times++) {
         cuda_streams_launch(exec, f.one);
@@ -215,7 +216,7 @@ static void an_external_event_comes_with_each_launch(void **state) {
 
 static void unsafe(struct fixture *f) {
     (void)f;
-    assert_int_equal(cuda_streams_unsafe(), CUDA_STREAMS_UNSUPPORTED);
+    assert_int_equal(cuda_streams_check_uncaptured(), CUDA_STREAMS_UNSUPPORTED);
 }
 
 static void ask_for_the_stream(struct fixture *f) {
@@ -232,21 +233,21 @@ static void follow_what_is_outside(struct fixture *f) {
                      CUDA_STREAMS_ISOLATION);
 }
 
-static void whatever_is_forbidden_fails_the_capture(void **state) {
+static void a_forbidden_call_fails_the_capture(void **state) {
     static void (*const each[])(struct fixture *) = {
         unsafe, ask_for_the_stream, ask_for_an_event, follow_what_is_outside};
     (void)state;
     for (int i = 0; i < 4; i++) {
         struct fixture f;
         struct CUgraph_st *graph;
-        open_fixture(&f, CUDA_STREAMS_EARLY, 0);
+        open_fixture(&f, CUDA_STREAMS_EAGER, 0);
         give(&f, f.two, 5);
         cuda_streams_record(f.back, f.two, false);
-        assert_int_equal(cuda_streams_begin(f.one), 0);
+        assert_int_equal(cuda_streams_begin_capture(f.one), 0);
         assert_int_equal(give(&f, f.one, 0), 0);
         each[i](&f);
         assert_int_equal(give(&f, f.one, 1), CUDA_STREAMS_INVALIDATED);
-        assert_int_equal(cuda_streams_end(f.one, &graph),
+        assert_int_equal(cuda_streams_end_capture(f.one, &graph),
                          CUDA_STREAMS_INVALIDATED);
         assert_null(graph);
         assert_int_equal(give(&f, f.one, 2), 0);
@@ -256,49 +257,55 @@ static void whatever_is_forbidden_fails_the_capture(void **state) {
     }
 }
 
-static void a_fork_that_is_not_joined_fails_the_capture(void **state) {
+static void an_unjoined_fork_fails_the_capture(void **state) {
     struct fixture f;
     struct CUgraph_st *graph;
     (void)state;
-    open_fixture(&f, CUDA_STREAMS_EARLY, 0);
-    cuda_streams_begin(f.one);
+    open_fixture(&f, CUDA_STREAMS_EAGER, 0);
+    cuda_streams_begin_capture(f.one);
     cuda_streams_record(f.event, f.one, false);
     cuda_streams_wait(f.two, f.event);
     give(&f, f.two, 0);
-    assert_int_equal(cuda_streams_end(f.one, &graph), CUDA_STREAMS_UNJOINED);
+    assert_int_equal(cuda_streams_end_capture(f.one, &graph),
+                     CUDA_STREAMS_UNJOINED);
     assert_null(graph);
     assert_int_equal(give(&f, f.two, 1), 0);
     assert_int_equal(place(&f, 1), 0);
     close_fixture(&f);
 }
 
-static void two_captures_do_not_meet(void **state) {
+static void two_captures_cannot_merge(void **state) {
     struct fixture f;
     struct CUgraph_st *graph;
     (void)state;
-    open_fixture(&f, CUDA_STREAMS_EARLY, 0);
-    cuda_streams_begin(f.one);
-    cuda_streams_begin(f.two);
-    assert_int_equal(cuda_streams_begin(f.two), CUDA_STREAMS_ILLEGAL_STATE);
+    open_fixture(&f, CUDA_STREAMS_EAGER, 0);
+    cuda_streams_begin_capture(f.one);
+    cuda_streams_begin_capture(f.two);
+    assert_int_equal(cuda_streams_begin_capture(f.two),
+                     CUDA_STREAMS_ILLEGAL_STATE);
     cuda_streams_record(f.event, f.one, false);
     assert_int_equal(cuda_streams_wait(f.two, f.event), CUDA_STREAMS_MERGE);
-    assert_int_equal(cuda_streams_end(f.one, &graph), CUDA_STREAMS_INVALIDATED);
-    assert_int_equal(cuda_streams_end(f.two, &graph), CUDA_STREAMS_INVALIDATED);
+    assert_int_equal(cuda_streams_end_capture(f.one, &graph),
+                     CUDA_STREAMS_INVALIDATED);
+    assert_int_equal(cuda_streams_end_capture(f.two, &graph),
+                     CUDA_STREAMS_INVALIDATED);
     close_fixture(&f);
 }
 
-static void only_who_began_a_capture_ends_it(void **state) {
+static void only_the_capturing_thread_ends_a_capture(void **state) {
     struct fixture f;
     struct CUgraph_st *graph;
     (void)state;
-    open_fixture(&f, CUDA_STREAMS_EARLY, 0);
-    assert_int_equal(cuda_streams_end(f.one, &graph),
+    open_fixture(&f, CUDA_STREAMS_EAGER, 0);
+    assert_int_equal(cuda_streams_end_capture(f.one, &graph),
                      CUDA_STREAMS_ILLEGAL_STATE);
-    cuda_streams_begin(f.one);
+    cuda_streams_begin_capture(f.one);
     cuda_streams_record(f.event, f.one, false);
     cuda_streams_wait(f.two, f.event);
-    assert_int_equal(cuda_streams_end(f.two, &graph), CUDA_STREAMS_UNMATCHED);
-    assert_int_equal(cuda_streams_end(f.one, &graph), CUDA_STREAMS_INVALIDATED);
+    assert_int_equal(cuda_streams_end_capture(f.two, &graph),
+                     CUDA_STREAMS_UNMATCHED);
+    assert_int_equal(cuda_streams_end_capture(f.one, &graph),
+                     CUDA_STREAMS_INVALIDATED);
     close_fixture(&f);
 }
 
@@ -308,11 +315,11 @@ struct other {
     int given[2 * PLACES], unsafe;
 };
 
-static void *work_beside(void *context) {
+static void *work_in_parallel(void *context) {
     struct other *other = context;
     for (int i = 0; i < 2 * PLACES; i++) {
         other->given[i] = give(other->f, other->f->two, i % PLACES);
-        other->unsafe |= cuda_streams_unsafe();
+        other->unsafe |= cuda_streams_check_uncaptured();
     }
     return NULL;
 }
@@ -326,11 +333,11 @@ static void another_thread_works_while_one_captures(void **state) {
             pthread_t thread;
             open_fixture(&f, (enum cuda_streams_order)order, seed);
             struct other other = {.f = &f};
-            assert_int_equal(cuda_streams_begin(f.one), 0);
-            pthread_create(&thread, NULL, work_beside, &other);
+            assert_int_equal(cuda_streams_begin_capture(f.one), 0);
+            pthread_create(&thread, NULL, work_in_parallel, &other);
             for (int i = 0; i < PLACES; i++)
                 assert_int_equal(give(&f, f.one, i), 0);
-            assert_int_equal(cuda_streams_end(f.one, &graph), 0);
+            assert_int_equal(cuda_streams_end_capture(f.one, &graph), 0);
             pthread_join(thread, NULL);
             assert_int_equal(other.unsafe, 0);
             for (int i = 0; i < 2 * PLACES; i++)
@@ -344,17 +351,17 @@ static void another_thread_works_while_one_captures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stream_keeps_its_order_and_two_keep_none),
-        cmocka_unit_test(late_is_when_somebody_asks),
+        cmocka_unit_test(one_stream_is_ordered_and_two_are_not),
+        cmocka_unit_test(lazy_work_runs_when_queried),
         cmocka_unit_test(
-            who_waits_for_an_event_follows_what_it_was_recorded_behind),
-        cmocka_unit_test(what_is_captured_is_done_by_launches_alone),
-        cmocka_unit_test(an_event_recorded_in_a_capture_is_of_no_use_outside),
-        cmocka_unit_test(an_external_event_comes_with_each_launch),
-        cmocka_unit_test(whatever_is_forbidden_fails_the_capture),
-        cmocka_unit_test(a_fork_that_is_not_joined_fails_the_capture),
-        cmocka_unit_test(two_captures_do_not_meet),
-        cmocka_unit_test(only_who_began_a_capture_ends_it),
+            a_wait_for_an_event_follows_the_work_before_its_record),
+        cmocka_unit_test(captured_work_runs_only_at_launch),
+        cmocka_unit_test(an_event_recorded_in_a_capture_is_unusable_outside),
+        cmocka_unit_test(an_external_event_completes_at_each_launch),
+        cmocka_unit_test(a_forbidden_call_fails_the_capture),
+        cmocka_unit_test(an_unjoined_fork_fails_the_capture),
+        cmocka_unit_test(two_captures_cannot_merge),
+        cmocka_unit_test(only_the_capturing_thread_ends_a_capture),
         cmocka_unit_test(another_thread_works_while_one_captures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { PAGE = 4096, ALIGNMENT = 64, MOST_DEVICES = 16, MOST_PIECES = 256 };
+enum { PAGE = 4096, ALIGNMENT = 64, MAX_DEVICES = 16, MAX_PIECES = 256 };
 static const uint64_t USUAL_MEMORY = 64 << 20;
 
 struct piece {
@@ -20,14 +20,14 @@ struct piece {
 };
 
 struct ops_device {
-    struct fake_device_plan plan;
+    struct fake_device_settings plan;
     uint32_t index;
     char *memory;
     uint64_t top; /* bytes dealt out so far */
-    struct piece pieces[MOST_PIECES], pinned[MOST_PIECES];
+    struct piece pieces[MAX_PIECES], pinned[MAX_PIECES];
     unsigned num_pieces, num_pinned, num_events;
     struct fake_streams streams;
-    struct fake_door doors[OPS_STREAMS];
+    struct fake_stream_hook doors[OPS_STREAMS];
     uint64_t calls, allocations, uploaded, downloaded;
     struct ops_settings settings;
     bool lost, hangs, spans;
@@ -39,16 +39,16 @@ struct ops_event {
     uint64_t position;
 };
 
-static struct fake_device_plan arranged;
+static struct fake_device_settings arranged;
 static bool is_arranged;
-static atomic_ullong in_use[MOST_DEVICES]; /* bytes */
+static atomic_ullong in_use[MAX_DEVICES]; /* bytes */
 
 static void misused(const char *what) {
     fprintf(stderr, "fake device: %s\n", what);
     abort();
 }
 
-void fake_device_arrange(const struct fake_device_plan *plan) {
+void fake_device_configure(const struct fake_device_settings *plan) {
     arranged = *plan;
     is_arranged = true;
     if (!arranged.memory)
@@ -61,24 +61,24 @@ static uint64_t number_of(const char *text, const char *name) {
 }
 
 /* The plugin is arranged by the environment. */
-static const struct fake_device_plan *plan(void) {
+static const struct fake_device_settings *plan(void) {
     const char *text = getenv("CAPSTAN_FAKE_DEVICE");
     if (is_arranged)
         return &arranged;
-    fake_device_arrange(&(struct fake_device_plan){
+    fake_device_configure(&(struct fake_device_settings){
         .order = (enum fake_device_order)number_of(text ? text : "", "order="),
         .seed = number_of(text ? text : "", "seed="),
         .devices = text ? (uint32_t)number_of(text, "devices=") : 1,
         .memory = number_of(text ? text : "", "memory="),
-        .lose = number_of(text ? text : "", "lose="),
-        .loser = (uint32_t)number_of(text ? text : "", "loser="),
-        .hang = number_of(text ? text : "", "hang="),
-        .refuse = number_of(text ? text : "", "refuse="),
+        .lose_at = number_of(text ? text : "", "lose="),
+        .lost_device = (uint32_t)number_of(text ? text : "", "loser="),
+        .hang_at = number_of(text ? text : "", "hang="),
+        .fail_allocation = number_of(text ? text : "", "refuse="),
         .machine = (uint32_t)number_of(text ? text : "", "machine="),
         .first = (uint32_t)number_of(text ? text : "", "first="),
-        .older = text && strstr(text, "older"),
+        .unsupported = text && strstr(text, "older"),
         .unpinnable = text && strstr(text, "unpinnable"),
-        .nameless = text && strstr(text, "nameless"),
+        .without_ids = text && strstr(text, "nameless"),
     });
     return &arranged;
 }
@@ -96,15 +96,15 @@ static enum status describe(uint32_t index, struct device_description *out,
                             struct failure *why) {
     (void)why;
     *out = (struct device_description){.name = "Fake GPU",
-                                       .major = plan()->older ? 3 : 9,
+                                       .major = plan()->unsupported ? 3 : 9,
                                        .total = plan()->memory,
                                        .free = plan()->memory -
                                                atomic_load(&in_use[index]),
-                                       .usable = !plan()->older};
-    if (!plan()->nameless)
+                                       .usable = !plan()->unsupported};
+    if (!plan()->without_ids)
         snprintf(out->id, sizeof out->id, "fake %u.%u", plan()->machine,
                  plan()->first + index);
-    if (plan()->older)
+    if (plan()->unsupported)
         snprintf(out->reason, sizeof out->reason,
                  "compute capability 3.0 is older than this build");
     return STATUS_OK;
@@ -117,14 +117,14 @@ static enum status identify(uint32_t index, struct device_description *out,
     return status;
 }
 
-static void put(const struct fake_door *door, void (*work)(void *what),
+static void put(const struct fake_stream_hook *door, void (*work)(void *what),
                 void *what, void *memory, size_t bytes);
 
 static enum status open_device(struct ops_device **out,
                                const struct ops_settings *settings,
                                struct failure *why) {
     struct ops_device *device = calloc(1, sizeof *device);
-    if (!device || settings->index >= MOST_DEVICES)
+    if (!device || settings->index >= MAX_DEVICES)
         misused("opened beyond what there is");
     device->plan = *plan();
     device->index = settings->index;
@@ -132,7 +132,8 @@ static enum status open_device(struct ops_device **out,
     device->streams.order = device->plan.order;
     device->streams.random = device->plan.seed + 1;
     for (int s = 0; s < OPS_STREAMS; s++)
-        device->doors[s] = (struct fake_door){device, (enum ops_stream)s, put};
+        device->doors[s] =
+            (struct fake_stream_hook){device, (enum ops_stream)s, put};
     device->memory = mmap(NULL, device->plan.memory, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (device->memory == MAP_FAILED)
@@ -164,32 +165,32 @@ static void expect_no_span(const struct ops_device *device) {
         misused("a call within a span that none may have");
 }
 
-static void begin(struct ops_device *device) {
+static void capture_begin(struct ops_device *device) {
     expect_no_span(device);
     device->spans = true;
 }
 
-static void end(struct ops_device *device) {
+static void capture_end(struct ops_device *device) {
     if (!device->spans)
         misused("the end of no span");
     device->spans = false;
 }
 
 static void give(struct ops_device *device, enum ops_stream stream,
-                 const struct fake_call *command) {
+                 const struct fake_command *command) {
     device->calls++;
-    if (device->calls == device->plan.lose &&
-        device->index == device->plan.loser)
+    if (device->calls == device->plan.lose_at &&
+        device->index == device->plan.lost_device)
         device->lost = true;
-    if (device->calls == device->plan.hang)
+    if (device->calls == device->plan.hang_at)
         device->hangs = true;
     if (device->lost || device->hangs)
         return;
-    fake_streams_give(&device->streams, stream, command);
-    if (device->plan.order == FAKE_DEVICE_LATE)
+    fake_streams_submit(&device->streams, stream, command);
+    if (device->plan.order == FAKE_DEVICE_LAZY)
         return;
     protect(device, PROT_READ | PROT_WRITE);
-    fake_streams_go_on(&device->streams);
+    fake_streams_advance(&device->streams);
     protect(device, PROT_NONE);
 }
 
@@ -205,7 +206,7 @@ static enum status run_all(struct ops_device *device,
             fake_streams_run(&device->streams, s,
                              event ? event->position
                                    : device->streams.all[s].given);
-    fake_streams_go_on(&device->streams);
+    fake_streams_advance(&device->streams);
     protect(device, PROT_NONE);
     return STATUS_OK;
 }
@@ -217,7 +218,7 @@ static enum status await_in_vain(const struct ops_device *device,
     const struct ops_settings *settings = &device->settings;
     int64_t until = time_now() + time_from_seconds(settings->timeout);
     while (time_now() < until) {
-        if (settings->given_up && settings->given_up(settings->context))
+        if (settings->is_cancelled && settings->is_cancelled(settings->context))
             return status_fail(why, STATUS_RETRY, "given up");
         nanosleep(&moment, NULL);
     }
@@ -227,8 +228,8 @@ static enum status await_in_vain(const struct ops_device *device,
                        device->index, settings->timeout);
 }
 
-static enum status await(struct ops_device *device, struct ops_event *event,
-                         struct failure *why) {
+static enum status event_sync(struct ops_device *device,
+                              struct ops_event *event, struct failure *why) {
     expect_no_span(device);
     return device->hangs ? await_in_vain(device, why)
                          : run_all(device, event, why);
@@ -271,7 +272,7 @@ static struct piece *find_room(struct ops_device *device, size_t bytes) {
             return &device->pieces[i];
     if (device->top + bytes > device->plan.memory)
         return NULL;
-    if (device->num_pieces == MOST_PIECES)
+    if (device->num_pieces == MAX_PIECES)
         misused("too many pieces of memory");
     struct piece *piece = &device->pieces[device->num_pieces++];
     *piece = (struct piece){device->memory + device->top, bytes, false};
@@ -282,7 +283,7 @@ static struct piece *find_room(struct ops_device *device, size_t bytes) {
 static void *allocate(struct ops_device *device, size_t bytes) {
     size_t rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
     expect_no_span(device);
-    if (++device->allocations == device->plan.refuse)
+    if (++device->allocations == device->plan.fail_allocation)
         return NULL;
     struct piece *piece = find_room(device, rounded);
     if (!piece)
@@ -300,7 +301,7 @@ static void release(struct ops_device *device, void *memory) {
         if (piece->memory != memory || !piece->used)
             continue;
         if (!device->lost &&
-            fake_streams_use(&device->streams, memory, piece->bytes))
+            fake_streams_is_in_use(&device->streams, memory, piece->bytes))
             misused("memory was released that is being computed with");
         piece->used = false;
         atomic_fetch_sub(&in_use[device->index], piece->bytes);
@@ -327,7 +328,7 @@ static bool pin(struct ops_device *device, void *memory, size_t bytes) {
     for (unsigned i = 0; i < device->num_pinned; i++)
         if (share_a_page(&device->pinned[i], memory, bytes))
             misused("a page is pinned twice");
-    if (device->num_pinned == MOST_PIECES)
+    if (device->num_pinned == MAX_PIECES)
         misused("too much is pinned");
     device->pinned[device->num_pinned++] = (struct piece){memory, bytes, true};
     return true;
@@ -338,8 +339,8 @@ static void unpin(struct ops_device *device, void *memory) {
     for (unsigned i = 0; i < device->num_pinned; i++) {
         if (device->pinned[i].memory != memory)
             continue;
-        if (!device->lost &&
-            fake_streams_use(&device->streams, memory, device->pinned[i].bytes))
+        if (!device->lost && fake_streams_is_in_use(&device->streams, memory,
+                                                    device->pinned[i].bytes))
             misused("memory was unpinned that is being copied");
         device->pinned[i] = device->pinned[--device->num_pinned];
         return;
@@ -353,7 +354,7 @@ static void upload(struct ops_device *device, enum ops_stream stream, void *to,
         misused("an upload of the device's own memory");
     device->uploaded += bytes;
     give(device, stream,
-         &(struct fake_call){
+         &(struct fake_command){
              .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
@@ -364,7 +365,7 @@ static void download(struct ops_device *device, enum ops_stream stream,
         misused("a download to the device's own memory");
     device->downloaded += bytes;
     give(device, stream,
-         &(struct fake_call){
+         &(struct fake_command){
              .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
@@ -373,24 +374,24 @@ static void copy(struct ops_device *device, enum ops_stream stream, void *to,
     expect_device(device, to);
     expect_device(device, from);
     give(device, stream,
-         &(struct fake_call){
+         &(struct fake_command){
              .kind = FAKE_COPY, .to = to, .a = from, .bytes = bytes});
 }
 
-static void *native(struct ops_device *device, enum ops_stream stream) {
+static void *native_stream(struct ops_device *device, enum ops_stream stream) {
     return &device->doors[stream];
 }
 
-static void put(const struct fake_door *door, void (*work)(void *what),
+static void put(const struct fake_stream_hook *door, void (*work)(void *what),
                 void *what, void *memory, size_t bytes) {
     struct ops_device *device = door->context;
     expect_device(device, memory);
     give(device, door->stream,
-         &(struct fake_call){.kind = FAKE_OTHER,
-                             .work = work,
-                             .what = what,
-                             .to = memory,
-                             .bytes = bytes});
+         &(struct fake_command){.kind = FAKE_OTHER,
+                                .work = work,
+                                .what = what,
+                                .to = memory,
+                                .bytes = bytes});
 }
 
 static struct ops_event *event_open(struct ops_device *device) {
@@ -412,19 +413,20 @@ static void record(struct ops_device *device, enum ops_stream stream,
     *event = (struct ops_event){stream, device->streams.all[stream].given};
 }
 
-static void follow(struct ops_device *device, enum ops_stream stream,
-                   struct ops_event *event) {
+static void stream_wait(struct ops_device *device, enum ops_stream stream,
+                        struct ops_event *event) {
     give(device, stream,
-         &(struct fake_call){.kind = FAKE_FOLLOW,
-                             .after = event->stream,
-                             .position = event->position});
+         &(struct fake_command){.kind = FAKE_STREAM_WAIT,
+                                .after = event->stream,
+                                .position = event->position});
 }
 
 static void set_precision(struct ops_device *device,
                           enum job_precision precision) {
     expect_no_span(device);
-    give(device, OPS_COMPUTE,
-         &(struct fake_call){.kind = FAKE_PRECISION, .word = (int)precision});
+    give(
+        device, OPS_COMPUTE,
+        &(struct fake_command){.kind = FAKE_PRECISION, .word = (int)precision});
 }
 
 static void linear(struct ops_device *device, const float *x, const float *w,
@@ -435,15 +437,15 @@ static void linear(struct ops_device *device, const float *x, const float *w,
     expect_device(device, bias);
     expect_device(device, y);
     give(device, OPS_COMPUTE,
-         &(struct fake_call){.kind = FAKE_LINEAR,
-                             .a = x,
-                             .b = w,
-                             .c = bias,
-                             .to = y,
-                             .n = n,
-                             .in = in,
-                             .out = out,
-                             .word = (int)activation});
+         &(struct fake_command){.kind = FAKE_LINEAR,
+                                .a = x,
+                                .b = w,
+                                .c = bias,
+                                .to = y,
+                                .n = n,
+                                .in = in,
+                                .out = out,
+                                .word = (int)activation});
 }
 
 static void input_gradient(struct ops_device *device, const float *dy,
@@ -453,13 +455,13 @@ static void input_gradient(struct ops_device *device, const float *dy,
     expect_device(device, w);
     expect_device(device, dx);
     give(device, OPS_COMPUTE,
-         &(struct fake_call){.kind = FAKE_INPUT_GRADIENT,
-                             .a = dy,
-                             .b = w,
-                             .to = dx,
-                             .n = n,
-                             .in = in,
-                             .out = out});
+         &(struct fake_command){.kind = FAKE_INPUT_GRADIENT,
+                                .a = dy,
+                                .b = w,
+                                .to = dx,
+                                .n = n,
+                                .in = in,
+                                .out = out});
 }
 
 static void weight_gradient(struct ops_device *device, const float *dy,
@@ -469,14 +471,14 @@ static void weight_gradient(struct ops_device *device, const float *dy,
     expect_device(device, x);
     expect_device(device, dw);
     give(device, OPS_COMPUTE,
-         &(struct fake_call){.kind = FAKE_WEIGHT_GRADIENT,
-                             .a = dy,
-                             .b = x,
-                             .to = dw,
-                             .n = n,
-                             .in = in,
-                             .out = out,
-                             .add = add});
+         &(struct fake_command){.kind = FAKE_WEIGHT_GRADIENT,
+                                .a = dy,
+                                .b = x,
+                                .to = dw,
+                                .n = n,
+                                .in = in,
+                                .out = out,
+                                .add = add});
 }
 
 static void column_sums(struct ops_device *device, const float *dy, float *db,
@@ -484,12 +486,12 @@ static void column_sums(struct ops_device *device, const float *dy, float *db,
     expect_device(device, dy);
     expect_device(device, db);
     give(device, OPS_COMPUTE,
-         &(struct fake_call){.kind = FAKE_COLUMN_SUMS,
-                             .a = dy,
-                             .to = db,
-                             .n = n,
-                             .out = out,
-                             .add = add});
+         &(struct fake_command){.kind = FAKE_COLUMN_SUMS,
+                                .a = dy,
+                                .to = db,
+                                .n = n,
+                                .out = out,
+                                .add = add});
 }
 
 static void activation_gradient(struct ops_device *device,
@@ -498,12 +500,12 @@ static void activation_gradient(struct ops_device *device,
     expect_device(device, y);
     expect_device(device, dy);
     give(device, OPS_COMPUTE,
-         &(struct fake_call){.kind = FAKE_ACTIVATION_GRADIENT,
-                             .a = y,
-                             .to = dy,
-                             .n = n,
-                             .out = out,
-                             .word = (int)activation});
+         &(struct fake_command){.kind = FAKE_ACTIVATION_GRADIENT,
+                                .a = y,
+                                .to = dy,
+                                .n = n,
+                                .out = out,
+                                .word = (int)activation});
 }
 
 static void loss(struct ops_device *device, enum job_loss kind, const float *z,
@@ -515,36 +517,36 @@ static void loss(struct ops_device *device, enum job_loss kind, const float *z,
     expect_device(device, sum);
     expect_device(device, correct);
     give(device, OPS_COMPUTE,
-         &(struct fake_call){.kind = FAKE_LOSS,
-                             .a = z,
-                             .b = labels,
-                             .to = dz,
-                             .second = sum,
-                             .third = correct,
-                             .n = n,
-                             .out = out,
-                             .word = (int)kind,
-                             .scale = scale});
+         &(struct fake_command){.kind = FAKE_LOSS,
+                                .a = z,
+                                .b = labels,
+                                .to = dz,
+                                .second = sum,
+                                .third = correct,
+                                .n = n,
+                                .out = out,
+                                .word = (int)kind,
+                                .scale = scale});
 }
 
 static void fill(struct ops_device *device, enum ops_stream stream, float *x,
                  size_t count, float value) {
     expect_device(device, x);
     give(device, stream,
-         &(struct fake_call){.kind = FAKE_FILL,
-                             .to = x,
-                             .bytes = count * sizeof *x,
-                             .scale = value});
+         &(struct fake_command){.kind = FAKE_FILL,
+                                .to = x,
+                                .bytes = count * sizeof *x,
+                                .scale = value});
 }
 
 static void scale(struct ops_device *device, enum ops_stream stream, float *x,
                   size_t count, float by) {
     expect_device(device, x);
     give(device, stream,
-         &(struct fake_call){.kind = FAKE_SCALE,
-                             .to = x,
-                             .bytes = count * sizeof *x,
-                             .scale = by});
+         &(struct fake_command){.kind = FAKE_SCALE,
+                                .to = x,
+                                .bytes = count * sizeof *x,
+                                .scale = by});
 }
 
 static void find_overflow(struct ops_device *device, enum ops_stream stream,
@@ -552,10 +554,10 @@ static void find_overflow(struct ops_device *device, enum ops_stream stream,
     expect_device(device, x);
     expect_device(device, found);
     give(device, stream,
-         &(struct fake_call){.kind = FAKE_FIND_OVERFLOW,
-                             .a = x,
-                             .to = found,
-                             .bytes = count * sizeof *x});
+         &(struct fake_command){.kind = FAKE_FIND_OVERFLOW,
+                                .a = x,
+                                .to = found,
+                                .bytes = count * sizeof *x});
 }
 
 static void square_sums(struct ops_device *device, enum ops_stream stream,
@@ -564,22 +566,22 @@ static void square_sums(struct ops_device *device, enum ops_stream stream,
     expect_device(device, x);
     expect_device(device, pieces);
     give(device, stream,
-         &(struct fake_call){.kind = FAKE_SQUARE_SUMS,
-                             .a = x,
-                             .to = pieces,
-                             .bytes = count * sizeof *x,
-                             .scale = by});
+         &(struct fake_command){.kind = FAKE_SQUARE_SUMS,
+                                .a = x,
+                                .to = pieces,
+                                .bytes = count * sizeof *x,
+                                .scale = by});
 }
 
-static void add_up(struct ops_device *device, enum ops_stream stream,
-                   const double *pieces, size_t number, double *sum) {
+static void reduce_sum(struct ops_device *device, enum ops_stream stream,
+                       const double *pieces, size_t number, double *sum) {
     expect_device(device, pieces);
     expect_device(device, sum);
     give(device, stream,
-         &(struct fake_call){.kind = FAKE_ADD_UP,
-                             .a = pieces,
-                             .to = sum,
-                             .bytes = number * sizeof *pieces});
+         &(struct fake_command){.kind = FAKE_REDUCE_SUM,
+                                .a = pieces,
+                                .to = sum,
+                                .bytes = number * sizeof *pieces});
 }
 
 static void clip(struct ops_device *device, enum ops_stream stream,
@@ -588,23 +590,23 @@ static void clip(struct ops_device *device, enum ops_stream stream,
     expect_device(device, squares);
     expect_device(device, factor);
     give(device, stream,
-         &(struct fake_call){.kind = FAKE_CLIP,
-                             .a = squares,
-                             .to = factor,
-                             .n = (uint32_t)number,
-                             .in = (uint32_t)step,
-                             .limit = limit});
+         &(struct fake_command){.kind = FAKE_CLIP,
+                                .a = squares,
+                                .to = factor,
+                                .n = (uint32_t)number,
+                                .in = (uint32_t)step,
+                                .limit = limit});
 }
 
 static void apply_rule(struct ops_device *device, enum ops_stream stream,
                        const struct optimizer *rule,
                        const struct rule_update *update, const float *factor) {
-    struct fake_call call = {.kind = FAKE_RULE,
-                             .a = update->gradients[0],
-                             .b = factor,
-                             .to = update->weights_out,
-                             .rule = *rule,
-                             .update = *update};
+    struct fake_command call = {.kind = FAKE_RULE,
+                                .a = update->gradients[0],
+                                .b = factor,
+                                .to = update->weights_out,
+                                .rule = *rule,
+                                .update = *update};
     expect_device(device, call.a);
     expect_device(device, call.b);
     expect_device(device, call.to);
@@ -622,7 +624,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .name = "cuda",
     .version = "fake",
     .check = check,
-    .later = true,
+    .async = true,
     .count = count,
     .describe = describe,
     .identify = identify,
@@ -635,15 +637,15 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .upload = upload,
     .download = download,
     .copy = copy,
-    .native = native,
+    .native_stream = native_stream,
     .event_open = event_open,
     .event_close = event_close,
     .record = record,
-    .follow = follow,
-    .await = await,
+    .stream_wait = stream_wait,
+    .event_sync = event_sync,
     .synchronize = synchronize,
-    .begin = begin,
-    .end = end,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
     .set_precision = set_precision,
     .linear = linear,
     .linear_input_gradient = input_gradient,
@@ -655,7 +657,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .scale = scale,
     .find_overflow = find_overflow,
     .square_sums = square_sums,
-    .add_up = add_up,
+    .reduce_sum = reduce_sum,
     .clip = clip,
     .rule = apply_rule,
 };

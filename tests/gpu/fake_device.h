@@ -15,24 +15,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct fake_device_plan {
+struct fake_device_settings {
     enum fake_device_order order;
     uint64_t seed;    /* of FAKE_DEVICE_RANDOM */
     uint32_t devices; /* there are so many */
     uint64_t memory;  /* bytes of each; 0: 64 MiB */
-    uint64_t lose;    /* the loser is lost at this call (from 1); 0: never */
-    uint32_t loser;   /* device */
-    uint64_t hang;    /* from this call on nothing is ever done; 0: never */
-    uint64_t refuse;  /* the allocation without memory (from 1); 0: none */
-    uint32_t machine; /* whose devices they are: others have other ids */
-    uint32_t first;   /* of the machine's devices that is shown here */
-    bool older;       /* than the build */
-    bool unpinnable;  /* no memory can be pinned */
-    bool nameless;    /* no device tells its id */
+    uint64_t lose_at; /* the loser is lost at this call (from 1); 0: never */
+    uint32_t lost_device; /* device */
+    uint64_t hang_at;     /* from this call on nothing is ever done; 0: never */
+    uint64_t
+        fail_allocation; /* the allocation without memory (from 1); 0: none */
+    uint32_t machine;    /* whose devices they are: others have other ids */
+    uint32_t first;      /* of the machine's devices that is shown here */
+    bool unsupported;    /* than the build */
+    bool unpinnable;     /* no memory can be pinned */
+    bool without_ids;    /* no device tells its id */
 };
 
 /* Of devices that are opened from now on. */
-void fake_device_arrange(const struct fake_device_plan *plan);
+void fake_device_configure(const struct fake_device_settings *plan);
 
 /* Its table: the symbol `capstan_device`. */
 const struct ops *fake_device_ops(void);

@@ -4,13 +4,13 @@
  * build/fake/capstan-nccl.so. It works where CAPSTAN_FAKE_DEVICE has "nccl",
  * refuses to meet where that has "nccl=unmet", and fails the call of rank 1
  * that "nccl=N" counts to. Ranks that join a stream are processes of their own:
- * they meet by joined_collective.h, over the plugin for gloo beside this one.
+ * they meet by stream_collective.h, over the plugin for gloo beside this one.
  */
 #include "tests/gpu/fake_nccl.h"
 
 #include "proto/base/plugin.h"
 #include "proto/base/time.h"
-#include "tests/gpu/joined_collective.h"
+#include "tests/gpu/stream_collective.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MOST = 16, PAGE = 4096 };
+enum { MAXIMUM = 16, PAGE = 4096 };
 
 static atomic_uint left_whole;
 
@@ -32,7 +32,7 @@ struct shared {
     struct shared *before; /* the one made before it */
     uint32_t size, arrived;
     uint64_t round;
-    float *data[MOST];
+    float *data[MAXIMUM];
     size_t count;
     bool aborted;
 };
@@ -61,7 +61,7 @@ static enum status make(struct shared **out,
                         const struct collective_settings *settings,
                         struct failure *why) {
     struct shared *shared = calloc(1, sizeof *shared);
-    if (!shared || settings->size > MOST)
+    if (!shared || settings->size > MAXIMUM)
         abort();
     pthread_mutex_init(&shared->mutex, NULL);
     pthread_cond_init(&shared->changed, NULL);
@@ -96,9 +96,9 @@ static enum status join(struct collective **out,
         plugin_find(&gloo, "gloo", COLLECTIVE_SYMBOL, COLLECTIVE_ABI, why);
     if (!group)
         abort();
-    joined_collective_over(gloo);
+    stream_collective_wrap(gloo);
     if (!status)
-        status = joined_collective_ops()->open(&group->joined, settings, why);
+        status = stream_collective_ops()->open(&group->joined, settings, why);
     if (status)
         free(group);
     else
@@ -131,7 +131,7 @@ static enum status open_group(struct collective **out,
 
 static void abort_group(struct collective *group) {
     if (group->joined) {
-        joined_collective_ops()->abort(group->joined);
+        stream_collective_ops()->abort(group->joined);
         return;
     }
     pthread_mutex_lock(&group->shared->mutex);
@@ -146,7 +146,7 @@ static void close_group(struct collective **where) {
     if (!group)
         return;
     if (group->joined) {
-        joined_collective_ops()->close(&group->joined);
+        stream_collective_ops()->close(&group->joined);
         free(group);
         return;
     }
@@ -182,7 +182,7 @@ static enum status all_reduce(struct collective *group, float *data,
                               size_t count, struct failure *why) {
     struct shared *shared = group->shared;
     if (group->joined)
-        return joined_collective_ops()->all_reduce(group->joined, data, count,
+        return stream_collective_ops()->all_reduce(group->joined, data, count,
                                                    why);
     if (group->rank == 1 && ++group->calls == group->failing)
         return status_fail(why, STATUS_RETRY, "nccl: lost, as arranged");
@@ -212,7 +212,7 @@ static enum status no_call(struct failure *why) {
 
 static enum status reduce_scatter(struct collective *group, float *data,
                                   size_t count, struct failure *why) {
-    const struct collective_ops *joined = joined_collective_ops();
+    const struct collective_ops *joined = stream_collective_ops();
     return group->joined
                ? joined->reduce_scatter(group->joined, data, count, why)
                : no_call(why);
@@ -220,22 +220,23 @@ static enum status reduce_scatter(struct collective *group, float *data,
 
 static enum status all_gather(struct collective *group, float *data,
                               size_t count, struct failure *why) {
-    const struct collective_ops *joined = joined_collective_ops();
+    const struct collective_ops *joined = stream_collective_ops();
     return group->joined ? joined->all_gather(group->joined, data, count, why)
                          : no_call(why);
 }
 
 static enum status broadcast(struct collective *group, void *data, size_t bytes,
                              uint32_t root, struct failure *why) {
-    const struct collective_ops *joined = joined_collective_ops();
+    const struct collective_ops *joined = stream_collective_ops();
     return group->joined
                ? joined->broadcast(group->joined, data, bytes, root, why)
                : no_call(why);
 }
 
-static enum status look(struct collective *group, struct failure *why) {
-    return group->joined ? joined_collective_ops()->look(group->joined, why)
-                         : STATUS_OK;
+static enum status async_error(struct collective *group, struct failure *why) {
+    return group->joined
+               ? stream_collective_ops()->async_error(group->joined, why)
+               : STATUS_OK;
 }
 
 __attribute__((visibility("default")))
@@ -251,14 +252,14 @@ const struct collective_ops capstan_collective = {
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
     .broadcast = broadcast,
-    .joins = true,
-    .look = look,
+    .supports_stream = true,
+    .async_error = async_error,
 };
 
 const struct collective_ops *fake_nccl_ops(void) {
     return &capstan_collective;
 }
 
-unsigned fake_nccl_left_whole(void) {
+unsigned fake_nccl_unaborted_exits(void) {
     return atomic_load(&left_whole);
 }

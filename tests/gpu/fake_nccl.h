@@ -12,6 +12,6 @@ const struct collective_ops *fake_nccl_ops(void);
 
 /* How often a rank has left a group that nobody had aborted: NCCL's would then
  * wait for all others. */
-unsigned fake_nccl_left_whole(void);
+unsigned fake_nccl_unaborted_exits(void);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static void compute_update(struct ops_device *device,
-                           const struct fake_call *c) {
+                           const struct fake_command *c) {
     const struct ops *cpu = ops_cpu();
     struct rule_update update = c->update;
     switch (c->kind) {
@@ -25,9 +25,9 @@ static void compute_update(struct ops_device *device,
         cpu->square_sums(device, OPS_COMPUTE, c->a, c->bytes / sizeof(float),
                          c->scale, c->to);
         return;
-    case FAKE_ADD_UP:
-        cpu->add_up(device, OPS_COMPUTE, c->a, c->bytes / sizeof(double),
-                    c->to);
+    case FAKE_REDUCE_SUM:
+        cpu->reduce_sum(device, OPS_COMPUTE, c->a, c->bytes / sizeof(double),
+                        c->to);
         return;
     case FAKE_CLIP:
         cpu->clip(device, OPS_COMPUTE, c->a, c->n, c->in, c->limit, c->to);
@@ -41,13 +41,13 @@ static void compute_update(struct ops_device *device,
     }
 }
 
-static void compute(struct ops_device *device, const struct fake_call *c) {
+static void compute(struct ops_device *device, const struct fake_command *c) {
     const struct ops *cpu = ops_cpu();
     switch (c->kind) {
     case FAKE_COPY:
         memcpy(c->to, c->a, c->bytes);
         return;
-    case FAKE_FOLLOW:
+    case FAKE_STREAM_WAIT:
         return;
     case FAKE_PRECISION:
         cpu->set_precision(device, (enum job_precision)c->word);
@@ -84,8 +84,9 @@ static void compute(struct ops_device *device, const struct fake_call *c) {
 /* Does the next command of STREAM wait for another stream? */
 static bool is_held(const struct fake_streams *streams,
                     const struct fake_stream *stream) {
-    const struct fake_call *next = &stream->ring[stream->done % stream->room];
-    return next->kind == FAKE_FOLLOW &&
+    const struct fake_command *next =
+        &stream->ring[stream->done % stream->room];
+    return next->kind == FAKE_STREAM_WAIT &&
            streams->all[next->after].done < next->position;
 }
 
@@ -93,8 +94,8 @@ static bool is_held(const struct fake_streams *streams,
 static void run_to(struct fake_streams *streams, struct fake_stream *stream,
                    uint64_t position) {
     while (stream->done < position) {
-        struct fake_call next = stream->ring[stream->done % stream->room];
-        if (next.kind == FAKE_FOLLOW)
+        struct fake_command next = stream->ring[stream->done % stream->room];
+        if (next.kind == FAKE_STREAM_WAIT)
             run_to(streams, &streams->all[next.after], next.position);
         else
             compute(streams->cpu, &next);
@@ -130,7 +131,7 @@ static void run_some(struct fake_streams *streams) {
     run_to(streams, stream, stream->done + (steps < most ? steps : most));
 }
 
-void fake_streams_go_on(struct fake_streams *streams) {
+void fake_streams_advance(struct fake_streams *streams) {
     struct fake_stream *computing = &streams->all[OPS_COMPUTE];
     switch (streams->order) {
     case FAKE_DEVICE_COPIES_FIRST:
@@ -147,12 +148,12 @@ void fake_streams_go_on(struct fake_streams *streams) {
     }
 }
 
-void fake_streams_give(struct fake_streams *streams, enum ops_stream number,
-                       const struct fake_call *call) {
+void fake_streams_submit(struct fake_streams *streams, enum ops_stream number,
+                         const struct fake_command *call) {
     struct fake_stream *stream = &streams->all[number];
     if (stream->given - stream->done == stream->room) {
         uint64_t room = stream->room ? 2 * stream->room : 64;
-        struct fake_call *ring = calloc(room, sizeof *ring);
+        struct fake_command *ring = calloc(room, sizeof *ring);
         if (!ring)
             abort();
         for (uint64_t i = stream->done; i < stream->given; i++)
@@ -179,12 +180,12 @@ static bool reaches(const void *pointer, const void *memory, size_t bytes) {
     return byte >= first && byte < first + bytes;
 }
 
-bool fake_streams_use(const struct fake_streams *streams, const void *memory,
-                      size_t bytes) {
+bool fake_streams_is_in_use(const struct fake_streams *streams,
+                            const void *memory, size_t bytes) {
     for (int s = 0; s < OPS_STREAMS; s++) {
         const struct fake_stream *stream = &streams->all[s];
         for (uint64_t i = stream->done; i < stream->given; i++) {
-            const struct fake_call *c = &stream->ring[i % stream->room];
+            const struct fake_command *c = &stream->ring[i % stream->room];
             const void *const all[] = {c->a, c->b, c->c, c->to, c->second};
             for (int j = 0; j < 5; j++)
                 if (reaches(all[j], memory, bytes))

@@ -14,7 +14,7 @@
  * somebody waits for it; or copies at once and computing late; or computing at
  * once and what it does not need late; or anything between, by the seed. */
 enum fake_device_order {
-    FAKE_DEVICE_LATE,
+    FAKE_DEVICE_LAZY,
     FAKE_DEVICE_COPIES_FIRST,
     FAKE_DEVICE_COMPUTES_FIRST,
     FAKE_DEVICE_RANDOM,
@@ -23,7 +23,7 @@ enum fake_device_order {
 
 enum fake_kind {
     FAKE_COPY,
-    FAKE_FOLLOW,
+    FAKE_STREAM_WAIT,
     FAKE_PRECISION,
     FAKE_LINEAR,
     FAKE_INPUT_GRADIENT,
@@ -35,14 +35,14 @@ enum fake_kind {
     FAKE_SCALE,
     FAKE_FIND_OVERFLOW,
     FAKE_SQUARE_SUMS,
-    FAKE_ADD_UP,
+    FAKE_REDUCE_SUM,
     FAKE_CLIP,
     FAKE_RULE,
-    FAKE_OTHER, /* of others: fake_door */
+    FAKE_OTHER, /* of others: fake_stream_hook */
 };
 
-/* FAKE_FOLLOW: until `done` of stream AFTER reaches POSITION. */
-struct fake_call {
+/* FAKE_STREAM_WAIT: until `done` of stream AFTER reaches POSITION. */
+struct fake_command {
     enum fake_kind kind;
     enum ops_stream after;
     uint64_t position;
@@ -62,18 +62,18 @@ struct fake_call {
 
 /* What a fake device tells as `native` of a stream: how a collective of the
  * tests joins it. */
-struct fake_door {
+struct fake_stream_hook {
     void *context;
     enum ops_stream stream;
     /* WORK is called with WHAT when it is the stream's turn, and may touch
      * BYTES of the device's MEMORY then. */
-    void (*put)(const struct fake_door *door, void (*work)(void *what),
+    void (*put)(const struct fake_stream_hook *door, void (*work)(void *what),
                 void *what, void *memory, size_t bytes);
 };
 
 /* Commands number `done` to `given` - 1 wait in a ring. */
 struct fake_stream {
-    struct fake_call *ring;
+    struct fake_command *ring;
     uint64_t room, given, done;
 };
 
@@ -87,18 +87,18 @@ struct fake_streams {
 void fake_streams_close(struct fake_streams *streams);
 
 /* CALL joins STREAM. */
-void fake_streams_give(struct fake_streams *streams, enum ops_stream stream,
-                       const struct fake_call *call);
+void fake_streams_submit(struct fake_streams *streams, enum ops_stream stream,
+                         const struct fake_command *call);
 
 /* What happens by itself, in the order there is. */
-void fake_streams_go_on(struct fake_streams *streams);
+void fake_streams_advance(struct fake_streams *streams);
 
 /* STREAM goes on to POSITION, and others as far as it waits for them. */
 void fake_streams_run(struct fake_streams *streams, enum ops_stream stream,
                       uint64_t position);
 
 /* Does a call that is not yet done read or write MEMORY? */
-bool fake_streams_use(const struct fake_streams *streams, const void *memory,
-                      size_t bytes);
+bool fake_streams_is_in_use(const struct fake_streams *streams,
+                            const void *memory, size_t bytes);
 
 #endif

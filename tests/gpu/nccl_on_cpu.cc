@@ -148,13 +148,14 @@ static void make(void *context) {
 
 static bool is_here(const void *memory, size_t bytes) {
     int kind;
-    return cuda_ranges_kind(memory, bytes, &kind) && kind == cuda_streams_at();
+    return cuda_ranges_kind(memory, bytes, &kind) &&
+           kind == cuda_streams_current_device();
 }
 
 static ncclResult_t put(ncclComm *comm, kind what, const void *from, void *to,
                         size_t bytes, int root, cudaStream_t stream) {
-    bool joins = std::count(grouped.begin(), grouped.end(), comm) > 0;
-    if (!comm->opened || (comm->busy && !joins))
+    bool supports_stream = std::count(grouped.begin(), grouped.end(), comm) > 0;
+    if (!comm->opened || (comm->busy && !supports_stream))
         return ncclInvalidUsage;
     if (!is_here(from, bytes) || !is_here(to, bytes))
         return ncclInvalidArgument;
@@ -174,12 +175,12 @@ static ncclResult_t start(ncclComm *comm) {
         if (error)
             delete each;
         else
-            error = cuda_streams_call(each->stream, make, each);
+            error = cuda_streams_submit_call(each->stream, make, each);
     comm->pending.clear();
     return error ? ncclUnhandledCudaError : ncclSuccess;
 }
 
-static board *look(const char *name, int flags) {
+static board *async_error(const char *name, int flags) {
     int file = shm_open(name, O_RDWR | flags, 0600);
     void *memory = MAP_FAILED;
     if (file >= 0 && !ftruncate(file, sizeof(board)))
@@ -196,7 +197,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     static std::atomic<unsigned> number;
     snprintf(id->internal, sizeof id->internal, "/capstan-nccl-%d-%u",
              (int)getpid(), number++);
-    board *shared = look(id->internal, O_CREAT | O_EXCL);
+    board *shared = async_error(id->internal, O_CREAT | O_EXCL);
     if (!shared)
         return ncclSystemError;
     munmap(shared, sizeof *shared);
@@ -211,7 +212,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
         return ncclInvalidArgument;
     comm->rank = rank;
     comm->size = size;
-    comm->shared = look(id.internal, 0);
+    comm->shared = async_error(id.internal, 0);
     if (!comm->shared)
         return ncclSystemError;
     comm->opening = arrive(comm);

@@ -35,7 +35,7 @@ void checkpoint_fixture_remove(const char *path) {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-int checkpoint_fixture_enter_folder(void **state) {
+int checkpoint_fixture_setup_folder(void **state) {
     char *folder = malloc(PATH_MAX);
     if (!folder)
         return -1;
@@ -44,22 +44,22 @@ int checkpoint_fixture_enter_folder(void **state) {
     return 0;
 }
 
-int checkpoint_fixture_leave_folder(void **state) {
+int checkpoint_fixture_teardown_folder(void **state) {
     checkpoint_fixture_remove(*state);
     free(*state);
     return 0;
 }
 
-int checkpoint_fixture_enter(void **state, const char *name) {
-    struct checkpoint_fixture_place *place = calloc(1, sizeof *place);
+int checkpoint_fixture_setup(void **state, const char *name) {
+    struct checkpoint_fixture_file *place = calloc(1, sizeof *place);
     checkpoint_fixture_folder(place->folder);
     snprintf(place->path, sizeof place->path, "%s/%s", place->folder, name);
     *state = place;
     return 0;
 }
 
-int checkpoint_fixture_leave(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+int checkpoint_fixture_teardown(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     checkpoint_fixture_remove(place->folder);
     free(place);
     return 0;

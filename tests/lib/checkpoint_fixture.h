@@ -15,18 +15,18 @@ void checkpoint_fixture_folder(char path[PATH_MAX]);
 void checkpoint_fixture_remove(const char *path);
 
 /* For cmocka: *STATE is the path of such a folder. */
-int checkpoint_fixture_enter_folder(void **state);
-int checkpoint_fixture_leave_folder(void **state);
+int checkpoint_fixture_setup_folder(void **state);
+int checkpoint_fixture_teardown_folder(void **state);
 
 /* A folder of its own, and the path of one file in it. */
-struct checkpoint_fixture_place {
+struct checkpoint_fixture_file {
     char folder[PATH_MAX];
     char path[PATH_MAX + 32];
 };
 
 /* For cmocka: *STATE is such a place, its file called NAME. */
-int checkpoint_fixture_enter(void **state, const char *name);
-int checkpoint_fixture_leave(void **state);
+int checkpoint_fixture_setup(void **state, const char *name);
+int checkpoint_fixture_teardown(void **state);
 
 /* The number of entries in the folder of PATH, "." and ".." left out. */
 int checkpoint_fixture_entries(const char *path);

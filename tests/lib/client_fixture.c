@@ -14,23 +14,23 @@
 
 int client_fixture_setup(void **state) {
     struct client_fixture *fixture = calloc(1, sizeof *fixture);
-    void *service;
-    service_fixture_setup(&service);
-    fixture->service = service;
-    for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
-        fixture->service->ids[b] = b;
+    void *server;
+    server_fixture_setup(&server);
+    fixture->server = server;
+    for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++) {
+        fixture->server->ids[b] = b;
         fixture->offsets[b] = 16 * b;
     }
-    fixture->service->num_mine = SERVICE_BLOCKS;
+    fixture->server->num_mine = SERVER_FIXTURE_BLOCKS;
     fixture->weights = buffer_open(64 * sizeof(float), NULL, NULL);
     fixture->gradients = buffer_open(64 * sizeof(float), NULL, NULL);
     memset(buffer_data(fixture->weights), 0, 64 * sizeof(float));
     memset(buffer_data(fixture->gradients), 0, 64 * sizeof(float));
     fixture->now = time_now();
-    fixture->right = true;
-    strcpy(fixture->place.address, fixture->service->wire->address);
-    fixture->place.incarnation = SERVICE_PS;
-    fixture->plan = (struct plan){.layout = fixture->service->layout,
+    fixture->passed = true;
+    strcpy(fixture->place.address, fixture->server->wire->address);
+    fixture->place.incarnation = SERVER_FIXTURE_PS;
+    fixture->plan = (struct plan){.layout = fixture->server->layout,
                                   .block_ps = fixture->block_ps,
                                   .num_ps = 1,
                                   .num_ranks = 1,
@@ -42,22 +42,22 @@ int client_fixture_setup(void **state) {
 int client_fixture_setup_bf16(void **state) {
     client_fixture_setup(state);
     struct client_fixture *fixture = *state;
-    fixture->service->job.wire = JOB_BF16;
+    fixture->server->job.wire = JOB_WIRE_BF16;
     return 0;
 }
 
 void client_fixture_open(struct client_fixture *fixture, uint64_t credit) {
-    struct client_settings settings = {.zmq = fixture->service->wire->zmq,
-                                       .log = &fixture->service->wire->log,
+    struct client_settings settings = {.zmq = fixture->server->wire->zmq,
+                                       .log = &fixture->server->wire->log,
                                        .plan = &fixture->plan,
-                                       .run = SERVICE_RUN,
-                                       .incarnation = SERVICE_TRAINER,
+                                       .run = SERVER_FIXTURE_RUN,
+                                       .incarnation = SERVER_FIXTURE_TRAINER,
                                        .weights = fixture->weights,
                                        .gradients = fixture->gradients,
                                        .offsets = fixture->offsets,
-                                       .wire = fixture->service->job.wire,
+                                       .wire = fixture->server->job.wire,
                                        .credit = credit,
-                                       .step_timeout = CLIENT_STEP_LIMIT,
+                                       .step_timeout = CLIENT_STEP_TIMEOUT,
                                        .scaler = {.scale = 4096}};
     struct failure why;
     if (client_open(&fixture->client, &settings, &why))
@@ -66,29 +66,30 @@ void client_fixture_open(struct client_fixture *fixture, uint64_t credit) {
 
 int client_fixture_teardown(void **state) {
     struct client_fixture *fixture = *state;
-    void *service = fixture->service;
+    void *server = fixture->server;
     client_close(&fixture->client);
     buffer_release(&fixture->weights);
     buffer_release(&fixture->gradients);
-    service_fixture_teardown(&service);
+    server_fixture_teardown(&server);
     free(fixture);
     return 0;
 }
 
-bool client_fixture_wait(struct client_fixture *fixture) {
-    for (uint32_t p = 0; p < SERVICE_BLOCKS; p++)
+bool client_fixture_await_weights(struct client_fixture *fixture) {
+    for (uint32_t p = 0; p < SERVER_FIXTURE_BLOCKS; p++)
         if (!client_wait(fixture->client, p))
             return false;
     return true;
 }
 
-void client_fixture_check(struct client_fixture *fixture, float expected) {
-    const struct layout *layout = fixture->service->layout;
+void client_fixture_check_weights(struct client_fixture *fixture,
+                                  float expected) {
+    const struct layout *layout = fixture->server->layout;
     const float *weights = buffer_data(fixture->weights);
-    for (uint32_t p = 0; p < SERVICE_BLOCKS; p++)
+    for (uint32_t p = 0; p < SERVER_FIXTURE_BLOCKS; p++)
         for (uint64_t i = 0; i < layout->parameters[p].elements; i++)
             if (weights[fixture->offsets[p] + i] != expected)
-                fixture->right = false;
+                fixture->passed = false;
 }
 
 static bool is_lost(struct client_fixture *fixture) {
@@ -100,23 +101,23 @@ static void serve(struct client_fixture *fixture) {
     struct link_frame frame;
     Capstan__DataHeader *header;
     struct failure why;
-    while (link_view(fixture->service->wire->server, &frame)) {
+    while (link_view(fixture->server->wire->server_link, &frame)) {
         if (is_lost(fixture)) {
             link_release(&frame);
             continue;
         }
-        if (message_read_data(&header, &fixture->service->arena,
+        if (message_read_data(&header, &fixture->server->arena,
                               frame.header.data, frame.header.size, &why) ||
-            service_handle(fixture->service->service, &frame, header, &why))
+            server_handle(fixture->server->server, &frame, header, &why))
             fail_msg("%s", why.text);
     }
 }
 
-void client_fixture_pause(struct client_fixture *fixture) {
+void client_fixture_poll(struct client_fixture *fixture) {
     zmq_pollitem_t items[3];
     int count = client_poll_items(fixture->client, items, 2);
     items[count++] = (zmq_pollitem_t){
-        link_socket(fixture->service->wire->server), 0, ZMQ_POLLIN, 0};
+        link_socket(fixture->server->wire->server_link), 0, ZMQ_POLLIN, 0};
     int64_t before = time_now();
     int ready = zmq_poll(items, count, 5);
     fixture->now += time_now() - before;
@@ -125,17 +126,17 @@ void client_fixture_pause(struct client_fixture *fixture) {
 }
 
 void client_fixture_run(struct client_fixture *fixture) {
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct failure why;
     while (!atomic_load(&fixture->done)) {
         assert_true(time_now() < deadline);
         if (client_step(fixture->client, fixture->now, &why))
             fail_msg("%s", why.text);
         serve(fixture);
-        client_fixture_pause(fixture);
+        client_fixture_poll(fixture);
     }
     pthread_join(fixture->compute, NULL);
-    assert_true(fixture->right);
+    assert_true(fixture->passed);
 }
 
 void client_fixture_start(struct client_fixture *fixture,

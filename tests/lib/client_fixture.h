@@ -5,27 +5,27 @@
 #define CAPSTAN_CLIENT_FIXTURE_H
 
 #include "proto/tensor/philox.h"
-#include "tests/lib/service_fixture.h"
+#include "tests/lib/server_fixture.h"
 #include "worker/exchange/client/client.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { CLIENT_STEP_LIMIT = 60 }; /* timeouts.step, seconds */
+enum { CLIENT_STEP_TIMEOUT = 60 }; /* timeouts.step, seconds */
 
 struct client_fixture {
-    struct service_fixture *service;
+    struct server_fixture *server;
     struct plan plan;
-    uint16_t block_ps[SERVICE_BLOCKS];
-    struct plan_place place;
-    uint64_t offsets[SERVICE_BLOCKS];
+    uint16_t block_ps[SERVER_FIXTURE_BLOCKS];
+    struct plan_ps_info place;
+    uint64_t offsets[SERVER_FIXTURE_BLOCKS];
     struct buffer *weights, *gradients;
     struct client *client;
     pthread_t compute;
     uint64_t rounds;
     bool empty;
     atomic_bool done;
-    bool right; /* the compute thread saw what it had to see */
+    bool passed; /* the compute thread saw what it had to see */
     int64_t now;
     uint32_t loss; /* one frame in so many is lost, 0: none */
     struct philox_sequence random;
@@ -54,13 +54,14 @@ void client_fixture_run(struct client_fixture *fixture);
 
 /* Waits for what comes, at most 5 ms, which are 300 ms more for the client when
  * messages are lost. */
-void client_fixture_pause(struct client_fixture *fixture);
+void client_fixture_poll(struct client_fixture *fixture);
 
 /* In the compute thread: waits for all weights; false: they do not come. */
-bool client_fixture_wait(struct client_fixture *fixture);
+bool client_fixture_await_weights(struct client_fixture *fixture);
 
 /* In the compute thread: all weights are EXPECTED, or it is not right. */
-void client_fixture_check(struct client_fixture *fixture, float expected);
+void client_fixture_check_weights(struct client_fixture *fixture,
+                                  float expected);
 
 /* An entry of cmocka's table: the test F as it is, and with the job's wire
  * bf16. */

@@ -44,13 +44,13 @@ static void lose(struct collective_fixture *fixture, uint32_t rank) {
 /* The mutex is held: all are here. */
 static void all_here(struct collective_fixture *fixture) {
     for (uint32_t r = 0; r < fixture->size; r++) {
-        fixture->differ |=
+        fixture->mismatch |=
             strcmp(fixture->ranks[r].call, fixture->ranks[0].call) ||
             fixture->ranks[r].count != fixture->ranks[0].count;
         fixture->ranks[r].here = false;
     }
     fixture->arrived = 0;
-    fixture->meetings++;
+    fixture->num_rendezvous++;
     pthread_cond_broadcast(&fixture->changed);
 }
 
@@ -66,15 +66,16 @@ static bool wait_for_all(struct collective *group) {
     struct collective_fixture *fixture = group->fixture;
     int64_t until = time_now() + group->timeout;
     struct timespec at = {until / TIME_S, until % TIME_S};
-    uint64_t meeting = fixture->meetings;
+    uint64_t rendezvous = fixture->num_rendezvous;
     fixture->ranks[group->rank].here = true;
     if (++fixture->arrived == fixture->size)
         all_here(fixture);
-    while (meeting == fixture->meetings && !fixture->lost && !group->aborted)
+    while (rendezvous == fixture->num_rendezvous && !fixture->lost &&
+           !group->aborted)
         if (pthread_cond_timedwait(&fixture->changed, &fixture->mutex, &at) ==
             ETIMEDOUT)
             lose(fixture, first_missing(fixture));
-    return meeting != fixture->meetings;
+    return rendezvous != fixture->num_rendezvous;
 }
 
 static enum status meet(struct collective *group, struct failure *why) {
@@ -90,9 +91,9 @@ static enum status meet(struct collective *group, struct failure *why) {
 /* A planted fault of this call. */
 static void fail_here(struct collective *group) {
     struct collective_fixture *fixture = group->fixture;
-    if (fixture->fault == COLLECTIVE_FAILS)
+    if (fixture->fault == COLLECTIVE_FAULT_FAIL)
         lose(fixture, group->rank);
-    while (fixture->fault == COLLECTIVE_STAYS && !group->aborted)
+    while (fixture->fault == COLLECTIVE_FAULT_HANG && !group->aborted)
         pthread_cond_wait(&fixture->changed, &fixture->mutex);
 }
 
@@ -213,7 +214,7 @@ static enum status broadcast(struct collective *group, void *data, size_t bytes,
     return status ? status : meet(group, why);
 }
 
-static void way(const struct collective *group, char *text, size_t size) {
+static void transport(const struct collective *group, char *text, size_t size) {
     snprintf(text, size, "by thread %u", group->rank);
 }
 
@@ -229,5 +230,5 @@ const struct collective_ops collective_fixture_ops = {
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
     .broadcast = broadcast,
-    .way = way,
+    .transport = transport,
 };

@@ -13,9 +13,9 @@
 enum { COLLECTIVE_FIXTURE_RANKS = 8 };
 
 enum collective_fault {
-    COLLECTIVE_SOUND,
-    COLLECTIVE_FAILS, /* the rank's call fails; the others hear of it */
-    COLLECTIVE_STAYS, /* the rank never comes, until it is aborted */
+    COLLECTIVE_FAULT_NONE,
+    COLLECTIVE_FAULT_FAIL, /* the rank's call fails; the others hear of it */
+    COLLECTIVE_FAULT_HANG, /* the rank never comes, until it is aborted */
 };
 
 /* Where all ranks meet; the context of their store. */
@@ -23,7 +23,7 @@ struct collective_fixture {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     uint32_t size, arrived;
-    uint64_t meetings;
+    uint64_t num_rendezvous;
     bool lost;
     uint32_t lost_rank;
     struct {
@@ -39,7 +39,7 @@ struct collective_fixture {
     void (*called)(void *context, uint32_t rank, const char *call,
                    size_t count);
     void *context;
-    bool differ; /* ranks have not called the same */
+    bool mismatch; /* ranks have not called the same */
 };
 
 extern const struct collective_ops collective_fixture_ops;

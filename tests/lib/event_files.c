@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The next record, whose CRCs events_test has checked; NULL: there is none, or
- * who wrote it was killed meanwhile. */
+/* The next record, whose CRCs tensorboard_writer_test has checked; NULL: there
+ * is none, or who wrote it was killed meanwhile. */
 static Tensorboard__Event *read_event(FILE *file) {
     uint64_t length;
     uint32_t crc;

@@ -138,20 +138,22 @@ enum status job_fixture_set(struct job_fixture *fixture, const char *setting) {
     return job_fixture_load(fixture, job_fixture_least, NULL, overrides);
 }
 
-void job_fixture_taken(const struct job_fixture *fixture, enum status loaded) {
+void job_fixture_expect_loaded(const struct job_fixture *fixture,
+                               enum status loaded) {
     if (loaded)
         fail_msg("%s", fixture->why.text);
 }
 
-void job_fixture_refused(const struct job_fixture *fixture, enum status loaded,
-                         const char *part) {
+void job_fixture_expect_refused(const struct job_fixture *fixture,
+                                enum status loaded, const char *part) {
     assert_int_equal(loaded, STATUS_CONFIG);
     assert_null(fixture->job);
     if (!strstr(fixture->why.text, part))
         fail_msg("no \"%s\" in: %s", part, fixture->why.text);
 }
 
-void job_fixture_set_refused(struct job_fixture *fixture, const char *setting,
-                             const char *part) {
-    job_fixture_refused(fixture, job_fixture_set(fixture, setting), part);
+void job_fixture_expect_set_refused(struct job_fixture *fixture,
+                                    const char *setting, const char *part) {
+    job_fixture_expect_refused(fixture, job_fixture_set(fixture, setting),
+                               part);
 }

@@ -34,15 +34,16 @@ enum status job_fixture_load(struct job_fixture *fixture, const char *text,
 enum status job_fixture_set(struct job_fixture *fixture, const char *setting);
 
 /* LOADED, of the last load, is STATUS_OK, or fails with its words. */
-void job_fixture_taken(const struct job_fixture *fixture, enum status loaded);
+void job_fixture_expect_loaded(const struct job_fixture *fixture,
+                               enum status loaded);
 
 /* LOADED is STATUS_CONFIG, there is no job, and its words have PART. */
-void job_fixture_refused(const struct job_fixture *fixture, enum status loaded,
-                         const char *part);
+void job_fixture_expect_refused(const struct job_fixture *fixture,
+                                enum status loaded, const char *part);
 
 /* The least job with "KEY=VALUE" set is refused so. */
-void job_fixture_set_refused(struct job_fixture *fixture, const char *setting,
-                             const char *part);
+void job_fixture_expect_set_refused(struct job_fixture *fixture,
+                                    const char *setting, const char *part);
 
 /* The test F with a fixture of its own, for cmocka's table. */
 #define JOB_FIXTURE_TEST(f)                                                    \

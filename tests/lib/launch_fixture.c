@@ -40,7 +40,8 @@ int launch_fixture_teardown(void **state) {
     return status;
 }
 
-void launch_fixture_play(struct launch_fixture *set, const char *script) {
+void launch_fixture_set_program(struct launch_fixture *set,
+                                const char *script) {
     FILE *file = fopen(set->program, "w");
     assert_non_null(file);
     fprintf(file,
@@ -79,7 +80,7 @@ static void undo(int fd, int saved, char *text, size_t size) {
 
 enum status launch_fixture_run_with(struct launch_fixture *set,
                                     struct launch_options *options) {
-    const struct log log = {.who = "local"};
+    const struct log log = {.source = "local"};
     char job[] = "job.json", flag[] = "--set", value[] = "seed=2 3";
     char *const arguments[] = {job, flag, value, NULL};
     options->program = set->program;
@@ -103,7 +104,8 @@ enum status launch_fixture_run(struct launch_fixture *set, unsigned num_ps,
     return launch_fixture_run_with(set, &options);
 }
 
-void launch_fixture_logged(const struct launch_fixture *set, const char *text) {
+void launch_fixture_expect_log(const struct launch_fixture *set,
+                               const char *text) {
     if (!strstr(set->log, text))
         fail_msg("no \"%s\" in: %s", text, set->log);
 }

@@ -21,7 +21,7 @@ int launch_fixture_teardown(void **state);
 
 /* SCRIPT of a shell is the program from now on. It runs in the folder, with $me
  * the type of its task. */
-void launch_fixture_play(struct launch_fixture *set, const char *script);
+void launch_fixture_set_program(struct launch_fixture *set, const char *script);
 
 /* Launches it by OPTIONS, which get the program and its words. */
 enum status launch_fixture_run_with(struct launch_fixture *set,
@@ -32,7 +32,8 @@ enum status launch_fixture_run(struct launch_fixture *set, unsigned num_ps,
                                unsigned num_workers, double seconds);
 
 /* The last launch has said TEXT. */
-void launch_fixture_logged(const struct launch_fixture *set, const char *text);
+void launch_fixture_expect_log(const struct launch_fixture *set,
+                               const char *text);
 
 /* The files of the folder whose names match PATTERN; the caller frees them by
  * globfree. */

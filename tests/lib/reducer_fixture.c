@@ -3,7 +3,7 @@
 
 #include "proto/tensor/philox.h"
 #include "proto/tensor/schedule.h"
-#include "tests/gpu/joined_collective.h"
+#include "tests/gpu/stream_collective.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,60 +22,61 @@ const struct optimizer reducer_fixture_adam = {
     .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
 
 /* Where block B begins in a model. */
-static uint64_t place_of(const struct reducer_play *play, uint32_t b) {
+static uint64_t place_of(const struct reducer_fixture *fixture, uint32_t b) {
     uint64_t place = 0;
     for (uint32_t before = 0; before < b; before++)
-        place += play->layout->blocks[before].elements;
+        place += fixture->layout->blocks[before].elements;
     return place;
 }
 
 static enum status load(void *context, uint32_t b, float *const *tensors,
                         struct failure *why) {
-    struct reducer_play *play = context;
-    size_t bytes = play->layout->blocks[b].elements * sizeof(float);
-    if (play->loaded.fail_load == b + 1)
+    struct reducer_fixture *fixture = context;
+    size_t bytes = fixture->layout->blocks[b].elements * sizeof(float);
+    if (fixture->loaded.fail_load == b + 1)
         return status_fail(why, STATUS_RETRY, "the disk is gone");
-    for (unsigned t = 0; t <= rule_slots(&play->job.optimizer); t++)
-        memcpy(tensors[t], play->loaded.tensors[t] + place_of(play, b), bytes);
+    for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
+        memcpy(tensors[t], fixture->loaded.tensors[t] + place_of(fixture, b),
+               bytes);
     return STATUS_OK;
 }
 
 static void note(void *context, const struct loss_scaler *scaler) {
-    struct reducer_play *play = context;
-    play->scaler = *scaler;
+    struct reducer_fixture *fixture = context;
+    fixture->scaler = *scaler;
 }
 
 static enum status save(void *context, uint64_t round, uint32_t b,
                         const float *const *tensors, struct failure *why) {
-    struct reducer_play *play = context;
-    struct reducer_model *saved = &play->saved;
-    size_t bytes = play->layout->blocks[b].elements * sizeof(float);
+    struct reducer_fixture *fixture = context;
+    struct reducer_model *saved = &fixture->saved;
+    size_t bytes = fixture->layout->blocks[b].elements * sizeof(float);
     if (saved->fail_save == b + 1)
         return status_fail(why, STATUS_RETRY, "the disk is full");
-    for (unsigned t = 0; t <= rule_slots(&play->job.optimizer); t++)
-        memcpy(saved->tensors[t] + place_of(play, b), tensors[t], bytes);
+    for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
+        memcpy(saved->tensors[t] + place_of(fixture, b), tensors[t], bytes);
     saved->out_of_order |= saved->saved != b;
-    saved->saved = (b + 1) % play->layout->num_blocks;
+    saved->saved = (b + 1) % fixture->layout->num_blocks;
     saved->saves += saved->saved == 0;
     saved->round = round;
     if (saved->saved == 0)
-        sem_post(&play->handed_over);
+        sem_post(&fixture->handed_over);
     return STATUS_OK;
 }
 
 static void pause(void *context, uint64_t round) {
-    struct reducer_play *play = context;
-    if (play->pause)
-        play->pause(play, round);
-    if (round == play->rounds)
-        sem_post(&play->over);
+    struct reducer_fixture *fixture = context;
+    if (fixture->pause)
+        fixture->pause(fixture, round);
+    if (round == fixture->rounds)
+        sem_post(&fixture->finished);
 }
 
 void reducer_model_open(struct reducer_model *model,
-                        const struct reducer_play *play) {
+                        const struct reducer_fixture *fixture) {
     *model = (struct reducer_model){0};
     for (unsigned t = 0; t < REDUCER_FIXTURE_TENSORS; t++)
-        model->tensors[t] = calloc(play->layout->elements, sizeof(float));
+        model->tensors[t] = calloc(fixture->layout->elements, sizeof(float));
 }
 
 void reducer_model_close(struct reducer_model *model) {
@@ -84,9 +85,9 @@ void reducer_model_close(struct reducer_model *model) {
     *model = (struct reducer_model){0};
 }
 
-void reducer_play_open(struct reducer_play *play, uint32_t ranks,
-                       const uint32_t *elements, uint32_t count,
-                       const struct optimizer *rule, double rate) {
+void reducer_fixture_open(struct reducer_fixture *fixture, uint32_t ranks,
+                          const uint32_t *elements, uint32_t count,
+                          const struct optimizer *rule, double rate) {
     struct parameter parameters[16] = {0};
     struct failure why;
     assert_true(count <= 16 && ranks <= COLLECTIVE_FIXTURE_RANKS);
@@ -96,10 +97,10 @@ void reducer_play_open(struct reducer_play *play, uint32_t ranks,
         parameters[p].dims[0] = elements[p];
         parameters[p].init_bound = 0.5f;
     }
-    *play = (struct reducer_play){
+    *fixture = (struct reducer_fixture){
         .ranks = ranks,
         .rounds = 3,
-        .apart = true,
+        .separate_parameters = true,
         .timeout = 60,
         .job = {.seed = 5,
                 .optimizer = *rule,
@@ -109,16 +110,16 @@ void reducer_play_open(struct reducer_play *play, uint32_t ranks,
                          .overlap = true}},
         .course = {.accumulation = 1, .epoch_batches = 1000},
     };
-    if (layout_build(&play->layout, parameters, count, &why))
+    if (layout_build(&fixture->layout, parameters, count, &why))
         fail_msg("%s", why.text);
-    reducer_model_open(&play->saved, play);
-    reducer_model_open(&play->loaded, play);
-    collective_fixture_open(&play->meeting, ranks);
-    sem_init(&play->over, 0, 0);
-    sem_init(&play->handed_over, 0, 0);
-    play->store.context = &play->meeting;
-    play->keeper = (struct reducer_keeper){
-        .context = play,
+    reducer_model_open(&fixture->saved, fixture);
+    reducer_model_open(&fixture->loaded, fixture);
+    collective_fixture_open(&fixture->rendezvous, ranks);
+    sem_init(&fixture->finished, 0, 0);
+    sem_init(&fixture->handed_over, 0, 0);
+    fixture->store.context = &fixture->rendezvous;
+    fixture->rank0_snapshot_agent = (struct reducer_storage){
+        .context = fixture,
         .load = load,
         .note = note,
         .save = save,
@@ -126,10 +127,11 @@ void reducer_play_open(struct reducer_play *play, uint32_t ranks,
     };
 }
 
-void reducer_play_open_usual(struct reducer_play *play, uint32_t ranks) {
+void reducer_fixture_open_default(struct reducer_fixture *fixture,
+                                  uint32_t ranks) {
     static const uint32_t shapes[] = {1025, 7, 255, 1, 40000, 1025};
-    reducer_play_open(play, ranks, shapes, sizeof shapes / sizeof *shapes,
-                      &reducer_fixture_adam, 0.01);
+    reducer_fixture_open(fixture, ranks, shapes, sizeof shapes / sizeof *shapes,
+                         &reducer_fixture_adam, 0.01);
 }
 
 static void close_device(struct reducer_rank *rank) {
@@ -138,58 +140,58 @@ static void close_device(struct reducer_rank *rank) {
         return;
     reducer_cancel(rank->reducer);
     reducer_end(rank->reducer);
-    for (uint32_t p = 0; p < rank->play->layout->num_parameters; p++)
+    for (uint32_t p = 0; p < rank->fixture->layout->num_parameters; p++)
         ops->event_close(rank->device, &rank->complete[p]);
     ops->release(rank->device, rank->place.weights);
     ops->close(&rank->device);
     free(rank->complete);
 }
 
-void reducer_play_close(struct reducer_play *play) {
-    for (uint32_t r = 0; r < play->ranks; r++) {
-        close_device(&play->rank[r]);
-        reducer_close(&play->rank[r].reducer);
-        free(play->rank[r].rounds);
-        arena_close(&play->rank[r].arena);
+void reducer_fixture_close(struct reducer_fixture *fixture) {
+    for (uint32_t r = 0; r < fixture->ranks; r++) {
+        close_device(&fixture->rank[r]);
+        reducer_close(&fixture->rank[r].reducer);
+        free(fixture->rank[r].rounds);
+        arena_close(&fixture->rank[r].arena);
     }
-    collective_fixture_close(&play->meeting);
-    sem_destroy(&play->over);
-    sem_destroy(&play->handed_over);
-    reducer_model_close(&play->saved);
-    reducer_model_close(&play->loaded);
-    layout_free(&play->layout);
+    collective_fixture_close(&fixture->rendezvous);
+    sem_destroy(&fixture->finished);
+    sem_destroy(&fixture->handed_over);
+    reducer_model_close(&fixture->saved);
+    reducer_model_close(&fixture->loaded);
+    layout_free(&fixture->layout);
 }
 
-void reducer_play_gradient(uint32_t rank, uint64_t round, float *floats,
-                           uint64_t elements) {
+void reducer_fixture_gradient(uint32_t rank, uint64_t round, float *floats,
+                              uint64_t elements) {
     philox_uniform(99, rank * 1000 + round, 0, 1, floats, elements);
 }
 
-static enum contribution contribution(const struct reducer_play *play,
+static enum contribution contribution(const struct reducer_fixture *fixture,
                                       uint32_t rank, uint64_t round) {
-    if (play->voids && play->voids(rank, round))
-        return CONTRIBUTION_VOID;
-    return play->empty && play->empty(rank, round) ? CONTRIBUTION_EMPTY
-                                                   : CONTRIBUTION_WHOLE;
+    if (fixture->voids && fixture->voids(rank, round))
+        return CONTRIBUTION_OVERFLOWED;
+    return fixture->empty && fixture->empty(rank, round) ? CONTRIBUTION_EMPTY
+                                                         : CONTRIBUTION_FULL;
 }
 
-static bool is_void(const struct reducer_play *play, uint64_t round) {
-    for (uint32_t r = 0; r < play->ranks; r++)
-        if (contribution(play, r, round) == CONTRIBUTION_VOID)
+static bool is_void(const struct reducer_fixture *fixture, uint64_t round) {
+    for (uint32_t r = 0; r < fixture->ranks; r++)
+        if (contribution(fixture, r, round) == CONTRIBUTION_OVERFLOWED)
             return true;
     return false;
 }
 
 /* Rounds up to ROUND that were applied. */
-static uint64_t step_of(const struct reducer_play *play, uint64_t round) {
+static uint64_t step_of(const struct reducer_fixture *fixture, uint64_t round) {
     uint64_t step = 0;
-    for (uint64_t i = play->course.start + 1; i <= round; i++)
-        step += !is_void(play, i);
-    return play->course.start + step;
+    for (uint64_t i = fixture->course.start + 1; i <= round; i++)
+        step += !is_void(fixture, i);
+    return fixture->course.start + step;
 }
 
 static bool wait_all(struct reducer_rank *rank) {
-    for (uint32_t p = 0; p < rank->play->layout->num_parameters; p++)
+    for (uint32_t p = 0; p < rank->fixture->layout->num_parameters; p++)
         if (!reducer_wait(rank->reducer, p))
             return false;
     return true;
@@ -205,20 +207,20 @@ static uint64_t model_offset(const struct layout *layout, uint32_t p) {
 
 /* A rank's gradients of ROUND, as a model's. */
 static float *gradients_of(const struct reducer_rank *rank, uint64_t round) {
-    const struct reducer_play *play = rank->play;
+    const struct reducer_fixture *fixture = rank->fixture;
     return rank->rounds +
-           (round - play->course.start - 1) * play->layout->elements;
+           (round - fixture->course.start - 1) * fixture->layout->elements;
 }
 
 /* Parameter P's gradient of ROUND is computed on the device: it comes there,
  * and when, is recorded if it is SAID. */
 static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round,
                     bool said) {
-    const struct layout *layout = rank->play->layout;
-    const struct reducer_place *place = &rank->place;
+    const struct layout *layout = rank->fixture->layout;
+    const struct reducer_device_arena *place = &rank->place;
     const float *floats = gradients_of(rank, round) + model_offset(layout, p);
     size_t bytes = layout->parameters[p].elements * sizeof *floats;
-    if (!rank->play->resident) {
+    if (!rank->fixture->resident) {
         memcpy(rank->arena.gradient_of[p], floats, bytes);
         return;
     }
@@ -232,16 +234,16 @@ static void compute(struct reducer_rank *rank, uint32_t p, uint64_t round,
 /* Parameters are announced one by one, but for every third, which waits for the
  * next one. */
 static bool announce_all(struct reducer_rank *rank, uint64_t round) {
-    uint32_t count = rank->play->layout->num_parameters, unsaid = 0;
+    uint32_t count = rank->fixture->layout->num_parameters, unsaid = 0;
     for (uint32_t p = count; p-- > 0;) {
         atomic_store(&rank->left, p);
         compute(rank, p, round, true);
         unsaid++;
         if (p % 3 == 1)
             continue;
-        reducer_announce(rank->reducer, p, unsaid, round, CONTRIBUTION_WHOLE);
+        reducer_announce(rank->reducer, p, unsaid, round, CONTRIBUTION_FULL);
         unsaid = 0;
-        if (rank->play->in_steps && p == count / 2 &&
+        if (rank->fixture->in_two_steps && p == count / 2 &&
             !reducer_wait(rank->reducer, count - 1))
             return false;
     }
@@ -249,10 +251,10 @@ static bool announce_all(struct reducer_rank *rank, uint64_t round) {
 }
 
 static bool train_round(struct reducer_rank *rank, uint64_t round) {
-    const struct layout *layout = rank->play->layout;
+    const struct layout *layout = rank->fixture->layout;
     float *gradients = gradients_of(rank, round);
-    enum contribution what = contribution(rank->play, rank->rank, round);
-    if (what != CONTRIBUTION_WHOLE) {
+    enum contribution what = contribution(rank->fixture, rank->rank, round);
+    if (what != CONTRIBUTION_FULL) {
         for (uint64_t i = 0; i < layout->elements; i++)
             gradients[i] = NAN;
         for (uint32_t p = 0; p < layout->num_parameters; p++)
@@ -260,14 +262,14 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
         reducer_announce(rank->reducer, 0, layout->num_parameters, round, what);
         return true;
     }
-    reducer_play_gradient(rank->rank, round, gradients, layout->elements);
+    reducer_fixture_gradient(rank->rank, round, gradients, layout->elements);
     return announce_all(rank, round);
 }
 
 /* What OPS_COMPUTE has of the weights is the arena's. */
 static void bring_weights(struct reducer_rank *rank) {
-    const struct layout *layout = rank->play->layout;
-    const struct reducer_place *place = &rank->place;
+    const struct layout *layout = rank->fixture->layout;
+    const struct reducer_device_arena *place = &rank->place;
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         place->ops->download(place->device, OPS_COMPUTE,
                              rank->arena.weight_of[p],
@@ -278,18 +280,18 @@ static void bring_weights(struct reducer_rank *rank) {
 
 static void *train(void *argument) {
     struct reducer_rank *rank = argument;
-    struct reducer_play *play = rank->play;
+    struct reducer_fixture *fixture = rank->fixture;
     bool here = true;
-    if (play->resident &&
+    if (fixture->resident &&
         reducer_begin(rank->reducer, &rank->place, &rank->why)) {
         rank->ended = true;
         return NULL;
     }
     here = wait_all(rank);
-    for (uint64_t round = play->course.start + 1; here && round <= play->rounds;
-         round++)
+    for (uint64_t round = fixture->course.start + 1;
+         here && round <= fixture->rounds; round++)
         here = train_round(rank, round) && wait_all(rank);
-    if (here && play->resident)
+    if (here && fixture->resident)
         bring_weights(rank);
     rank->ended = !here;
     return NULL;
@@ -300,11 +302,11 @@ static void wake(void *rank) {
 }
 
 static void open_device(struct reducer_rank *rank) {
-    const struct reducer_play *play = rank->play;
+    const struct reducer_fixture *fixture = rank->fixture;
     const struct ops *ops = fake_device_ops();
-    const struct layout *layout = play->layout;
+    const struct layout *layout = fixture->layout;
     uint64_t floats = buffer_bytes(rank->arena.weights) / sizeof(float);
-    struct ops_settings settings = {.threads = 1, .timeout = play->timeout};
+    struct ops_settings settings = {.threads = 1, .timeout = fixture->timeout};
     struct failure why;
     if (ops->open(&rank->device, &settings, &why))
         fail_msg("%s", why.text);
@@ -314,105 +316,110 @@ static void open_device(struct reducer_rank *rank) {
         rank->complete[p] = ops->event_open(rank->device);
     ops->fill(rank->device, OPS_EXCHANGE, memory, 2 * floats, 0);
     ops->synchronize(rank->device, NULL);
-    rank->place = (struct reducer_place){ops, rank->device, memory,
-                                         memory + floats, rank->complete};
+    rank->place = (struct reducer_device_arena){
+        ops, rank->device, memory, memory + floats, rank->complete};
 }
 
-static void open_rank(struct reducer_play *play, uint32_t r) {
-    struct reducer_rank *rank = &play->rank[r];
+static void open_rank(struct reducer_fixture *fixture, uint32_t r) {
+    struct reducer_rank *rank = &fixture->rank[r];
     struct failure why;
-    *rank = (struct reducer_rank){.play = play, .rank = r};
-    if (arena_open(&rank->arena, play->layout, play->apart, &why))
+    *rank = (struct reducer_rank){.fixture = fixture, .rank = r};
+    if (arena_open(&rank->arena, fixture->layout, fixture->separate_parameters,
+                   &why))
         fail_msg("%s", why.text);
-    rank->rounds = calloc(play->rounds - play->course.start,
-                          play->layout->elements * sizeof *rank->rounds);
+    rank->rounds = calloc(fixture->rounds - fixture->course.start,
+                          fixture->layout->elements * sizeof *rank->rounds);
     struct reducer_settings settings = {
-        .job = &play->job,
-        .layout = play->layout,
-        .rounds = &play->course,
-        .ops = play->ranks > 1 ? joined_collective_ops() : NULL,
+        .job = &fixture->job,
+        .layout = fixture->layout,
+        .run_schedule = &fixture->course,
+        .ops = fixture->ranks > 1 ? stream_collective_ops() : NULL,
         .group = {.rank = r,
-                  .size = play->ranks,
-                  .store = &play->store,
-                  .timeout = play->timeout},
+                  .size = fixture->ranks,
+                  .store = &fixture->store,
+                  .timeout = fixture->timeout},
         .weights = rank->arena.weights,
         .gradients = rank->arena.gradients,
         .offsets = rank->arena.offsets,
-        .keeper = r == 0 ? &play->keeper : NULL,
-        .loads = play->loads,
-        .wide = play->wide,
-        .resident = play->resident,
+        .rank0_snapshot_agent = r == 0 ? &fixture->rank0_snapshot_agent : NULL,
+        .broadcasts_first_weights = fixture->broadcasts_first_weights,
+        .large_buckets = fixture->large_buckets,
+        .resident = fixture->resident,
         .wake = wake,
     };
-    if (play->resident)
+    if (fixture->resident)
         open_device(rank);
     if (reducer_open(&rank->reducer, &settings, &why))
         fail_msg("%s", why.text);
 }
 
-void reducer_play_begin(struct reducer_play *play) {
-    if (!play->course.total)
-        play->course.total = play->rounds;
-    joined_collective_over(&collective_fixture_ops);
-    fake_device_arrange(&(struct fake_device_plan){
-        .order = play->order, .seed = 7, .refuse = play->refuse});
-    for (uint32_t r = 0; r < play->ranks; r++)
-        open_rank(play, r);
-    for (uint32_t r = 0; r < play->ranks; r++)
-        assert_int_equal(
-            pthread_create(&play->rank[r].thread, NULL, train, &play->rank[r]),
-            0);
+void reducer_fixture_begin(struct reducer_fixture *fixture) {
+    if (!fixture->course.total)
+        fixture->course.total = fixture->rounds;
+    stream_collective_wrap(&collective_fixture_ops);
+    fake_device_configure(&(struct fake_device_settings){
+        .order = fixture->order,
+        .seed = 7,
+        .fail_allocation = fixture->fail_allocation});
+    for (uint32_t r = 0; r < fixture->ranks; r++)
+        open_rank(fixture, r);
+    for (uint32_t r = 0; r < fixture->ranks; r++)
+        assert_int_equal(pthread_create(&fixture->rank[r].thread, NULL, train,
+                                        &fixture->rank[r]),
+                         0);
 }
 
-void reducer_play_end(struct reducer_play *play) {
-    for (uint32_t r = 0; r < play->ranks; r++)
-        pthread_join(play->rank[r].thread, NULL);
+void reducer_fixture_end(struct reducer_fixture *fixture) {
+    for (uint32_t r = 0; r < fixture->ranks; r++)
+        pthread_join(fixture->rank[r].thread, NULL);
 }
 
-void reducer_play_await(sem_t *semaphore) {
+void reducer_fixture_await(sem_t *semaphore) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 60;
     assert_int_equal(sem_timedwait(semaphore, &until), 0);
 }
 
-void reducer_play_run(struct reducer_play *play) {
+void reducer_fixture_run(struct reducer_fixture *fixture) {
     struct failure why;
-    reducer_play_begin(play);
-    reducer_play_end(play);
-    reducer_play_await(&play->over);
-    for (uint32_t r = 0; r < play->ranks; r++) {
-        if (reducer_failed(play->rank[r].reducer, &why))
+    reducer_fixture_begin(fixture);
+    reducer_fixture_end(fixture);
+    reducer_fixture_await(&fixture->finished);
+    for (uint32_t r = 0; r < fixture->ranks; r++) {
+        if (reducer_failed(fixture->rank[r].reducer, &why))
             fail_msg("rank %u: %s", r, why.text);
-        assert_false(play->rank[r].ended);
-        assert_int_equal(reducer_round(play->rank[r].reducer), play->rounds);
+        assert_false(fixture->rank[r].ended);
+        assert_int_equal(reducer_round(fixture->rank[r].reducer),
+                         fixture->rounds);
     }
-    assert_false(play->meeting.differ);
-    assert_false(play->saved.out_of_order);
+    assert_false(fixture->rendezvous.mismatch);
+    assert_false(fixture->saved.out_of_order);
 }
 
-const float *reducer_play_weights(const struct reducer_play *play,
-                                  uint32_t rank) {
-    return play->rank[rank].arena.weight_of[play->layout->num_parameters - 1];
+const float *reducer_fixture_weights(const struct reducer_fixture *fixture,
+                                     uint32_t rank) {
+    return fixture->rank[rank]
+        .arena.weight_of[fixture->layout->num_parameters - 1];
 }
 
-static void first_model(const struct reducer_play *play,
+static void first_model(const struct reducer_fixture *fixture,
                         struct reducer_model *model) {
-    const struct layout *layout = play->layout;
-    unsigned slots = rule_slots(&play->job.optimizer);
+    const struct layout *layout = fixture->layout;
+    unsigned slots = rule_slots(&fixture->job.optimizer);
     for (uint32_t b = 0; b < layout->num_blocks; b++)
-        layout_init_block(layout, b, play->job.seed,
-                          model->tensors[0] + place_of(play, b));
+        layout_init_block(layout, b, fixture->job.seed,
+                          model->tensors[0] + place_of(fixture, b));
     for (unsigned slot = 0; slot < slots; slot++)
         for (uint64_t i = 0; i < layout->elements; i++)
             model->tensors[1 + slot][i] =
-                rule_slot_start(&play->job.optimizer, slot);
+                rule_slot_start(&fixture->job.optimizer, slot);
 }
 
 /* In double, of the mean in float32 as all ranks have it. */
-static float clipping(const struct reducer_play *play,
+static float clipping(const struct reducer_fixture *fixture,
                       const struct rule_update *update) {
-    double limit = play->job.gradient_clipping, sum = 0;
+    double limit = fixture->job.gradient_clipping, sum = 0;
     if (limit <= 0)
         return 1;
     for (uint64_t i = 0; i < update->elements; i++) {
@@ -426,73 +433,73 @@ static float clipping(const struct reducer_play *play,
     return factor < 1 ? (float)factor : 1;
 }
 
-static void update_alone(const struct reducer_play *play, uint64_t round,
+static void update_alone(const struct reducer_fixture *fixture, uint64_t round,
                          struct reducer_model *model, float *gradients) {
     const void *brought[COLLECTIVE_FIXTURE_RANKS];
-    uint64_t elements = play->layout->elements;
+    uint64_t elements = fixture->layout->elements;
     size_t variants;
     struct rule_update update = {
-        .step = step_of(play, round),
-        .rate = schedule_rate(&play->job.schedule, step_of(play, round)),
+        .step = step_of(fixture, round),
+        .rate = schedule_rate(&fixture->job.schedule, step_of(fixture, round)),
         .elements = elements,
         .gradients = brought,
         .weights = model->tensors[0],
         .weights_out = model->tensors[0],
     };
-    for (uint32_t r = 0; r < play->ranks; r++) {
+    for (uint32_t r = 0; r < fixture->ranks; r++) {
         float *own = gradients + r * elements;
-        if (is_void(play, round) ||
-            contribution(play, r, round) != CONTRIBUTION_WHOLE)
+        if (is_void(fixture, round) ||
+            contribution(fixture, r, round) != CONTRIBUTION_FULL)
             continue;
-        reducer_play_gradient(r, round, own, elements);
+        reducer_fixture_gradient(r, round, own, elements);
         brought[update.num_gradients++] = own;
     }
     update.scale =
         update.num_gradients ? 1.0f / (float)update.num_gradients : 1.0f;
-    update.scale *= clipping(play, &update);
+    update.scale *= clipping(fixture, &update);
     for (unsigned t = 0; t < RULE_MAX_SLOTS; t++)
         update.state[t] = update.state_out[t] = model->tensors[1 + t];
-    rule_apply(*rule_variants(&variants), &play->job.optimizer, &update);
+    rule_apply(*rule_variants(&variants), &fixture->job.optimizer, &update);
 }
 
-void reducer_play_alone(struct reducer_play *play,
-                        struct reducer_model *model) {
+void reducer_fixture_train_single(struct reducer_fixture *fixture,
+                                  struct reducer_model *model) {
     float *gradients =
-        calloc(play->ranks * play->layout->elements, sizeof *gradients);
-    if (!play->loads)
-        first_model(play, model);
-    for (uint64_t round = play->course.start + 1; round <= play->rounds;
+        calloc(fixture->ranks * fixture->layout->elements, sizeof *gradients);
+    if (!fixture->broadcasts_first_weights)
+        first_model(fixture, model);
+    for (uint64_t round = fixture->course.start + 1; round <= fixture->rounds;
          round++)
-        update_alone(play, round, model, gradients);
+        update_alone(fixture, round, model, gradients);
     free(gradients);
 }
 
-void reducer_play_expect_weights(const struct reducer_play *play,
-                                 const struct reducer_model *model) {
-    const struct layout *layout = play->layout;
-    for (uint32_t r = 0; r < play->ranks; r++)
+void reducer_fixture_expect_weights(const struct reducer_fixture *fixture,
+                                    const struct reducer_model *model) {
+    const struct layout *layout = fixture->layout;
+    for (uint32_t r = 0; r < fixture->ranks; r++)
         for (uint32_t p = 0; p < layout->num_parameters; p++)
-            assert_memory_equal(play->rank[r].arena.weight_of[p],
+            assert_memory_equal(fixture->rank[r].arena.weight_of[p],
                                 model->tensors[0] + model_offset(layout, p),
                                 layout->parameters[p].elements * sizeof(float));
 }
 
-void reducer_play_expect_model(const struct reducer_play *play,
-                               const struct reducer_model *found,
-                               const struct reducer_model *expected) {
-    for (unsigned t = 0; t <= rule_slots(&play->job.optimizer); t++)
+void reducer_fixture_expect_model(const struct reducer_fixture *fixture,
+                                  const struct reducer_model *found,
+                                  const struct reducer_model *expected) {
+    for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
         assert_memory_equal(found->tensors[t], expected->tensors[t],
-                            play->layout->elements * sizeof(float));
+                            fixture->layout->elements * sizeof(float));
 }
 
-void reducer_play_run_and_compare(struct reducer_play *play) {
+void reducer_fixture_run_and_compare(struct reducer_fixture *fixture) {
     struct reducer_model alone;
-    play->course.checkpoints = true;
-    reducer_model_open(&alone, play);
-    reducer_play_alone(play, &alone);
-    reducer_play_run(play);
-    reducer_play_expect_weights(play, &alone);
-    assert_int_equal(play->saved.round, play->rounds);
-    reducer_play_expect_model(play, &play->saved, &alone);
+    fixture->course.checkpoints = true;
+    reducer_model_open(&alone, fixture);
+    reducer_fixture_train_single(fixture, &alone);
+    reducer_fixture_run(fixture);
+    reducer_fixture_expect_weights(fixture, &alone);
+    assert_int_equal(fixture->saved.round, fixture->rounds);
+    reducer_fixture_expect_model(fixture, &fixture->saved, &alone);
     reducer_model_close(&alone);
 }

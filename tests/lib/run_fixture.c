@@ -15,7 +15,7 @@ void run_fixture_setup(void **state, uint32_t workers) {
     struct run_fixture *fixture = calloc(1, sizeof *fixture);
     void *wire;
     assert_non_null(fixture);
-    wire_fixture_setup(&wire);
+    link_fixture_setup(&wire);
     fixture->wire = wire;
     fixture->job.micro_batch = 10;
     struct run *run = &fixture->run;
@@ -23,9 +23,9 @@ void run_fixture_setup(void **state, uint32_t workers) {
     assert_true(roster_open(&run->roster, false, workers, 0, TIME_S));
     run->trainers = calloc(workers, sizeof *run->trainers);
     run->limits = calloc(workers, sizeof *run->limits);
-    run->post = post_open(fixture->wire->server, &run->roster,
-                          &fixture->wire->log, 1, 2);
-    assert_true(run->trainers && run->limits && run->post);
+    run->control_server = control_server_open(
+        fixture->wire->server_link, &run->roster, &fixture->wire->log, 1, 2);
+    assert_true(run->trainers && run->limits && run->control_server);
     for (uint32_t i = 0; i < workers; i++)
         snprintf(run->roster.slots[i].host, sizeof run->roster.slots[i].host,
                  "h%u", i);
@@ -35,12 +35,12 @@ void run_fixture_setup(void **state, uint32_t workers) {
 int run_fixture_teardown(void **state) {
     struct run_fixture *fixture = *state;
     void *wire = fixture->wire;
-    post_close(&fixture->run.post);
+    control_server_close(&fixture->run.control_server);
     layout_free(&fixture->run.layout);
     roster_close(&fixture->run.roster);
     free(fixture->run.trainers);
     free(fixture->run.limits);
-    wire_fixture_teardown(&wire);
+    link_fixture_teardown(&wire);
     free(fixture);
     return 0;
 }

@@ -5,12 +5,12 @@
 #define CAPSTAN_RUN_FIXTURE_H
 
 #include "chief/run.h"
-#include "tests/lib/wire_fixture.h"
+#include "tests/lib/link_fixture.h"
 
 #include <stdint.h>
 
 struct run_fixture {
-    struct wire_fixture *wire;
+    struct link_fixture *wire;
     struct job job; /* of a micro batch of 10 */
     struct run run;
     uint32_t peer; /* of who has joined, if a test says so */

@@ -21,7 +21,7 @@ noreturn void skip_test(const char *format, ...) {
     abort(); /* skip() jumps out of the test */
 }
 
-void skip_without(const char *program, const char *package) {
+void skip_unless_installed(const char *program, const char *package) {
     char command[256];
     snprintf(command, sizeof command, "command -v %s > /dev/null", program);
     if (system(command))

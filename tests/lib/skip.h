@@ -13,6 +13,6 @@ noreturn void skip_test(const char *format, ...) PRINTF_LIKE(1, 2);
 
 /* Skips the running test where PROGRAM, which PACKAGE brings, is not in PATH.
  */
-void skip_without(const char *program, const char *package);
+void skip_unless_installed(const char *program, const char *package);
 
 #endif

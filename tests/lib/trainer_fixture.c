@@ -53,7 +53,7 @@ static char *write_labels(const struct trainer_fixture *fixture,
 int trainer_fixture_setup(void **state) {
     struct trainer_fixture *fixture = calloc(1, sizeof *fixture);
     void *wire;
-    wire_fixture_setup(&wire);
+    link_fixture_setup(&wire);
     fixture->wire = wire;
     checkpoint_fixture_folder(fixture->folder);
     fixture->steps = TRAINER_STEPS;
@@ -73,8 +73,9 @@ int trainer_fixture_setup(void **state) {
     struct job_data *data = &fixture->job.data;
     data->train_images = write_images(fixture, "train", TRAINER_SAMPLES);
     data->train_labels = write_labels(fixture, "labels", TRAINER_SAMPLES);
-    data->test_images = write_images(fixture, "test", TRAINER_TESTS);
-    data->test_labels = write_labels(fixture, "test-labels", TRAINER_TESTS);
+    data->test_images = write_images(fixture, "test", TRAINER_TEST_SAMPLES);
+    data->test_labels =
+        write_labels(fixture, "test-labels", TRAINER_TEST_SAMPLES);
     *state = fixture;
     return 0;
 }
@@ -84,13 +85,13 @@ int trainer_fixture_teardown(void **state) {
     void *wire = fixture->wire;
     trainer_close(&fixture->trainer);
     client_close(&fixture->client);
-    service_close(&fixture->service);
+    server_close(&fixture->server);
     free(fixture->job.data.train_images);
     free(fixture->job.data.train_labels);
     free(fixture->job.data.test_images);
     free(fixture->job.data.test_labels);
     checkpoint_fixture_remove(fixture->folder);
-    wire_fixture_teardown(&wire);
+    link_fixture_teardown(&wire);
     free(fixture);
     return 0;
 }
@@ -105,7 +106,7 @@ void trainer_fixture_open(struct trainer_fixture *fixture) {
         fail_msg("%s", why.text);
 }
 
-void trainer_fixture_turn(struct trainer_fixture *fixture) {
+void trainer_fixture_run_once(struct trainer_fixture *fixture) {
     struct link_frame frame;
     Capstan__DataHeader *header;
     struct failure why;
@@ -113,26 +114,26 @@ void trainer_fixture_turn(struct trainer_fixture *fixture) {
         return;
     if (client_step(fixture->client, time_now(), &why))
         fail_msg("%s", why.text);
-    while (link_view(fixture->wire->server, &frame)) {
+    while (link_view(fixture->wire->server_link, &frame)) {
         if (message_read_data(&header, &fixture->arena, frame.header.data,
                               frame.header.size, &why))
             fail_msg("%s", why.text);
         fixture->pushes += header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
-        if (service_handle(fixture->service, &frame, header, &why) ||
-            service_finish(fixture->service, &why))
+        if (server_handle(fixture->server, &frame, header, &why) ||
+            server_drain(fixture->server, &why))
             fail_msg("%s", why.text);
     }
 }
 
 struct trainer_report trainer_fixture_report(struct trainer_fixture *fixture) {
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct trainer_report report;
-    while (!trainer_reports(fixture->trainer, &report)) {
+    while (!trainer_next_report(fixture->trainer, &report)) {
         assert_true(time_now() < deadline);
-        trainer_fixture_turn(fixture);
+        trainer_fixture_run_once(fixture);
         zmq_pollitem_t items[4] = {
             {NULL, trainer_descriptor(fixture->trainer), ZMQ_POLLIN, 0},
-            {link_socket(fixture->wire->server), 0, ZMQ_POLLIN, 0}};
+            {link_socket(fixture->wire->server_link), 0, ZMQ_POLLIN, 0}};
         int count = 2;
         if (fixture->client)
             count += client_poll_items(fixture->client, items + 2, 2);
@@ -159,29 +160,30 @@ static void open_service(struct trainer_fixture *fixture) {
         .num_ps = 1,
         .num_ranks = 1,
         .ps = &fixture->place,
-        .rounds = {.total = fixture->steps,
-                   .accumulation = fixture->job.accumulation,
-                   .epoch_batches = TRAINER_SAMPLES / TRAINER_BATCH},
+        .run_schedule = {.total = fixture->steps,
+                         .accumulation = fixture->job.accumulation,
+                         .epoch_batches = TRAINER_SAMPLES / TRAINER_BATCH},
     };
     strcpy(fixture->place.address, fixture->wire->address);
     fixture->place.incarnation = PS;
-    struct service_settings settings = {.link = fixture->wire->server,
-                                        .log = &fixture->wire->log,
-                                        .run = RUN,
-                                        .incarnation = PS,
-                                        .job = &fixture->job,
-                                        .layout = layout,
-                                        .ids = fixture->ids,
-                                        .num_blocks = layout->num_blocks,
-                                        .num_ranks = 1,
-                                        .threads = fixture->threads,
-                                        .rounds = fixture->plan.rounds,
-                                        .snapshot = no_action};
-    if (service_open(&fixture->service, &settings, &why))
+    struct server_settings settings = {.link = fixture->wire->server_link,
+                                       .log = &fixture->wire->log,
+                                       .run = RUN,
+                                       .incarnation = PS,
+                                       .job = &fixture->job,
+                                       .layout = layout,
+                                       .ids = fixture->ids,
+                                       .num_blocks = layout->num_blocks,
+                                       .num_ranks = 1,
+                                       .threads = fixture->threads,
+                                       .run_schedule =
+                                           fixture->plan.run_schedule,
+                                       .snapshot = no_action};
+    if (server_open(&fixture->server, &settings, &why))
         fail_msg("%s", why.text);
-    shard_initialise(service_shard(fixture->service), fixture->job.seed);
-    exchange_view(service_exchange(fixture->service), 1, &slot);
-    assert_int_equal(service_settle(fixture->service, &why), STATUS_OK);
+    shard_initialise(server_shard(fixture->server), fixture->job.seed);
+    update_core_set_view(server_update_core(fixture->server), 1, &slot);
+    assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
 }
 
 void trainer_fixture_begin_with(struct trainer_fixture *fixture,
@@ -196,7 +198,7 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
         .incarnation = ME,
         .wire = fixture->job.wire,
         .step_timeout = 60,
-        .scaler = loss_scaler_first(&fixture->job.fp16)};
+        .scaler = loss_scaler_init(&fixture->job.fp16)};
     assert_int_equal(trainer_allocate(fixture->trainer, false, &why),
                      STATUS_OK);
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
@@ -205,7 +207,7 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
         fail_msg("%s", why.text);
     if (cancelled)
         client_cancel(fixture->client);
-    trainer_begin(fixture->trainer, partner_client(fixture->client),
+    trainer_begin(fixture->trainer, exchange_client(fixture->client),
                   &fixture->plan, 1);
 }
 
@@ -213,15 +215,15 @@ void trainer_fixture_begin(struct trainer_fixture *fixture) {
     trainer_fixture_begin_with(fixture, false);
 }
 
-void trainer_fixture_declared(struct trainer_fixture *fixture) {
+void trainer_fixture_expect_declaration(struct trainer_fixture *fixture) {
     struct trainer_report report = trainer_fixture_report(fixture);
-    assert_int_equal(report.event, TRAINER_DECLARES);
+    assert_int_equal(report.event, TRAINER_DECLARED);
     assert_int_equal(report.train_samples, TRAINER_SAMPLES);
 }
 
 struct trainer_report trainer_fixture_train(struct trainer_fixture *fixture) {
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     struct trainer_report report;
     do

@@ -4,33 +4,33 @@
 #ifndef CAPSTAN_TRAINER_FIXTURE_H
 #define CAPSTAN_TRAINER_FIXTURE_H
 
-#include "ps/service.h"
-#include "tests/lib/wire_fixture.h"
+#include "ps/server.h"
+#include "tests/lib/link_fixture.h"
 #include "worker/train/trainer.h"
 
 enum {
     TRAINER_SAMPLES = 12,
-    TRAINER_TESTS = 5, /* samples too */
+    TRAINER_TEST_SAMPLES = 5, /* samples too */
     TRAINER_STEPS = 8,
     TRAINER_BATCH = 3,
 };
 
 struct trainer_fixture {
-    struct wire_fixture *wire;
+    struct link_fixture *wire;
     struct job job;
     uint64_t steps;
     struct trainer *trainer;
     char folder[PATH_MAX];
     struct plan plan;
-    struct plan_place place;
+    struct plan_ps_info place;
     uint16_t block_ps[16];
     uint32_t ids[16];
-    struct service *service;
+    struct server *server;
     struct client *client;
     struct message_arena arena;
     unsigned pushes;  /* messages */
     uint32_t threads; /* of the ps */
-    struct trainer_report reports[8];
+    struct trainer_report event_queue[8];
     unsigned num_reports;
 };
 
@@ -45,7 +45,7 @@ int trainer_fixture_teardown(void **state);
 void trainer_fixture_open(struct trainer_fixture *fixture);
 
 /* The next report says what data there is. */
-void trainer_fixture_declared(struct trainer_fixture *fixture);
+void trainer_fixture_expect_declaration(struct trainer_fixture *fixture);
 
 /* Opens the ps and the client, and lets the run begin; CANCELLED: with a client
  * that is told to give up. */
@@ -54,7 +54,7 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
 void trainer_fixture_begin(struct trainer_fixture *fixture);
 
 /* The ps and the communication thread do what there is to do. */
-void trainer_fixture_turn(struct trainer_fixture *fixture);
+void trainer_fixture_run_once(struct trainer_fixture *fixture);
 
 /* Goes on until the next report. */
 struct trainer_report trainer_fixture_report(struct trainer_fixture *fixture);

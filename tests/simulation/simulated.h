@@ -6,15 +6,15 @@
 #ifndef CAPSTAN_SIMULATED_H
 #define CAPSTAN_SIMULATED_H
 
+#include "chief/control/membership_view.h"
 #include "chief/control/roster.h"
-#include "chief/control/views.h"
-#include "chief/snapshot/cut_round.h"
+#include "chief/snapshot/snapshot_round.h"
 #include "proto/base/time.h"
 #include "proto/net/messages/channel.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/philox.h"
-#include "proto/tensor/rounds.h"
-#include "ps/consistency/exchange.h"
+#include "proto/tensor/run_schedule.h"
+#include "ps/consistency/update_core.h"
 #include "tests/simulation/simulation.h"
 #include "worker/exchange/client/window.h"
 
@@ -33,8 +33,8 @@ enum {
     SIMULATED_CUTS = 32,
 };
 
-#define SIMULATED_ASKED (UINT64_C(1) << 63) /* ids of cuts not planned */
-#define SIMULATED_BEAT (TIME_S / 2)
+#define SIMULATED_REQUESTED (UINT64_C(1) << 63) /* ids of cuts not planned */
+#define SIMULATED_HEARTBEAT_INTERVAL (TIME_S / 2)
 #define SIMULATED_PEER_LIMIT (3 * TIME_S)
 #define SIMULATED_STEP_LIMIT (40 * TIME_S)
 
@@ -61,9 +61,9 @@ enum simulated_kind {
     /* Data: worker and ps. */
     SIMULATED_PUSH,
     SIMULATED_PULL,
-    SIMULATED_ASK,
+    SIMULATED_QUERY,
     SIMULATED_WEIGHTS,
-    SIMULATED_LACK,
+    SIMULATED_MISSING,
     SIMULATED_REFUSED,
     /* Control: everyone and the chief. */
     SIMULATED_JOIN,
@@ -71,10 +71,10 @@ enum simulated_kind {
     SIMULATED_REFUSAL,
     SIMULATED_PLAN,
     SIMULATED_READY,
-    SIMULATED_BEATS,
+    SIMULATED_HEARTBEAT,
     SIMULATED_VIEW,
-    SIMULATED_CUT_ASK,
-    SIMULATED_CUT_MARK,
+    SIMULATED_CUT_QUERY,
+    SIMULATED_CUT_POSITION,
     SIMULATED_CUT,
     SIMULATED_CUT_DONE,
     SIMULATED_CUT_END,
@@ -82,22 +82,22 @@ enum simulated_kind {
     SIMULATED_NORM,
     SIMULATED_LEFT,
     SIMULATED_STOP,
-    SIMULATED_BYE,
+    SIMULATED_GOODBYE,
 };
 
 struct simulated_data {
     uint32_t rank, count;
     uint64_t seq, clock, step;
-    bool empty, voided;
+    bool empty, overflowed;
     uint32_t blocks[SIMULATED_BLOCKS];
     uint64_t values[SIMULATED_BLOCKS]; /* gradients or weights */
     uint64_t versions[SIMULATED_BLOCKS];
 };
 
-struct simulated_letter {
+struct simulated_control {
     uint64_t seq, ack; /* of the channel; 0: unnumbered */
     uint64_t id, round, clock, number, step;
-    bool write, written, failed, goodbye, ok;
+    bool write, written, failed, exiting, ok;
     double norm;
     struct gate_slot slots[SIMULATED_RANKS];
     double sums[SIMULATED_BLOCKS];
@@ -109,7 +109,7 @@ struct simulated_message {
     uint64_t run, incarnation; /* of the sender */
     union {
         struct simulated_data data;
-        struct simulated_letter letter;
+        struct simulated_control control_message;
     };
 };
 
@@ -129,7 +129,7 @@ struct simulated_process {
 struct simulated_member {
     bool joined;
     uint64_t run;
-    int64_t opened, heard, join_sent, beat_sent;
+    int64_t opened, heard, join_sent, heartbeat_sent;
     struct channel channel;
 };
 
@@ -147,13 +147,13 @@ struct simulated_reader {
 };
 
 struct simulated_contribution {
-    bool held, empty, voided;
+    bool held, empty, overflowed;
     uint64_t incarnation, clock, value;
 };
 
 struct simulated_ps {
     struct simulated_member member;
-    struct exchange *exchange;
+    struct update_core *update_core;
     uint32_t count;
     uint32_t ids[SIMULATED_BLOCKS];   /* of my blocks in the plan */
     uint32_t local[SIMULATED_BLOCKS]; /* of plan blocks here, or UINT32_MAX */
@@ -181,7 +181,7 @@ struct simulated_worker {
     uint64_t from, clock, seq, step;
     uint32_t announced; /* parameters of this step; all: it waits */
     uint32_t missing;   /* blocks */
-    int64_t busy_until, blocked;
+    int64_t busy_until, blocked_since;
     uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
     uint64_t gradients[SIMULATED_BLOCKS];
     uint64_t first_sent[SIMULATED_BLOCKS]; /* clock it was first sent at */
@@ -203,17 +203,17 @@ struct simulated_trainer {
 };
 
 struct simulated_cut {
-    struct cut_round course;
+    struct snapshot_round course;
     uint64_t id, step;
     bool save, joins, ordered, failed;
     int64_t began;
     uint64_t values[SIMULATED_BLOCKS], versions[SIMULATED_BLOCKS];
 };
 
-struct simulated_box {
+struct simulated_session {
     struct channel channel;
     struct simulated_peer peer;
-    int64_t beat_sent;
+    int64_t heartbeat_sent;
     uint64_t view;
     bool ready;
 };
@@ -222,14 +222,15 @@ struct simulated_chief {
     struct roster roster;
     bool open;
     enum simulated_phase phase;
-    int64_t since, saved_at, nobody_since, interrupted;
+    int64_t since, saved_at, no_trainer_since, interrupted;
     bool ok, last_cut, began, view_seen;
     uint64_t run, view, cuts_asked, start;
     struct simulated_trainer trainers[SIMULATED_RANKS];
-    struct simulated_box boxes[SIMULATED_PS + SIMULATED_RANKS]; /* by slot */
+    struct simulated_session
+        sessions[SIMULATED_PS + SIMULATED_RANKS]; /* by slot */
     struct simulated_cut cuts[SIMULATED_CUTS];
     double sums[SIMULATED_BLOCKS];
-    uint32_t sums_heard;
+    uint32_t sums_received;
 };
 
 /* The newest complete checkpoint. */
@@ -239,7 +240,7 @@ struct simulated_disk {
 };
 
 /* What really happened, as nobody in the cluster knows it. */
-struct simulated_truth {
+struct simulated_oracle {
     /* By incarnation: its first clock, what is applied. */
     uint64_t from[SIMULATED_LIVES];
     uint8_t applied[SIMULATED_LIVES][SIMULATED_BLOCKS][SIMULATED_CLOCKS];
@@ -260,14 +261,14 @@ struct simulated {
     int64_t now;
     struct philox_sequence random;
     struct simulated_scenario scenario;
-    struct rounds rounds; /* of the present run */
+    struct run_schedule run_schedule; /* of the present run */
     struct simulated_net *net;
     struct simulated_process processes[SIMULATED_PROCESSES];
     struct simulated_chief chief;
     struct simulated_ps ps[SIMULATED_PS];
     struct simulated_worker workers[SIMULATED_RANKS];
     struct simulated_disk disk;
-    struct simulated_truth truth;
+    struct simulated_oracle truth;
     uint64_t lives, steps, hash;
     uint32_t runs, deaths, joiners, cuts;
 };
@@ -286,8 +287,8 @@ static inline bool simulated_synchronous(const struct simulated *s) {
     return s->scenario.staleness == 0;
 }
 
-static inline bool simulated_plants(const struct simulated *s,
-                                    enum simulation_fault fault) {
+static inline bool simulated_has_fault(const struct simulated *s,
+                                       enum simulation_fault fault) {
     return s->fault == fault;
 }
 
@@ -301,7 +302,7 @@ void simulated_fail(struct simulated *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* A line of the history, where one is wanted (simulation.h). */
-void simulated_say(const struct simulated *s, const char *format, ...)
+void simulated_trace(const struct simulated *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* PROCESS ends: with 0 (OK), or for its supervisor to start again. */

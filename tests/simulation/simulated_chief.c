@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_chief.h"
 
-#include "tests/simulation/simulated_cuts.h"
+#include "tests/simulation/simulated_coordinator.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
-#include "tests/simulation/simulated_truth.h"
+#include "tests/simulation/simulated_oracle.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ void simulated_chief_open(struct simulated *s) {
 void simulated_chief_close(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
     for (uint32_t i = 0; chief->open && i < chief->roster.count; i++)
-        channel_close(&chief->boxes[i].channel);
+        channel_close(&chief->sessions[i].channel);
     if (chief->open)
         roster_close(&chief->roster);
     chief->open = false;
@@ -50,7 +50,7 @@ static void sign(const struct simulated *s, struct simulated_message *message) {
 }
 
 static void send_kept(struct simulated *s, uint32_t i) {
-    struct simulated_box *box = &s->chief.boxes[i];
+    struct simulated_session *box = &s->chief.sessions[i];
     struct simulated_message message;
     const struct channel_entry *entry;
     while (simulated_member_due(s, &box->channel, &message, &entry)) {
@@ -59,19 +59,21 @@ static void send_kept(struct simulated *s, uint32_t i) {
     }
 }
 
-void simulated_chief_tell(struct simulated *s, uint32_t i,
+void simulated_chief_send(struct simulated *s, uint32_t i,
                           enum simulated_kind kind,
-                          const struct simulated_letter *letter) {
+                          const struct simulated_control *control_message) {
     if (s->chief.roster.slots[i].state != ROSTER_HELD)
         return;
-    simulated_member_keep(s, &s->chief.boxes[i].channel, kind, letter);
+    simulated_member_enqueue(s, &s->chief.sessions[i].channel, kind,
+                             control_message);
     send_kept(s, i);
 }
 
-void simulated_chief_tell_ps(struct simulated *s, enum simulated_kind kind,
-                             const struct simulated_letter *letter) {
+void simulated_chief_send_ps(struct simulated *s, enum simulated_kind kind,
+                             const struct simulated_control *control_message) {
     for (uint32_t p = 0; p < s->scenario.num_ps; p++)
-        simulated_chief_tell(s, s->scenario.num_ranks + p, kind, letter);
+        simulated_chief_send(s, s->scenario.num_ranks + p, kind,
+                             control_message);
 }
 
 static void enter(struct simulated *s, enum simulated_phase phase) {
@@ -80,17 +82,17 @@ static void enter(struct simulated *s, enum simulated_phase phase) {
 }
 
 void simulated_chief_stop(struct simulated *s, bool ok, const char *text) {
-    struct simulated_letter letter = {.ok = ok};
+    struct simulated_control control_message = {.ok = ok};
     if (s->chief.phase >= SIMULATED_STOPPING)
         return;
-    simulated_say(s, "chief: stop: %s", text);
+    simulated_trace(s, "chief: stop: %s", text);
     s->chief.ok = ok;
     for (uint32_t i = 0; i < s->chief.roster.count; i++)
-        simulated_chief_tell(s, i, SIMULATED_STOP, &letter);
+        simulated_chief_send(s, i, SIMULATED_STOP, &control_message);
     enter(s, SIMULATED_STOPPING);
 }
 
-uint64_t simulated_chief_at(const struct simulated *s) {
+uint64_t simulated_chief_step_reached(const struct simulated *s) {
     uint64_t step = s->chief.start;
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
         if (s->chief.trainers[r].clock > step)
@@ -99,13 +101,13 @@ uint64_t simulated_chief_at(const struct simulated *s) {
 }
 
 static void fill_view(const struct simulated *s,
-                      struct simulated_letter *view) {
+                      struct simulated_control *view) {
     view->number = s->chief.view;
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         const struct simulated_trainer *trainer = &s->chief.trainers[r];
         bool left =
-            trainer->left && !simulated_plants(s, SIMULATION_LEFT_AWAITED);
-        struct views_entry entry = views_list(
+            trainer->left && !simulated_has_fault(s, SIMULATION_WAITS_FOR_LEFT);
+        struct membership_view_entry entry = membership_view_make_entry(
             s->chief.roster.slots[r].incarnation, trainer->from, left);
         view->slots[r] =
             (struct gate_slot){entry.incarnation, entry.from, entry.live};
@@ -113,39 +115,39 @@ static void fill_view(const struct simulated *s,
 }
 
 static void tell_trainers(struct simulated *s) {
-    struct simulated_letter view = {0};
+    struct simulated_control view = {0};
     uint64_t oldest = s->chief.view;
     for (uint32_t p = 0; p < s->scenario.num_ps; p++)
-        if (s->chief.boxes[s->scenario.num_ranks + p].view < oldest)
-            oldest = s->chief.boxes[s->scenario.num_ranks + p].view;
-    if (simulated_plants(s, SIMULATION_VIEW_TOLD_EARLY))
+        if (s->chief.sessions[s->scenario.num_ranks + p].view < oldest)
+            oldest = s->chief.sessions[s->scenario.num_ranks + p].view;
+    if (simulated_has_fault(s, SIMULATION_VIEW_SENT_EARLY))
         oldest = s->chief.view;
     s->chief.view_seen = oldest == s->chief.view;
     fill_view(s, &view);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         struct simulated_trainer *trainer = &s->chief.trainers[r];
-        if (!views_may_start(trainer->from, trainer->viewed, oldest,
-                             s->chief.view))
+        if (!membership_view_may_start(trainer->from, trainer->viewed, oldest,
+                                       s->chief.view))
             continue;
         trainer->viewed = true;
-        simulated_chief_tell(s, r, SIMULATED_VIEW, &view);
+        simulated_chief_send(s, r, SIMULATED_VIEW, &view);
     }
 }
 
 void simulated_chief_view(struct simulated *s) {
-    struct simulated_letter view = {0};
+    struct simulated_control view = {0};
     s->chief.view++;
     s->chief.view_seen = false;
     fill_view(s, &view);
-    simulated_chief_tell_ps(s, SIMULATED_VIEW, &view);
-    if (simulated_plants(s, SIMULATION_VIEW_TOLD_EARLY))
+    simulated_chief_send_ps(s, SIMULATED_VIEW, &view);
+    if (simulated_has_fault(s, SIMULATION_VIEW_SENT_EARLY))
         tell_trainers(s);
 }
 
 static void gone(struct simulated *s, struct roster_slot *slot) {
     struct simulated_chief *chief = &s->chief;
     bool ps = slot->role == CLUSTER_PS;
-    simulated_say(s, "chief: %s %u is gone", ps ? "ps" : "rank", slot->index);
+    simulated_trace(s, "chief: %s %u is gone", ps ? "ps" : "rank", slot->index);
     if (!ps) {
         chief->trainers[slot->rank].from = 0;
         chief->trainers[slot->rank].left = false;
@@ -170,7 +172,7 @@ static void refuse(struct simulated *s, const struct simulated_peer *from,
 
 static void join(struct simulated *s, const struct simulated_peer *from,
                  uint32_t process, const struct simulated_message *message) {
-    const struct simulated_letter nothing = {0};
+    const struct simulated_control nothing = {0};
     uint32_t i = slot_of(s, process);
     struct simulated_chief *chief = &s->chief;
     struct roster_slot *slot = &chief->roster.slots[i];
@@ -181,25 +183,25 @@ static void join(struct simulated *s, const struct simulated_peer *from,
         refuse(s, from, process);
         return;
     }
-    enum roster_verdict verdict = roster_claim(slot, &claim, s->now);
+    enum roster_claim_result verdict = roster_claim(slot, &claim, s->now);
     if (verdict == ROSTER_REFUSED)
         refuse(s, from, process);
-    if (verdict == ROSTER_AGAIN)
-        chief->boxes[i].peer = *from;
-    if (verdict != ROSTER_TAKEN)
+    if (verdict == ROSTER_ALREADY_HELD)
+        chief->sessions[i].peer = *from;
+    if (verdict != ROSTER_GRANTED)
         return;
     if (slot->role != CLUSTER_PS)
         chief->trainers[i] = (struct simulated_trainer){0};
-    channel_close(&chief->boxes[i].channel);
-    chief->boxes[i] = (struct simulated_box){.peer = *from};
-    simulated_chief_tell(s, i, SIMULATED_WELCOME, &nothing);
+    channel_close(&chief->sessions[i].channel);
+    chief->sessions[i] = (struct simulated_session){.peer = *from};
+    simulated_chief_send(s, i, SIMULATED_WELCOME, &nothing);
 }
 
 static bool all_ready(const struct simulated *s, uint32_t first,
                       uint32_t count) {
     for (uint32_t i = first; i < first + count; i++)
         if (s->chief.roster.slots[i].state != ROSTER_HELD ||
-            !s->chief.boxes[i].ready)
+            !s->chief.sessions[i].ready)
             return false;
     return true;
 }
@@ -213,14 +215,15 @@ static uint64_t first_clock(const struct simulated *s) {
 
 /* All are here, the workers have declared: the plan. */
 static void plan(struct simulated *s) {
-    struct simulated_letter letter = {.step = s->disk.step};
-    s->rounds.start = s->chief.start = s->disk.step;
+    struct simulated_control control_message = {.step = s->disk.step};
+    s->run_schedule.start = s->chief.start = s->disk.step;
     s->truth.whole = true;
     s->runs++;
-    simulated_truth_begin(s);
+    simulated_oracle_begin(s);
     enter(s, SIMULATED_READYING);
-    memcpy(letter.values, s->disk.values, sizeof letter.values);
-    simulated_chief_tell_ps(s, SIMULATED_PLAN, &letter);
+    memcpy(control_message.values, s->disk.values,
+           sizeof control_message.values);
+    simulated_chief_send_ps(s, SIMULATED_PLAN, &control_message);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
         s->chief.trainers[r].planned = true;
 }
@@ -257,8 +260,8 @@ static void let_in(struct simulated *s, uint32_t rank) {
 }
 
 static void take_sums(struct simulated *s, uint32_t p,
-                      const struct simulated_letter *sums) {
-    struct simulated_letter norm = {.round = sums->round};
+                      const struct simulated_control *sums) {
+    struct simulated_control norm = {.round = sums->round};
     uint32_t next = 0, with_blocks = 0;
     bool has[SIMULATED_PS] = {0};
     for (uint32_t b = 0; b < s->scenario.num_blocks; b++) {
@@ -267,25 +270,25 @@ static void take_sums(struct simulated *s, uint32_t p,
         if (s->scenario.block_ps[b] == p)
             s->chief.sums[b] = sums->sums[next++];
     }
-    if (++s->chief.sums_heard < with_blocks)
+    if (++s->chief.sums_received < with_blocks)
         return;
-    s->chief.sums_heard = 0;
+    s->chief.sums_received = 0;
     for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
         norm.norm += s->chief.sums[b];
     norm.norm = sqrt(norm.norm);
-    simulated_chief_tell_ps(s, SIMULATED_NORM, &norm);
+    simulated_chief_send_ps(s, SIMULATED_NORM, &norm);
 }
 
 static void left(struct simulated *s, uint32_t rank,
-                 const struct simulated_letter *letter) {
+                 const struct simulated_control *control_message) {
     struct simulated_trainer *trainer = &s->chief.trainers[rank];
-    if (letter->goodbye) {
+    if (control_message->exiting) {
         gone(s, &s->chief.roster.slots[rank]);
         return;
     }
     trainer->left = true;
-    if (letter->clock > trainer->clock)
-        trainer->clock = letter->clock;
+    if (control_message->clock > trainer->clock)
+        trainer->clock = control_message->clock;
     if (s->chief.phase == SIMULATED_TRAINING)
         simulated_chief_view(s);
 }
@@ -293,58 +296,59 @@ static void left(struct simulated *s, uint32_t rank,
 static void take_worker(struct simulated *s, uint32_t rank,
                         const struct simulated_message *message) {
     struct simulated_trainer *trainer = &s->chief.trainers[rank];
-    const struct simulated_letter *letter = &message->letter;
+    const struct simulated_control *control_message = &message->control_message;
     if (message->kind == SIMULATED_READY) {
-        s->chief.boxes[rank].ready = true;
+        s->chief.sessions[rank].ready = true;
         if (s->chief.phase == SIMULATED_TRAINING)
             let_in(s, rank);
     } else if (message->kind == SIMULATED_LEFT) {
-        left(s, rank, letter);
-    } else if (message->kind == SIMULATED_BEATS && trainer->viewed &&
-               letter->clock) {
-        s->chief.began |= letter->clock > trainer->clock;
-        trainer->clock = letter->clock;
+        left(s, rank, control_message);
+    } else if (message->kind == SIMULATED_HEARTBEAT && trainer->viewed &&
+               control_message->clock) {
+        s->chief.began |= control_message->clock > trainer->clock;
+        trainer->clock = control_message->clock;
     }
 }
 
 static void take_ps(struct simulated *s, uint32_t p,
                     const struct simulated_message *message) {
     uint32_t i = s->scenario.num_ranks + p;
-    struct simulated_box *box = &s->chief.boxes[i];
-    const struct simulated_letter *letter = &message->letter;
+    struct simulated_session *box = &s->chief.sessions[i];
+    const struct simulated_control *control_message = &message->control_message;
     if (message->kind == SIMULATED_READY) {
         box->ready = true;
         if (s->chief.phase == SIMULATED_READYING &&
             all_ready(s, s->scenario.num_ranks, s->scenario.num_ps))
             first_view(s);
-    } else if (message->kind == SIMULATED_CUT_MARK) {
-        simulated_cuts_marked(s, p, letter);
+    } else if (message->kind == SIMULATED_CUT_POSITION) {
+        simulated_coordinator_ps_answered(s, p, control_message);
     } else if (message->kind == SIMULATED_CUT_DONE) {
-        simulated_cuts_done(s, p, letter);
+        simulated_coordinator_ps_done(s, p, control_message);
     } else if (message->kind == SIMULATED_SUMS) {
-        take_sums(s, p, letter);
-    } else if (message->kind == SIMULATED_BEATS &&
-               box->view != letter->number) {
-        box->view = letter->number;
+        take_sums(s, p, control_message);
+    } else if (message->kind == SIMULATED_HEARTBEAT &&
+               box->view != control_message->number) {
+        box->view = control_message->number;
         if (s->chief.phase == SIMULATED_TRAINING && !s->chief.view_seen)
             tell_trainers(s);
     }
 }
 
-static void bye(struct simulated *s, struct roster_slot *slot) {
+static void goodbye(struct simulated *s, struct roster_slot *slot) {
     if (s->chief.phase == SIMULATED_STOPPING)
         roster_remove(slot);
     else
         gone(s, slot);
 }
 
-/* As chief/control/post.c sorts what comes. */
-void simulated_chief_take(struct simulated *s,
-                          const struct simulated_peer *from, uint32_t process,
-                          const struct simulated_message *message) {
+/* As chief/control/control_server.c sorts what comes. */
+void simulated_chief_receive(struct simulated *s,
+                             const struct simulated_peer *from,
+                             uint32_t process,
+                             const struct simulated_message *message) {
     uint32_t i = slot_of(s, process);
     struct roster_slot *slot = &s->chief.roster.slots[i];
-    struct simulated_box *box = &s->chief.boxes[i];
+    struct simulated_session *box = &s->chief.sessions[i];
     if (message->kind == SIMULATED_JOIN) {
         join(s, from, process, message);
         return;
@@ -357,14 +361,14 @@ void simulated_chief_take(struct simulated *s,
     if (message->run != s->chief.run)
         return;
     box->peer = *from;
-    roster_heard(slot, s->now);
-    channel_acknowledged(&box->channel, message->letter.ack);
-    if (message->letter.seq &&
-        !channel_take(&box->channel, message->letter.seq) &&
-        !simulated_plants(s, SIMULATION_ORDERS_TWICE))
+    roster_mark_alive(slot, s->now);
+    channel_acknowledge(&box->channel, message->control_message.ack);
+    if (message->control_message.seq &&
+        !channel_accept(&box->channel, message->control_message.seq) &&
+        !simulated_has_fault(s, SIMULATION_COMMANDS_TWICE))
         return;
-    if (message->kind == SIMULATED_BYE)
-        bye(s, slot);
+    if (message->kind == SIMULATED_GOODBYE)
+        goodbye(s, slot);
     else if (i < s->scenario.num_ranks)
         take_worker(s, i, message);
     else
@@ -385,12 +389,12 @@ static uint32_t count_trainers(const struct simulated *s, bool in_loop) {
 static void look_for_end(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
     if (count_trainers(s, true) || !chief->view)
-        chief->nobody_since = 0;
+        chief->no_trainer_since = 0;
     else if (count_trainers(s, false))
         enter(s, SIMULATED_FINISHING);
-    else if (!chief->nobody_since)
-        chief->nobody_since = s->now;
-    else if (s->now - chief->nobody_since > 2 * SIMULATED_PEER_LIMIT)
+    else if (!chief->no_trainer_since)
+        chief->no_trainer_since = s->now;
+    else if (s->now - chief->no_trainer_since > 2 * SIMULATED_PEER_LIMIT)
         simulated_chief_stop(s, false, "no trainer is left");
 }
 
@@ -406,31 +410,31 @@ static void watch(struct simulated *s) {
             simulated_fail(s, "rank %u waits to be let in since %.3f s", r,
                            time_to_seconds(trainer->planned_at));
     }
-    if (simulated_cuts_asking(s) || !chief->view_seen)
+    if (simulated_coordinator_is_agreeing(s) || !chief->view_seen)
         return;
     save = chief->began && s->scenario.save_every &&
            s->now - chief->saved_at > s->scenario.save_every;
     if (save)
         chief->saved_at = s->now;
     if (save || joins)
-        simulated_cuts_ask(s, save, joins, false);
+        simulated_coordinator_begin(s, save, joins, false);
 }
 
 static void finish(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
-    if (simulated_cuts_pending(s))
+    if (simulated_coordinator_is_pending(s))
         return;
     if (chief->last_cut || s->disk.step >= s->scenario.total)
         simulated_chief_stop(s, true, "done");
     else
-        chief->last_cut = simulated_cuts_ask(s, true, false, true);
+        chief->last_cut = simulated_coordinator_begin(s, true, false, true);
 }
 
 void simulated_chief_interrupt(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
     if (chief->phase != SIMULATED_TRAINING || chief->interrupted)
         return;
-    simulated_say(s, "chief: a signal");
+    simulated_trace(s, "chief: a signal");
     chief->interrupted = s->now;
 }
 
@@ -439,9 +443,9 @@ static void end_interrupted(struct simulated *s) {
     bool live = count_trainers(s, true);
     if (simulated_synchronous(s) && !live && !count_trainers(s, false))
         simulated_chief_stop(s, false, "a signal, and nobody trains");
-    else if (!chief->last_cut && !simulated_cuts_asking(s))
-        chief->last_cut = simulated_cuts_ask(s, true, false, !live);
-    else if (chief->last_cut && !simulated_cuts_pending(s))
+    else if (!chief->last_cut && !simulated_coordinator_is_agreeing(s))
+        chief->last_cut = simulated_coordinator_begin(s, true, false, !live);
+    else if (chief->last_cut && !simulated_coordinator_is_pending(s))
         simulated_chief_stop(s, false, "a signal");
 }
 
@@ -467,24 +471,24 @@ static void end_step(struct simulated *s) {
 static void send_all(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
     for (uint32_t i = 0; chief->open && i < chief->roster.count; i++) {
-        struct simulated_box *box = &chief->boxes[i];
-        struct simulated_message beat = {.kind = SIMULATED_BEATS};
+        struct simulated_session *box = &chief->sessions[i];
+        struct simulated_message heartbeat = {.kind = SIMULATED_HEARTBEAT};
         if (chief->roster.slots[i].state != ROSTER_HELD)
             continue;
         send_kept(s, i);
-        if (s->now - box->beat_sent < SIMULATED_BEAT)
+        if (s->now - box->heartbeat_sent < SIMULATED_HEARTBEAT_INTERVAL)
             continue;
-        box->beat_sent = s->now;
-        beat.letter.ack = box->channel.received;
-        sign(s, &beat);
-        simulated_net_down(s, &box->peer, process_of(s, i), &beat);
+        box->heartbeat_sent = s->now;
+        heartbeat.control_message.ack = box->channel.received;
+        sign(s, &heartbeat);
+        simulated_net_down(s, &box->peer, process_of(s, i), &heartbeat);
     }
 }
 
 void simulated_chief_step(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
     struct roster_slot *slot;
-    while ((slot = roster_silent(&chief->roster, s->now)))
+    while ((slot = roster_find_expired(&chief->roster, s->now)))
         gone(s, slot);
     if (chief->phase == SIMULATED_JOINING &&
         all_ready(s, 0, s->scenario.num_ranks) &&
@@ -493,7 +497,7 @@ void simulated_chief_step(struct simulated *s) {
         plan(s);
     if (chief->phase == SIMULATED_TRAINING && !chief->interrupted)
         watch(s);
-    simulated_cuts_check(s);
+    simulated_coordinator_check(s);
     end_step(s);
     send_all(s);
     if (s->processes[0].running)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated chief: the real roster, views and cut rounds, and what
- * chief/control/admission.c, cuts.c, planning.c, watch.c and ending.c do around
- * them. What changes there changes here. */
+ * chief/control/membership.c, snapshot_coordinator.c, planning.c, watchdog.c
+ * and shutdown.c do around them. What changes there changes here. */
 #ifndef CAPSTAN_SIMULATED_CHIEF_H
 #define CAPSTAN_SIMULATED_CHIEF_H
 
@@ -14,9 +14,10 @@ void simulated_chief_open(struct simulated *s);
 void simulated_chief_close(struct simulated *s);
 
 /* MESSAGE of PROCESS has come by the connection FROM. */
-void simulated_chief_take(struct simulated *s,
-                          const struct simulated_peer *from, uint32_t process,
-                          const struct simulated_message *message);
+void simulated_chief_receive(struct simulated *s,
+                             const struct simulated_peer *from,
+                             uint32_t process,
+                             const struct simulated_message *message);
 
 /* What is due now; says when it wants to be stepped next. */
 void simulated_chief_step(struct simulated *s);
@@ -25,11 +26,11 @@ void simulated_chief_step(struct simulated *s);
 void simulated_chief_interrupt(struct simulated *s);
 
 /* For the parts of the chief: tells slot I's holder, or all ps. */
-void simulated_chief_tell(struct simulated *s, uint32_t slot,
+void simulated_chief_send(struct simulated *s, uint32_t slot,
                           enum simulated_kind kind,
-                          const struct simulated_letter *letter);
-void simulated_chief_tell_ps(struct simulated *s, enum simulated_kind kind,
-                             const struct simulated_letter *letter);
+                          const struct simulated_control *control_message);
+void simulated_chief_send_ps(struct simulated *s, enum simulated_kind kind,
+                             const struct simulated_control *control_message);
 /* A new view to all ps. */
 void simulated_chief_view(struct simulated *s);
 
@@ -37,6 +38,6 @@ void simulated_chief_view(struct simulated *s);
 void simulated_chief_stop(struct simulated *s, bool ok, const char *text);
 
 /* The step that the run is at, as far as the chief has heard. */
-uint64_t simulated_chief_at(const struct simulated *s);
+uint64_t simulated_chief_step_reached(const struct simulated *s);
 
 #endif

@@ -21,13 +21,14 @@ void simulated_member_close(struct simulated_member *member) {
 
 /* The letter is the tail of the channel's bytes: what is tested of a channel is
  * order, loss and repetition. */
-void simulated_member_keep(struct simulated *s, struct channel *channel,
-                           enum simulated_kind kind,
-                           const struct simulated_letter *letter) {
-    struct simulated_message message = {.kind = kind, .letter = *letter};
+void simulated_member_enqueue(struct simulated *s, struct channel *channel,
+                              enum simulated_kind kind,
+                              const struct simulated_control *control_message) {
+    struct simulated_message message = {.kind = kind,
+                                        .control_message = *control_message};
     Capstan__Plan body = CAPSTAN__PLAN__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    message.letter.ack = channel->received;
+    message.control_message.ack = channel->received;
     body.block_ps.len = sizeof message;
     body.block_ps.data = (uint8_t *)&message;
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
@@ -44,7 +45,7 @@ bool simulated_member_due(struct simulated *s, struct channel *channel,
         return false;
     memcpy(message, (*entry)->bytes + (*entry)->size - sizeof *message,
            sizeof *message);
-    message->letter.seq = (*entry)->seq;
+    message->control_message.seq = (*entry)->seq;
     return true;
 }
 
@@ -69,26 +70,27 @@ static void send_kept(struct simulated *s, struct simulated_member *member,
     }
 }
 
-void simulated_member_tell(struct simulated *s, struct simulated_member *member,
-                           uint32_t process, enum simulated_kind kind,
-                           const struct simulated_letter *letter) {
-    simulated_member_keep(s, &member->channel, kind, letter);
+void simulated_member_send_reliable(
+    struct simulated *s, struct simulated_member *member, uint32_t process,
+    enum simulated_kind kind, const struct simulated_control *control_message) {
+    simulated_member_enqueue(s, &member->channel, kind, control_message);
     send_kept(s, member, process);
 }
 
-void simulated_member_say(struct simulated *s, struct simulated_member *member,
-                          uint32_t process, enum simulated_kind kind,
-                          const struct simulated_letter *letter) {
-    struct simulated_message message = {.kind = kind, .letter = *letter};
-    message.letter.seq = 0;
-    message.letter.ack = member->channel.received;
+void simulated_member_send_once(
+    struct simulated *s, struct simulated_member *member, uint32_t process,
+    enum simulated_kind kind, const struct simulated_control *control_message) {
+    struct simulated_message message = {.kind = kind,
+                                        .control_message = *control_message};
+    message.control_message.seq = 0;
+    message.control_message.ack = member->channel.received;
     sign(s, member, process, &message);
     simulated_net_up(s, simulated_net_control(process), process, 0, &message);
 }
 
-bool simulated_member_take(struct simulated *s, struct simulated_member *member,
-                           uint32_t process,
-                           const struct simulated_message *message) {
+bool simulated_member_receive(struct simulated *s,
+                              struct simulated_member *member, uint32_t process,
+                              const struct simulated_message *message) {
     if (message->kind == SIMULATED_REFUSAL) {
         simulated_end(s, process, false);
         return false;
@@ -96,39 +98,42 @@ bool simulated_member_take(struct simulated *s, struct simulated_member *member,
     if (!member->joined && message->kind == SIMULATED_WELCOME) {
         member->joined = true;
         member->run = message->run;
-        member->beat_sent = s->now;
+        member->heartbeat_sent = s->now;
     }
     if (!member->joined || message->run != member->run)
         return false;
     member->heard = s->now;
-    channel_acknowledged(&member->channel, message->letter.ack);
-    if (!message->letter.seq)
+    channel_acknowledge(&member->channel, message->control_message.ack);
+    if (!message->control_message.seq)
         return false;
-    return channel_take(&member->channel, message->letter.seq) ||
-           simulated_plants(s, SIMULATION_ORDERS_TWICE);
+    return channel_accept(&member->channel, message->control_message.seq) ||
+           simulated_has_fault(s, SIMULATION_COMMANDS_TWICE);
 }
 
 void simulated_member_step(struct simulated *s, struct simulated_member *member,
                            uint32_t process,
-                           const struct simulated_letter *beat) {
-    const struct simulated_letter nothing = {0};
+                           const struct simulated_control *heartbeat) {
+    const struct simulated_control nothing = {0};
     if (!member->joined) {
         if (s->now - member->join_sent >= JOIN_EVERY) {
             member->join_sent = s->now;
-            simulated_member_say(s, member, process, SIMULATED_JOIN, &nothing);
+            simulated_member_send_once(s, member, process, SIMULATED_JOIN,
+                                       &nothing);
         }
         simulated_net_wake(s, process, member->join_sent + JOIN_EVERY);
         return;
     }
     if (s->now - member->heard > SIMULATED_PEER_LIMIT) {
-        simulated_say(s, "process %u: the chief is silent", process);
+        simulated_trace(s, "process %u: the chief is silent", process);
         simulated_end(s, process, false);
         return;
     }
     send_kept(s, member, process);
-    if (s->now - member->beat_sent >= SIMULATED_BEAT) {
-        member->beat_sent = s->now;
-        simulated_member_say(s, member, process, SIMULATED_BEATS, beat);
+    if (s->now - member->heartbeat_sent >= SIMULATED_HEARTBEAT_INTERVAL) {
+        member->heartbeat_sent = s->now;
+        simulated_member_send_once(s, member, process, SIMULATED_HEARTBEAT,
+                                   heartbeat);
     }
-    simulated_net_wake(s, process, member->beat_sent + SIMULATED_BEAT);
+    simulated_net_wake(s, process,
+                       member->heartbeat_sent + SIMULATED_HEARTBEAT_INTERVAL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated ps's or worker's membership: it joins the chief, keeps in touch
- * and hands on orders, as proto/net/messages/member.c does over a real link. */
+ * and hands on orders, as proto/net/messages/control_client.c does over a real
+ * link. */
 #ifndef CAPSTAN_SIMULATED_MEMBER_H
 #define CAPSTAN_SIMULATED_MEMBER_H
 
@@ -12,29 +13,29 @@ void simulated_member_open(struct simulated *s, struct simulated_member *member,
 void simulated_member_close(struct simulated_member *member);
 
 /* Tells the chief, surely. */
-void simulated_member_tell(struct simulated *s, struct simulated_member *member,
-                           uint32_t process, enum simulated_kind kind,
-                           const struct simulated_letter *letter);
+void simulated_member_send_reliable(
+    struct simulated *s, struct simulated_member *member, uint32_t process,
+    enum simulated_kind kind, const struct simulated_control *control_message);
 /* Once, as it may be. */
-void simulated_member_say(struct simulated *s, struct simulated_member *member,
-                          uint32_t process, enum simulated_kind kind,
-                          const struct simulated_letter *letter);
+void simulated_member_send_once(
+    struct simulated *s, struct simulated_member *member, uint32_t process,
+    enum simulated_kind kind, const struct simulated_control *control_message);
 
 /* Is MESSAGE an order, the next in sequence? A refusal ends PROCESS. */
-bool simulated_member_take(struct simulated *s, struct simulated_member *member,
-                           uint32_t process,
-                           const struct simulated_message *message);
+bool simulated_member_receive(struct simulated *s,
+                              struct simulated_member *member, uint32_t process,
+                              const struct simulated_message *message);
 
 /* Joins, beats with CLOCK, STEP and VIEW, sends again. A chief silent for too
  * long ends PROCESS. */
 void simulated_member_step(struct simulated *s, struct simulated_member *member,
                            uint32_t process,
-                           const struct simulated_letter *beat);
+                           const struct simulated_control *heartbeat);
 
 /* Numbers and keeps a letter in CHANNEL; sends by the two below. */
-void simulated_member_keep(struct simulated *s, struct channel *channel,
-                           enum simulated_kind kind,
-                           const struct simulated_letter *letter);
+void simulated_member_enqueue(struct simulated *s, struct channel *channel,
+                              enum simulated_kind kind,
+                              const struct simulated_control *control_message);
 /* The next kept letter that is due; false: none. */
 bool simulated_member_due(struct simulated *s, struct channel *channel,
                           struct simulated_message *message,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_ps.h"
 
-#include "tests/simulation/simulated_cutter.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
-#include "tests/simulation/simulated_truth.h"
+#include "tests/simulation/simulated_oracle.h"
+#include "tests/simulation/simulated_snapshot_agent.h"
 
 #include <string.h>
 
@@ -17,20 +17,20 @@ void simulated_ps_open(struct simulated *s, uint32_t p) {
 }
 
 void simulated_ps_close(struct simulated *s, uint32_t p) {
-    exchange_close(&s->ps[p].exchange);
+    update_core_close(&s->ps[p].update_core);
     simulated_member_close(&s->ps[p].member);
 }
 
 static bool planned(const void *context, uint64_t round) {
     const struct simulated *s = context;
-    return rounds_saves(&s->rounds, round);
+    return run_schedule_saves(&s->run_schedule, round);
 }
 
 static void take_plan(struct simulated *s, uint32_t p,
-                      const struct simulated_letter *plan) {
+                      const struct simulated_control *plan) {
     struct simulated_ps *ps = &s->ps[p];
-    const struct simulated_letter ready = {0};
-    if (ps->exchange)
+    const struct simulated_control ready = {0};
+    if (ps->update_core)
         return;
     for (uint32_t b = 0; b < s->scenario.num_blocks; b++) {
         ps->local[b] = NOT_MINE;
@@ -40,7 +40,7 @@ static void take_plan(struct simulated *s, uint32_t p,
         ps->values[ps->count] = plan->values[b];
         ps->ids[ps->count++] = b;
     }
-    struct exchange_settings settings = {
+    struct update_core_settings settings = {
         .num_blocks = ps->count,
         .num_ranks = s->scenario.num_ranks,
         .staleness = s->scenario.staleness,
@@ -49,13 +49,13 @@ static void take_plan(struct simulated *s, uint32_t p,
         .planned = simulated_synchronous(s) ? planned : NULL,
         .context = s,
     };
-    if (simulated_plants(s, SIMULATION_TOO_STALE) && settings.staleness &&
+    if (simulated_has_fault(s, SIMULATION_TOO_STALE) && settings.staleness &&
         settings.staleness != GATE_ASYNCHRONOUS)
         settings.staleness++;
     ps->norm_round = plan->step;
-    ps->exchange = exchange_open(&settings);
-    simulated_member_tell(s, &ps->member, simulated_ps_process(p),
-                          SIMULATED_READY, &ready);
+    ps->update_core = update_core_open(&settings);
+    simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
+                                   SIMULATED_READY, &ready);
 }
 
 static void answer(struct simulated *s, uint32_t p, uint32_t rank,
@@ -72,7 +72,7 @@ static void reply(struct simulated *s, uint32_t p, uint32_t b, uint32_t rank,
     struct simulated_ps *ps = &s->ps[p];
     struct simulated_reader *reader = &ps->readers[b][rank];
     struct simulated_message message = {.kind = SIMULATED_WEIGHTS};
-    simulated_truth_replied(s, p, b, rank, clock);
+    simulated_oracle_replied(s, p, b, rank, clock);
     if (reader->waiting && reader->clock <= clock)
         reader->waiting = false;
     message.data.seq = seq;
@@ -80,9 +80,9 @@ static void reply(struct simulated *s, uint32_t p, uint32_t b, uint32_t rank,
     message.data.count = 1;
     message.data.blocks[0] = ps->ids[b];
     message.data.values[0] = ps->values[b];
-    message.data.versions[0] = exchange_version(ps->exchange, b);
+    message.data.versions[0] = update_core_version(ps->update_core, b);
     if (ps->ids[0] == 0)
-        message.data.step = exchange_version(ps->exchange, 0);
+        message.data.step = update_core_version(ps->update_core, 0);
     answer(s, p, rank, &message);
 }
 
@@ -96,53 +96,54 @@ static uint32_t collect(const struct simulated *s, uint32_t p, uint32_t b,
 }
 
 static void update(struct simulated *s, uint32_t p,
-                   const struct exchange_action *action) {
+                   const struct update_core_action *action) {
     struct simulated_ps *ps = &s->ps[p];
     uint32_t b = action->block, count = 0;
     uint64_t version = action->version, gradients[SIMULATED_RANKS];
-    simulated_truth_updating(s, p, b, version, action->voided);
-    if (!action->voided) {
+    simulated_oracle_updating(s, p, b, version, action->overflowed);
+    if (!action->overflowed) {
         count = collect(s, p, b, gradients);
         ps->values[b] =
-            simulated_truth_update(s, ps->values[b], version, gradients, count,
-                                   s->scenario.clip ? ps->norm : 0);
+            simulated_oracle_update(s, ps->values[b], version, gradients, count,
+                                    s->scenario.clip ? ps->norm : 0);
     }
     memset(ps->held[b], 0, sizeof ps->held[b]);
-    simulated_truth_updated(s, p, b, version);
-    simulated_say(s, "ps %u: block %u is at %llu, of %u", p, ps->ids[b],
-                  (unsigned long long)version, count);
+    simulated_oracle_updated(s, p, b, version);
+    simulated_trace(s, "ps %u: block %u is at %llu, of %u", p, ps->ids[b],
+                    (unsigned long long)version, count);
 }
 
 static void sum(struct simulated *s, uint32_t p,
-                const struct exchange_action *action) {
+                const struct update_core_action *action) {
     struct simulated_ps *ps = &s->ps[p];
     uint64_t gradients[SIMULATED_RANKS];
     uint32_t b = action->block;
-    uint32_t count = action->voided ? 0 : collect(s, p, b, gradients);
-    struct simulated_letter letter = {.round = action->version};
-    ps->sums[b] = simulated_truth_square(gradients, count);
+    uint32_t count = action->overflowed ? 0 : collect(s, p, b, gradients);
+    struct simulated_control control_message = {.round = action->version};
+    ps->sums[b] = simulated_oracle_square(gradients, count);
     if (++ps->num_summed < ps->count)
         return;
     ps->num_summed = 0;
-    memcpy(letter.sums, ps->sums, sizeof letter.sums);
-    simulated_member_tell(s, &ps->member, simulated_ps_process(p),
-                          SIMULATED_SUMS, &letter);
+    memcpy(control_message.sums, ps->sums, sizeof control_message.sums);
+    simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
+                                   SIMULATED_SUMS, &control_message);
 }
 
 static void settle(struct simulated *s, uint32_t p) {
     struct simulated_ps *ps = &s->ps[p];
-    struct exchange_action action;
-    while (exchange_next(ps->exchange, &action)) {
-        if (action.kind == EXCHANGE_UPDATE)
+    struct update_core_action action;
+    while (update_core_next(ps->update_core, &action)) {
+        if (action.kind == UPDATE_CORE_UPDATE)
             update(s, p, &action);
-        else if (action.kind == EXCHANGE_SUM)
+        else if (action.kind == UPDATE_CORE_SUM)
             sum(s, p, &action);
-        else if (action.kind == EXCHANGE_SNAPSHOT)
-            simulated_cutter_snapshot(s, p, action.block, action.version);
+        else if (action.kind == UPDATE_CORE_SNAPSHOT)
+            simulated_snapshot_agent_snapshot(s, p, action.block,
+                                              action.version);
         else
             reply(s, p, action.block, action.rank, action.clock, action.seq);
     }
-    simulated_truth_settled(s, p);
+    simulated_oracle_event_handled(s, p);
 }
 
 static void note_reader(struct simulated_ps *ps, uint32_t b,
@@ -152,17 +153,18 @@ static void note_reader(struct simulated_ps *ps, uint32_t b,
         *reader = (struct simulated_reader){true, data->clock};
 }
 
-static enum exchange_verdict count_push(struct simulated *s, uint32_t p,
-                                        uint32_t b,
-                                        const struct simulated_data *data) {
-    struct exchange *exchange = s->ps[p].exchange;
-    if (data->voided && !simulated_plants(s, SIMULATION_VOID_FOR_EMPTY))
-        return exchange_void(exchange, b, data->rank, data->clock, data->seq,
-                             1);
-    return exchange_push(exchange, b, data->rank, data->clock, data->seq);
+static enum update_core_result count_push(struct simulated *s, uint32_t p,
+                                          uint32_t b,
+                                          const struct simulated_data *data) {
+    struct update_core *update_core = s->ps[p].update_core;
+    if (data->overflowed &&
+        !simulated_has_fault(s, SIMULATION_OVERFLOW_AS_EMPTY))
+        return update_core_push_overflowed(update_core, b, data->rank,
+                                           data->clock, data->seq, 1);
+    return update_core_push(update_core, b, data->rank, data->clock, data->seq);
 }
 
-/* As ps/service.c: what comes first is kept until the exchange has spoken. */
+/* As ps/server.c: what comes first is kept until the exchange has spoken. */
 static void push(struct simulated *s, uint32_t p,
                  const struct simulated_message *message) {
     struct simulated_ps *ps = &s->ps[p];
@@ -174,23 +176,23 @@ static void push(struct simulated *s, uint32_t p,
         *mine = (struct simulated_contribution){
             .held = true,
             .empty = data->empty,
-            .voided = data->voided,
+            .overflowed = data->overflowed,
             .incarnation = message->incarnation,
             .clock = data->clock,
             .value = data->values[i],
         };
-        enum exchange_verdict verdict = count_push(s, p, b, data);
-        if (verdict == EXCHANGE_TAKEN)
-            simulated_truth_taken(s, p, b, data->rank, message);
+        enum update_core_result verdict = count_push(s, p, b, data);
+        if (verdict == UPDATE_CORE_ACCEPTED)
+            simulated_oracle_taken(s, p, b, data->rank, message);
         else
             *mine = saved;
-        if (verdict == EXCHANGE_REFUSED) {
-            simulated_say(s, "ps %u refuses clock %llu of rank %u", p,
-                          (unsigned long long)data->clock, data->rank);
+        if (verdict == UPDATE_CORE_REFUSED) {
+            simulated_trace(s, "ps %u refuses clock %llu of rank %u", p,
+                            (unsigned long long)data->clock, data->rank);
             return;
         }
         note_reader(ps, b, data);
-        if (simulated_plants(s, SIMULATION_EARLY_REPLY))
+        if (simulated_has_fault(s, SIMULATION_EARLY_REPLY))
             reply(s, p, b, data->rank, data->clock, data->seq);
     }
 }
@@ -198,18 +200,18 @@ static void push(struct simulated *s, uint32_t p,
 static void ask(struct simulated *s, uint32_t p,
                 const struct simulated_data *data) {
     struct simulated_ps *ps = &s->ps[p];
-    struct simulated_message lack = {.kind = SIMULATED_LACK};
+    struct simulated_message lack = {.kind = SIMULATED_MISSING};
     lack.data.clock = data->clock;
     lack.data.seq = data->seq;
     for (uint32_t i = 0; i < data->count; i++) {
         uint32_t b = ps->local[data->blocks[i]];
-        if (exchange_ask(ps->exchange, b, data->rank, data->clock, data->seq))
+        if (update_core_query(ps->update_core, b, data->rank, data->clock,
+                              data->seq))
             note_reader(ps, b, data);
         else
             lack.data.blocks[lack.data.count++] = data->blocks[i];
     }
-    if (lack.data.count &&
-        !simulated_plants(s, SIMULATION_ASK_TAKEN_FOR_GRANTED))
+    if (lack.data.count && !simulated_has_fault(s, SIMULATION_QUERY_IGNORED))
         answer(s, p, data->rank, &lack);
 }
 
@@ -217,22 +219,22 @@ static bool knows(const struct simulated *s, uint32_t p,
                   const struct simulated_message *message) {
     const struct simulated_ps *ps = &s->ps[p];
     if (message->run != ps->member.run &&
-        !simulated_plants(s, SIMULATION_NO_RUN_CHECK))
+        !simulated_has_fault(s, SIMULATION_NO_RUN_CHECK))
         return false;
-    return exchange_knows(ps->exchange, message->data.rank,
-                          message->incarnation) ||
-           simulated_plants(s, SIMULATION_STALE_INCARNATION) ||
-           simulated_plants(s, SIMULATION_NO_RUN_CHECK);
+    return update_core_is_current(ps->update_core, message->data.rank,
+                                  message->incarnation) ||
+           simulated_has_fault(s, SIMULATION_STALE_INCARNATION) ||
+           simulated_has_fault(s, SIMULATION_NO_RUN_CHECK);
 }
 
 /* A ledger that forgets, now and then. */
 static void perturb_ledger(struct simulated *s, uint32_t p, uint32_t rank) {
     struct simulated_ps *ps = &s->ps[p];
-    if (!simulated_plants(s, SIMULATION_LEDGER_FORGETS) || !ps->count ||
+    if (!simulated_has_fault(s, SIMULATION_LEDGER_FORGETS) || !ps->count ||
         !simulated_chance(s, 100))
         return;
     uint32_t b = philox_below(&s->random, ps->count);
-    ledger_row(exchange_ledger(ps->exchange), b)[rank].incarnation = 0;
+    ledger_row(update_core_ledger(ps->update_core), b)[rank].incarnation = 0;
 }
 
 static void serve(struct simulated *s, uint32_t p,
@@ -240,22 +242,23 @@ static void serve(struct simulated *s, uint32_t p,
                   const struct simulated_message *message) {
     struct simulated_ps *ps = &s->ps[p];
     const struct simulated_data *data = &message->data;
-    if (!ps->exchange)
+    if (!ps->update_core)
         return;
     if (!knows(s, p, message)) {
-        simulated_truth_refused(s, p, message);
+        simulated_oracle_refused(s, p, message);
         return;
     }
     ps->peers[data->rank] = *from;
     perturb_ledger(s, p, data->rank);
     if (message->kind == SIMULATED_PUSH)
         push(s, p, message);
-    else if (message->kind == SIMULATED_ASK)
+    else if (message->kind == SIMULATED_QUERY)
         ask(s, p, data);
     else
         for (uint32_t i = 0; i < data->count; i++) {
             uint32_t b = ps->local[data->blocks[i]];
-            exchange_pull(ps->exchange, b, data->rank, data->clock, data->seq);
+            update_core_pull(ps->update_core, b, data->rank, data->clock,
+                             data->seq);
             note_reader(ps, b, data);
         }
     settle(s, p);
@@ -265,17 +268,17 @@ static void serve(struct simulated *s, uint32_t p,
 static void look_at_view(struct simulated *s, uint32_t p,
                          struct gate_slot *slots) {
     struct simulated_ps *ps = &s->ps[p];
-    const struct gate *gate = exchange_gate(ps->exchange);
+    const struct gate *gate = update_core_gate(ps->update_core);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
-        if (simulated_plants(s, SIMULATION_DEAD_AWAITED) &&
+        if (simulated_has_fault(s, SIMULATION_WAITS_FOR_DEAD) &&
             gate->slots[r].live && !slots[r].live)
             slots[r] = gate->slots[r];
-    if (simulated_plants(s, SIMULATION_VIEW_NOT_LOOKED_AT))
+    if (simulated_has_fault(s, SIMULATION_VIEW_NOT_APPLIED))
         memcpy(gate->slots, slots, s->scenario.num_ranks * sizeof *slots);
 }
 
 static void take_view(struct simulated *s, uint32_t p,
-                      const struct simulated_letter *view) {
+                      const struct simulated_control *view) {
     struct simulated_ps *ps = &s->ps[p];
     struct gate_slot slots[SIMULATED_RANKS];
     memcpy(slots, view->slots, sizeof slots);
@@ -290,56 +293,56 @@ static void take_view(struct simulated *s, uint32_t p,
     memcpy(ps->slots, view->slots, sizeof ps->slots);
     ps->view = view->number;
     look_at_view(s, p, slots);
-    if (!simulated_plants(s, SIMULATION_VIEW_NOT_LOOKED_AT))
-        exchange_view(ps->exchange, view->number, slots);
+    if (!simulated_has_fault(s, SIMULATION_VIEW_NOT_APPLIED))
+        update_core_set_view(ps->update_core, view->number, slots);
 }
 
 static void take_norm(struct simulated *s, uint32_t p,
-                      const struct simulated_letter *letter) {
+                      const struct simulated_control *control_message) {
     struct simulated_ps *ps = &s->ps[p];
-    bool other = simulated_plants(s, SIMULATION_OTHER_NORM);
-    ps->norm = letter->norm;
-    ps->norm_round = letter->round + other;
-    exchange_norm(ps->exchange, letter->round + other);
+    bool other = simulated_has_fault(s, SIMULATION_OTHER_NORM);
+    ps->norm = control_message->norm;
+    ps->norm_round = control_message->round + other;
+    update_core_set_norm(ps->update_core, control_message->round + other);
 }
 
 static void obey(struct simulated *s, uint32_t p,
                  const struct simulated_message *order) {
     struct simulated_ps *ps = &s->ps[p];
-    const struct simulated_letter nothing = {0};
+    const struct simulated_control nothing = {0};
     if (order->kind == SIMULATED_STOP) {
-        simulated_member_say(s, &ps->member, simulated_ps_process(p),
-                             SIMULATED_BYE, &nothing);
-        simulated_end(s, simulated_ps_process(p), order->letter.ok);
+        simulated_member_send_once(s, &ps->member, simulated_ps_process(p),
+                                   SIMULATED_GOODBYE, &nothing);
+        simulated_end(s, simulated_ps_process(p), order->control_message.ok);
         return;
     }
     if (order->kind == SIMULATED_PLAN)
-        take_plan(s, p, &order->letter);
-    if (!ps->exchange)
+        take_plan(s, p, &order->control_message);
+    if (!ps->update_core)
         return;
     if (order->kind == SIMULATED_VIEW)
-        take_view(s, p, &order->letter);
+        take_view(s, p, &order->control_message);
     else if (order->kind == SIMULATED_NORM)
-        take_norm(s, p, &order->letter);
+        take_norm(s, p, &order->control_message);
     else
-        simulated_cutter_obey(s, p, order);
+        simulated_snapshot_agent_order(s, p, order);
     settle(s, p);
 }
 
-void simulated_ps_take(struct simulated *s, uint32_t p,
-                       const struct simulated_peer *from,
-                       const struct simulated_message *message) {
+void simulated_ps_receive(struct simulated *s, uint32_t p,
+                          const struct simulated_peer *from,
+                          const struct simulated_message *message) {
     struct simulated_ps *ps = &s->ps[p];
     if (message->kind < SIMULATED_JOIN)
         serve(s, p, from, message);
-    else if (simulated_member_take(s, &ps->member, simulated_ps_process(p),
-                                   message))
+    else if (simulated_member_receive(s, &ps->member, simulated_ps_process(p),
+                                      message))
         obey(s, p, message);
 }
 
 void simulated_ps_step(struct simulated *s, uint32_t p) {
     struct simulated_ps *ps = &s->ps[p];
-    struct simulated_letter beat = {.number = ps->view};
-    simulated_cutter_step(s, p);
-    simulated_member_step(s, &ps->member, simulated_ps_process(p), &beat);
+    struct simulated_control heartbeat = {.number = ps->view};
+    simulated_snapshot_agent_step(s, p);
+    simulated_member_step(s, &ps->member, simulated_ps_process(p), &heartbeat);
 }

@@ -3,7 +3,7 @@
 
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
-#include "tests/simulation/simulated_truth.h"
+#include "tests/simulation/simulated_oracle.h"
 
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void want(struct simulated *s, uint32_t rank, uint32_t first,
                  uint32_t count, enum window_kind kind) {
     struct simulated_worker *w = &s->workers[rank];
     w->missing += count;
-    window_want(w->window, first, count, kind, w->clock);
+    window_enqueue(w->window, first, count, kind, w->clock);
 }
 
 /* First weights are read: whether they are those of the start is then seen. */
@@ -42,13 +42,13 @@ static void begin(struct simulated *s, uint32_t rank, uint64_t from) {
         .block_bytes = scenario->block_bytes,
         .credit = scenario->credit,
         .group_bytes = scenario->group_bytes,
-        .ask_after = TIME_S,
+        .query_after = TIME_S,
         .retry_after = RETRY_AFTER,
     };
-    if (simulated_plants(s, SIMULATION_CREDIT_IGNORED))
+    if (simulated_has_fault(s, SIMULATION_CREDIT_IGNORED))
         settings.credit = UINT64_MAX;
-    if (simulated_plants(s, SIMULATION_NEVER_ASKS))
-        settings.ask_after = TIME_NEVER / 4;
+    if (simulated_has_fault(s, SIMULATION_NEVER_QUERIES))
+        settings.query_after = TIME_NEVER / 4;
     w->window = window_open(&settings);
     w->training = true;
     w->from = from;
@@ -57,14 +57,14 @@ static void begin(struct simulated *s, uint32_t rank, uint64_t from) {
     want(s, rank, 0, scenario->num_blocks, WINDOW_PULL);
 }
 
-static void leave(struct simulated *s, uint32_t rank, bool goodbye) {
+static void leave(struct simulated *s, uint32_t rank, bool exiting) {
     struct simulated_worker *w = &s->workers[rank];
-    struct simulated_letter left = {.clock = w->clock, .goodbye = goodbye};
-    simulated_say(s, "rank %u leaves at %llu", rank,
-                  (unsigned long long)w->clock);
+    struct simulated_control left = {.clock = w->clock, .exiting = exiting};
+    simulated_trace(s, "rank %u leaves at %llu", rank,
+                    (unsigned long long)w->clock);
     w->left = true;
-    simulated_member_tell(s, &w->member, process_of(s, rank), SIMULATED_LEFT,
-                          &left);
+    simulated_member_send_reliable(s, &w->member, process_of(s, rank),
+                                   SIMULATED_LEFT, &left);
 }
 
 static bool goes_on(const struct simulated *s,
@@ -74,22 +74,22 @@ static bool goes_on(const struct simulated *s,
 
 static void begin_step(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
-    const struct simulated_letter nothing = {0};
+    const struct simulated_control nothing = {0};
     if (w->leaving || !goes_on(s, w)) {
         leave(s, rank, w->leaving);
         if (!w->leaving)
             return;
-        simulated_member_say(s, &w->member, process_of(s, rank), SIMULATED_BYE,
-                             &nothing);
+        simulated_member_send_once(s, &w->member, process_of(s, rank),
+                                   SIMULATED_GOODBYE, &nothing);
         simulated_end(s, process_of(s, rank), false);
         return;
     }
-    simulated_truth_step(s, rank);
+    simulated_oracle_step(s, rank);
     w->clock++;
     w->announced = 0;
     for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
         w->gradients[b] =
-            simulated_truth_gradient(s, rank, w->clock, b, w->values);
+            simulated_oracle_gradient(s, rank, w->clock, b, w->values);
     w->busy_until = s->now + simulated_time(s, s->scenario.step_time);
 }
 
@@ -98,12 +98,12 @@ static void begin_step(struct simulated *s, uint32_t rank) {
 static void announce(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     uint32_t p = s->scenario.num_parameters - 1 - w->announced++;
-    bool empty = simulated_truth_empty(s, rank, w->clock);
-    bool voided = simulated_truth_void(s, rank, w->clock);
+    bool empty = simulated_oracle_empty(s, rank, w->clock);
+    bool overflowed = simulated_oracle_void(s, rank, w->clock);
     want(s, rank, s->scenario.first_block[p], s->scenario.blocks_of[p],
-         voided  ? WINDOW_PUSH_VOID
-         : empty ? WINDOW_PUSH_EMPTY
-                 : WINDOW_PUSH);
+         overflowed ? WINDOW_PUSH_OVERFLOWED
+         : empty    ? WINDOW_PUSH_EMPTY
+                    : WINDOW_PUSH);
     w->busy_until = s->now + simulated_time(s, s->scenario.step_time) /
                                  s->scenario.num_parameters;
 }
@@ -122,8 +122,8 @@ static void advance(struct simulated *s, uint32_t rank) {
 }
 
 static enum simulated_kind kind_of(enum window_kind kind) {
-    if (kind == WINDOW_ASK)
-        return SIMULATED_ASK;
+    if (kind == WINDOW_QUERY)
+        return SIMULATED_QUERY;
     return kind == WINDOW_PULL ? SIMULATED_PULL : SIMULATED_PUSH;
 }
 
@@ -132,7 +132,7 @@ static bool has_shared_credit(const struct simulated *s, uint32_t rank,
                               const struct window_request *request) {
     const struct simulated_worker *w = &s->workers[rank];
     uint64_t bytes = request->bytes, under_way = 0;
-    if (!simulated_plants(s, SIMULATION_SHARED_CREDIT) ||
+    if (!simulated_has_fault(s, SIMULATION_SHARED_CREDIT) ||
         request->kind != WINDOW_PUSH)
         return true;
     for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
@@ -152,12 +152,12 @@ static bool send(struct simulated *s, uint32_t rank,
     data->rank = rank;
     data->seq = ++w->seq;
     data->clock = request->clock;
-    data->voided = request->kind == WINDOW_PUSH_VOID;
-    data->empty = data->voided || request->kind == WINDOW_PUSH_EMPTY;
+    data->overflowed = request->kind == WINDOW_PUSH_OVERFLOWED;
+    data->empty = data->overflowed || request->kind == WINDOW_PUSH_EMPTY;
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
         if (message.kind == SIMULATED_PUSH &&
-            simulated_plants(s, SIMULATION_RESENT_AS_NEW) &&
+            simulated_has_fault(s, SIMULATION_RESEND_AS_NEW) &&
             w->first_sent[b] == request->clock)
             data->clock = request->clock + 1;
         data->blocks[data->count] = b;
@@ -173,7 +173,7 @@ static void note_sent(struct simulated *s, uint32_t rank,
                       struct window_request *request) {
     struct simulated_worker *w = &s->workers[rank];
     for (uint32_t i = 0; i < request->count / 2 && rank % 2 &&
-                         simulated_plants(s, SIMULATION_OTHER_ORDER);
+                         simulated_has_fault(s, SIMULATION_OTHER_ORDER);
          i++) {
         uint32_t b = request->blocks[i], j = request->count - 1 - i;
         request->blocks[i] = request->blocks[j];
@@ -181,7 +181,7 @@ static void note_sent(struct simulated *s, uint32_t rank,
     }
     if (kind_of(request->kind) != SIMULATED_PUSH)
         return;
-    simulated_truth_sent(s, rank, request);
+    simulated_oracle_sent(s, rank, request);
     for (uint32_t i = 0; i < request->count; i++)
         w->under_way[request->blocks[i]] = true;
 }
@@ -191,13 +191,13 @@ static void send_due(struct simulated *s, uint32_t rank) {
     struct window_request request;
     while (window_next(w->window, s->now, &request)) {
         if (send(s, rank, &request)) {
-            w->blocked = 0;
+            w->blocked_since = 0;
             note_sent(s, rank, &request);
             continue;
         }
-        window_unsent(w->window, &request, s->now);
-        if (!w->blocked)
-            w->blocked = s->now;
+        window_requeue(w->window, &request, s->now);
+        if (!w->blocked_since)
+            w->blocked_since = s->now;
         simulated_net_wake(s, process_of(s, rank), s->now + RETRY_AFTER);
     }
 }
@@ -208,17 +208,17 @@ static void check_waits(struct simulated *s, uint32_t rank) {
     uint32_t ps = 0;
     int64_t since, deadline = window_deadline(w->window);
     bool silent = window_silent(w->window, &ps, &since);
-    if (window_awaited(w->window) && !silent && !w->blocked)
+    if (window_outstanding(w->window) && !silent && !w->blocked_since)
         simulated_fail(s, "rank %u waits for an answer without a deadline",
                        rank);
-    if (silent && deadline == TIME_NEVER && !w->blocked)
+    if (silent && deadline == TIME_NEVER && !w->blocked_since)
         simulated_fail(s, "rank %u never looks after ps %u again", rank, ps);
-    if (w->blocked && (!silent || w->blocked < since))
-        since = w->blocked;
-    if ((silent || w->blocked) && s->now - since > SIMULATED_STEP_LIMIT)
+    if (w->blocked_since && (!silent || w->blocked_since < since))
+        since = w->blocked_since;
+    if ((silent || w->blocked_since) && s->now - since > SIMULATED_STEP_LIMIT)
         simulated_fail(s, "rank %u waited for ps %u since %.3f s", rank, ps,
                        time_to_seconds(since));
-    if (deadline != TIME_NEVER && !w->blocked)
+    if (deadline != TIME_NEVER && !w->blocked_since)
         simulated_net_wake(s, process_of(s, rank), deadline);
 }
 
@@ -227,12 +227,12 @@ static void take_weights(struct simulated *s, uint32_t rank,
     struct simulated_worker *w = &s->workers[rank];
     for (uint32_t i = 0; i < data->count; i++) {
         uint32_t b = data->blocks[i];
-        bool awaited = window_arrived(w->window, b, data->clock, s->now);
-        if (simulated_plants(s, SIMULATION_REPLY_TAKEN_TWICE))
+        bool awaited = window_received(w->window, b, data->clock, s->now);
+        if (simulated_has_fault(s, SIMULATION_REPLY_APPLIED_TWICE))
             awaited = w->missing > 0;
         if (!awaited)
             continue;
-        simulated_truth_answered(s, rank, b, data->clock);
+        simulated_oracle_answered(s, rank, b, data->clock);
         w->under_way[b] = false;
         w->values[b] = data->values[i];
         w->versions[b] = data->versions[i];
@@ -250,25 +250,25 @@ static void take_data(struct simulated *s, uint32_t rank,
         return;
     if (message->kind == SIMULATED_WEIGHTS)
         take_weights(s, rank, data);
-    for (uint32_t i = 0; message->kind == SIMULATED_LACK && i < data->count;
+    for (uint32_t i = 0; message->kind == SIMULATED_MISSING && i < data->count;
          i++) {
         w->under_way[data->blocks[i]] = false;
-        window_lacking(w->window, data->blocks[i], data->clock);
+        window_missing(w->window, data->blocks[i], data->clock);
     }
 }
 
 static void obey(struct simulated *s, uint32_t rank,
                  const struct simulated_message *order) {
     struct simulated_worker *w = &s->workers[rank];
-    const struct simulated_letter nothing = {0};
-    const struct gate_slot *me = &order->letter.slots[rank];
+    const struct simulated_control nothing = {0};
+    const struct gate_slot *me = &order->control_message.slots[rank];
     if (order->kind == SIMULATED_STOP) {
-        simulated_member_say(s, &w->member, process_of(s, rank), SIMULATED_BYE,
-                             &nothing);
-        simulated_end(s, process_of(s, rank), order->letter.ok);
+        simulated_member_send_once(s, &w->member, process_of(s, rank),
+                                   SIMULATED_GOODBYE, &nothing);
+        simulated_end(s, process_of(s, rank), order->control_message.ok);
     } else if (order->kind == SIMULATED_WELCOME) {
-        simulated_member_tell(s, &w->member, process_of(s, rank),
-                              SIMULATED_READY, &nothing);
+        simulated_member_send_reliable(s, &w->member, process_of(s, rank),
+                                       SIMULATED_READY, &nothing);
     } else if (order->kind == SIMULATED_VIEW && !w->training &&
                me->incarnation ==
                    s->processes[process_of(s, rank)].incarnation) {
@@ -276,24 +276,25 @@ static void obey(struct simulated *s, uint32_t rank,
     }
 }
 
-void simulated_worker_take(struct simulated *s, uint32_t rank,
-                           const struct simulated_message *message) {
+void simulated_worker_receive(struct simulated *s, uint32_t rank,
+                              const struct simulated_message *message) {
     struct simulated_worker *w = &s->workers[rank];
     if (message->kind < SIMULATED_JOIN)
         take_data(s, rank, message);
-    else if (simulated_member_take(s, &w->member, process_of(s, rank), message))
+    else if (simulated_member_receive(s, &w->member, process_of(s, rank),
+                                      message))
         obey(s, rank, message);
 }
 
 void simulated_worker_step(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
-    struct simulated_letter beat = {.clock = w->clock, .step = w->step};
+    struct simulated_control heartbeat = {.clock = w->clock, .step = w->step};
     advance(s, rank);
     if (w->training) {
         send_due(s, rank);
         check_waits(s, rank);
     }
-    simulated_member_step(s, &w->member, process_of(s, rank), &beat);
+    simulated_member_step(s, &w->member, process_of(s, rank), &heartbeat);
 }
 
 void simulated_worker_reconnected(struct simulated *s, uint32_t rank,

@@ -12,8 +12,8 @@ void simulated_worker_open(struct simulated *s, uint32_t rank);
 void simulated_worker_close(struct simulated *s, uint32_t rank);
 
 /* MESSAGE of a ps or of the chief has come. */
-void simulated_worker_take(struct simulated *s, uint32_t rank,
-                           const struct simulated_message *message);
+void simulated_worker_receive(struct simulated *s, uint32_t rank,
+                              const struct simulated_message *message);
 
 /* What is due now: a step of training, requests, beats. */
 void simulated_worker_step(struct simulated *s, uint32_t rank);

@@ -6,8 +6,8 @@
 #include "tests/simulation/simulated_chief.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
+#include "tests/simulation/simulated_oracle.h"
 #include "tests/simulation/simulated_ps.h"
-#include "tests/simulation/simulated_truth.h"
 #include "tests/simulation/simulated_worker.h"
 
 #include <stdarg.h>
@@ -19,32 +19,32 @@ static const int64_t HEALED_LIMIT = 120 * TIME_S;
 enum { LAST_CRASH_LIFE = 120 };
 
 static const char *const names[] = {
-    [SIMULATION_SOUND] = "none",
+    [SIMULATION_NO_FAULT] = "none",
     [SIMULATION_LEDGER_FORGETS] = "the ledger forgets",
     [SIMULATION_ROW_SAVED_LATE] = "ledger rows are saved later than weights",
     [SIMULATION_NO_RUN_CHECK] = "messages of another run are taken",
     [SIMULATION_SHARED_CREDIT] = "one credit for all ps",
     [SIMULATION_OTHER_ORDER] = "workers send in different orders",
-    [SIMULATION_RESENT_AS_NEW] = "what is sent again has a new clock",
+    [SIMULATION_RESEND_AS_NEW] = "what is sent again has a new clock",
     [SIMULATION_EARLY_REPLY] = "a push is answered before its round closes",
-    [SIMULATION_DEAD_AWAITED] = "the gate awaits who is dead",
-    [SIMULATION_VIEW_NOT_LOOKED_AT] = "a view is not looked at again",
+    [SIMULATION_WAITS_FOR_DEAD] = "the gate awaits who is dead",
+    [SIMULATION_VIEW_NOT_APPLIED] = "a view is not looked at again",
     [SIMULATION_STALE_INCARNATION] = "an incarnation not in the view is taken",
     [SIMULATION_JOINER_TOO_EARLY] = "a joiner's clock is one too low",
     [SIMULATION_JOINER_TOO_LATE] = "a joiner's clock is one too high",
     [SIMULATION_CUT_AT_HIGHEST] = "a cut is at the highest closed round",
     [SIMULATION_FREEZE_IGNORED] = "a ps goes on while a cut is agreed on",
-    [SIMULATION_ASK_TAKEN_FOR_GRANTED] = "a lacking block is not named",
-    [SIMULATION_LEFT_AWAITED] = "who has left is waited for",
-    [SIMULATION_REPLY_TAKEN_TWICE] = "a reply is taken twice",
+    [SIMULATION_QUERY_IGNORED] = "a lacking block is not named",
+    [SIMULATION_WAITS_FOR_LEFT] = "who has left is waited for",
+    [SIMULATION_REPLY_APPLIED_TWICE] = "a reply is taken twice",
     [SIMULATION_OTHER_NORM] = "a round is clipped by another one's norm",
     [SIMULATION_CREDIT_IGNORED] = "a worker has no credit limit",
-    [SIMULATION_ORDERS_TWICE] = "control messages are taken twice",
+    [SIMULATION_COMMANDS_TWICE] = "control messages are taken twice",
     [SIMULATION_SAME_INCARNATION] = "a restarted process keeps its number",
     [SIMULATION_TOO_STALE] = "the gate lets one clock more",
-    [SIMULATION_NEVER_ASKS] = "a worker never asks again",
-    [SIMULATION_VIEW_TOLD_EARLY] = "trainers start before every ps knows them",
-    [SIMULATION_VOID_FOR_EMPTY] =
+    [SIMULATION_NEVER_QUERIES] = "a worker never asks again",
+    [SIMULATION_VIEW_SENT_EARLY] = "trainers start before every ps knows them",
+    [SIMULATION_OVERFLOW_AS_EMPTY] =
         "a round goes on without the gradients that overflowed",
 };
 
@@ -60,7 +60,7 @@ int64_t simulated_time(struct simulated *s, int64_t limit) {
     return limit / 1000 * philox_below(&s->random, 1001);
 }
 
-void simulated_say(const struct simulated *s, const char *format, ...) {
+void simulated_trace(const struct simulated *s, const char *format, ...) {
     if (!s->trace)
         return;
     va_list arguments;
@@ -79,7 +79,7 @@ void simulated_fail(struct simulated *s, const char *format, ...) {
     vsnprintf(s->text, sizeof s->text, format, arguments);
     va_end(arguments);
     s->failed = true;
-    simulated_say(s, "FOUND: %s", s->text);
+    simulated_trace(s, "FOUND: %s", s->text);
 }
 
 /* As a supervisor sees it: what did not end well is started again. */
@@ -87,10 +87,10 @@ void simulated_end(struct simulated *s, uint32_t process, bool ok) {
     struct simulated_process *who = &s->processes[process];
     if (!who->running)
         return;
-    simulated_say(s, "process %u ends, %s", process, ok ? "well" : "for now");
+    simulated_trace(s, "process %u ends, %s", process, ok ? "well" : "for now");
     who->running = false;
     who->over = ok;
-    if (!simulated_plants(s, SIMULATION_SAME_INCARNATION))
+    if (!simulated_has_fault(s, SIMULATION_SAME_INCARNATION))
         who->incarnation = 0;
     who->wakes = who->paused_until = 0;
     who->starts = s->now + TIME_S / 10 + simulated_time(s, 2 * TIME_S);
@@ -120,8 +120,8 @@ void simulated_start(struct simulated *s, uint32_t process) {
     }
     close_process(s, process);
     s->lives++;
-    simulated_say(s, "process %u starts as %llu", process,
-                  (unsigned long long)s->lives);
+    simulated_trace(s, "process %u starts as %llu", process,
+                    (unsigned long long)s->lives);
     if (!who->incarnation)
         who->incarnation = s->lives;
     who->running = who->open = true;
@@ -212,7 +212,7 @@ static void draw(struct simulated *s) {
     draw_layout(s);
     draw_consistency(s);
     draw_trouble(s);
-    s->rounds = (struct rounds){
+    s->run_schedule = (struct run_schedule){
         .total = s->scenario.total,
         .accumulation = 1,
         .epoch_batches = 1000,
@@ -220,16 +220,16 @@ static void draw(struct simulated *s) {
         .every_steps = s->scenario.every_steps,
     };
     for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
-        s->disk.values[b] = simulated_truth_start(s, b);
-    simulated_say(s,
-                  "%u workers, %u ps, %u blocks, staleness %lld, %llu steps"
-                  "%s, credit %llu, heals at %.1f s",
-                  s->scenario.num_ranks, s->scenario.num_ps,
-                  s->scenario.num_blocks, (long long)s->scenario.staleness,
-                  (unsigned long long)s->scenario.total,
-                  s->scenario.clip ? ", clipped" : "",
-                  (unsigned long long)s->scenario.credit,
-                  time_to_seconds(s->scenario.heals_at));
+        s->disk.values[b] = simulated_oracle_start(s, b);
+    simulated_trace(s,
+                    "%u workers, %u ps, %u blocks, staleness %lld, %llu steps"
+                    "%s, credit %llu, heals at %.1f s",
+                    s->scenario.num_ranks, s->scenario.num_ps,
+                    s->scenario.num_blocks, (long long)s->scenario.staleness,
+                    (unsigned long long)s->scenario.total,
+                    s->scenario.clip ? ", clipped" : "",
+                    (unsigned long long)s->scenario.credit,
+                    time_to_seconds(s->scenario.heals_at));
 }
 
 static void break_line(struct simulated *s) {
@@ -239,11 +239,11 @@ static void break_line(struct simulated *s) {
         1 + one_of(s, s->scenario.num_ps + s->scenario.num_ranks);
     int64_t until = s->now + simulated_time(s, 3 * TIME_S / 2);
     if (one_of(s, 3)) {
-        simulated_say(s, "rank %u and ps %u lose each other", r, p);
+        simulated_trace(s, "rank %u and ps %u lose each other", r, p);
         simulated_net_break(s, simulated_net_data(r, p), until);
         simulated_worker_reconnected(s, r, p);
     } else {
-        simulated_say(s, "process %u and the chief lose each other", process);
+        simulated_trace(s, "process %u and the chief lose each other", process);
         simulated_net_break(s, simulated_net_control(process), until);
     }
 }
@@ -257,8 +257,8 @@ static void pause_one(struct simulated *s) {
     int64_t time = simulated_time(s, one_of(s, 4) ? TIME_S : 5 * TIME_S);
     if (!s->processes[process].running)
         return;
-    simulated_say(s, "process %u is stopped for %.3f s", process,
-                  time_to_seconds(time));
+    simulated_trace(s, "process %u is stopped for %.3f s", process,
+                    time_to_seconds(time));
     s->processes[process].paused_until = s->now + time;
 }
 
@@ -291,7 +291,7 @@ static void crash_one(struct simulated *s) {
         simulated_chief_interrupt(s);
         return;
     }
-    simulated_say(s, "process %u is killed", process);
+    simulated_trace(s, "process %u is killed", process);
     break_all_lines(s, process);
     simulated_end(s, process, false);
 }
@@ -303,7 +303,7 @@ static void heal(struct simulated *s) {
     for (uint32_t process = 0; process < processes(s); process++)
         s->processes[process].paused_until = 0;
     s->healed = true;
-    simulated_say(s, "all heals");
+    simulated_trace(s, "all heals");
 }
 
 static void make_trouble(struct simulated *s) {
@@ -341,12 +341,12 @@ static void deliver(struct simulated *s, const struct simulated_event *event) {
     if (!s->processes[process].running)
         return;
     if (process == 0)
-        simulated_chief_take(s, &event->peer, control_client(event->peer.line),
-                             event->message);
+        simulated_chief_receive(
+            s, &event->peer, control_client(event->peer.line), event->message);
     else if (process <= num_ps)
-        simulated_ps_take(s, process - 1, &event->peer, event->message);
+        simulated_ps_receive(s, process - 1, &event->peer, event->message);
     else
-        simulated_worker_take(s, process - 1 - num_ps, event->message);
+        simulated_worker_receive(s, process - 1 - num_ps, event->message);
     if (process && s->processes[process].running)
         look_at(s, process);
 }
@@ -360,7 +360,7 @@ static void play(struct simulated *s) {
            simulated_net_next(s, &event)) {
         s->steps++;
         s->hash =
-            simulated_truth_mix(s->hash, (uint64_t)s->now ^ event.process);
+            simulated_oracle_mix(s->hash, (uint64_t)s->now ^ event.process);
         if (event.message)
             deliver(s, &event);
         else
@@ -393,7 +393,7 @@ void simulation_run(uint64_t seed, enum simulation_fault fault, bool trace,
     if (!s->failed && !s->processes[0].over)
         simulated_fail(s, "nothing happens any more");
     if (!s->failed)
-        simulated_truth_end(s);
+        simulated_oracle_end(s);
     for (uint32_t process = 0; process < processes(s); process++)
         close_process(s, process);
     simulated_net_close(&s->net);

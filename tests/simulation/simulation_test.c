@@ -25,7 +25,7 @@ static uint64_t first_seed(void) {
     return number_of("SIMULATION_FIRST", (uint64_t)time(NULL) / 86400 << 32);
 }
 
-static void no_history_breaks_a_promise(void **state) {
+static void no_history_violates_an_invariant(void **state) {
     struct simulation_result result;
     uint64_t first = first_seed();
     uint64_t count = SEEDS * number_of("SOAK_COUNT", 1);
@@ -33,7 +33,7 @@ static void no_history_breaks_a_promise(void **state) {
     (void)state;
     printf("# first seed %" PRIu64 "\n", first);
     for (uint64_t seed = first; seed < first + count; seed++) {
-        simulation_run(seed, SIMULATION_SOUND, false, &result);
+        simulation_run(seed, SIMULATION_NO_FAULT, false, &result);
         if (result.found)
             fail_msg("seed %" PRIu64 ", %s; SIMULATION_SEED=%" PRIu64
                      " plays it alone and tells every event",
@@ -55,7 +55,8 @@ static void every_planted_fault_is_found(void **state) {
     struct simulation_result result;
     const uint64_t first = 1; /* always the same: found once, always found */
     (void)state;
-    for (int fault = SIMULATION_SOUND + 1; fault < SIMULATION_FAULTS; fault++) {
+    for (int fault = SIMULATION_NO_FAULT + 1; fault < SIMULATION_FAULTS;
+         fault++) {
         uint64_t seed = first;
         do
             simulation_run(seed++, (enum simulation_fault)fault, false,
@@ -70,18 +71,18 @@ static void every_planted_fault_is_found(void **state) {
     }
 }
 
-static void a_seed_plays_the_same_twice(void **state) {
+static void a_seed_replays_identically(void **state) {
     struct simulation_result once, twice;
     (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
-        simulation_run(seed, SIMULATION_SOUND, false, &once);
-        simulation_run(seed, SIMULATION_SOUND, false, &twice);
+        simulation_run(seed, SIMULATION_NO_FAULT, false, &once);
+        simulation_run(seed, SIMULATION_NO_FAULT, false, &twice);
         assert_int_equal(once.steps, twice.steps);
         assert_true(once.hash == twice.hash);
     }
 }
 
-static void the_seed_asked_for_is_played(void **state) {
+static void a_given_seed_is_replayed(void **state) {
     struct simulation_result result;
     (void)state;
     simulation_run(number_of("SIMULATION_SEED", 0),
@@ -93,12 +94,12 @@ static void the_seed_asked_for_is_played(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_history_breaks_a_promise),
+        cmocka_unit_test(no_history_violates_an_invariant),
         cmocka_unit_test(every_planted_fault_is_found),
-        cmocka_unit_test(a_seed_plays_the_same_twice),
+        cmocka_unit_test(a_seed_replays_identically),
     };
     const struct CMUnitTest one[] = {
-        cmocka_unit_test(the_seed_asked_for_is_played),
+        cmocka_unit_test(a_given_seed_is_replayed),
     };
     return getenv("SIMULATION_SEED")
                ? cmocka_run_group_tests(one, NULL, NULL)

@@ -13,19 +13,19 @@ enum { LIMIT_MS = 30000 };
 
 /* As long as the header of one small push; how much is to come back. */
 struct header {
-    uint64_t back;
-    char rest[32];
+    uint64_t reply_bytes;
+    char padding[32];
 };
 
 struct bare_zmq {
     void *socket;
     char *out, *in; /* rings */
     /* The lap. */
-    size_t next;       /* byte of the vector to be sent next */
-    size_t came;       /* bytes of the vector that were answered */
-    size_t under_way;  /* bytes, and */
-    uint64_t messages; /* messages without an answer */
-    uint64_t begun, answered;
+    size_t next;           /* byte of the vector to be sent next */
+    size_t answered_bytes; /* bytes of the vector that were answered */
+    size_t in_flight;      /* bytes, and */
+    uint64_t messages;     /* messages without an answer */
+    uint64_t started, answered;
 };
 
 static void set_int(void *socket, int option, int value) {
@@ -56,7 +56,7 @@ void *bare_zmq_listen(void *zmq, uint16_t *port) {
 
 /* BYTES from FROM as a message: a small one is copied. */
 static void fill(zmq_msg_t *message, char *from, size_t bytes) {
-    if (bytes > LAP_COPY_BYTES) {
+    if (bytes > BENCH_ITERATION_COPY_BYTES) {
         zmq_msg_init_data(message, from, bytes, NULL, NULL);
         return;
     }
@@ -95,16 +95,17 @@ static bool receive_frames(void *socket, struct header *header) {
 }
 
 void bare_zmq_serve(void *router) {
-    char *payload = calloc(1, LAP_GROUP_BYTES);
+    char *payload = calloc(1, BENCH_ITERATION_GROUP_BYTES);
     zmq_msg_t identity;
     while (payload) {
         struct header header;
         zmq_msg_init(&identity);
         if (zmq_msg_recv(&identity, router, 0) < 0)
             break;
-        if (receive_frames(router, &header) && header.back <= LAP_GROUP_BYTES) {
+        if (receive_frames(router, &header) &&
+            header.reply_bytes <= BENCH_ITERATION_GROUP_BYTES) {
             zmq_msg_send(&identity, router, ZMQ_SNDMORE);
-            send_frames(router, &header, payload, header.back);
+            send_frames(router, &header, payload, header.reply_bytes);
         }
         zmq_msg_close(&identity);
     }
@@ -119,8 +120,8 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
     if (!bare)
         return status_fail(why, STATUS_RETRY, "no memory for bare libzmq");
     bare->socket = zmq_socket(zmq, ZMQ_DEALER);
-    bare->out = calloc(1, LAP_RING_BYTES);
-    bare->in = malloc(LAP_RING_BYTES);
+    bare->out = calloc(1, BENCH_ITERATION_RING_BYTES);
+    bare->in = malloc(BENCH_ITERATION_RING_BYTES);
     snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
     if (!bare->socket || !bare->out || !bare->in ||
         zmq_connect(bare->socket, endpoint)) {
@@ -129,8 +130,8 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
                            port);
     }
     configure(bare->socket);
-    memset(bare->out, 1, LAP_RING_BYTES);
-    memset(bare->in, 0, LAP_RING_BYTES);
+    memset(bare->out, 1, BENCH_ITERATION_RING_BYTES);
+    memset(bare->in, 0, BENCH_ITERATION_RING_BYTES);
     *out = bare;
     return STATUS_OK;
 }
@@ -149,40 +150,47 @@ void bare_zmq_close(struct bare_zmq **where) {
     free(bare);
 }
 
-static bool send_one(struct bare_zmq *bare, struct lap *lap) {
-    size_t left = lap->bytes - bare->next;
-    size_t bytes = left < LAP_GROUP_BYTES ? left : LAP_GROUP_BYTES;
-    size_t at = bare->next % LAP_RING_BYTES;
-    if (!left || bare->messages == LAP_CREDIT_MESSAGES ||
-        (bare->messages && bare->under_way + bytes > LAP_CREDIT))
+static bool send_one(struct bare_zmq *bare,
+                     struct bench_iteration *bench_iteration) {
+    size_t left = bench_iteration->bytes - bare->next;
+    size_t bytes =
+        left < BENCH_ITERATION_GROUP_BYTES ? left : BENCH_ITERATION_GROUP_BYTES;
+    size_t at = bare->next % BENCH_ITERATION_RING_BYTES;
+    if (!left || bare->messages == BENCH_ITERATION_CREDIT_MESSAGES ||
+        (bare->messages && bare->in_flight + bytes > BENCH_ITERATION_CREDIT))
         return false;
-    struct header header = {.back = lap->kind == LAP_PUSH ? 0 : bytes};
+    struct header header = {
+        .reply_bytes =
+            bench_iteration->kind == BENCH_ITERATION_PUSH ? 0 : bytes};
     send_frames(bare->socket, &header, bare->out + at,
-                lap->kind == LAP_PULL ? 0 : bytes);
+                bench_iteration->kind == BENCH_ITERATION_PULL ? 0 : bytes);
     bare->next += bytes;
-    bare->under_way += bytes;
+    bare->in_flight += bytes;
     bare->messages++;
-    lap->messages++;
+    bench_iteration->messages++;
     return true;
 }
 
 /* One answer is here; its weights go into the ring. */
-static bool receive_one(struct bare_zmq *bare, const struct lap *lap) {
+static bool receive_one(struct bare_zmq *bare,
+                        const struct bench_iteration *bench_iteration) {
     zmq_msg_t part;
-    size_t left = lap->bytes - bare->came;
-    size_t bytes = left < LAP_GROUP_BYTES ? left : LAP_GROUP_BYTES;
+    size_t left = bench_iteration->bytes - bare->answered_bytes;
+    size_t bytes =
+        left < BENCH_ITERATION_GROUP_BYTES ? left : BENCH_ITERATION_GROUP_BYTES;
     zmq_msg_init(&part);
     if (zmq_msg_recv(&part, bare->socket, ZMQ_DONTWAIT) < 0)
         return false;
     while (zmq_msg_more(&part) && zmq_msg_recv(&part, bare->socket, 0) >= 0)
-        memcpy(bare->in + bare->came % LAP_RING_BYTES, zmq_msg_data(&part),
+        memcpy(bare->in + bare->answered_bytes % BENCH_ITERATION_RING_BYTES,
+               zmq_msg_data(&part),
                zmq_msg_size(&part) < bytes ? zmq_msg_size(&part) : bytes);
     zmq_msg_close(&part);
-    bare->came += bytes;
-    bare->under_way -= bytes;
+    bare->answered_bytes += bytes;
+    bare->in_flight -= bytes;
     bare->messages--;
-    if (bare->came == lap->bytes) {
-        bare->came = 0;
+    if (bare->answered_bytes == bench_iteration->bytes) {
+        bare->answered_bytes = 0;
         bare->answered++;
     }
     return true;
@@ -193,28 +201,31 @@ static bool wait_for_answer(struct bare_zmq *bare) {
     return zmq_poll(&item, 1, LIMIT_MS) == 1;
 }
 
-enum status bare_zmq_lap(struct bare_zmq *bare, struct lap *lap,
+enum status bare_zmq_run(struct bare_zmq *bare,
+                         struct bench_iteration *bench_iteration,
                          struct failure *why) {
-    int64_t start = time_now(), now = start, began = start;
-    unsigned ahead = 0;
-    bare->next = lap->bytes;
-    bare->came = bare->under_way = bare->messages = 0;
-    bare->begun = bare->answered = 0;
-    lap->vectors = lap->messages = lap->samples = 0;
+    int64_t start = time_now(), now = start, started_at = start;
+    unsigned unpolled = 0;
+    bare->next = bench_iteration->bytes;
+    bare->answered_bytes = bare->in_flight = bare->messages = 0;
+    bare->started = bare->answered = 0;
+    bench_iteration->vectors = bench_iteration->messages =
+        bench_iteration->samples = 0;
     for (;;) {
         bool moved = false;
-        if (bare->next == lap->bytes &&
-            bare->begun - bare->answered < lap->depth &&
-            lap_goes_on(lap, bare->begun, now - start)) {
+        if (bare->next == bench_iteration->bytes &&
+            bare->started - bare->answered < bench_iteration->depth &&
+            bench_iteration_continues(bench_iteration, bare->started,
+                                      now - start)) {
             bare->next = 0;
-            bare->begun++;
-            began = now;
+            bare->started++;
+            started_at = now;
         }
-        moved = send_one(bare, lap);
-        if (moved && ++ahead % LAP_SENDS_A_LOOK)
+        moved = send_one(bare, bench_iteration);
+        if (moved && ++unpolled % BENCH_ITERATION_SENDS_PER_POLL)
             continue;
         uint64_t before = bare->answered;
-        while (bare->messages && receive_one(bare, lap))
+        while (bare->messages && receive_one(bare, bench_iteration))
             moved = true;
         if (!moved && bare->messages && !wait_for_answer(bare))
             return status_fail(why, STATUS_RETRY,
@@ -222,13 +233,14 @@ enum status bare_zmq_lap(struct bare_zmq *bare, struct lap *lap,
                                "%d s",
                                LIMIT_MS / 1000);
         now = time_now();
-        if (lap->depth == 1 && bare->answered > before)
-            lap_note(lap, now - began);
-        if (bare->answered == bare->begun &&
-            !lap_goes_on(lap, bare->begun, now - start))
+        if (bench_iteration->depth == 1 && bare->answered > before)
+            bench_iteration_record(bench_iteration, now - started_at);
+        if (bare->answered == bare->started &&
+            !bench_iteration_continues(bench_iteration, bare->started,
+                                       now - start))
             break;
     }
-    lap->vectors = bare->answered;
-    lap->elapsed = now - start;
+    bench_iteration->vectors = bare->answered;
+    bench_iteration->elapsed = now - start;
     return STATUS_OK;
 }

@@ -5,7 +5,7 @@
 #define CAPSTAN_BARE_ZMQ_H
 
 #include "proto/base/status.h"
-#include "worker/bench/lap.h"
+#include "worker/bench/bench_iteration.h"
 
 #include <stdint.h>
 
@@ -26,7 +26,8 @@ enum status bare_zmq_open(struct bare_zmq **out, void *zmq, uint16_t port,
 void bare_zmq_close(struct bare_zmq **bare);
 
 /* Runs LAP: every message is answered, as by a ps. */
-enum status bare_zmq_lap(struct bare_zmq *bare, struct lap *lap,
+enum status bare_zmq_run(struct bare_zmq *bare,
+                         struct bench_iteration *bench_iteration,
                          struct failure *why) MUST_CHECK;
 
 #endif

@@ -5,11 +5,11 @@
 #include "worker/bench/bench_client.h"
 
 #include "proto/base/time.h"
-#include "proto/net/messages/member.h"
+#include "proto/net/messages/control_client.h"
 #include "proto/tensor/plan.h"
-#include "worker/bench/endure.h"
+#include "worker/bench/bench_soak.h"
+#include "worker/bench/bench_stream_client.h"
 #include "worker/bench/measure.h"
-#include "worker/bench/stream.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -22,7 +22,7 @@
 
 struct bench_client {
     const struct bench_client_settings *settings;
-    struct member *member;
+    struct control_client *control_client;
     struct job *job;
     struct plan *plan;
     struct layout *layout; /* as declared */
@@ -41,7 +41,8 @@ struct bench_client {
     uint64_t clock;
 };
 
-static enum status measure(struct bench_client *client, struct stream *stream) {
+static enum status measure(struct bench_client *client,
+                           struct bench_stream_client *bench_stream_client) {
     const struct bench_client_settings *s = client->settings;
     struct measure_settings measure = {.log = s->log,
                                        .zmq = s->zmq,
@@ -49,72 +50,75 @@ static enum status measure(struct bench_client *client, struct stream *stream) {
                                        .num_sizes = s->num_sizes,
                                        .repeats = s->repeats,
                                        .seconds = s->seconds,
-                                       .reference = s->reference,
+                                       .bench_baseline = s->bench_baseline,
                                        .stop = &client->stop};
-    struct endure_settings endure = {.layout = client->plan->layout,
-                                     .requests = s->requests,
-                                     .batched = s->batched,
-                                     .ps_pids = s->ps_pids,
-                                     .stop = &client->stop};
+    struct bench_soak_settings bench_soak = {.layout = client->plan->layout,
+                                             .requests = s->requests,
+                                             .batched = s->batched,
+                                             .ps_pids = s->ps_pids,
+                                             .stop = &client->stop};
     if (s->requests)
-        return endure_run(&client->result, stream, &endure, &client->why);
-    return measure_run(&client->result, stream, client->plan->layout, &measure,
-                       &client->why);
+        return bench_soak_run(&client->result, bench_stream_client, &bench_soak,
+                              &client->why);
+    return measure_run(&client->result, bench_stream_client,
+                       client->plan->layout, &measure, &client->why);
 }
 
 static void *run_thread(void *argument) {
     struct bench_client *client = argument;
-    struct stream_settings settings = {.zmq = client->settings->zmq,
-                                       .log = client->settings->log,
-                                       .lanes = client->settings->lanes,
-                                       .plan = client->plan,
-                                       .run = member_run(client->member),
-                                       .incarnation =
-                                           member_incarnation(client->member),
-                                       .rank = client->rank,
-                                       .from = client->from,
-                                       .timeout = client->settings->timeout};
-    struct stream *stream;
-    client->status = stream_open(&stream, &settings, &client->why);
+    struct bench_stream_client_settings settings = {
+        .zmq = client->settings->zmq,
+        .log = client->settings->log,
+        .shm = client->settings->shm,
+        .plan = client->plan,
+        .run = control_client_run(client->control_client),
+        .incarnation = control_client_incarnation(client->control_client),
+        .rank = client->rank,
+        .from = client->from,
+        .timeout = client->settings->timeout};
+    struct bench_stream_client *bench_stream_client;
+    client->status =
+        bench_stream_client_open(&bench_stream_client, &settings, &client->why);
     if (!client->status)
-        client->status = measure(client, stream);
-    if (stream)
-        client->clock = stream_clock(stream);
+        client->status = measure(client, bench_stream_client);
+    if (bench_stream_client)
+        client->clock = bench_stream_client_clock(bench_stream_client);
     if (client->result) {
         json_object_set_new(client->result, "ps",
                             json_integer(client->plan->num_ps));
-        json_object_set_new(client->result, "lane",
-                            json_string(stream_lane(stream)));
+        json_object_set_new(
+            client->result, "lane",
+            json_string(bench_stream_client_transport(bench_stream_client)));
     }
-    stream_close(&stream);
+    bench_stream_client_close(&bench_stream_client);
     eventfd_write(client->done, 1);
     return NULL;
 }
 
-static void tell_declaration(struct bench_client *client) {
-    Capstan__Declaration declaration = CAPSTAN__DECLARATION__INIT;
+static void send_model_spec(struct bench_client *client) {
+    Capstan__ModelSpec model_spec = CAPSTAN__MODEL_SPEC__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     Capstan__Parameter **parameters = NULL;
-    declaration.digest = layout_digest(client->layout);
-    declaration.train_samples = declaration.batches_per_epoch = UINT32_MAX;
-    declaration.passes = true;
+    model_spec.digest = layout_digest(client->layout);
+    model_spec.train_samples = model_spec.batches_per_epoch = UINT32_MAX;
+    model_spec.synthetic = true;
     if (client->rank == 0) {
         parameters = plan_parameters(client->layout);
-        declaration.n_parameters =
+        model_spec.n_parameters =
             parameters ? client->layout->num_parameters : 0;
-        declaration.parameters = parameters;
+        model_spec.parameters = parameters;
     }
-    control.body_case = CAPSTAN__CONTROL__BODY_DECLARATION;
-    control.declaration = &declaration;
-    member_tell(client->member, &control);
+    control.body_case = CAPSTAN__CONTROL__BODY_MODEL_SPEC;
+    control.model_spec = &model_spec;
+    control_client_send_reliable(client->control_client, &control);
     plan_free_parameters(&parameters);
 }
 
-static void tell_left(struct bench_client *client, bool goodbye,
+static void send_left(struct bench_client *client, bool exiting,
                       const struct failure *why) {
     Capstan__Left left = CAPSTAN__LEFT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    left.goodbye = goodbye;
+    left.exiting = exiting;
     left.clock = client->clock;
     if (why) {
         left.status = why->status;
@@ -122,12 +126,12 @@ static void tell_left(struct bench_client *client, bool goodbye,
     }
     control.body_case = CAPSTAN__CONTROL__BODY_LEFT;
     control.left = &left;
-    member_tell(client->member, &control);
+    control_client_send_reliable(client->control_client, &control);
 }
 
-static enum status take_welcome(struct bench_client *client,
-                                const Capstan__Welcome *welcome,
-                                struct failure *why) {
+static enum status handle_welcome(struct bench_client *client,
+                                  const Capstan__Welcome *welcome,
+                                  struct failure *why) {
     const struct bench_client_settings *s = client->settings;
     enum status status = job_parse(&client->job, welcome->job, why);
     if (!status)
@@ -137,19 +141,20 @@ static enum status take_welcome(struct bench_client *client,
     if (status)
         return status;
     client->rank = welcome->rank;
-    member_timeout(client->member, client->job->timeouts.peer);
-    tell_declaration(client);
+    control_client_set_timeout(client->control_client,
+                               client->job->timeouts.peer);
+    send_model_spec(client);
     return STATUS_OK;
 }
 
 /* Measuring begins when a view lists me; all but the first client look on. */
-static enum status take_view(struct bench_client *client,
-                             const Capstan__View *view, struct failure *why) {
-    member_beat(client->member)->view = view->number;
+static enum status handle_view(struct bench_client *client,
+                               const Capstan__View *view, struct failure *why) {
+    control_client_heartbeat(client->control_client)->view = view->number;
     if (client->measuring || !client->plan || client->rank >= view->n_slots)
         return STATUS_OK;
     const Capstan__Slot *me = view->slots[client->rank];
-    if (me->incarnation != member_incarnation(client->member))
+    if (me->incarnation != control_client_incarnation(client->control_client))
         return STATUS_OK;
     client->from = me->from_clock;
     client->measuring = true;
@@ -164,42 +169,45 @@ static enum status take_view(struct bench_client *client,
     return status_errno(why, STATUS_FAILED, error, "cannot start a thread");
 }
 
-static enum status take_stop(struct bench_client *client,
-                             const Capstan__Stop *stop, struct failure *why) {
+static enum status handle_stop(struct bench_client *client,
+                               const Capstan__Stop *stop, struct failure *why) {
     client->stopped = true;
-    member_bye(client->member);
+    control_client_leave(client->control_client);
     return stop->status ? status_fail(why, (enum status)stop->status,
                                       "the chief ended the run: %s", stop->text)
                         : STATUS_OK;
 }
 
-static enum status obey(struct bench_client *client,
-                        const Capstan__Control *order, struct failure *why) {
-    switch (order->body_case) {
+static enum status handle_control(struct bench_client *client,
+                                  const Capstan__Control *command,
+                                  struct failure *why) {
+    switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_WELCOME:
         return client->job ? STATUS_OK
-                           : take_welcome(client, order->welcome, why);
+                           : handle_welcome(client, command->welcome, why);
     case CAPSTAN__CONTROL__BODY_PLAN:
         return client->plan || !client->job
                    ? STATUS_OK
-                   : plan_read(&client->plan, order->plan, client->job, why);
+                   : plan_read(&client->plan, command->plan, client->job, why);
     case CAPSTAN__CONTROL__BODY_VIEW:
-        return take_view(client, order->view, why);
+        return handle_view(client, command->view, why);
     case CAPSTAN__CONTROL__BODY_STOP:
-        return take_stop(client, order->stop, why);
+        return handle_stop(client, command->stop, why);
     default:
         return STATUS_OK;
     }
 }
 
-static enum status obey_all(struct bench_client *client, struct failure *why) {
-    const Capstan__Control *order;
+static enum status handle_controls(struct bench_client *client,
+                                   struct failure *why) {
+    const Capstan__Control *command;
     enum status status;
     do {
-        status = member_receive(client->member, time_now(), &order, why);
-        if (!status && order)
-            status = obey(client, order, why);
-    } while (!status && order && !client->stopped);
+        status = control_client_receive(client->control_client, time_now(),
+                                        &command, why);
+        if (!status && command)
+            status = handle_control(client, command, why);
+    } while (!status && command && !client->stopped);
     return status;
 }
 
@@ -212,13 +220,13 @@ static enum status finish(struct bench_client *client, struct failure *why) {
         *why = client->why;
         return client->status;
     }
-    member_beat(client->member)->clock = client->clock;
-    tell_left(client, false, NULL);
+    control_client_heartbeat(client->control_client)->clock = client->clock;
+    send_left(client, false, NULL);
     return STATUS_OK;
 }
 
 /* A signal: what is measured is dropped. */
-static void interrupt(struct bench_client *client) {
+static void handle_signal(struct bench_client *client) {
     eventfd_t number = 0;
     if (eventfd_read(client->settings->interrupts, &number))
         return;
@@ -226,26 +234,28 @@ static void interrupt(struct bench_client *client) {
     client->stopped = true;
 }
 
-static enum status turn(struct bench_client *client, struct failure *why) {
+static enum status run_once(struct bench_client *client, struct failure *why) {
     zmq_pollitem_t items[] = {
-        {member_socket(client->member), 0, ZMQ_POLLIN, 0},
+        {control_client_socket(client->control_client), 0, ZMQ_POLLIN, 0},
         {NULL, client->settings->interrupts, ZMQ_POLLIN, 0},
         {NULL, client->done, ZMQ_POLLIN, 0},
     };
     zmq_poll(items, 3,
-             time_poll_ms(time_now(), member_deadline(client->member)));
-    enum status status = member_step(client->member, time_now(), why);
+             time_poll_ms(time_now(),
+                          control_client_deadline(client->control_client)));
+    enum status status =
+        control_client_step(client->control_client, time_now(), why);
     if (!status)
-        status = obey_all(client, why);
+        status = handle_controls(client, why);
     if (items[1].revents)
-        interrupt(client);
+        handle_signal(client);
     return status || client->stopped ? status : finish(client, why);
 }
 
 static enum status open_client(struct bench_client *client,
                                struct failure *why) {
     const struct bench_client_settings *settings = client->settings;
-    struct member_settings member = {
+    struct control_client_settings control_client = {
         .zmq = settings->zmq,
         .log = settings->log,
         .role = CLUSTER_WORKER,
@@ -261,7 +271,7 @@ static enum status open_client(struct bench_client *client,
     if (client->done < 0)
         return status_errno(why, STATUS_FAILED, errno,
                             "cannot open an eventfd");
-    return member_open(&client->member, &member, why);
+    return control_client_open(&client->control_client, &control_client, why);
 }
 
 static void close_client(struct bench_client *client) {
@@ -269,7 +279,7 @@ static void close_client(struct bench_client *client) {
     plan_close(&client->plan);
     layout_free(&client->layout);
     job_free(&client->job);
-    member_close(&client->member);
+    control_client_close(&client->control_client);
     if (client->done >= 0)
         close(client->done);
     free(client);
@@ -284,17 +294,17 @@ enum status bench_client_run(const struct bench_client_settings *settings,
     client->settings = settings;
     enum status status = open_client(client, why);
     while (!status && !client->stopped)
-        status = turn(client, why);
+        status = run_once(client, why);
     atomic_store(&client->stop, true);
     if (client->measuring && client->rank == 0)
         pthread_join(client->thread, NULL);
     if (client->interrupted) {
         status = status_fail(why, client->interrupted, "ended by a signal");
-        tell_left(client, true, NULL);
-        member_bye(client->member);
-    } else if (status && !client->stopped && client->member) {
-        tell_left(client, false, why);
-        member_bye(client->member);
+        send_left(client, true, NULL);
+        control_client_leave(client->control_client);
+    } else if (status && !client->stopped && client->control_client) {
+        send_left(client, false, why);
+        control_client_leave(client->control_client);
     }
     if (!status && client->result)
         *result = json_dumps(client->result, JSON_COMPACT);

@@ -7,7 +7,7 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/cluster/cluster.h"
-#include "worker/bench/reference.h"
+#include "worker/bench/bench_baseline.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,10 +27,10 @@ struct bench_client_settings {
     bool batched;        /* those share messages */
     double timeout;      /* seconds a ps may be silent */
     const char *ps_pids; /* of ps on this machine, or NULL */
-    const struct reference *reference;
+    const struct bench_baseline *bench_baseline;
     double join_timeout; /* seconds */
-    bool lanes;          /* shared memory with a ps on this host */
-    int record;          /* for the launcher (member_record.h), 0: none */
+    bool shm;            /* shared memory with a ps on this host */
+    int record;          /* for the launcher (launch_record.h), 0: none */
     int interrupts;      /* descriptor that gives a signal's number; -1: none */
 };
 

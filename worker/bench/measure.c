@@ -16,30 +16,31 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_REPEATS = 101, MOST_SAMPLES = 1 << 16, MOST_DEPTH = 1000 };
-static const double AHEAD_BYTES = 16 << 20, GIGA = 1e9;
+enum { MAX_REPEATS = 101, MAX_SAMPLES = 1 << 16, MAX_DEPTH = 1000 };
+static const double BYTES_IN_FLIGHT = 16 << 20, GIGA = 1e9;
 
 /* Who moves the bytes. */
-enum mover { LANE, SOCKET, ZMQ, MOVERS };
-static const char *const mover_names[MOVERS] = {"lane", "socket", "zmq"};
+enum transport { CLIENT, SOCKET, ZMQ, TRANSPORTS };
+static const char *const transport_names[TRANSPORTS] = {"lane", "socket",
+                                                        "zmq"};
 
 /* One figure: a value of each lap. */
 struct figure {
-    double vectors_s[MOST_REPEATS], messages_s[MOST_REPEATS];
-    double p50[MOST_REPEATS], p99[MOST_REPEATS];
+    double vectors_s[MAX_REPEATS], messages_s[MAX_REPEATS];
+    double p50[MAX_REPEATS], p99[MAX_REPEATS];
 };
 
 struct size {
     uint64_t bytes;
     uint32_t first, count; /* blocks */
-    struct figure figures[LAP_KINDS][MOVERS];
-    double copied_s[MOST_REPEATS]; /* vectors by memcpy */
+    struct figure figures[BENCH_ITERATION_KINDS][TRANSPORTS];
+    double copied_s[MAX_REPEATS]; /* vectors by memcpy */
 };
 
 struct measure {
     const struct measure_settings *settings;
     const struct layout *layout;
-    struct stream *stream;
+    struct bench_stream_client *bench_stream_client;
     struct plain_socket *plain;
     struct bare_zmq *bare;
     struct size *sizes; /* [num_sizes + 1]: the small ones last */
@@ -76,70 +77,80 @@ enum status measure_layout(struct layout **out, const uint64_t *sizes,
 }
 
 static uint32_t depth_of(uint64_t bytes) {
-    double depth = AHEAD_BYTES / (double)bytes;
-    return depth > MOST_DEPTH ? MOST_DEPTH : depth < 2 ? 2 : (uint32_t)depth;
+    double depth = BYTES_IN_FLIGHT / (double)bytes;
+    return depth > MAX_DEPTH ? MAX_DEPTH : depth < 2 ? 2 : (uint32_t)depth;
 }
 
-static void copy_lap(struct measure *measure, struct lap *lap) {
+static void copy_iteration(struct measure *measure,
+                           struct bench_iteration *bench_iteration) {
     int64_t start = time_now();
-    size_t ring = LAP_RING_BYTES;
-    lap->vectors = 0;
+    size_t ring = BENCH_ITERATION_RING_BYTES;
+    bench_iteration->vectors = 0;
     do {
-        for (size_t done = 0; done < lap->bytes; done += ring)
+        for (size_t done = 0; done < bench_iteration->bytes; done += ring)
             memcpy(measure->to, measure->from,
-                   lap->bytes - done < ring ? lap->bytes - done : ring);
+                   bench_iteration->bytes - done < ring
+                       ? bench_iteration->bytes - done
+                       : ring);
         __asm__ volatile("" : : "r"(measure->to) : "memory");
-        lap->vectors++;
-        lap->elapsed = time_now() - start;
-    } while (lap_goes_on(lap, lap->vectors, lap->elapsed));
+        bench_iteration->vectors++;
+        bench_iteration->elapsed = time_now() - start;
+    } while (bench_iteration_continues(
+        bench_iteration, bench_iteration->vectors, bench_iteration->elapsed));
 }
 
-static enum status run_lap(struct measure *measure, const struct size *size,
-                           enum mover mover, struct lap *lap,
-                           struct failure *why) {
-    lap->bytes = size->bytes;
-    lap->stop = measure->settings->stop;
-    if (mover == SOCKET)
-        return plain_socket_lap(measure->plain, lap, why);
-    if (mover == ZMQ)
-        return bare_zmq_lap(measure->bare, lap, why);
-    return stream_lap(measure->stream, size->first, size->count, lap, why);
+static enum status run_iteration(struct measure *measure,
+                                 const struct size *size,
+                                 enum transport transport,
+                                 struct bench_iteration *bench_iteration,
+                                 struct failure *why) {
+    bench_iteration->bytes = size->bytes;
+    bench_iteration->stop = measure->settings->stop;
+    if (transport == SOCKET)
+        return plain_socket_run(measure->plain, bench_iteration, why);
+    if (transport == ZMQ)
+        return bare_zmq_run(measure->bare, bench_iteration, why);
+    return bench_stream_iteration(measure->bench_stream_client, size->first,
+                                  size->count, bench_iteration, why);
 }
 
 /* Two laps: many vectors under way for the rate, one for the latency. */
 static enum status fill_figure(struct measure *measure, struct size *size,
-                               enum lap_kind kind, enum mover mover,
-                               uint32_t repeat, struct failure *why) {
-    struct figure *figure = &size->figures[kind][mover];
-    struct lap lap = {.kind = kind,
-                      .depth = depth_of(size->bytes),
-                      .duration = measure->duration};
-    enum status status = run_lap(measure, size, mover, &lap, why);
+                               enum bench_iteration_kind kind,
+                               enum transport transport, uint32_t repeat,
+                               struct failure *why) {
+    struct figure *figure = &size->figures[kind][transport];
+    struct bench_iteration bench_iteration = {.kind = kind,
+                                              .depth = depth_of(size->bytes),
+                                              .duration = measure->duration};
+    enum status status =
+        run_iteration(measure, size, transport, &bench_iteration, why);
     if (status)
         return status;
-    figure->vectors_s[repeat] = lap_vectors_s(&lap);
-    figure->messages_s[repeat] = lap_messages_s(&lap);
-    lap = (struct lap){.kind = kind,
-                       .depth = 1,
-                       .duration = measure->duration,
-                       .latencies = measure->latencies,
-                       .room = MOST_SAMPLES};
-    status = run_lap(measure, size, mover, &lap, why);
-    figure->p50[repeat] = lap_latency_us(&lap, 0.5);
-    figure->p99[repeat] = lap_latency_us(&lap, 0.99);
+    figure->vectors_s[repeat] = bench_iteration_vectors_s(&bench_iteration);
+    figure->messages_s[repeat] = bench_iteration_messages_s(&bench_iteration);
+    bench_iteration = (struct bench_iteration){.kind = kind,
+                                               .depth = 1,
+                                               .duration = measure->duration,
+                                               .latencies = measure->latencies,
+                                               .capacity = MAX_SAMPLES};
+    status = run_iteration(measure, size, transport, &bench_iteration, why);
+    figure->p50[repeat] = bench_iteration_latency_us(&bench_iteration, 0.5);
+    figure->p99[repeat] = bench_iteration_latency_us(&bench_iteration, 0.99);
     return status;
 }
 
 static enum status fill_size(struct measure *measure, struct size *size,
                              uint32_t repeat, struct failure *why) {
     enum status status = STATUS_OK;
-    struct lap copy = {.bytes = size->bytes, .duration = measure->duration};
-    copy_lap(measure, &copy);
-    size->copied_s[repeat] = lap_vectors_s(&copy);
-    for (int kind = 0; !status && kind < LAP_KINDS; kind++)
-        for (int mover = 0; !status && mover < MOVERS; mover++)
-            status = fill_figure(measure, size, (enum lap_kind)kind,
-                                 (enum mover)mover, repeat, why);
+    struct bench_iteration copy = {.bytes = size->bytes,
+                                   .duration = measure->duration};
+    copy_iteration(measure, &copy);
+    size->copied_s[repeat] = bench_iteration_vectors_s(&copy);
+    for (int kind = 0; !status && kind < BENCH_ITERATION_KINDS; kind++)
+        for (int transport = 0; !status && transport < TRANSPORTS; transport++)
+            status = fill_figure(measure, size, (enum bench_iteration_kind)kind,
+                                 (enum transport)transport, repeat, why);
     return status;
 }
 
@@ -148,9 +159,9 @@ static enum status fill_small(struct measure *measure, uint32_t repeat,
                               struct failure *why) {
     struct size *small = &measure->sizes[measure->settings->num_sizes];
     enum status status = STATUS_OK;
-    for (int kind = 0; !status && kind < LAP_KINDS; kind++)
-        status =
-            fill_figure(measure, small, (enum lap_kind)kind, LANE, repeat, why);
+    for (int kind = 0; !status && kind < BENCH_ITERATION_KINDS; kind++)
+        status = fill_figure(measure, small, (enum bench_iteration_kind)kind,
+                             CLIENT, repeat, why);
     return status;
 }
 
@@ -179,59 +190,62 @@ static void set_real(json_t *object, const char *key, double value) {
                         isfinite(value) ? json_real(value) : json_null());
 }
 
-static json_t *tell_figure(struct figure *figure, uint64_t bytes,
-                           uint32_t together, uint32_t repeats,
+static json_t *figure_json(struct figure *figure, uint64_t bytes,
+                           uint32_t vectors_per_message, uint32_t repeats,
                            double *gigabytes) {
     json_t *object = json_object();
-    double vectors_s = lap_median(figure->vectors_s, repeats);
+    double vectors_s = bench_iteration_median(figure->vectors_s, repeats);
     *gigabytes = vectors_s * (double)bytes / GIGA;
     set_real(object, "gb_s", *gigabytes);
-    set_real(object, "requests_s", vectors_s * together);
-    set_real(object, "messages_s", lap_median(figure->messages_s, repeats));
-    set_real(object, "p50_us", lap_median(figure->p50, repeats));
-    set_real(object, "p99_us", lap_median(figure->p99, repeats));
+    set_real(object, "requests_s", vectors_s * vectors_per_message);
+    set_real(object, "messages_s",
+             bench_iteration_median(figure->messages_s, repeats));
+    set_real(object, "p50_us", bench_iteration_median(figure->p50, repeats));
+    set_real(object, "p99_us", bench_iteration_median(figure->p99, repeats));
     return object;
 }
 
-static json_t *tell_kind(struct size *size, int kind, uint32_t repeats) {
+static json_t *kind_json(struct size *size, int kind, uint32_t repeats) {
     json_t *object = json_object();
-    double gigabytes[MOVERS];
-    for (int mover = 0; mover < MOVERS; mover++)
-        json_object_set_new(object, mover_names[mover],
-                            tell_figure(&size->figures[kind][mover],
+    double gigabytes[TRANSPORTS];
+    for (int transport = 0; transport < TRANSPORTS; transport++)
+        json_object_set_new(object, transport_names[transport],
+                            figure_json(&size->figures[kind][transport],
                                         size->bytes, 1, repeats,
-                                        &gigabytes[mover]));
-    set_real(object, "of_socket", gigabytes[LANE] / gigabytes[SOCKET]);
-    set_real(object, "of_zmq", gigabytes[LANE] / gigabytes[ZMQ]);
+                                        &gigabytes[transport]));
+    set_real(object, "of_socket", gigabytes[CLIENT] / gigabytes[SOCKET]);
+    set_real(object, "of_zmq", gigabytes[CLIENT] / gigabytes[ZMQ]);
     return object;
 }
 
-static json_t *tell_size(struct size *size, uint32_t repeats) {
+static json_t *size_json(struct size *size, uint32_t repeats) {
     json_t *object = json_object();
     json_object_set_new(object, "bytes", json_integer((json_int_t)size->bytes));
     set_real(object, "memcpy_gb_s",
-             lap_median(size->copied_s, repeats) * (double)size->bytes / GIGA);
-    for (int kind = 0; kind < LAP_KINDS; kind++)
-        json_object_set_new(object, lap_kind_name((enum lap_kind)kind),
-                            tell_kind(size, kind, repeats));
+             bench_iteration_median(size->copied_s, repeats) *
+                 (double)size->bytes / GIGA);
+    for (int kind = 0; kind < BENCH_ITERATION_KINDS; kind++)
+        json_object_set_new(
+            object, bench_iteration_kind_name((enum bench_iteration_kind)kind),
+            kind_json(size, kind, repeats));
     return object;
 }
 
-static json_t *tell_small(struct size *small, uint32_t repeats) {
+static json_t *small_json(struct size *small, uint32_t repeats) {
     json_t *object = json_object();
     double ignored;
     json_object_set_new(object, "bytes",
                         json_integer(MEASURE_SMALL_FLOATS * sizeof(float)));
     json_object_set_new(object, "together", json_integer(MEASURE_SMALL));
-    for (int kind = 0; kind < LAP_KINDS; kind++)
-        json_object_set_new(object, lap_kind_name((enum lap_kind)kind),
-                            tell_figure(&small->figures[kind][LANE],
-                                        small->bytes, MEASURE_SMALL, repeats,
-                                        &ignored));
+    for (int kind = 0; kind < BENCH_ITERATION_KINDS; kind++)
+        json_object_set_new(
+            object, bench_iteration_kind_name((enum bench_iteration_kind)kind),
+            figure_json(&small->figures[kind][CLIENT], small->bytes,
+                        MEASURE_SMALL, repeats, &ignored));
     return object;
 }
 
-static json_t *tell_all(struct measure *measure) {
+static json_t *result_json(struct measure *measure) {
     const struct measure_settings *settings = measure->settings;
     json_t *object = json_object(), *sizes = json_array();
     json_object_set_new(object, "repeats", json_integer(settings->repeats));
@@ -239,11 +253,11 @@ static json_t *tell_all(struct measure *measure) {
                         json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
     for (uint32_t i = 0; i < settings->num_sizes; i++)
         json_array_append_new(sizes,
-                              tell_size(&measure->sizes[i], settings->repeats));
+                              size_json(&measure->sizes[i], settings->repeats));
     json_object_set_new(object, "sizes", sizes);
     json_object_set_new(
         object, "batched",
-        tell_small(&measure->sizes[settings->num_sizes], settings->repeats));
+        small_json(&measure->sizes[settings->num_sizes], settings->repeats));
     return object;
 }
 
@@ -264,20 +278,20 @@ static void find_blocks(struct measure *measure) {
 static enum status open_all(struct measure *measure, struct failure *why) {
     const struct measure_settings *settings = measure->settings;
     measure->sizes = calloc(settings->num_sizes + 1, sizeof *measure->sizes);
-    measure->latencies = malloc(MOST_SAMPLES * sizeof(int64_t));
-    measure->from = malloc(LAP_RING_BYTES);
-    measure->to = malloc(LAP_RING_BYTES);
+    measure->latencies = malloc(MAX_SAMPLES * sizeof(int64_t));
+    measure->from = malloc(BENCH_ITERATION_RING_BYTES);
+    measure->to = malloc(BENCH_ITERATION_RING_BYTES);
     if (!measure->sizes || !measure->latencies || !measure->from ||
         !measure->to)
         return status_fail(why, STATUS_RETRY, "no memory to measure with");
-    memset(measure->from, 1, LAP_RING_BYTES);
-    memset(measure->to, 0, LAP_RING_BYTES);
+    memset(measure->from, 1, BENCH_ITERATION_RING_BYTES);
+    memset(measure->to, 0, BENCH_ITERATION_RING_BYTES);
     find_blocks(measure);
     enum status status = plain_socket_open(
-        &measure->plain, settings->reference->plain_port, why);
+        &measure->plain, settings->bench_baseline->plain_port, why);
     return status ? status
                   : bare_zmq_open(&measure->bare, settings->zmq,
-                                  settings->reference->zmq_port, why);
+                                  settings->bench_baseline->zmq_port, why);
 }
 
 static void close_all(struct measure *measure) {
@@ -289,14 +303,15 @@ static void close_all(struct measure *measure) {
     free(measure->to);
 }
 
-enum status measure_run(json_t **out, struct stream *stream,
+enum status measure_run(json_t **out,
+                        struct bench_stream_client *bench_stream_client,
                         const struct layout *layout,
                         const struct measure_settings *settings,
                         struct failure *why) {
     struct measure measure = {
         .settings = settings,
         .layout = layout,
-        .stream = stream,
+        .bench_stream_client = bench_stream_client,
         .duration =
             time_from_seconds(settings->seconds / settings->repeats / 2),
     };
@@ -305,7 +320,7 @@ enum status measure_run(json_t **out, struct stream *stream,
     if (!status)
         status = fill_all(&measure, why);
     if (!status)
-        *out = tell_all(&measure);
+        *out = result_json(&measure);
     close_all(&measure);
     return status;
 }

@@ -7,8 +7,8 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/tensor/layout.h"
-#include "worker/bench/reference.h"
-#include "worker/bench/stream.h"
+#include "worker/bench/bench_baseline.h"
+#include "worker/bench/bench_stream_client.h"
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -26,7 +26,7 @@ struct measure_settings {
     uint32_t repeats;  /* laps of each kind, of which the median counts */
     double seconds;    /* of all laps of one figure */
     uint64_t requests; /* 0, or pushes of the first size, and nothing else */
-    const struct reference *reference;
+    const struct bench_baseline *bench_baseline;
     const atomic_bool *stop; /* ends it early */
 };
 
@@ -37,7 +37,8 @@ enum status measure_layout(struct layout **out, const uint64_t *sizes,
 
 /* Measures through STREAM, whose plan is of measure_layout. *OUT is the object
  * that docs/bench.md tells of, the caller's. */
-enum status measure_run(json_t **out, struct stream *stream,
+enum status measure_run(json_t **out,
+                        struct bench_stream_client *bench_stream_client,
                         const struct layout *layout,
                         const struct measure_settings *settings,
                         struct failure *why) MUST_CHECK;

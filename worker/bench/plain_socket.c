@@ -17,8 +17,8 @@
 enum { LIMIT_S = 30 };
 
 /* What the client asks for: TIMES vectors, each awaited or all in a row. */
-struct order {
-    uint32_t kind, awaited;
+struct request {
+    uint32_t kind, is_ping_pong;
     uint64_t bytes, times;
 };
 
@@ -30,9 +30,9 @@ struct plain_socket {
 /* The piece of a vector of BYTES from byte DONE on that lies together in a
  * ring; its place there is *AT. */
 static size_t piece(size_t bytes, size_t done, size_t *at) {
-    *at = done % LAP_RING_BYTES;
-    size_t left = bytes - done, room = LAP_RING_BYTES - *at;
-    return left < room ? left : room;
+    *at = done % BENCH_ITERATION_RING_BYTES;
+    size_t left = bytes - done, capacity = BENCH_ITERATION_RING_BYTES - *at;
+    return left < capacity ? left : capacity;
 }
 
 static bool send_all(int fd, const char *ring, size_t bytes) {
@@ -76,12 +76,12 @@ int plain_socket_listen(uint16_t *port) {
 static bool open_rings(struct plain_socket *plain) {
     int one = 1;
     setsockopt(plain->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    plain->out = malloc(LAP_RING_BYTES);
-    plain->in = malloc(LAP_RING_BYTES);
+    plain->out = malloc(BENCH_ITERATION_RING_BYTES);
+    plain->in = malloc(BENCH_ITERATION_RING_BYTES);
     if (!plain->out || !plain->in)
         return false;
-    memset(plain->out, 0, LAP_RING_BYTES);
-    memset(plain->in, 0, LAP_RING_BYTES);
+    memset(plain->out, 0, BENCH_ITERATION_RING_BYTES);
+    memset(plain->in, 0, BENCH_ITERATION_RING_BYTES);
     return true;
 }
 
@@ -98,29 +98,32 @@ void plain_socket_close(struct plain_socket **where) {
 }
 
 /* The server's side of one vector. */
-static bool serve_vector(struct plain_socket *plain, const struct order *order,
-                         bool last) {
-    bool pushes = order->kind != LAP_PULL, pulls = order->kind != LAP_PUSH;
-    if (!pushes && order->awaited && !receive_all(plain->fd, plain->in, 1))
+static bool serve_vector(struct plain_socket *plain,
+                         const struct request *request, bool last) {
+    bool pushes = request->kind != BENCH_ITERATION_PULL,
+         pulls = request->kind != BENCH_ITERATION_PUSH;
+    if (!pushes && request->is_ping_pong &&
+        !receive_all(plain->fd, plain->in, 1))
         return false;
-    if (pushes && !receive_all(plain->fd, plain->in, order->bytes))
+    if (pushes && !receive_all(plain->fd, plain->in, request->bytes))
         return false;
     if (pulls)
-        return send_all(plain->fd, plain->out, order->bytes);
-    return !(order->awaited || last) || send_all(plain->fd, plain->out, 1);
+        return send_all(plain->fd, plain->out, request->bytes);
+    return !(request->is_ping_pong || last) ||
+           send_all(plain->fd, plain->out, 1);
 }
 
 void plain_socket_serve(int listener) {
     struct plain_socket *plain = calloc(1, sizeof *plain);
-    struct order order;
+    struct request request;
     if (!plain)
         return;
     plain->fd = accept(listener, NULL, NULL);
-    bool sound = plain->fd >= 0 && open_rings(plain);
-    while (sound &&
-           recv(plain->fd, &order, sizeof order, MSG_WAITALL) == sizeof order)
-        for (uint64_t i = 0; sound && i < order.times; i++)
-            sound = serve_vector(plain, &order, i + 1 == order.times);
+    bool is_valid = plain->fd >= 0 && open_rings(plain);
+    while (is_valid && recv(plain->fd, &request, sizeof request, MSG_WAITALL) ==
+                           sizeof request)
+        for (uint64_t i = 0; is_valid && i < request.times; i++)
+            is_valid = serve_vector(plain, &request, i + 1 == request.times);
     plain_socket_close(&plain);
 }
 
@@ -150,17 +153,22 @@ enum status plain_socket_open(struct plain_socket **out, uint16_t port,
 }
 
 /* One vector, and the wait for it. */
-static bool move_awaited(struct plain_socket *plain, const struct lap *lap) {
-    bool pushes = lap->kind != LAP_PULL, pulls = lap->kind != LAP_PUSH;
-    return send_all(plain->fd, plain->out, pushes ? lap->bytes : 1) &&
-           receive_all(plain->fd, plain->in, pulls ? lap->bytes : 1);
+static bool run_ping_pong(struct plain_socket *plain,
+                          const struct bench_iteration *bench_iteration) {
+    bool pushes = bench_iteration->kind != BENCH_ITERATION_PULL,
+         pulls = bench_iteration->kind != BENCH_ITERATION_PUSH;
+    return send_all(plain->fd, plain->out,
+                    pushes ? bench_iteration->bytes : 1) &&
+           receive_all(plain->fd, plain->in,
+                       pulls ? bench_iteration->bytes : 1);
 }
 
 /* TOTAL bytes each way at once; vectors follow each other. */
-static bool move_both_ways(struct plain_socket *plain, const struct lap *lap,
-                           uint64_t times) {
-    uint64_t total = lap->bytes * times, sent = 0, came = 0;
-    uint64_t ahead = (uint64_t)lap->bytes * lap->depth;
+static bool run_duplex(struct plain_socket *plain,
+                       const struct bench_iteration *bench_iteration,
+                       uint64_t times) {
+    uint64_t total = bench_iteration->bytes * times, sent = 0, came = 0;
+    uint64_t ahead = (uint64_t)bench_iteration->bytes * bench_iteration->depth;
     while (came < total) {
         size_t at, part;
         bool sends = sent < total && sent < came + ahead;
@@ -168,13 +176,15 @@ static bool move_both_ways(struct plain_socket *plain, const struct lap *lap,
         if (poll(&item, 1, LIMIT_S * 1000) <= 0)
             return false;
         if (item.revents & POLLOUT) {
-            part = piece(lap->bytes, sent % lap->bytes, &at);
+            part = piece(bench_iteration->bytes, sent % bench_iteration->bytes,
+                         &at);
             ssize_t n = send(plain->fd, plain->out + at, part,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
             sent += n > 0 ? (uint64_t)n : 0;
         }
         if (item.revents & ~POLLOUT) {
-            part = piece(lap->bytes, came % lap->bytes, &at);
+            part = piece(bench_iteration->bytes, came % bench_iteration->bytes,
+                         &at);
             ssize_t n = recv(plain->fd, plain->in + at, part, MSG_DONTWAIT);
             if (n == 0 || (n < 0 && errno != EAGAIN))
                 return false;
@@ -184,53 +194,59 @@ static bool move_both_ways(struct plain_socket *plain, const struct lap *lap,
     return true;
 }
 
-static bool move_in_a_row(struct plain_socket *plain, const struct lap *lap,
-                          uint64_t times) {
-    bool sound = true;
-    if (lap->kind == LAP_PUSH_PULL)
-        return move_both_ways(plain, lap, times);
-    for (uint64_t i = 0; sound && i < times; i++)
-        sound = lap->kind == LAP_PUSH
-                    ? send_all(plain->fd, plain->out, lap->bytes)
-                    : receive_all(plain->fd, plain->in, lap->bytes);
-    return sound &&
-           (lap->kind == LAP_PULL || receive_all(plain->fd, plain->in, 1));
+static bool run_one_way(struct plain_socket *plain,
+                        const struct bench_iteration *bench_iteration,
+                        uint64_t times) {
+    bool is_valid = true;
+    if (bench_iteration->kind == BENCH_ITERATION_PUSH_PULL)
+        return run_duplex(plain, bench_iteration, times);
+    for (uint64_t i = 0; is_valid && i < times; i++)
+        is_valid =
+            bench_iteration->kind == BENCH_ITERATION_PUSH
+                ? send_all(plain->fd, plain->out, bench_iteration->bytes)
+                : receive_all(plain->fd, plain->in, bench_iteration->bytes);
+    return is_valid && (bench_iteration->kind == BENCH_ITERATION_PULL ||
+                        receive_all(plain->fd, plain->in, 1));
 }
 
-static bool move(struct plain_socket *plain, struct lap *lap, uint64_t times) {
-    if (lap->depth > 1)
-        return move_in_a_row(plain, lap, times);
+static bool run(struct plain_socket *plain,
+                struct bench_iteration *bench_iteration, uint64_t times) {
+    if (bench_iteration->depth > 1)
+        return run_one_way(plain, bench_iteration, times);
     for (uint64_t i = 0; i < times; i++) {
         int64_t start = time_now();
-        if (!move_awaited(plain, lap))
+        if (!run_ping_pong(plain, bench_iteration))
             return false;
-        lap_note(lap, time_now() - start);
+        bench_iteration_record(bench_iteration, time_now() - start);
     }
     return true;
 }
 
 /* The server is told in advance how many come: twice as many each time. */
-enum status plain_socket_lap(struct plain_socket *plain, struct lap *lap,
+enum status plain_socket_run(struct plain_socket *plain,
+                             struct bench_iteration *bench_iteration,
                              struct failure *why) {
-    uint64_t times = lap->times ? lap->times : 1;
+    uint64_t times = bench_iteration->times ? bench_iteration->times : 1;
     int64_t start = time_now();
-    lap->vectors = lap->samples = 0;
-    lap->elapsed = 0;
-    while (lap_goes_on(lap, lap->vectors, lap->elapsed)) {
-        struct order order = {(uint32_t)lap->kind, lap->depth <= 1, lap->bytes,
-                              times};
-        if (send(plain->fd, &order, sizeof order, MSG_NOSIGNAL) !=
-                sizeof order ||
-            !move(plain, lap, times))
+    bench_iteration->vectors = bench_iteration->samples = 0;
+    bench_iteration->elapsed = 0;
+    while (bench_iteration_continues(bench_iteration, bench_iteration->vectors,
+                                     bench_iteration->elapsed)) {
+        struct request request = {(uint32_t)bench_iteration->kind,
+                                  bench_iteration->depth <= 1,
+                                  bench_iteration->bytes, times};
+        if (send(plain->fd, &request, sizeof request, MSG_NOSIGNAL) !=
+                sizeof request ||
+            !run(plain, bench_iteration, times))
             return status_fail(why, STATUS_RETRY,
                                "a plain socket of this machine gave nothing "
                                "for %d s",
                                LIMIT_S);
-        lap->vectors += times;
-        lap->elapsed = time_now() - start;
-        if (lap->elapsed < lap->duration / 2)
+        bench_iteration->vectors += times;
+        bench_iteration->elapsed = time_now() - start;
+        if (bench_iteration->elapsed < bench_iteration->duration / 2)
             times *= 2;
     }
-    lap->messages = lap->vectors;
+    bench_iteration->messages = bench_iteration->vectors;
     return STATUS_OK;
 }

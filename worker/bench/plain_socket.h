@@ -5,7 +5,7 @@
 #define CAPSTAN_PLAIN_SOCKET_H
 
 #include "proto/base/status.h"
-#include "worker/bench/lap.h"
+#include "worker/bench/bench_iteration.h"
 
 #include <stdint.h>
 
@@ -28,7 +28,8 @@ void plain_socket_close(struct plain_socket **socket);
 /* Runs LAP. With depth 1 each vector waits for the one before: a push for a
  * byte back, a pull for the byte that asks. With more, pushes and pulls go in
  * one direction without any word, and a push-pull in both at once. */
-enum status plain_socket_lap(struct plain_socket *socket, struct lap *lap,
+enum status plain_socket_run(struct plain_socket *socket,
+                             struct bench_iteration *bench_iteration,
                              struct failure *why) MUST_CHECK;
 
 #endif

@@ -34,7 +34,7 @@ struct collective_store {
                        void **value, size_t *size, struct failure *why);
     /* From any thread: the ranks are not to meet any more, and `open` returns
      * soon. NULL: they are. */
-    bool (*given_up)(void *context);
+    bool (*is_cancelled)(void *context);
 };
 
 enum collective_algorithm {
@@ -49,7 +49,7 @@ struct collective_settings {
     const struct collective_store *store;
     enum collective_algorithm algorithm;
     double timeout;  /* seconds any call may take */
-    bool lanes;      /* shared memory with ranks on this host, of this user */
+    bool shm;        /* shared memory with ranks on this host, of this user */
     uint32_t device; /* local rank: a backend with devices takes this one */
     void *stream;    /* that is joined, as the device tells (`native` of
                         worker/ops/ops.h); NULL: none. Where `joins` alone */
@@ -98,19 +98,19 @@ struct collective_ops {
     enum status (*broadcast)(struct collective *group, void *data, size_t bytes,
                              uint32_t root, struct failure *why);
 
-    bool joins; /* it can join a stream */
+    bool supports_stream; /* it can join a stream */
 
     /* How it goes with what was put on the stream, as far as that is known; it
      * does not wait. As the calls themselves. NULL: where it never joins. */
-    enum status (*look)(struct collective *group, struct failure *why);
+    enum status (*async_error)(struct collective *group, struct failure *why);
 
     /* How vectors go between the ranks, for people: "over shared memory"; ""
      * where there is nothing to tell. NULL: there never is. */
-    void (*way)(const struct collective *group, char *text, size_t size);
+    void (*transport)(const struct collective *group, char *text, size_t size);
 
     /* From now on vectors may lie in BUFFER, which stays until the group is
      * closed: ranks of this host can read them there. NULL: nobody does. */
-    void (*show)(struct collective *group, struct buffer *buffer);
+    void (*register_buffer)(struct collective *group, struct buffer *buffer);
 };
 
 /* The piece of RANK of a vector of COUNT floats: [*first, *first + returned).

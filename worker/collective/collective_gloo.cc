@@ -51,46 +51,51 @@ class no_sigpipe {
 /* The ring of Patarasuk and Yuan (2009), by chunks: in turn t rank r receives
  * piece r-2-t from its left and sends piece r-1-t to its right. The first n-1
  * turns add, and after them rank r has piece r of the sum; n-1 more replace. */
-struct walk {
+struct ring_walk {
     const struct gloo_group *group;
     float *data;
     size_t count;
-    int64_t turn, end;
+    int64_t ring_step, end;
     size_t done; /* floats of this turn's piece */
 };
 
 struct chunk {
     float *floats;
     size_t count;
-    int64_t turn;
+    int64_t ring_step;
 };
 
 /* The next chunk that is received; false after the last. */
-static bool walk_next(struct walk *walk, struct chunk *chunk) {
-    int64_t size = walk->group->size, rank = walk->group->rank;
-    for (; walk->turn < walk->end; walk->turn++, walk->done = 0) {
-        auto piece = (uint32_t)((rank + 2 * size - 2 - walk->turn) % size);
-        size_t first, length = collective_piece(walk->count, piece,
-                                                walk->group->size, &first);
-        if (walk->done == length)
+static bool ring_walk_next(struct ring_walk *ring_walk, struct chunk *chunk) {
+    int64_t size = ring_walk->group->size, rank = ring_walk->group->rank;
+    for (; ring_walk->ring_step < ring_walk->end;
+         ring_walk->ring_step++, ring_walk->done = 0) {
+        auto piece =
+            (uint32_t)((rank + 2 * size - 2 - ring_walk->ring_step) % size);
+        size_t first, length = collective_piece(ring_walk->count, piece,
+                                                ring_walk->group->size, &first);
+        if (ring_walk->done == length)
             continue;
-        *chunk = {walk->data + first + walk->done,
-                  std::min(CHUNK, length - walk->done), walk->turn};
-        walk->done += chunk->count;
+        *chunk = {ring_walk->data + first + ring_walk->done,
+                  std::min(CHUNK, length - ring_walk->done),
+                  ring_walk->ring_step};
+        ring_walk->done += chunk->count;
         return true;
     }
     return false;
 }
 
 /* At the rank that has it in turn TURN. */
-static enum gloo_goal goal_of(const struct gloo_group *group, int64_t turn) {
-    return turn < (int64_t)group->size - 1 ? GLOO_SUM : GLOO_PLACE;
+static enum gloo_operation operation_of(const struct gloo_group *group,
+                                        int64_t ring_step) {
+    return ring_step < (int64_t)group->size - 1 ? GLOO_SUM : GLOO_COPY;
 }
 
 /* COUNT floats come from FROM and are added to FLOATS, or replace them. */
-static void take(struct gloo_group *group, uint32_t from, float *floats,
-                 size_t count, enum gloo_goal goal) {
-    if (goal == GLOO_SUM)
+static void receive_chunk(struct gloo_group *group, uint32_t from,
+                          float *floats, size_t count,
+                          enum gloo_operation operation) {
+    if (operation == GLOO_SUM)
         gloo_group_add(group, from, floats, count);
     else
         gloo_group_receive(group, from, floats, count * sizeof *floats);
@@ -98,7 +103,7 @@ static void take(struct gloo_group *group, uint32_t from, float *floats,
 
 /* Of those that may be sent after RECEIVED have been received. */
 static size_t ahead_of(const struct gloo_group *group, size_t received) {
-    return received + group->lines.window;
+    return received + group->pairs.window;
 }
 
 /* Turns [from, to). What is received in a turn is sent in the next; the first
@@ -107,23 +112,23 @@ static void ring(struct gloo_group *group, float *data, size_t count,
                  int64_t from, int64_t to) {
     uint32_t left = (group->rank + group->size - 1) % group->size;
     uint32_t right = (group->rank + 1) % group->size;
-    struct walk own_piece = {group, data, count, from - 1, from, 0};
-    struct walk out = {group, data, count, from - 1, to - 1, 0};
-    struct walk in = {group, data, count, from, to, 0};
+    struct ring_walk own_piece = {group, data, count, from - 1, from, 0};
+    struct ring_walk out = {group, data, count, from - 1, to - 1, 0};
+    struct ring_walk in = {group, data, count, from, to, 0};
     struct chunk chunk;
     size_t own = 0, sent = 0, received = 0;
-    while (walk_next(&own_piece, &chunk))
+    while (ring_walk_next(&own_piece, &chunk))
         own++;
-    auto send_some = [&](size_t most) {
-        for (; sent < most && walk_next(&out, &chunk); sent++)
+    auto send_some = [&](size_t limit) {
+        for (; sent < limit && ring_walk_next(&out, &chunk); sent++)
             gloo_group_send(group, right, chunk.floats,
                             chunk.count * sizeof(float),
-                            goal_of(group, chunk.turn + 1));
+                            operation_of(group, chunk.ring_step + 1));
     };
     send_some(std::min(own, ahead_of(group, 0)));
-    while (walk_next(&in, &chunk)) {
-        take(group, left, chunk.floats, chunk.count,
-             goal_of(group, chunk.turn));
+    while (ring_walk_next(&in, &chunk)) {
+        receive_chunk(group, left, chunk.floats, chunk.count,
+                      operation_of(group, chunk.ring_step));
         received++;
         send_some(std::min(own + received, ahead_of(group, received)));
     }
@@ -137,18 +142,19 @@ struct span {
 
 /* Both partners send OUT and receive IN, or add to it. */
 static void exchange(struct gloo_group *group, uint32_t partner,
-                     struct span out, struct span in, enum gloo_goal goal) {
+                     struct span out, struct span in,
+                     enum gloo_operation operation) {
     size_t at_out = 0, received = 0;
-    auto send_some = [&](size_t most) {
-        for (; at_out < out.count && at_out / CHUNK < most; at_out += CHUNK)
+    auto send_some = [&](size_t limit) {
+        for (; at_out < out.count && at_out / CHUNK < limit; at_out += CHUNK)
             gloo_group_send(group, partner, out.floats + at_out,
                             std::min(CHUNK, out.count - at_out) * sizeof(float),
-                            goal);
+                            operation);
     };
     send_some(ahead_of(group, 0));
     for (size_t at = 0; at < in.count; at += CHUNK) {
-        take(group, partner, in.floats + at, std::min(CHUNK, in.count - at),
-             goal);
+        receive_chunk(group, partner, in.floats + at,
+                      std::min(CHUNK, in.count - at), operation);
         send_some(ahead_of(group, ++received));
     }
     send_some(SIZE_MAX);
@@ -179,12 +185,12 @@ static void halve_and_double(struct gloo_group *group, float *data,
         size_t other = begin == begins[step] ? end : begins[step];
         exchange(group, group->rank ^ mask, {data + begin, end - begin},
                  {data + other, (ends[step] - begins[step]) - (end - begin)},
-                 GLOO_PLACE);
+                 GLOO_COPY);
     }
 }
 
 /* Each passes on to its right what comes from its left, until it is round. */
-static void pass_on(struct gloo_group *group, char *data, size_t bytes,
+static void forward(struct gloo_group *group, char *data, size_t bytes,
                     uint32_t root) {
     uint32_t left = (group->rank + group->size - 1) % group->size;
     uint32_t right = (group->rank + 1) % group->size;
@@ -193,7 +199,7 @@ static void pass_on(struct gloo_group *group, char *data, size_t bytes,
         if (group->rank != root)
             gloo_group_receive(group, left, data + at, size);
         if (right != root)
-            gloo_group_send(group, right, data + at, size, GLOO_PLACE);
+            gloo_group_send(group, right, data + at, size, GLOO_COPY);
     }
 }
 
@@ -202,15 +208,15 @@ static void pass_on(struct gloo_group *group, char *data, size_t bytes,
  * the call, as what replaces it has been made of it, or by its contract. */
 template <typename work>
 static enum status call(struct collective *all, void *data, size_t bytes,
-                        enum gloo_goal lends, struct failure *why,
-                        work work_of) noexcept {
+                        enum gloo_operation shared_operation,
+                        struct failure *why, work work_of) noexcept {
     struct gloo_group *group = &all->group;
     if (group->size == 1)
         return STATUS_OK;
     no_sigpipe guard;
-    gloo_thread_ours ours;
+    gloo_thread_own_code own_code;
     try {
-        gloo_group_begin(group, data, bytes, lends);
+        gloo_group_begin(group, data, bytes, shared_operation);
         work_of(group);
         gloo_group_end(group);
         return STATUS_OK;
@@ -257,7 +263,7 @@ static enum status reduce_scatter(struct collective *all, float *data,
 
 static enum status all_gather(struct collective *all, float *data, size_t count,
                               struct failure *why) {
-    return call(all, data, count * sizeof *data, GLOO_PLACE, why,
+    return call(all, data, count * sizeof *data, GLOO_COPY, why,
                 [=](struct gloo_group *group) {
                     ring(group, data, count, (int64_t)group->size - 1,
                          2 * (int64_t)group->size - 2);
@@ -266,9 +272,9 @@ static enum status all_gather(struct collective *all, float *data, size_t count,
 
 static enum status broadcast(struct collective *all, void *data, size_t bytes,
                              uint32_t root, struct failure *why) {
-    return call(all, data, bytes, GLOO_GOALS, why,
+    return call(all, data, bytes, GLOO_OPERATIONS, why,
                 [=](struct gloo_group *group) {
-                    pass_on(group, static_cast<char *>(data), bytes, root);
+                    forward(group, static_cast<char *>(data), bytes, root);
                 });
 }
 
@@ -279,7 +285,7 @@ static enum status check(struct failure *) {
 static void end(struct collective **all) {
     if (*all) {
         no_sigpipe guard;
-        gloo_thread_ours ours;
+        gloo_thread_own_code own_code;
         if (gloo_group_close(&(*all)->group))
             delete *all;
     }
@@ -290,7 +296,7 @@ static enum status begin(struct collective **out,
                          const struct collective_settings *settings,
                          struct failure *why) {
     no_sigpipe guard;
-    gloo_thread_ours ours;
+    gloo_thread_own_code own_code;
     gloo_thread_guard();
     auto all = new (std::nothrow) collective();
     *out = nullptr;
@@ -317,12 +323,12 @@ static void abort_all(struct collective *all) {
     gloo_group_abort(&all->group);
 }
 
-static void way(const struct collective *all, char *text, size_t size) {
-    gloo_lines_way(&all->group.lines, text, size);
+static void transport(const struct collective *all, char *text, size_t size) {
+    gloo_pairs_transport(&all->group.pairs, text, size);
 }
 
-static void show(struct collective *all, struct buffer *buffer) {
-    gloo_lines_show(&all->group.lines, buffer);
+static void register_buffer(struct collective *all, struct buffer *buffer) {
+    gloo_pairs_register(&all->group.pairs, buffer);
 }
 
 #define TEXT_OF(number) #number
@@ -344,6 +350,6 @@ const struct collective_ops capstan_collective = {
     broadcast,
     false,
     nullptr,
-    way,
-    show,
+    transport,
+    register_buffer,
 };

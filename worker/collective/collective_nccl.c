@@ -17,34 +17,34 @@
 struct collective {
     ncclComm_t comm;
     cudaStream_t stream;
-    bool joined; /* `stream` is not its own */
+    bool shares_stream; /* `stream` is not its own */
     uint32_t rank, size;
     int device;
-    double timeout; /* seconds */
-    size_t room;    /* bytes of each of the two */
+    double timeout;  /* seconds */
+    size_t capacity; /* bytes of each of the two */
     char *pinned, *on_device;
-    const struct collective_store *meeting; /* while ranks meet */
+    const struct collective_store *rendezvous; /* while ranks meet */
     bool failed;
     atomic_bool aborted;
 };
 
 /* Of one wait. */
-struct patience {
+struct wait_limit {
     int64_t start, until;
 };
 static const int64_t SPIN = 100 * TIME_US;
 
 static enum status cuda_failed(struct collective *group, cudaError_t error,
-                               const char *what, struct failure *why) {
+                               const char *operation, struct failure *why) {
     group->failed = true;
-    return status_fail(why, STATUS_FAILED, "nccl: %s: %s", what,
+    return status_fail(why, STATUS_FAILED, "nccl: %s: %s", operation,
                        cudaGetErrorString(error));
 }
 
 static enum status nccl_failed(struct collective *group, ncclResult_t result,
-                               const char *what, struct failure *why) {
+                               const char *operation, struct failure *why) {
     group->failed = true;
-    return status_fail(why, STATUS_RETRY, "nccl: %s: %s (%s)", what,
+    return status_fail(why, STATUS_RETRY, "nccl: %s: %s (%s)", operation,
                        ncclGetErrorString(result),
                        ncclGetLastError(group->comm));
 }
@@ -66,10 +66,10 @@ static uint32_t devices(void) {
 }
 
 static bool is_ended(const struct collective *group) {
-    const struct collective_store *meeting = group->meeting;
+    const struct collective_store *rendezvous = group->rendezvous;
     return atomic_load(&group->aborted) ||
-           (meeting && meeting->given_up &&
-            meeting->given_up(meeting->context));
+           (rendezvous && rendezvous->is_cancelled &&
+            rendezvous->is_cancelled(rendezvous->context));
 }
 
 /* What is near is asked for without a pause: what a call takes to get under
@@ -82,62 +82,62 @@ static void pause_after(int64_t start, int64_t now) {
 
 /* NCCL and CUDA tell by being asked; a wait that could not be ended would
  * never come back from a lost rank. */
-static enum status look_again(struct collective *group,
-                              const struct patience *patience, const char *what,
-                              struct failure *why) {
+static enum status check_deadline(struct collective *group,
+                                  const struct wait_limit *wait_limit,
+                                  const char *operation, struct failure *why) {
     int64_t now = time_now();
-    bool late = now > patience->until;
-    if (!late && !is_ended(group)) {
-        pause_after(patience->start, now);
+    bool timed_out = now > wait_limit->until;
+    if (!timed_out && !is_ended(group)) {
+        pause_after(wait_limit->start, now);
         return STATUS_OK;
     }
     group->failed = true;
-    if (!late)
+    if (!timed_out)
         return status_fail(why, STATUS_RETRY,
                            "the collective was ended by this rank itself");
     return status_fail(why, STATUS_RETRY,
                        "nccl: %s: a rank did not come to rank %u within %.3g "
                        "s; NCCL does not tell which",
-                       what, group->rank, group->timeout);
+                       operation, group->rank, group->timeout);
 }
 
 /* How it goes with what was called, of which nobody waits for the end. */
 static ncclResult_t state_of(const struct collective *group) {
     ncclResult_t result = ncclSuccess;
-    ncclResult_t asked = ncclCommGetAsyncError(group->comm, &result);
-    return asked ? asked : result;
+    ncclResult_t query_result = ncclCommGetAsyncError(group->comm, &result);
+    return query_result ? query_result : result;
 }
 
 /* Until what was called, which gave RESULT, is under way. */
-static enum status settle(struct collective *group, ncclResult_t result,
-                          int64_t until, const char *what,
-                          struct failure *why) {
-    struct patience patience = {time_now(), until};
+static enum status wait_started(struct collective *group, ncclResult_t result,
+                                int64_t until, const char *operation,
+                                struct failure *why) {
+    struct wait_limit wait_limit = {time_now(), until};
     while (result == ncclInProgress) {
-        enum status status = look_again(group, &patience, what, why);
+        enum status status = check_deadline(group, &wait_limit, operation, why);
         if (status)
             return status;
         result = state_of(group);
     }
-    return result ? nccl_failed(group, result, what, why) : STATUS_OK;
+    return result ? nccl_failed(group, result, operation, why) : STATUS_OK;
 }
 
 /* Until all that was called is done. */
-static enum status finish(struct collective *group, int64_t until,
-                          const char *what, struct failure *why) {
-    struct patience patience = {time_now(), until};
+static enum status wait_finished(struct collective *group, int64_t until,
+                                 const char *operation, struct failure *why) {
+    struct wait_limit wait_limit = {time_now(), until};
     cudaError_t error;
     while ((error = cudaStreamQuery(group->stream)) == cudaErrorNotReady) {
         ncclResult_t result = state_of(group);
         if (result && result != ncclInProgress)
-            return nccl_failed(group, result, what, why);
-        enum status status = look_again(group, &patience, what, why);
+            return nccl_failed(group, result, operation, why);
+        enum status status = check_deadline(group, &wait_limit, operation, why);
         if (status)
             return status;
     }
     if (!error)
         return STATUS_OK;
-    return cuda_failed(group, error, what, why);
+    return cuda_failed(group, error, operation, why);
 }
 
 /* Rank 0 makes the name of the group, the others hear it. */
@@ -158,13 +158,13 @@ static enum status share_id(ncclUniqueId *id,
         store->get(store->context, "nccl.id", until, &value, &size, why);
     if (status)
         return status_context(why, "rank 0 did not come");
-    bool whole = size == sizeof *id;
-    if (whole)
+    bool complete = size == sizeof *id;
+    if (complete)
         memcpy(id, value, sizeof *id);
     free(value);
-    return whole ? STATUS_OK
-                 : status_fail(why, STATUS_FAILED,
-                               "nccl: rank 0 has another version of NCCL");
+    return complete ? STATUS_OK
+                    : status_fail(why, STATUS_FAILED,
+                                  "nccl: rank 0 has another version of NCCL");
 }
 
 static void end(struct collective **out) {
@@ -173,22 +173,23 @@ static void end(struct collective **out) {
     if (!group)
         return;
     int64_t until = time_now() + time_from_seconds(group->timeout);
-    bool whole = group->comm && !group->failed && !atomic_load(&group->aborted);
-    if (whole &&
-        !settle(group, ncclCommFinalize(group->comm), until, "end", NULL))
+    bool complete =
+        group->comm && !group->failed && !atomic_load(&group->aborted);
+    if (complete &&
+        !wait_started(group, ncclCommFinalize(group->comm), until, "end", NULL))
         ncclCommDestroy(group->comm);
     else if (group->comm)
         ncclCommAbort(group->comm);
     cudaFreeHost(group->pinned);
     cudaFree(group->on_device);
-    if (group->stream && !group->joined)
+    if (group->stream && !group->shares_stream)
         cudaStreamDestroy(group->stream);
     free(group);
 }
 
-static enum status take_device(struct collective *group,
-                               const struct collective_settings *settings,
-                               struct failure *why) {
+static enum status use_device(struct collective *group,
+                              const struct collective_settings *settings,
+                              struct failure *why) {
     uint32_t device = settings->device, count = devices();
     if (count == 1) /* each rank may be shown one of its own; else NCCL tells */
         device = 0;
@@ -199,9 +200,9 @@ static enum status take_device(struct collective *group,
                            group->rank, device, count);
     group->device = (int)device;
     group->stream = settings->stream;
-    group->joined = settings->stream != NULL;
+    group->shares_stream = settings->stream != NULL;
     cudaError_t error = cudaSetDevice(group->device);
-    if (!error && !group->joined)
+    if (!error && !group->shares_stream)
         error =
             cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking);
     return error ? cuda_failed(group, error, "device", why) : STATUS_OK;
@@ -217,21 +218,22 @@ static enum status begin(struct collective **out,
     group->rank = settings->rank;
     group->size = settings->size;
     group->timeout = settings->timeout;
-    group->meeting = settings->store;
+    group->rendezvous = settings->store;
     ncclUniqueId id;
     int64_t until = time_now() + time_from_seconds(settings->timeout);
-    enum status status = take_device(group, settings, why);
+    enum status status = use_device(group, settings, why);
     if (!status)
         status = share_id(&id, settings, until, why);
     if (!status) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        status = settle(group,
-                        ncclCommInitRankConfig(&group->comm, (int)group->size,
-                                               id, (int)group->rank, &config),
-                        until, "start", why);
+        status =
+            wait_started(group,
+                         ncclCommInitRankConfig(&group->comm, (int)group->size,
+                                                id, (int)group->rank, &config),
+                         until, "start", why);
     }
-    group->meeting = NULL;
+    group->rendezvous = NULL;
     if (status)
         end(&group);
     *out = group;
@@ -248,20 +250,20 @@ static bool is_on_device(const void *data) {
            attributes.type == cudaMemoryTypeDevice;
 }
 
-static enum status make_room(struct collective *group, size_t bytes,
-                             struct failure *why) {
-    if (bytes <= group->room)
+static enum status reserve(struct collective *group, size_t bytes,
+                           struct failure *why) {
+    if (bytes <= group->capacity)
         return STATUS_OK;
     cudaFreeHost(group->pinned);
     cudaFree(group->on_device);
     group->pinned = group->on_device = NULL;
-    group->room = 0;
+    group->capacity = 0;
     cudaError_t error = cudaMallocHost((void **)&group->pinned, bytes);
     if (!error)
         error = cudaMalloc((void **)&group->on_device, bytes);
     if (error)
         return cuda_failed(group, error, "memory for a bucket", why);
-    group->room = bytes;
+    group->capacity = bytes;
     return STATUS_OK;
 }
 
@@ -271,43 +273,44 @@ struct work {
                          uint32_t root);
     size_t bytes;
     uint32_t root;
-    const char *what;
+    const char *operation;
 };
 
 /* It is put on the stream, and nothing more. */
 static enum status start(struct collective *group, const struct work *work,
                          char *data, int64_t until, struct failure *why) {
-    return settle(group, work->call(group, data, work->bytes, work->root),
-                  until, work->what, why);
+    return wait_started(group, work->call(group, data, work->bytes, work->root),
+                        until, work->operation, why);
 }
 
 static enum status run(struct collective *group, const struct work *work,
                        char *data, int64_t until, struct failure *why) {
     enum status status = start(group, work, data, until, why);
-    return status || group->joined ? status
-                                   : finish(group, until, work->what, why);
+    return status || group->shares_stream
+               ? status
+               : wait_finished(group, until, work->operation, why);
 }
 
 /* Up, the work, and down again, one behind the other on the stream. */
 static enum status staged(struct collective *group, const struct work *work,
                           char *data, int64_t until, struct failure *why) {
     size_t bytes = work->bytes;
-    enum status status = make_room(group, bytes, why);
+    enum status status = reserve(group, bytes, why);
     if (status)
         return status;
     memcpy(group->pinned, data, bytes);
     cudaError_t error = cudaMemcpyAsync(group->on_device, group->pinned, bytes,
                                         cudaMemcpyHostToDevice, group->stream);
     if (error)
-        return cuda_failed(group, error, work->what, why);
+        return cuda_failed(group, error, work->operation, why);
     status = start(group, work, group->on_device, until, why);
     if (status)
         return status;
     error = cudaMemcpyAsync(group->pinned, group->on_device, bytes,
                             cudaMemcpyDeviceToHost, group->stream);
     if (error)
-        return cuda_failed(group, error, work->what, why);
-    status = finish(group, until, work->what, why);
+        return cuda_failed(group, error, work->operation, why);
+    status = wait_finished(group, until, work->operation, why);
     if (!status)
         memcpy(data, group->pinned, bytes);
     return status;
@@ -323,9 +326,9 @@ static enum status call(struct collective *group, void *data,
         return STATUS_OK;
     cudaError_t error = cudaSetDevice(group->device);
     if (error)
-        return cuda_failed(group, error, work->what, why);
-    bool there = group->joined || is_on_device(data);
-    return (there ? run : staged)(group, work, data, until, why);
+        return cuda_failed(group, error, work->operation, why);
+    bool on_device_already = group->shares_stream || is_on_device(data);
+    return (on_device_already ? run : staged)(group, work, data, until, why);
 }
 
 static ncclResult_t sum_all(struct collective *group, char *data, size_t bytes,
@@ -396,7 +399,7 @@ static enum status broadcast(struct collective *group, void *data, size_t bytes,
     return call(group, data, &work, why);
 }
 
-static enum status look(struct collective *group, struct failure *why) {
+static enum status async_error(struct collective *group, struct failure *why) {
     if (atomic_load(&group->aborted))
         return status_fail(why, STATUS_RETRY,
                            "the collective was ended by this rank itself");
@@ -422,6 +425,6 @@ const struct collective_ops capstan_collective = {
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
     .broadcast = broadcast,
-    .joins = true,
-    .look = look,
+    .supports_stream = true,
+    .async_error = async_error,
 };

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
-std::string gloo_address_place() {
+std::string gloo_address_host_key() {
     std::string boot;
     char space[64] = "";
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -20,7 +20,7 @@ std::string gloo_address_place() {
     return boot + std::string(space, length > 0 ? (size_t)length : 0);
 }
 
-static std::string name_of_this(const struct collective_settings *settings) {
+static std::string own_name(const struct collective_settings *settings) {
     char name[HOST_NAME_MAX + 1] = "";
     if (settings->host)
         return settings->host;
@@ -60,27 +60,27 @@ static std::vector<found> look_up(const std::string &name) {
     return all;
 }
 
-static std::string numbers(const found &one) {
+static std::string numeric(const found &one) {
     char text[NI_MAXHOST] = "";
     getnameinfo(reinterpret_cast<const struct sockaddr *>(&one.address),
                 one.size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
     return text;
 }
 
-static bool is_here(found one) {
+static bool is_local(found one) {
     int fd = socket(one.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     reinterpret_cast<struct sockaddr_in *>(&one.address)->sin_port = 0;
-    bool here =
+    bool is_bound =
         fd >= 0 &&
         !bind(fd, reinterpret_cast<struct sockaddr *>(&one.address), one.size);
     if (fd >= 0)
         close(fd);
-    return here;
+    return is_bound;
 }
 
 /* From which of its addresses this host would send to NAME; "" when the way
  * is not known. Nothing is sent. */
-static std::string on_the_way_to(const std::string &name) {
+static std::string source_address_to(const std::string &name) {
     for (const found &peer : look_up(name)) {
         found own = {};
         own.size = sizeof own.address;
@@ -92,16 +92,16 @@ static std::string on_the_way_to(const std::string &name) {
         if (fd >= 0)
             close(fd);
         if (known)
-            return numbers(own);
+            return numeric(own);
     }
     return "";
 }
 
 /* Each rank tells "PLACE\nNAME"; all hear all. */
-static enum status exchange(const struct collective_settings *settings,
-                            int64_t until, const std::string &own,
-                            std::vector<std::string> *all,
-                            struct failure *why) {
+static enum status all_gather_names(const struct collective_settings *settings,
+                                    int64_t until, const std::string &own,
+                                    std::vector<std::string> *all,
+                                    struct failure *why) {
     const struct collective_store *store = settings->store;
     std::string key = "gloo.host." + std::to_string(settings->rank);
     enum status status =
@@ -125,24 +125,25 @@ static enum status exchange(const struct collective_settings *settings,
 enum status gloo_address_choose(const struct collective_settings *settings,
                                 int64_t until, std::string *address,
                                 struct failure *why) {
-    std::string place = gloo_address_place() + "\n",
-                name = name_of_this(settings);
+    std::string host_key = gloo_address_host_key() + "\n",
+                name = own_name(settings);
     std::vector<std::string> all, elsewhere;
-    enum status status = exchange(settings, until, place + name, &all, why);
+    enum status status =
+        all_gather_names(settings, until, host_key + name, &all, why);
     if (status)
         return status;
     for (const std::string &one : all)
-        if (one.compare(0, place.size(), place))
+        if (one.compare(0, host_key.size(), host_key))
             elsewhere.push_back(one.substr(one.find('\n') + 1));
     if (elsewhere.empty()) {
         *address = "127.0.0.1";
         return STATUS_OK;
     }
     for (const found &one : look_up(name))
-        if (address->empty() && is_here(one))
-            *address = numbers(one);
+        if (address->empty() && is_local(one))
+            *address = numeric(one);
     for (size_t i = 0; address->empty() && i < elsewhere.size(); i++)
-        *address = on_the_way_to(elsewhere[i]);
+        *address = source_address_to(elsewhere[i]);
     if (address->empty())
         return status_fail(why, STATUS_RETRY,
                            "rank %u: \"%s\" is no address of this host that "

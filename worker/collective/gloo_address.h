@@ -12,7 +12,7 @@ extern "C" {
 
 /* What two processes share that reach each other by loopback, and only they:
  * one kernel, one network namespace. */
-std::string gloo_address_place();
+std::string gloo_address_host_key();
 
 /* All ranks together: the loopback address when they share one host (and its
  * network namespace), else that of settings->host, never one that only this

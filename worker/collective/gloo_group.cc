@@ -5,8 +5,8 @@ extern "C" {
 #include "proto/base/time.h"
 }
 #include "worker/collective/gloo_address.h"
+#include "worker/collective/gloo_consensus.h"
 #include "worker/collective/gloo_thread.h"
-#include "worker/collective/gloo_words.h"
 
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
@@ -25,7 +25,7 @@ using std::chrono::seconds;
 static constexpr double CONNECT_SECONDS = 10;
 static constexpr seconds CLOSE_SECONDS{2};
 /* Whether the meeting is given up, or Gloo's thread has stopped. */
-static constexpr milliseconds LOOK{50};
+static constexpr milliseconds POLL_INTERVAL{50};
 /* A wait ended without what was awaited. */
 struct wait_ended : std::exception {
     const char *what() const noexcept override {
@@ -34,15 +34,15 @@ struct wait_ended : std::exception {
 };
 
 static void watch(struct gloo_group *group) {
-    gloo_thread_ours ours;
+    gloo_thread_own_code own_code;
     int64_t longest = time_from_seconds(group->timeout);
     std::unique_lock<std::mutex> lock(group->mutex);
     while (!group->closed) {
         int64_t now = time_now(), deadline = group->deadline.load();
         if (deadline <= now) {
             if (group->deadline.compare_exchange_strong(deadline, TIME_NEVER)) {
-                group->late.store(true);
-                gloo_lines_cut(&group->lines);
+                group->timed_out.store(true);
+                gloo_pairs_shutdown(&group->pairs);
             }
             continue;
         }
@@ -52,30 +52,30 @@ static void watch(struct gloo_group *group) {
 }
 
 void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes,
-                      enum gloo_goal lends) {
+                      enum gloo_operation shared_operation) {
     if (group->aborted.load() || group->failed)
         throw wait_ended();
-    group->waiting_for = GLOO_NOBODY;
-    gloo_lines_begin(&group->lines, data, bytes, lends);
+    group->waiting_for = GLOO_NO_RANK;
+    gloo_pairs_begin(&group->pairs, data, bytes, shared_operation);
     group->deadline.store(time_now() + time_from_seconds(group->timeout));
 }
 
 void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
-                     size_t size, enum gloo_goal goal) {
+                     size_t size, enum gloo_operation operation) {
     group->waiting_for = to;
-    gloo_lines_send(&group->lines, to, bytes, size, goal);
+    gloo_pairs_send(&group->pairs, to, bytes, size, operation);
 }
 
-void gloo_group_receive(struct gloo_group *group, uint32_t from, void *place,
-                        size_t size) {
+void gloo_group_receive(struct gloo_group *group, uint32_t from,
+                        void *destination, size_t size) {
     group->waiting_for = from;
-    gloo_lines_receive(&group->lines, from, place, size);
+    gloo_pairs_receive(&group->pairs, from, destination, size);
 }
 
 void gloo_group_add(struct gloo_group *group, uint32_t from, float *sum,
                     size_t count) {
     group->waiting_for = from;
-    gloo_lines_add(&group->lines, from, sum, count);
+    gloo_pairs_add(&group->pairs, from, sum, count);
 }
 
 /* Who is cut in the last moment fails in the next call. */
@@ -96,7 +96,7 @@ static std::string plain_text(const std::exception &error) {
 static enum status fail_to_connect(struct gloo_group *group,
                                    const std::string &cause,
                                    struct failure *why) {
-    if (group->waiting_for == GLOO_NOBODY)
+    if (group->waiting_for == GLOO_NO_RANK)
         return status_fail(why, STATUS_RETRY, "rank %u cannot be reached: %s",
                            group->rank, cause.c_str());
     return status_fail(why, STATUS_RETRY,
@@ -111,8 +111,9 @@ enum status gloo_group_failed(struct gloo_group *group,
         throw;
     } catch (const std::exception &error) {
         std::string cause = plain_text(error);
-        return group->watchdog.joinable() ? gloo_words_fail(group, cause, why)
-                                          : fail_to_connect(group, cause, why);
+        return group->watchdog.joinable()
+                   ? gloo_consensus_resolve(group, cause, why)
+                   : fail_to_connect(group, cause, why);
     }
 } catch (...) {
     return status_fail(why, STATUS_RETRY, "collective: out of memory");
@@ -120,33 +121,34 @@ enum status gloo_group_failed(struct gloo_group *group,
 
 /* Tells where each rank reaches this one: two listening addresses, of the line
  * and of last words, for one rank after the other, each of as many bytes. */
-static enum status tell_addresses(struct gloo_group *group,
-                                  const struct collective_store *store,
-                                  struct failure *why) {
+static enum status publish_addresses(struct gloo_group *group,
+                                     const struct collective_store *store,
+                                     struct failure *why) {
     std::vector<char> all;
     for (uint32_t i = 0; i < group->size; i++) {
         if (i == group->rank)
             continue;
-        auto line = gloo_lines_address(&group->lines, i);
-        auto words = group->context->createPair((int)i)->address().bytes();
-        size_t each = line.size();
+        auto connection = gloo_pairs_address(&group->pairs, i);
+        auto verdicts = group->context->createPair((int)i)->address().bytes();
+        size_t each = connection.size();
         all.resize(group->size * 2 * each);
-        memcpy(&all[i * 2 * each], line.data(), each);
-        memcpy(&all[(i * 2 + 1) * each], words.data(), each);
+        memcpy(&all[i * 2 * each], connection.data(), each);
+        memcpy(&all[(i * 2 + 1) * each], verdicts.data(), each);
     }
     std::string key = "gloo.at." + std::to_string(group->rank);
     return store->set(store->context, key.c_str(), all.data(), all.size(), why);
 }
 
 /* Two addresses of a rank: of its line to this one, and for last words. */
-struct gloo_ends {
-    std::vector<char> line, words;
+struct gloo_addresses {
+    std::vector<char> connection, verdicts;
 };
 
-static enum status hear_addresses(struct gloo_group *group, uint32_t peer,
-                                  const struct collective_store *store,
-                                  int64_t until, struct gloo_ends *ends,
-                                  struct failure *why) {
+static enum status receive_addresses(struct gloo_group *group, uint32_t peer,
+                                     const struct collective_store *store,
+                                     int64_t until,
+                                     struct gloo_addresses *addresses,
+                                     struct failure *why) {
     void *value = nullptr;
     size_t size = 0;
     std::string key = "gloo.at." + std::to_string(peer);
@@ -157,15 +159,15 @@ static enum status hear_addresses(struct gloo_group *group, uint32_t peer,
         status_context(why, "rank %u did not come", peer);
         return status;
     }
-    size_t each = gloo_lines_address(&group->lines, peer).size();
-    bool whole = size == group->size * 2 * each;
+    size_t each = gloo_pairs_address(&group->pairs, peer).size();
+    bool complete = size == group->size * 2 * each;
     auto own = static_cast<const char *>(value) + group->rank * 2 * each;
-    if (whole) {
-        ends->line.assign(own, own + each);
-        ends->words.assign(own + each, own + 2 * each);
+    if (complete) {
+        addresses->connection.assign(own, own + each);
+        addresses->verdicts.assign(own + each, own + 2 * each);
     }
     free(value);
-    if (!whole)
+    if (!complete)
         return status_fail(why, STATUS_RETRY,
                            "rank %u tells no address: does it run the same "
                            "version?",
@@ -190,15 +192,15 @@ static void end_attempt(struct gloo_attempt *attempt,
 }
 
 static void attempt_connection(struct gloo_group *group, uint32_t peer,
-                               const struct gloo_ends &ends,
+                               const struct gloo_addresses &addresses,
                                struct gloo_attempt *attempt) noexcept {
-    gloo_thread_ours ours;
+    gloo_thread_own_code own_code;
     std::exception_ptr error;
     try {
-        gloo_lines_connect(&group->lines, peer, ends.line);
-        if (group->lines.partners[peer])
-            gloo_lines_share(&group->lines, peer, group->rank < peer);
-        group->context->getPair((int)peer)->connect(ends.words);
+        gloo_pairs_connect(&group->pairs, peer, addresses.connection);
+        if (group->pairs.partners[peer])
+            gloo_pairs_open_shm(&group->pairs, peer, group->rank < peer);
+        group->context->getPair((int)peer)->connect(addresses.verdicts);
     } catch (...) {
         error = std::current_exception();
     }
@@ -208,19 +210,19 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
 /* On a thread of its own: Gloo waits for its own threads without a limit, one
  * of them may have stopped, and nothing ends its wait for a peer. */
 static void connect_to(struct gloo_group *group, uint32_t peer,
-                       const struct gloo_ends &ends,
+                       const struct gloo_addresses &addresses,
                        const struct collective_store *store) {
     auto attempt = std::make_shared<struct gloo_attempt>();
     std::thread([=] {
-        attempt_connection(group, peer, ends, attempt.get());
+        attempt_connection(group, peer, addresses, attempt.get());
     }).detach();
-    int64_t until = time_now() + time_from_seconds(group->patience + 1);
+    int64_t until = time_now() + time_from_seconds(group->connect_timeout + 1);
     std::unique_lock<std::mutex> lock(attempt->mutex);
     while (!attempt->over && time_now() < until &&
-           !(store->given_up && store->given_up(store->context)))
-        attempt->ended.wait_for(lock, LOOK);
-    group->stuck = !attempt->over;
-    if (group->stuck)
+           !(store->is_cancelled && store->is_cancelled(store->context)))
+        attempt->ended.wait_for(lock, POLL_INTERVAL);
+    group->thread_stuck = !attempt->over;
+    if (group->thread_stuck)
         throw wait_ended();
     if (attempt->error)
         std::rethrow_exception(attempt->error);
@@ -232,12 +234,12 @@ static void connect_to(struct gloo_group *group, uint32_t peer,
 static enum status connect_all(struct gloo_group *group,
                                const struct collective_store *store,
                                int64_t until, struct failure *why) {
-    std::vector<struct gloo_ends> ends(group->size);
+    std::vector<struct gloo_addresses> addresses(group->size);
     for (uint32_t i = 0; i < group->size; i++) {
         enum status status =
             i == group->rank
                 ? STATUS_OK
-                : hear_addresses(group, i, store, until, &ends[i], why);
+                : receive_addresses(group, i, store, until, &addresses[i], why);
         if (status)
             return status;
     }
@@ -245,7 +247,7 @@ static enum status connect_all(struct gloo_group *group,
         if (i == group->rank)
             continue;
         group->waiting_for = i;
-        connect_to(group, i, ends[i], store);
+        connect_to(group, i, addresses[i], store);
     }
     return STATUS_OK;
 }
@@ -258,8 +260,8 @@ enum status gloo_group_open(struct gloo_group *group,
     group->size = settings->size;
     group->timeout = settings->timeout;
     group->deadline.store(TIME_NEVER);
-    group->words.resize(group->size);
-    group->waiting_for = GLOO_NOBODY;
+    group->verdicts.resize(group->size);
+    group->waiting_for = GLOO_NO_RANK;
     int64_t until = time_now() + time_from_seconds(settings->timeout);
     std::string host;
     enum status status = gloo_address_choose(settings, until, &host, why);
@@ -269,44 +271,45 @@ enum status gloo_group_open(struct gloo_group *group,
     group->device = gloo::transport::tcp::CreateDevice(attr);
     group->context =
         group->device->createContext((int)group->rank, (int)group->size);
-    group->patience = std::min(group->timeout, CONNECT_SECONDS);
+    group->connect_timeout = std::min(group->timeout, CONNECT_SECONDS);
     /* Gloo waits five times as long for a connection. */
-    group->context->setTimeout(milliseconds((int64_t)(group->patience * 200)));
+    group->context->setTimeout(
+        milliseconds((int64_t)(group->connect_timeout * 200)));
     group->probe = group->context->createUnboundBuffer(nullptr, SIZE_MAX);
     for (uint32_t i = 0; i < group->size; i++)
-        group->last.push_back(
+        group->verdict_buffers.push_back(
             group->context->createUnboundBuffer(nullptr, SIZE_MAX));
-    gloo_lines_listen(&group->lines, host.c_str(), group->rank, group->size,
-                      group->patience);
-    group->lines.shares = settings->lanes && gloo_lane_has_room();
-    group->lines.partners = partners;
-    status = tell_addresses(group, settings->store, why);
+    gloo_pairs_listen(&group->pairs, host.c_str(), group->rank, group->size,
+                      group->connect_timeout);
+    group->pairs.use_shm = settings->shm && gloo_shm_is_available();
+    group->pairs.partners = partners;
+    status = publish_addresses(group, settings->store, why);
     if (!status)
         status = connect_all(group, settings->store, until, why);
     if (status)
         return status;
-    gloo_words_listen(group);
+    gloo_consensus_listen(group);
     group->watchdog = std::thread(watch, group);
     return STATUS_OK;
 }
 
 /* A connection that is closed too early takes what is under way with it: each
  * waits until all others have said that they need nothing more. */
-static void say_goodbye(struct gloo_group *group) {
+static void exchange_goodbyes(struct gloo_group *group) {
     auto longest = duration<double>(std::min(group->timeout, 5.0));
     auto until = gloo_group::clock::now() +
                  duration_cast<gloo_group::clock::duration>(longest);
-    gloo_words_tell(group, GLOO_NOBODY, false);
+    gloo_consensus_send(group, GLOO_NO_RANK, false);
     for (uint32_t i = 0; i < group->size; i++)
-        if (i != group->rank && !gloo_words_hear(group, i, until))
+        if (i != group->rank && !gloo_consensus_receive(group, i, until))
             break;
 }
 
 static void release(struct gloo_group *group) noexcept {
-    gloo_thread_ours ours;
-    gloo_lines_close(&group->lines);
+    gloo_thread_own_code own_code;
+    gloo_pairs_close(&group->pairs);
     group->probe.reset();
-    group->last.clear();
+    group->verdict_buffers.clear();
     group->context.reset();
     group->device.reset();
 }
@@ -323,7 +326,7 @@ static bool release_in_time(struct gloo_group *group) noexcept try {
     auto until = gloo_group::clock::now() + CLOSE_SECONDS;
     while (!attempt->over && !gloo_thread_stopped() &&
            gloo_group::clock::now() < until)
-        attempt->ended.wait_for(lock, LOOK);
+        attempt->ended.wait_for(lock, POLL_INTERVAL);
     return attempt->over;
 } catch (const std::exception &) {
     return false; /* no thread, or no memory */
@@ -337,15 +340,16 @@ bool gloo_group_close(struct gloo_group *group) noexcept {
         }
         group->closing.notify_all();
         group->watchdog.join();
-        if (!group->stuck && !gloo_thread_stopped() && !group->failed &&
+        if (!group->thread_stuck && !gloo_thread_stopped() && !group->failed &&
             !group->aborted.load())
-            say_goodbye(group);
+            exchange_goodbyes(group);
     }
-    gloo_lines_cut(&group->lines);
-    return !group->stuck && !gloo_thread_stopped() && release_in_time(group);
+    gloo_pairs_shutdown(&group->pairs);
+    return !group->thread_stuck && !gloo_thread_stopped() &&
+           release_in_time(group);
 }
 
 void gloo_group_abort(struct gloo_group *group) noexcept {
     group->aborted.store(true);
-    gloo_lines_cut(&group->lines);
+    gloo_pairs_shutdown(&group->pairs);
 }

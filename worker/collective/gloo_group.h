@@ -14,7 +14,7 @@ extern "C" {
 #include "proto/base/status.h"
 }
 #include "worker/collective/collective.h"
-#include "worker/collective/gloo_lines.h"
+#include "worker/collective/gloo_pairs.h"
 
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -30,33 +30,36 @@ extern "C" {
 #include <vector>
 
 /* The last that a rank says: whom it was waiting for, where it fails. */
-struct gloo_word {
-    uint32_t said;    /* 0: nothing came yet */
-    uint32_t blamed;  /* a rank, or GLOO_NOBODY */
-    uint32_t certain; /* its connections broke, all of them */
-    uint32_t late;    /* it did not come in time; else its line has ended */
+struct gloo_verdict {
+    uint32_t received;     /* 0: nothing came yet */
+    uint32_t blamed;       /* a rank, or GLOO_NO_RANK */
+    uint32_t disconnected; /* its connections broke, all of them */
+    uint32_t timed_out; /* it did not come in time; else its line has ended */
 };
-enum : uint32_t { GLOO_NOBODY = UINT32_MAX };
+enum : uint32_t { GLOO_NO_RANK = UINT32_MAX };
 
 struct gloo_group {
     using clock = std::chrono::steady_clock;
 
     uint32_t rank, size;
-    double timeout, patience; /* seconds a call, and a connection, may take */
+    double timeout,
+        connect_timeout; /* seconds a call, and a connection, may take */
 
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
-    struct gloo_lines lines;
+    struct gloo_pairs pairs;
     /* Each covers all memory: offsets are addresses. A lost connection fails
      * the waits on all buffers it is to fill: so each sender has one. */
     std::unique_ptr<gloo::transport::UnboundBuffer> probe;
-    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> last;
-    std::vector<gloo_word> words; /* by rank */
-    gloo_word own_word;
+    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>
+        verdict_buffers;
+    std::vector<gloo_verdict> verdicts; /* by rank */
+    gloo_verdict own_verdict;
 
     uint32_t waiting_for; /* whom the present wait is for */
     bool failed;
-    bool stuck; /* a thread waits in Gloo for ever, and uses all of this */
+    bool thread_stuck; /* a thread waits in Gloo for ever, and uses all of this
+                        */
 
     /* Cuts the lines at `deadline`; rests at most `timeout`. */
     std::thread watchdog;
@@ -64,7 +67,7 @@ struct gloo_group {
     std::condition_variable closing;
     bool closed;
     std::atomic<int64_t> deadline; /* of the call under way, by time_now */
-    std::atomic<bool> late;        /* the watchdog has cut them */
+    std::atomic<bool> timed_out;   /* the watchdog has cut them */
     std::atomic<bool> aborted;
 };
 
@@ -82,19 +85,19 @@ bool gloo_group_close(struct gloo_group *group) noexcept;
 /* From any thread, while open: calls under way and later ones throw. */
 void gloo_group_abort(struct gloo_group *group) noexcept;
 
-/* As gloo_lines_begin; the messages may together take `timeout` seconds. */
+/* As gloo_pairs_begin; the messages may together take `timeout` seconds. */
 void gloo_group_begin(struct gloo_group *group, void *data, size_t bytes,
-                      enum gloo_goal lends);
+                      enum gloo_operation shared_operation);
 
 /* No message is under way. */
 void gloo_group_end(struct gloo_group *group);
 
 /* Messages between two ranks arrive in the order of these calls, which have to
- * be the same on both sides (gloo_lines.h). */
+ * be the same on both sides (gloo_pairs.h). */
 void gloo_group_send(struct gloo_group *group, uint32_t to, const void *bytes,
-                     size_t size, enum gloo_goal goal);
-void gloo_group_receive(struct gloo_group *group, uint32_t from, void *place,
-                        size_t size);
+                     size_t size, enum gloo_operation operation);
+void gloo_group_receive(struct gloo_group *group, uint32_t from,
+                        void *destination, size_t size);
 void gloo_group_add(struct gloo_group *group, uint32_t from, float *sum,
                     size_t count);
 

@@ -15,7 +15,7 @@ static std::atomic<bool> stopped;
 static std::terminate_handler before;
 static thread_local int calls_of_ours;
 
-static bool is_gloos(const std::exception_ptr &thrown) {
+static bool is_gloo_thread(const std::exception_ptr &thrown) {
     if (!thrown || calls_of_ours)
         return false;
     try {
@@ -29,8 +29,8 @@ static bool is_gloos(const std::exception_ptr &thrown) {
     }
 }
 
-static void stop_here() {
-    if (is_gloos(std::current_exception())) {
+static void park_thread() {
+    if (is_gloo_thread(std::current_exception())) {
         stopped.store(true);
         for (;;)
             pause();
@@ -42,17 +42,17 @@ static void stop_here() {
 
 void gloo_thread_guard() noexcept {
     static std::once_flag once;
-    std::call_once(once, [] { before = std::set_terminate(stop_here); });
+    std::call_once(once, [] { before = std::set_terminate(park_thread); });
 }
 
 bool gloo_thread_stopped() noexcept {
     return stopped.load();
 }
 
-gloo_thread_ours::gloo_thread_ours() noexcept {
+gloo_thread_own_code::gloo_thread_own_code() noexcept {
     calls_of_ours++;
 }
 
-gloo_thread_ours::~gloo_thread_ours() noexcept {
+gloo_thread_own_code::~gloo_thread_own_code() noexcept {
     calls_of_ours--;
 }

@@ -17,10 +17,10 @@ bool gloo_thread_stopped() noexcept;
 
 /* While one lives, this thread runs our own code: what leaves that is no fault
  * of a peer's and ends the process. */
-class gloo_thread_ours {
+class gloo_thread_own_code {
   public:
-    gloo_thread_ours() noexcept;
-    ~gloo_thread_ours() noexcept;
+    gloo_thread_own_code() noexcept;
+    ~gloo_thread_own_code() noexcept;
 };
 
 #endif

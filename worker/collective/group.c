@@ -10,9 +10,9 @@ void group_open(struct group *ranks, const struct collective_ops *ops,
 }
 
 /* An abort that came before there was a group is made good. */
-enum status group_meet(struct group *ranks,
-                       const struct collective_settings *settings,
-                       struct failure *why) {
+enum status group_connect(struct group *ranks,
+                          const struct collective_settings *settings,
+                          struct failure *why) {
     struct collective *group = NULL;
     if (ranks->size == 1)
         return STATUS_OK;
@@ -33,7 +33,7 @@ void group_abort(struct group *ranks) {
     pthread_mutex_unlock(&ranks->mutex);
 }
 
-void group_leave(struct group *ranks) {
+void group_disconnect(struct group *ranks) {
     pthread_mutex_lock(&ranks->mutex);
     struct collective *group = ranks->group;
     ranks->group = NULL;
@@ -43,7 +43,7 @@ void group_leave(struct group *ranks) {
 }
 
 void group_close(struct group *ranks) {
-    group_leave(ranks);
+    group_disconnect(ranks);
     pthread_mutex_destroy(&ranks->mutex);
 }
 
@@ -51,14 +51,14 @@ typedef enum status call(struct collective *group, float *data, size_t count,
                          struct failure *why);
 
 /* In TURNS turns all of DATA but a rank's own part leaves each rank. */
-static enum status take_part(struct group *ranks, call *collective,
-                             unsigned turns, float *data, size_t count,
-                             struct failure *why) {
+static enum status run_collective(struct group *ranks, call *collective,
+                                  unsigned phases, float *data, size_t count,
+                                  struct failure *why) {
     int64_t start = time_now();
     enum status status = collective(ranks->group, data, count, why);
     uint64_t bytes = count * sizeof *data / ranks->size * (ranks->size - 1);
     atomic_fetch_add(&ranks->ns, time_now() - start);
-    atomic_fetch_add(&ranks->bytes, turns * bytes);
+    atomic_fetch_add(&ranks->bytes, phases * bytes);
     return status;
 }
 
@@ -66,21 +66,22 @@ enum status group_all_reduce(struct group *ranks, float *data, size_t count,
                              struct failure *why) {
     if (ranks->size == 1)
         return STATUS_OK;
-    return take_part(ranks, ranks->ops->all_reduce, 2, data, count, why);
+    return run_collective(ranks, ranks->ops->all_reduce, 2, data, count, why);
 }
 
 enum status group_reduce_scatter(struct group *ranks, float *data, size_t count,
                                  struct failure *why) {
     if (ranks->size == 1)
         return STATUS_OK;
-    return take_part(ranks, ranks->ops->reduce_scatter, 1, data, count, why);
+    return run_collective(ranks, ranks->ops->reduce_scatter, 1, data, count,
+                          why);
 }
 
 enum status group_all_gather(struct group *ranks, float *data, size_t count,
                              struct failure *why) {
     if (ranks->size == 1)
         return STATUS_OK;
-    return take_part(ranks, ranks->ops->all_gather, 1, data, count, why);
+    return run_collective(ranks, ranks->ops->all_gather, 1, data, count, why);
 }
 
 enum status group_broadcast(struct group *ranks, float *data, size_t count,
@@ -91,19 +92,19 @@ enum status group_broadcast(struct group *ranks, float *data, size_t count,
                                  why);
 }
 
-enum status group_look(struct group *ranks, struct failure *why) {
-    if (!ranks->group || !ranks->ops->look)
+enum status group_async_error(struct group *ranks, struct failure *why) {
+    if (!ranks->group || !ranks->ops->async_error)
         return STATUS_OK;
-    return ranks->ops->look(ranks->group, why);
+    return ranks->ops->async_error(ranks->group, why);
 }
 
-void group_show(struct group *ranks, struct buffer *buffer) {
-    if (ranks->group && ranks->ops->show)
-        ranks->ops->show(ranks->group, buffer);
+void group_register(struct group *ranks, struct buffer *buffer) {
+    if (ranks->group && ranks->ops->register_buffer)
+        ranks->ops->register_buffer(ranks->group, buffer);
 }
 
-void group_way(const struct group *ranks, char *text, size_t size) {
+void group_transport(const struct group *ranks, char *text, size_t size) {
     text[0] = 0;
-    if (ranks->group && ranks->ops->way)
-        ranks->ops->way(ranks->group, text, size);
+    if (ranks->group && ranks->ops->transport)
+        ranks->ops->transport(ranks->group, text, size);
 }

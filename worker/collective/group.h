@@ -29,15 +29,15 @@ void group_open(struct group *ranks, const struct collective_ops *ops,
                 uint32_t rank, uint32_t size);
 
 /* Meets the others. */
-enum status group_meet(struct group *ranks,
-                       const struct collective_settings *settings,
-                       struct failure *why) MUST_CHECK;
+enum status group_connect(struct group *ranks,
+                          const struct collective_settings *settings,
+                          struct failure *why) MUST_CHECK;
 
 /* Any thread: calls under way and later ones fail. */
 void group_abort(struct group *ranks);
 
 /* Ends the group, if they have met; from the thread that calls. */
-void group_leave(struct group *ranks);
+void group_disconnect(struct group *ranks);
 
 /* The same; nobody calls or aborts any more. */
 void group_close(struct group *ranks);
@@ -55,10 +55,11 @@ enum status group_broadcast(struct group *ranks, float *data, size_t count,
 
 /* How it goes with what was put on a stream that the group has joined, as far
  * as that is known; from the thread that calls. */
-enum status group_look(struct group *ranks, struct failure *why) MUST_CHECK;
+enum status group_async_error(struct group *ranks,
+                              struct failure *why) MUST_CHECK;
 
 /* As collective.h has it; once they have met, from the thread that calls. */
-void group_show(struct group *ranks, struct buffer *buffer);
-void group_way(const struct group *ranks, char *text, size_t size);
+void group_register(struct group *ranks, struct buffer *buffer);
+void group_transport(const struct group *ranks, char *text, size_t size);
 
 #endif

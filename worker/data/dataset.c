@@ -76,10 +76,10 @@ fail:
     return status;
 }
 
-enum status dataset_look(const char *images_path, const char *labels_path,
-                         struct failure *why) {
-    enum status status = idx_file_look(images_path, "images", why);
-    return status ? status : idx_file_look(labels_path, "labels", why);
+enum status dataset_check_files(const char *images_path,
+                                const char *labels_path, struct failure *why) {
+    enum status status = idx_file_check(images_path, "images", why);
+    return status ? status : idx_file_check(labels_path, "labels", why);
 }
 
 void dataset_free(struct dataset **dataset) {

@@ -28,8 +28,9 @@ enum status dataset_load(struct dataset **out, const char *images_path,
 
 /* Opens both files and reads nothing: what dataset_load would say of files that
  * are not there. */
-enum status dataset_look(const char *images_path, const char *labels_path,
-                         struct failure *why) MUST_CHECK;
+enum status dataset_check_files(const char *images_path,
+                                const char *labels_path,
+                                struct failure *why) MUST_CHECK;
 
 /* Frees *DATASET (may be NULL) and clears it. */
 void dataset_free(struct dataset **dataset);

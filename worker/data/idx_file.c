@@ -12,13 +12,13 @@
 
 /* The third byte of the magic number: elements are unsigned bytes. */
 enum { TYPE_UBYTE = 0x08 };
-enum { FIRST_ROOM = 1 << 20, MAX_READ = 1 << 30, BUFFER = 64 << 10 };
+enum { INITIAL_CAPACITY = 1 << 20, MAX_READ = 1 << 30, BUFFER = 64 << 10 };
 enum { GZIP_WINDOW = 15 + 16 /* inflateInit2: gzip's wrapper, any window */ };
 
 /* An open file: what error texts and every read need. */
 struct reader {
     int file;
-    const char *path, *what;
+    const char *path, *content;
     uint64_t position; /* in the uncompressed content, bytes */
     struct failure *why;
     bool gzip, ended;
@@ -114,14 +114,14 @@ static enum status copy(struct reader *reader, uint8_t *bytes, uint32_t count) {
     stream->avail_out = count;
     while (stream->avail_out) {
         enum status status = fill(reader, 1);
-        unsigned left = stream->avail_out, there = stream->avail_in;
-        unsigned take = there < left ? there : left;
-        if (status || !take)
+        unsigned left = stream->avail_out, available = stream->avail_in;
+        unsigned chunk = available < left ? available : left;
+        if (status || !chunk)
             return status;
-        memcpy(bytes + (count - left), stream->next_in, take);
-        stream->next_in += take;
-        stream->avail_in -= take;
-        stream->avail_out -= take;
+        memcpy(bytes + (count - left), stream->next_in, chunk);
+        stream->next_in += chunk;
+        stream->avail_in -= chunk;
+        stream->avail_out -= chunk;
     }
     return STATUS_OK;
 }
@@ -140,13 +140,13 @@ static enum status fail_of_end(struct reader *reader, uint64_t total) {
     return status_fail(reader->why, STATUS_CONFIG,
                        "%s: truncated: it ends after byte %" PRIu64
                        ", expected %" PRIu64 " bytes (%s); fetch it again",
-                       reader->path, reader->position, total, reader->what);
+                       reader->path, reader->position, total, reader->content);
 }
 
-static enum status read_word(struct reader *reader, uint8_t word[4],
-                             uint64_t total) {
+static enum status read_uint32s(struct reader *reader, uint8_t raw[4],
+                                uint64_t total) {
     uint32_t got;
-    enum status status = read_up_to(reader, word, 4, &got);
+    enum status status = read_up_to(reader, raw, 4, &got);
     if (status || got == 4)
         return status;
     return fail_of_end(reader, total);
@@ -165,7 +165,7 @@ static enum status check_magic(struct reader *reader, const uint8_t magic[4],
                        "to %u dimensions (%s)%s",
                        reader->path, found, TYPE_UBYTE << 8 | min_dims,
                        TYPE_UBYTE << 8 | max_dims, min_dims, max_dims,
-                       reader->what,
+                       reader->content,
                        other_file ? "; are images and labels swapped?" : "");
 }
 
@@ -174,8 +174,8 @@ static enum status read_dims(struct reader *reader, struct idx_file *file) {
     file->bytes = 1;
     for (uint32_t d = 0; d < file->num_dims; d++) {
         uint8_t bytes[4];
-        uint64_t place = reader->position;
-        enum status status = read_word(reader, bytes, header);
+        uint64_t offset = reader->position;
+        enum status status = read_uint32s(reader, bytes, header);
         if (status)
             return status;
         file->dims[d] = big_endian(bytes);
@@ -185,22 +185,22 @@ static enum status read_dims(struct reader *reader, struct idx_file *file) {
                 reader->why, STATUS_CONFIG,
                 "%s: byte %" PRIu64 ": found size %u of dimension %u, "
                 "expected 1 or more, and 2^40 bytes at most in all (%s)",
-                reader->path, place, file->dims[d], d, reader->what);
+                reader->path, offset, file->dims[d], d, reader->content);
         file->bytes *= file->dims[d];
     }
     return STATUS_OK;
 }
 
 static enum status open_file(struct reader *reader, const char *path,
-                             const char *what, struct failure *why) {
+                             const char *content, struct failure *why) {
     reader->path = path;
-    reader->what = what;
+    reader->content = content;
     reader->why = why;
     reader->stream.next_in = reader->bytes;
     reader->file = open(path, O_RDONLY | O_CLOEXEC);
     return reader->file < 0
                ? status_errno(why, STATUS_CONFIG, errno,
-                              "%s: cannot open the file of %s", path, what)
+                              "%s: cannot open the file of %s", path, content)
                : STATUS_OK;
 }
 
@@ -216,17 +216,17 @@ static enum status open_stream(struct reader *reader) {
 
 /* Doubles ROOM, at last to one byte more than there should be. */
 static enum status grow(struct reader *reader, struct idx_file *file,
-                        uint64_t *room) {
-    uint64_t wanted = *room ? 2 * *room : FIRST_ROOM;
+                        uint64_t *capacity) {
+    uint64_t wanted = *capacity ? 2 * *capacity : INITIAL_CAPACITY;
     if (wanted >= file->bytes)
         wanted = file->bytes + 1;
     uint8_t *data = realloc(file->data, wanted);
     if (!data)
         return status_fail(reader->why, STATUS_RETRY,
                            "%s: no memory for its %" PRIu64 " bytes of %s",
-                           reader->path, file->bytes, reader->what);
+                           reader->path, file->bytes, reader->content);
     file->data = data;
-    *room = wanted;
+    *capacity = wanted;
     return STATUS_OK;
 }
 
@@ -234,21 +234,21 @@ static enum status grow(struct reader *reader, struct idx_file *file,
  * and takes gzip's checksum and length, which follow the data. */
 static enum status read_data(struct reader *reader, struct idx_file *file) {
     uint64_t total = reader->position + file->bytes;
-    uint64_t done = 0, room = 0;
-    uint32_t take, got;
+    uint64_t done = 0, capacity = 0;
+    uint32_t chunk, got;
     enum status status = STATUS_OK;
     do {
-        if (done == room)
-            status = grow(reader, file, &room);
+        if (done == capacity)
+            status = grow(reader, file, &capacity);
         if (status)
             return status;
-        uint64_t left = room - done;
-        take = left <= MAX_READ ? (uint32_t)left : MAX_READ / 2;
-        status = read_up_to(reader, file->data + done, take, &got);
+        uint64_t left = capacity - done;
+        chunk = left <= MAX_READ ? (uint32_t)left : MAX_READ / 2;
+        status = read_up_to(reader, file->data + done, chunk, &got);
         if (status)
             return status;
         done += got;
-    } while (got == take && done <= file->bytes);
+    } while (got == chunk && done <= file->bytes);
     if (done < file->bytes)
         return fail_of_end(reader, total);
     if (done == file->bytes)
@@ -256,13 +256,13 @@ static enum status read_data(struct reader *reader, struct idx_file *file) {
     return status_fail(reader->why, STATUS_CONFIG,
                        "%s: byte %" PRIu64 ": found more data, expected the "
                        "end, where the header's sizes put it (%s)",
-                       reader->path, total, reader->what);
+                       reader->path, total, reader->content);
 }
 
-static enum status read_whole(struct reader *reader, struct idx_file *file,
-                              uint32_t min_dims, uint32_t max_dims) {
+static enum status read_content(struct reader *reader, struct idx_file *file,
+                                uint32_t min_dims, uint32_t max_dims) {
     uint8_t magic[4];
-    enum status status = read_word(reader, magic, 4 + 4 * min_dims);
+    enum status status = read_uint32s(reader, magic, 4 + 4 * min_dims);
     if (!status)
         status = check_magic(reader, magic, min_dims, max_dims);
     if (status)
@@ -273,16 +273,16 @@ static enum status read_whole(struct reader *reader, struct idx_file *file,
 }
 
 enum status idx_file_read(struct idx_file *file, const char *path,
-                          const char *what, uint32_t min_dims,
+                          const char *content, uint32_t min_dims,
                           uint32_t max_dims, struct failure *why) {
     *file = (struct idx_file){0};
     struct reader reader = {0};
-    enum status status = open_file(&reader, path, what, why);
+    enum status status = open_file(&reader, path, content, why);
     if (status)
         return status;
     status = open_stream(&reader);
     if (!status)
-        status = read_whole(&reader, file, min_dims, max_dims);
+        status = read_content(&reader, file, min_dims, max_dims);
     file->trailing = reader.trailing;
     if (reader.gzip)
         inflateEnd(&reader.stream);
@@ -294,10 +294,10 @@ enum status idx_file_read(struct idx_file *file, const char *path,
     return status;
 }
 
-enum status idx_file_look(const char *path, const char *what,
-                          struct failure *why) {
+enum status idx_file_check(const char *path, const char *content,
+                           struct failure *why) {
     struct reader reader;
-    enum status status = open_file(&reader, path, what, why);
+    enum status status = open_file(&reader, path, content, why);
     if (!status)
         close(reader.file);
     return status;

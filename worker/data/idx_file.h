@@ -25,11 +25,11 @@ struct idx_file {
  * what the machine lacks: a descriptor, memory), and FILE owns nothing. Memory
  * follows what the file holds, not what its header claims. */
 enum status idx_file_read(struct idx_file *file, const char *path,
-                          const char *what, uint32_t min_dims,
+                          const char *content, uint32_t min_dims,
                           uint32_t max_dims, struct failure *why) MUST_CHECK;
 
 /* Opens the file and closes it: one that cannot be opened fails as above. */
-enum status idx_file_look(const char *path, const char *what,
-                          struct failure *why) MUST_CHECK;
+enum status idx_file_check(const char *path, const char *content,
+                           struct failure *why) MUST_CHECK;
 
 #endif

@@ -17,7 +17,7 @@ struct slot {
     struct loader_batch batch; /* as its viewer sees it */
     float *inputs;             /* [micro_batch, features] */
     uint32_t *labels;          /* [micro_batch] */
-    uint64_t whole;            /* 1 + the batch that it holds whole */
+    uint64_t completed;        /* 1 + the batch that it holds whole */
 };
 
 struct reader {
@@ -39,12 +39,12 @@ struct loader {
     struct reader *readers; /* one at least, which then has no thread */
     uint32_t num_readers, started;
 
-    pthread_mutex_t drawing; /* holds the sampler, which keeps an epoch */
+    pthread_mutex_t sampler_mutex; /* holds the sampler, which keeps an epoch */
     struct sampler *sampler;
 
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* a slot's `whole`, or one of these */
-    uint64_t claimed, taken;
+    uint64_t claimed, consumed;
     bool stopping;
 };
 
@@ -57,20 +57,20 @@ static void fill(const struct reader *reader, uint64_t batch) {
     struct slot *slot = slot_of(loader, batch);
     size_t features = loader->dataset->features;
     slot->batch.number = loader->first + batch;
-    pthread_mutex_lock(&loader->drawing);
+    pthread_mutex_lock(&loader->sampler_mutex);
     slot->batch.count =
         sampler_batch(loader->sampler, slot->batch.number, reader->indices);
-    pthread_mutex_unlock(&loader->drawing);
+    pthread_mutex_unlock(&loader->sampler_mutex);
     for (uint32_t i = 0; i < slot->batch.count; i++)
         slot->labels[i] = dataset_sample(loader->dataset, reader->indices[i],
                                          slot->inputs + i * features);
 }
 
 /* Waits for a free slot; false: the loader is closing. */
-static bool claim(struct loader *loader, uint64_t *batch) {
+static bool claim_batch(struct loader *loader, uint64_t *batch) {
     pthread_mutex_lock(&loader->mutex);
     while (!loader->stopping &&
-           loader->claimed - loader->taken >= loader->depth)
+           loader->claimed - loader->consumed >= loader->depth)
         pthread_cond_wait(&loader->changed, &loader->mutex);
     bool go_on = !loader->stopping;
     *batch = loader->claimed;
@@ -79,14 +79,14 @@ static bool claim(struct loader *loader, uint64_t *batch) {
     return go_on;
 }
 
-static void *read_ahead(void *argument) {
+static void *run_reader(void *argument) {
     const struct reader *reader = argument;
     struct loader *loader = reader->loader;
     uint64_t batch;
-    while (claim(loader, &batch)) {
+    while (claim_batch(loader, &batch)) {
         fill(reader, batch);
         pthread_mutex_lock(&loader->mutex);
-        slot_of(loader, batch)->whole = batch + 1;
+        slot_of(loader, batch)->completed = batch + 1;
         pthread_cond_broadcast(&loader->changed);
         pthread_mutex_unlock(&loader->mutex);
     }
@@ -151,7 +151,7 @@ static enum status start(struct loader *loader, struct failure *why) {
         return STATUS_OK;
     for (; loader->started < loader->num_readers; loader->started++) {
         struct reader *reader = &loader->readers[loader->started];
-        int error = pthread_create(&reader->thread, NULL, read_ahead, reader);
+        int error = pthread_create(&reader->thread, NULL, run_reader, reader);
         if (error)
             return status_errno(why, STATUS_FAILED, error,
                                 "cannot start a thread that reads data "
@@ -182,23 +182,23 @@ void loader_close(struct loader **where) {
     sampler_close(&loader->sampler);
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->mutex);
-    pthread_mutex_destroy(&loader->drawing);
+    pthread_mutex_destroy(&loader->sampler_mutex);
     free(loader);
     *where = NULL;
 }
 
 enum status loader_open(struct loader **out, const struct dataset *dataset,
                         const struct sampler_options *options, uint64_t first,
-                        struct loader_ahead ahead, struct failure *why) {
+                        struct loader_prefetch prefetch, struct failure *why) {
     struct loader *loader = calloc(1, sizeof *loader);
     *out = NULL;
     if (!loader)
         return status_fail(why, STATUS_RETRY, "no memory for a loader");
     loader->dataset = dataset;
-    loader->num_readers = ahead.readers ? ahead.readers : 1;
-    loader->depth = ahead.readers * ahead.depth;
+    loader->num_readers = prefetch.readers ? prefetch.readers : 1;
+    loader->depth = prefetch.readers * prefetch.depth;
     loader->first = first;
-    pthread_mutex_init(&loader->drawing, NULL);
+    pthread_mutex_init(&loader->sampler_mutex, NULL);
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
     enum status status = sampler_open(&loader->sampler, options, why);
@@ -223,13 +223,13 @@ void *loader_memory(const struct loader *loader, size_t *bytes) {
  * view ends with this call. */
 const struct loader_batch *loader_next(struct loader *loader) {
     if (!loader->depth)
-        fill(loader->readers, loader->taken);
+        fill(loader->readers, loader->consumed);
     pthread_mutex_lock(&loader->mutex);
-    uint64_t batch = loader->taken;
+    uint64_t batch = loader->consumed;
     struct slot *slot = slot_of(loader, batch);
-    while (loader->depth && slot->whole != batch + 1)
+    while (loader->depth && slot->completed != batch + 1)
         pthread_cond_wait(&loader->changed, &loader->mutex);
-    loader->taken++;
+    loader->consumed++;
     pthread_cond_broadcast(&loader->changed);
     pthread_mutex_unlock(&loader->mutex);
     return &slot->batch;

@@ -24,7 +24,7 @@ struct loader;
 /* How far ahead, and by how many: as torch's num_workers and prefetch_factor,
  * each reader is DEPTH (>= 1) batches ahead; without one (0) a batch is
  * prepared when it is asked for. */
-struct loader_ahead {
+struct loader_prefetch {
     uint32_t readers, depth;
 };
 
@@ -32,7 +32,7 @@ struct loader_ahead {
  * FIRST, FIRST + 1, ... */
 enum status loader_open(struct loader **out, const struct dataset *dataset,
                         const struct sampler_options *options, uint64_t first,
-                        struct loader_ahead ahead,
+                        struct loader_prefetch prefetch,
                         struct failure *why) MUST_CHECK;
 void loader_close(struct loader **loader); /* stops and joins the threads */
 

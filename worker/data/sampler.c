@@ -3,8 +3,8 @@
  * joins, draws what the others do without a word. */
 #include "worker/data/sampler.h"
 
+#include "proto/tensor/data_share.h"
 #include "proto/tensor/philox.h"
-#include "proto/tensor/share.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -38,10 +38,11 @@ static enum status check(const struct sampler_options *options,
 
 static enum status count_batches(struct sampler *sampler, struct failure *why) {
     const struct sampler_options *options = &sampler->options;
-    sampler->share = share_samples(options->num_samples, options->num_ranks);
+    sampler->share =
+        data_share_samples(options->num_samples, options->num_ranks);
     sampler->batches_per_epoch =
-        share_batches(options->num_samples, options->num_ranks,
-                      options->micro_batch, options->drop_last);
+        data_share_batches(options->num_samples, options->num_ranks,
+                           options->micro_batch, options->drop_last);
     if (sampler->batches_per_epoch > 0)
         return STATUS_OK;
     return status_fail(why, STATUS_CONFIG,

@@ -7,7 +7,7 @@
  *
  * Every call of the device only asks: the device does it later, in order. What
  * has to be known on the host, the loss, follows on another stream and is
- * awaited by mlp_settle. */
+ * awaited by mlp_wait_result. */
 #include "worker/models/mlp.h"
 
 #include "proto/tensor/recompute.h"
@@ -22,11 +22,13 @@
 enum { PAGE = 4096 };
 
 /* Of one pass. What is behind `correct` is nobody's, and stays where it is. */
-struct tally {
+struct device_result {
     double loss;
     uint32_t correct;
 };
-enum { TALLY = offsetof(struct tally, correct) + sizeof(uint32_t) };
+enum {
+    RESULT_BYTES = offsetof(struct device_result, correct) + sizeof(uint32_t)
+};
 
 /* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
  * 2l + 1, the bias. */
@@ -36,15 +38,17 @@ struct mlp {
     struct ops_device *device;
     uint32_t max_batch, layers;
     struct recompute plan;
-    float *rooms[JOB_MAX_LAYERS]; /* [max_batch, the room's width] */
-    uint32_t present; /* first output of the stretch that is in its rooms */
-    float *slopes[2]; /* gradients of the outputs above and below the layer at
-                         work, of output l in number l % 2: [max_batch,
+    float *activations[JOB_MAX_LAYERS]; /* [max_batch, the room's width] */
+    uint32_t
+        present_segment;  /* first output of the stretch that is in its rooms */
+    float *dz_buffers[2]; /* gradients of the outputs above and below the layer
+                         at work, of output l in number l % 2: [max_batch,
                          widest] */
-    struct tally *tally;
-    struct tally *told; /* the same, where the host reads it: a page of its own
-                           unless the device's memory is the host's */
-    struct ops_event *telling;
+    struct device_result *device_result;
+    struct device_result
+        *host_result; /* the same, where the host reads it: a page of its own
+          unless the device's memory is the host's */
+    struct ops_event *result_event;
     uint32_t count; /* samples of the last pass */
     size_t bytes;   /* of activations, asked for */
 };
@@ -102,27 +106,28 @@ static float *allocate_rows(struct mlp *mlp, uint32_t width) {
     return mlp->ops->allocate(mlp->device, bytes);
 }
 
-static bool allocate_tally(struct mlp *mlp) {
+static bool allocate_result(struct mlp *mlp) {
     const struct ops *ops = mlp->ops;
-    mlp->telling = ops->event_open(mlp->device);
-    mlp->tally = ops->allocate(mlp->device, sizeof *mlp->tally);
-    mlp->told = ops->later ? aligned_alloc(PAGE, PAGE) : mlp->tally;
-    if (!mlp->telling || !mlp->tally || !mlp->told)
+    mlp->result_event = ops->event_open(mlp->device);
+    mlp->device_result = ops->allocate(mlp->device, sizeof *mlp->device_result);
+    mlp->host_result =
+        ops->async ? aligned_alloc(PAGE, PAGE) : mlp->device_result;
+    if (!mlp->result_event || !mlp->device_result || !mlp->host_result)
         return false;
-    if (ops->later)
-        ops->pin(mlp->device, mlp->told, PAGE); /* else it is slower */
+    if (ops->async)
+        ops->pin(mlp->device, mlp->host_result, PAGE); /* else it is slower */
     return true;
 }
 
-static void release_tally(struct mlp *mlp) {
+static void release_result(struct mlp *mlp) {
     const struct ops *ops = mlp->ops;
-    if (mlp->telling)
-        ops->event_close(mlp->device, &mlp->telling);
-    if (ops->later && mlp->told) {
-        ops->unpin(mlp->device, mlp->told);
-        free(mlp->told);
+    if (mlp->result_event)
+        ops->event_close(mlp->device, &mlp->result_event);
+    if (ops->async && mlp->host_result) {
+        ops->unpin(mlp->device, mlp->host_result);
+        free(mlp->host_result);
     }
-    ops->release(mlp->device, mlp->tally);
+    ops->release(mlp->device, mlp->device_result);
 }
 
 static bool allocate(struct mlp *mlp) {
@@ -132,15 +137,15 @@ static bool allocate(struct mlp *mlp) {
         uint32_t width = mlp->model.layers[l + 1];
         widest = width > widest ? width : widest;
     }
-    for (uint32_t r = 0; r < mlp->plan.rooms; r++) {
-        mlp->rooms[r] = allocate_rows(mlp, mlp->plan.width[r]);
-        complete = complete && mlp->rooms[r];
+    for (uint32_t r = 0; r < mlp->plan.activations; r++) {
+        mlp->activations[r] = allocate_rows(mlp, mlp->plan.width[r]);
+        complete = complete && mlp->activations[r];
     }
     for (int i = 0; i < 2; i++) {
-        mlp->slopes[i] = allocate_rows(mlp, widest);
-        complete = complete && mlp->slopes[i];
+        mlp->dz_buffers[i] = allocate_rows(mlp, widest);
+        complete = complete && mlp->dz_buffers[i];
     }
-    return complete && allocate_tally(mlp);
+    return complete && allocate_result(mlp);
 }
 
 enum status mlp_open(struct mlp **out, const struct job_model *model,
@@ -172,11 +177,11 @@ void mlp_close(struct mlp **mlp) {
     if (!mlp || !*mlp)
         return;
     const struct ops *ops = (*mlp)->ops;
-    for (uint32_t r = 0; r < (*mlp)->plan.rooms; r++)
-        ops->release((*mlp)->device, (*mlp)->rooms[r]);
+    for (uint32_t r = 0; r < (*mlp)->plan.activations; r++)
+        ops->release((*mlp)->device, (*mlp)->activations[r]);
     for (int i = 0; i < 2; i++)
-        ops->release((*mlp)->device, (*mlp)->slopes[i]);
-    release_tally(*mlp);
+        ops->release((*mlp)->device, (*mlp)->dz_buffers[i]);
+    release_result(*mlp);
     free(*mlp);
     *mlp = NULL;
 }
@@ -187,9 +192,9 @@ static void need(const struct mlp *mlp, const struct mlp_hooks *hooks,
                  uint32_t layer) {
     if (!hooks || !hooks->need)
         return;
-    mlp->ops->end(mlp->device);
+    mlp->ops->capture_end(mlp->device);
     hooks->need(hooks->context, weight_of(layer), 2);
-    mlp->ops->begin(mlp->device);
+    mlp->ops->capture_begin(mlp->device);
 }
 
 static void done(const struct mlp_hooks *hooks, uint32_t parameter) {
@@ -198,12 +203,12 @@ static void done(const struct mlp_hooks *hooks, uint32_t parameter) {
 }
 
 static float *output_of(const struct mlp *mlp, uint32_t layer) {
-    return mlp->rooms[mlp->plan.room[layer]];
+    return mlp->activations[mlp->plan.activation_of[layer]];
 }
 
 /* The gradient of output LAYER's sums. */
-static float *slope_of(const struct mlp *mlp, uint32_t layer) {
-    return mlp->slopes[layer % 2];
+static float *dz_of(const struct mlp *mlp, uint32_t layer) {
+    return mlp->dz_buffers[layer % 2];
 }
 
 static const float *inputs_of(const struct mlp *mlp, uint32_t layer,
@@ -220,7 +225,7 @@ static void compute(struct mlp *mlp, uint32_t layer,
                      mlp->model.layers[layer], mlp->model.layers[layer + 1],
                      last ? JOB_IDENTITY : mlp->model.activation);
     if (!mlp->plan.kept[layer])
-        mlp->present = mlp->plan.stretch[layer];
+        mlp->present_segment = mlp->plan.segment[layer];
 }
 
 static void forward(struct mlp *mlp, const struct loader_batch *batch,
@@ -234,10 +239,11 @@ static void forward(struct mlp *mlp, const struct loader_batch *batch,
 /* Output LAYER is there again: its stretch is computed as it was in the forward
  * pass, from what is kept before it, so it has the same bits. The weights that
  * this reads are those of layers below the one at work: not yet done. */
-static void restore(struct mlp *mlp, uint32_t layer,
-                    const struct loader_batch *batch, float *const *weights) {
-    uint32_t first = mlp->plan.stretch[layer];
-    if (mlp->plan.kept[layer] || mlp->present == first)
+static void recompute_segment(struct mlp *mlp, uint32_t layer,
+                              const struct loader_batch *batch,
+                              float *const *weights) {
+    uint32_t first = mlp->plan.segment[layer];
+    if (mlp->plan.kept[layer] || mlp->present_segment == first)
         return;
     for (uint32_t l = first; l <= layer; l++)
         compute(mlp, l, batch, weights);
@@ -252,28 +258,29 @@ static void loss(struct mlp *mlp, const struct loader_batch *batch, float *dz,
     mlp->count = batch->count;
     ops->loss(mlp->device, mlp->model.loss, output_of(mlp, mlp->layers - 1),
               batch->labels, dz, batch->count, mlp->model.layers[mlp->layers],
-              scale, &mlp->tally->loss, &mlp->tally->correct);
-    ops->record(mlp->device, OPS_COMPUTE, mlp->telling);
-    ops->follow(mlp->device, OPS_GRADIENTS, mlp->telling);
-    ops->download(mlp->device, OPS_GRADIENTS, mlp->told, mlp->tally, TALLY);
-    ops->record(mlp->device, OPS_GRADIENTS, mlp->telling);
+              scale, &mlp->device_result->loss, &mlp->device_result->correct);
+    ops->record(mlp->device, OPS_COMPUTE, mlp->result_event);
+    ops->stream_wait(mlp->device, OPS_GRADIENTS, mlp->result_event);
+    ops->download(mlp->device, OPS_GRADIENTS, mlp->host_result,
+                  mlp->device_result, RESULT_BYTES);
+    ops->record(mlp->device, OPS_GRADIENTS, mlp->result_event);
 }
 
 /* As far as it is known without waiting. */
-static void tell(const struct mlp *mlp, struct mlp_result *result) {
+static void copy_result(const struct mlp *mlp, struct mlp_result *result) {
     *result = (struct mlp_result){0};
-    if (!mlp->ops->later)
-        *result = (struct mlp_result){mlp->told->loss, mlp->told->correct,
-                                      mlp->count};
+    if (!mlp->ops->async)
+        *result = (struct mlp_result){mlp->host_result->loss,
+                                      mlp->host_result->correct, mlp->count};
 }
 
 /* From the gradient of the layer's sums to that of the sums of the layer
  * below. */
-static void pass_down(struct mlp *mlp, uint32_t layer, uint32_t n,
+static void propagate(struct mlp *mlp, uint32_t layer, uint32_t n,
                       const float *weight) {
     uint32_t in = mlp->model.layers[layer], out = mlp->model.layers[layer + 1];
-    float *below = slope_of(mlp, layer - 1);
-    mlp->ops->linear_input_gradient(mlp->device, slope_of(mlp, layer), weight,
+    float *below = dz_of(mlp, layer - 1);
+    mlp->ops->linear_input_gradient(mlp->device, dz_of(mlp, layer), weight,
                                     below, n, in, out);
     mlp->ops->activation_gradient(mlp->device, mlp->model.activation,
                                   output_of(mlp, layer - 1), below, n, in);
@@ -287,16 +294,16 @@ static void backward(struct mlp *mlp, const struct loader_batch *batch,
     const struct ops *ops = mlp->ops;
     for (uint32_t l = mlp->layers; l-- > 0;) {
         uint32_t in = mlp->model.layers[l], out = mlp->model.layers[l + 1];
-        ops->column_sums(mlp->device, slope_of(mlp, l), gradients[bias_of(l)],
+        ops->column_sums(mlp->device, dz_of(mlp, l), gradients[bias_of(l)],
                          batch->count, out, add);
         done(hooks, bias_of(l));
         if (l > 0)
-            restore(mlp, l - 1, batch, weights);
+            recompute_segment(mlp, l - 1, batch, weights);
         ops->linear_weight_gradient(
-            mlp->device, slope_of(mlp, l), inputs_of(mlp, l, batch),
+            mlp->device, dz_of(mlp, l), inputs_of(mlp, l, batch),
             gradients[weight_of(l)], batch->count, in, out, add);
         if (l > 0)
-            pass_down(mlp, l, batch->count, weights[weight_of(l)]);
+            propagate(mlp, l, batch->count, weights[weight_of(l)]);
         done(hooks, weight_of(l));
     }
 }
@@ -307,32 +314,33 @@ void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, float *const *gradients, float scale,
                   bool add, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
-    mlp->ops->begin(mlp->device);
+    mlp->ops->capture_begin(mlp->device);
     forward(mlp, batch, weights, hooks);
-    loss(mlp, batch, slope_of(mlp, mlp->layers - 1), scale);
-    tell(mlp, result);
-    if (!hooks || !hooks->loss || mlp->ops->later ||
+    loss(mlp, batch, dz_of(mlp, mlp->layers - 1), scale);
+    copy_result(mlp, result);
+    if (!hooks || !hooks->loss || mlp->ops->async ||
         hooks->loss(hooks->context, result->loss))
         backward(mlp, batch, weights, gradients, add, hooks);
-    mlp->ops->end(mlp->device);
+    mlp->ops->capture_end(mlp->device);
 }
 
 void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, const struct mlp_hooks *hooks,
                   struct mlp_result *result) {
-    mlp->ops->begin(mlp->device);
+    mlp->ops->capture_begin(mlp->device);
     forward(mlp, batch, weights, hooks);
     loss(mlp, batch, NULL, 1);
-    mlp->ops->end(mlp->device);
-    tell(mlp, result);
+    mlp->ops->capture_end(mlp->device);
+    copy_result(mlp, result);
 }
 
-enum status mlp_settle(struct mlp *mlp, struct mlp_result *result,
-                       struct failure *why) {
+enum status mlp_wait_result(struct mlp *mlp, struct mlp_result *result,
+                            struct failure *why) {
     *result = (struct mlp_result){0};
-    enum status status = mlp->ops->await(mlp->device, mlp->telling, why);
+    enum status status =
+        mlp->ops->event_sync(mlp->device, mlp->result_event, why);
     if (!status)
-        *result = (struct mlp_result){mlp->told->loss, mlp->told->correct,
-                                      mlp->count};
+        *result = (struct mlp_result){mlp->host_result->loss,
+                                      mlp->host_result->correct, mlp->count};
     return status;
 }

@@ -62,7 +62,7 @@ void mlp_close(struct mlp **mlp);
  * GRADIENTS are arrays of one pointer a parameter, of the device as the batch
  * is; HOOKS may be NULL. Gradients are those of scale * (sum of the losses),
  * added to what is there when ADD. On a device with ops.later RESULT is to be
- * had from mlp_settle. */
+ * had from mlp_wait_result. */
 void mlp_gradient(struct mlp *mlp, const struct loader_batch *batch,
                   float *const *weights, float *const *gradients, float scale,
                   bool add, const struct mlp_hooks *hooks,
@@ -75,7 +75,7 @@ void mlp_evaluate(struct mlp *mlp, const struct loader_batch *batch,
 
 /* Waits for the result of the last pass and fills RESULT with it; as ops.await
  * fails, with RESULT as after a batch of no samples. */
-enum status mlp_settle(struct mlp *mlp, struct mlp_result *result,
-                       struct failure *why) MUST_CHECK;
+enum status mlp_wait_result(struct mlp *mlp, struct mlp_result *result,
+                            struct failure *why) MUST_CHECK;
 
 #endif

@@ -15,17 +15,17 @@ static double gib(uint64_t bytes) {
 }
 
 static enum status open_cpu(struct device *device,
-                            const struct device_wish *wish,
+                            const struct device_request *request,
                             struct failure *why) {
     device->ops = ops_cpu();
     snprintf(device->name, sizeof device->name, "cpu");
-    return ops_cpu_open(&device->handle, wish->threads, why);
+    return ops_cpu_open(&device->handle, request->threads, why);
 }
 
-static enum status find_table(const struct ops **out,
-                              const struct device_wish *wish,
-                              struct failure *why) {
-    const void *table = wish->cuda;
+static enum status find_backend(const struct ops **out,
+                                const struct device_request *request,
+                                struct failure *why) {
+    const void *table = request->cuda;
     enum status status = STATUS_OK;
     if (!table)
         status = plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, why);
@@ -35,100 +35,105 @@ static enum status find_table(const struct ops **out,
     return status;
 }
 
-uint32_t device_see(const struct device_wish *wish, char (*ids)[DEVICE_ID],
-                    uint32_t most, uint32_t *usable) {
+uint32_t device_list_ids(const struct device_request *request,
+                         char (*ids)[DEVICE_ID], uint32_t capacity,
+                         uint32_t *usable) {
     const struct ops *ops;
     struct failure why;
     *usable = 0;
-    if (wish->kind == JOB_DEVICE_CPU || find_table(&ops, wish, &why))
+    if (request->kind == JOB_DEVICE_CPU || find_backend(&ops, request, &why))
         return 0;
-    uint32_t count = ops->count() < most ? ops->count() : most;
+    uint32_t count = ops->count() < capacity ? ops->count() : capacity;
     for (uint32_t i = 0; i < count; i++) {
-        struct device_description about;
-        if (ops->identify(i, &about, &why) || !about.id[0])
+        struct device_description description;
+        if (ops->identify(i, &description, &why) || !description.id[0])
             return 0;
-        memcpy(ids[i], about.id, DEVICE_ID);
-        *usable += about.usable;
+        memcpy(ids[i], description.id, DEVICE_ID);
+        *usable += description.usable;
     }
     return count;
 }
 
 /* Where it is not known how many trainers there are their ranks tell. */
-static bool shared(const struct device_wish *wish, uint32_t count) {
-    return wish->local_trainers ? wish->local_trainers > count
-                                : wish->local_rank >= count;
+static bool is_shared(const struct device_request *request, uint32_t count) {
+    return request->local_trainers ? request->local_trainers > count
+                                   : request->local_rank >= count;
 }
 
-static void say_device(const struct device *device,
-                       const struct device_wish *wish,
-                       const struct device_description *about, uint32_t count) {
+static void log_device(const struct device *device,
+                       const struct device_request *request,
+                       const struct device_description *description,
+                       uint32_t count) {
     log_info(device->log,
              "device %s %u of %u: %s, compute capability %u.%u, %.1f of %.1f "
              "GiB free%s",
-             device->ops->name, device->index, count, about->name, about->major,
-             about->minor, gib(about->free), gib(about->total),
-             shared(wish, count)
+             device->ops->name, device->index, count, description->name,
+             description->major, description->minor, gib(description->free),
+             gib(description->total),
+             is_shared(request, count)
                  ? "; more trainers than devices here: they share them, unless "
                    "each is shown others (CUDA_VISIBLE_DEVICES)"
-             : wish->local_trainers > 1 && wish->local_trainers < count
+             : request->local_trainers > 1 && request->local_trainers < count
                  ? "; fewer trainers than devices here: one each, and the rest "
                    "stay unused (one trainer alone would take all)"
                  : "");
 }
 
-static void warn(void *hearer, const char *line) {
-    log_warning(hearer, "%s", line);
+static void warn(void *warn_context, const char *line) {
+    log_warning(warn_context, "%s", line);
 }
 
 static enum status open_gpu(struct device *device,
-                            const struct device_wish *wish,
+                            const struct device_request *request,
                             struct failure *why) {
-    struct device_description about;
-    enum status status = find_table(&device->ops, wish, why);
+    struct device_description description;
+    enum status status = find_backend(&device->ops, request, why);
     if (status)
         return status;
     uint32_t count = device->ops->count();
-    device->index = wish->local_rank % count;
-    status = device->ops->describe(device->index, &about, why);
-    if (!status && !about.usable)
-        status = status_fail(why, STATUS_CONFIG, "device %u (%s): %s",
-                             device->index, about.name, about.reason);
+    device->index = request->local_rank % count;
+    status = device->ops->describe(device->index, &description, why);
+    if (!status && !description.usable)
+        status =
+            status_fail(why, STATUS_CONFIG, "device %u (%s): %s", device->index,
+                        description.name, description.reason);
     struct ops_settings settings = {
         .index = device->index,
-        .threads = wish->threads,
-        .timeout = wish->timeout,
-        .given_up = wish->given_up,
-        .context = wish->context,
+        .threads = request->threads,
+        .timeout = request->timeout,
+        .is_cancelled = request->is_cancelled,
+        .context = request->context,
         .warn = warn,
-        .hearer = (void *)device->log,
+        .warn_context = (void *)device->log,
     };
     if (!status)
         status = device->ops->open(&device->handle, &settings, why);
     if (status)
         return status;
     snprintf(device->name, sizeof device->name, "%s %u (%s)", device->ops->name,
-             device->index, about.name);
-    say_device(device, wish, &about, count);
+             device->index, description.name);
+    log_device(device, request, &description, count);
     return STATUS_OK;
 }
 
-enum status device_open(struct device *device, const struct device_wish *wish,
+enum status device_open(struct device *device,
+                        const struct device_request *request,
                         const struct log *log, struct failure *why) {
     struct failure reason;
     *device = (struct device){.log = log};
-    if (wish->kind == JOB_DEVICE_CPU)
-        return open_cpu(device, wish, why);
-    enum status status = open_gpu(device, wish, &reason);
+    if (request->kind == JOB_DEVICE_CPU)
+        return open_cpu(device, request, why);
+    enum status status = open_gpu(device, request, &reason);
     if (!status)
         return STATUS_OK;
     *device = (struct device){.log = log};
-    if (wish->kind == JOB_DEVICE_CUDA)
+    if (request->kind == JOB_DEVICE_CUDA)
         return status_fail(why, status,
                            "device: \"cuda\": %s; docs/gpu.md has what it "
                            "needs, and \"auto\" takes the CPU without it",
                            reason.text);
     log_info(log, "device cpu; cuda: %s", reason.text);
-    return open_cpu(device, wish, why);
+    return open_cpu(device, request, why);
 }
 
 void device_close(struct device *device) {
@@ -149,14 +154,14 @@ void device_unpin(const struct device *device, void *memory) {
     device->ops->unpin(device->handle, memory);
 }
 
-bool device_free(const struct device *device, uint64_t *free,
-                 char id[static DEVICE_ID]) {
-    struct device_description about;
-    if (!device->ops->later ||
-        device->ops->describe(device->index, &about, NULL))
+bool device_query_memory(const struct device *device, uint64_t *free,
+                         char id[static DEVICE_ID]) {
+    struct device_description description;
+    if (!device->ops->async ||
+        device->ops->describe(device->index, &description, NULL))
         return false;
-    *free = about.free;
-    memcpy(id, about.id, DEVICE_ID);
+    *free = description.free;
+    memcpy(id, description.id, DEVICE_ID);
     return true;
 }
 
@@ -166,7 +171,7 @@ static void append(struct failure *why, const char *text) {
 }
 
 /* Half the samples at a time, twice as often: the same batch. */
-static void append_halves(const struct job *job, struct failure *why) {
+static void append_smaller_batch(const struct job *job, struct failure *why) {
     char text[160];
     if (job->micro_batch < 2)
         return;
@@ -177,18 +182,18 @@ static void append_halves(const struct job *job, struct failure *why) {
     append(why, text);
 }
 
-enum status device_advise(const struct device *device, const struct job *job,
-                          struct failure *why) {
-    struct device_description about;
+enum status device_add_memory_hint(const struct device *device,
+                                   const struct job *job, struct failure *why) {
+    struct device_description description;
     char text[128];
-    if (device->ops->later &&
-        !device->ops->describe(device->index, &about, NULL)) {
+    if (device->ops->async &&
+        !device->ops->describe(device->index, &description, NULL)) {
         snprintf(text, sizeof text, ", where %.3g of %.3g GiB are free",
-                 gib(about.free), gib(about.total));
+                 gib(description.free), gib(description.total));
         append(why, text);
     }
     append(why, ". What needs less: ");
-    append_halves(job, why);
+    append_smaller_batch(job, why);
     append(why,
            "activation_checkpointing.number_checkpoints, of the same bits; "
            "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");

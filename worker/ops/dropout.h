@@ -18,7 +18,7 @@ DROPOUT_ELEMENT uint32_t dropout_threshold(double rate) {
 }
 
 /* What the elements kept are multiplied by, so that the mean stays. */
-DROPOUT_ELEMENT float dropout_gain(double rate) {
+DROPOUT_ELEMENT float dropout_scale(double rate) {
     return (float)(1 / (1 - rate));
 }
 

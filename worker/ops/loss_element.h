@@ -14,30 +14,30 @@
 #endif
 
 /* A NaN is passed over: it shows in the sum. */
-LOSS_ELEMENT float loss_larger(float best, float z) {
+LOSS_ELEMENT float loss_max(float best, float z) {
     return z > best ? z : best;
 }
 
 /* exp(z) with the largest logit taken out. */
-LOSS_ELEMENT float loss_power(float z, float top) {
+LOSS_ELEMENT float loss_exp(float z, float top) {
     return expf(z - top);
 }
 
 /* max(z, 0) - z * target + log(1 + exp(-|z|)): no exponential overflows.
  * *SLOPE: its derivative. */
-LOSS_ELEMENT float loss_sigmoid(float z, float target, float *slope) {
+LOSS_ELEMENT float loss_sigmoid(float z, float target, float *derivative) {
     float power = expf(-fabsf(z));
     float positive = z < 0 ? 0 : z;
     float probability = (z < 0 ? power : 1) / (1 + power);
-    *slope = probability - target;
+    *derivative = probability - target;
     return positive - z * target + log1pf(power);
 }
 
 /* Z of class J does not keep LEADER, the label's logit, from being the answer:
  * the first of equals is. */
-LOSS_ELEMENT bool loss_leads(float leader, uint32_t label, float z,
-                             uint32_t j) {
-    return j < label ? leader > z : leader >= z;
+LOSS_ELEMENT bool loss_label_wins(float label_logit, uint32_t label, float z,
+                                  uint32_t j) {
+    return j < label ? label_logit > z : label_logit >= z;
 }
 
 #endif

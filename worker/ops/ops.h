@@ -44,16 +44,18 @@ struct ops_settings {
     uint32_t index;   /* of the device, below `count` */
     uint32_t threads; /* of the host, where that computes */
     double timeout;   /* seconds that any wait for the device may take */
-    bool (*given_up)(void *context); /* NULL, or ends an `await` once true */
+    bool (*is_cancelled)(
+        void *context); /* NULL, or ends an `await` once true */
     void *context;
-    void (*warn)(void *hearer, const char *line); /* NULL, or hears of what */
-    void *hearer;                                 /* makes it slower */
+    void (*warn)(void *warn_context,
+                 const char *line); /* NULL, or hears of what */
+    void *warn_context;             /* makes it slower */
     const struct rule_loops *loops; /* of the processor; NULL: the best */
 };
 
 /* Seconds that `synchronize` waits: what does not end by then counts as lost,
  * and its memory stays as it is for the rest of the process's life. */
-enum { OPS_REST = 5 };
+enum { OPS_SYNC_SECONDS = 5 };
 
 /* Begins as a device_head (proto/base/device_head.h). */
 struct ops {
@@ -71,7 +73,7 @@ struct ops {
      * not the host's. Else all is done when a call returns, upload and
      * download of a pointer onto itself are nothing, and events cost nothing.
      */
-    bool later;
+    bool async;
 
     /* STATUS_RETRY when it cannot be had, STATUS_CONFIG when this build has no
      * code for it. */
@@ -109,7 +111,7 @@ struct ops {
      * for calls of theirs that are to join it: collective.h. NULL: calls of
      * others on the device's memory are done when they return, as its own. No
      * span has a call on it. */
-    void *(*native)(struct ops_device *device, enum ops_stream stream);
+    void *(*native_stream)(struct ops_device *device, enum ops_stream stream);
 
     /* An event that has come; NULL when there is no memory. */
     struct ops_event *(*event_open)(struct ops_device *device);
@@ -120,14 +122,14 @@ struct ops {
                    struct ops_event *event);
 
     /* What STREAM is given from now on waits for EVENT as last recorded. */
-    void (*follow)(struct ops_device *device, enum ops_stream stream,
-                   struct ops_event *event);
+    void (*stream_wait)(struct ops_device *device, enum ops_stream stream,
+                        struct ops_event *event);
 
     /* The host waits until EVENT as last recorded has come, or all is done.
      * STATUS_RETRY names a device that is lost, does not end or was given up,
      * STATUS_FAILED one that had no memory for the work. */
-    enum status (*await)(struct ops_device *device, struct ops_event *event,
-                         struct failure *why);
+    enum status (*event_sync)(struct ops_device *device,
+                              struct ops_event *event, struct failure *why);
     enum status (*synchronize)(struct ops_device *device, struct failure *why);
 
     /* What is given between `begin` and `end` is a span: the device may hold it
@@ -136,12 +138,12 @@ struct ops {
      * than the device. In a span there are only calls that return nothing:
      * copies, `record`, `follow` and what computes. Where calls are done when
      * they return, so they are in a span. */
-    void (*begin)(struct ops_device *device);
-    void (*end)(struct ops_device *device);
+    void (*capture_begin)(struct ops_device *device);
+    void (*capture_end)(struct ops_device *device);
 
     /* From now on operands of the three matrix products below, x, w and dy,
      * are taken as the nearest numbers that PRECISION has, ties to even; their
-     * products and sums stay float32. JOB_PRECISE at first. */
+     * products and sums stay float32. JOB_PRECISION_FP32 at first. */
     void (*set_precision)(struct ops_device *device,
                           enum job_precision precision);
 
@@ -198,8 +200,8 @@ struct ops {
 
     /* *SUM = pieces[count], added from first to last; of the device, as all
      * but LIMIT here and in the next. The same bits on every device. */
-    void (*add_up)(struct ops_device *device, enum ops_stream stream,
-                   const double *pieces, size_t count, double *sum);
+    void (*reduce_sum)(struct ops_device *device, enum ops_stream stream,
+                       const double *pieces, size_t count, double *sum);
 
     /* *FACTOR = LIMIT / (norm + 1e-6) where that is below 1, else 1 (a norm of
      * NaN too). The norm is the root of the sum of squares[0], squares[step]

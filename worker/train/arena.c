@@ -8,32 +8,33 @@
 #include <string.h>
 
 enum { ALIGN_FLOATS = 16 };
-_Static_assert(REDUCER_WORD % ALIGN_FLOATS == 0, "parameters stay aligned");
+_Static_assert(REDUCER_HEADER_FLOATS % ALIGN_FLOATS == 0,
+               "parameters stay aligned");
 
 static uint64_t align(uint64_t floats) {
     return (floats + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
 /* Returns the floats that are needed. */
-static uint64_t place(struct arena *arena, const struct layout *layout,
-                      bool apart) {
+static uint64_t assign_offsets(struct arena *arena, const struct layout *layout,
+                               bool padded) {
     uint64_t floats = 0;
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
         uint64_t elements = layout->parameters[p].elements;
-        floats += apart ? align(elements) : elements;
+        floats += padded ? align(elements) : elements;
     }
-    uint64_t total = REDUCER_WORD + align(floats), end = total;
+    uint64_t total = REDUCER_HEADER_FLOATS + align(floats), end = total;
     for (uint32_t p = 0; p < layout->num_parameters; p++) {
         uint64_t elements = layout->parameters[p].elements;
-        end -= apart ? align(elements) : elements;
+        end -= padded ? align(elements) : elements;
         arena->offsets[p] = end;
     }
     return total;
 }
 
 /* What is before the parameters of FLOATS [total], and between them. */
-static void clear_rest(const struct arena *arena, const struct layout *layout,
-                       float *floats, uint64_t total) {
+static void zero_gaps(const struct arena *arena, const struct layout *layout,
+                      float *floats, uint64_t total) {
     uint64_t end = 0;
     for (uint32_t p = layout->num_parameters; p-- > 0;) {
         memset(floats + end, 0, (arena->offsets[p] - end) * sizeof *floats);
@@ -55,7 +56,7 @@ static enum status fail(struct arena *arena, struct failure *why,
 }
 
 enum status arena_open(struct arena *arena, const struct layout *layout,
-                       bool apart, struct failure *why) {
+                       bool padded, struct failure *why) {
     uint32_t count = layout->num_parameters;
     *arena = (struct arena){0};
     arena->offsets = calloc(count, sizeof *arena->offsets);
@@ -63,14 +64,14 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     arena->gradient_of = calloc(count, sizeof *arena->gradient_of);
     if (!arena->offsets || !arena->weight_of || !arena->gradient_of)
         return fail(arena, why, layout->elements);
-    uint64_t total = place(arena, layout, apart);
-    arena->weights = apart ? buffer_open_shared(total * sizeof(float))
-                           : buffer_open(total * sizeof(float), NULL, NULL);
+    uint64_t total = assign_offsets(arena, layout, padded);
+    arena->weights = padded ? buffer_open_shared(total * sizeof(float))
+                            : buffer_open(total * sizeof(float), NULL, NULL);
     arena->gradients = buffer_open_shared(total * sizeof(float));
     if (!arena->weights || !arena->gradients)
         return fail(arena, why, total);
-    clear_rest(arena, layout, buffer_data(arena->weights), total);
-    clear_rest(arena, layout, buffer_data(arena->gradients), total);
+    zero_gaps(arena, layout, buffer_data(arena->weights), total);
+    zero_gaps(arena, layout, buffer_data(arena->gradients), total);
     for (uint32_t p = 0; p < count; p++) {
         arena->weight_of[p] =
             (float *)buffer_data(arena->weights) + arena->offsets[p];
@@ -80,9 +81,9 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     return STATUS_OK;
 }
 
-enum status arena_open_beside(struct arena *arena, const struct arena *of,
-                              const struct layout *layout, bool gradients,
-                              struct failure *why) {
+enum status arena_open_replica(struct arena *arena, const struct arena *of,
+                               const struct layout *layout, bool gradients,
+                               struct failure *why) {
     uint32_t count = layout->num_parameters;
     size_t bytes = gradients ? buffer_bytes(of->gradients) : 0;
     *arena = (struct arena){0};

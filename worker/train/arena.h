@@ -16,8 +16,9 @@
  * are apart, each begins on a 64-byte boundary, zeros are between, and ranks on
  * one host can be shown both buffers, not the gradients alone. Both kinds end
  * on such a boundary, so parameters of whole 64 bytes begin on one either way.
- * Before the last parameter, the first in memory, stand at least REDUCER_WORD
- * floats of zero: room for what travels with gradients (reducer.h). */
+ * Before the last parameter, the first in memory, stand at least
+ * REDUCER_HEADER_FLOATS floats of zero: room for what travels with gradients
+ * (reducer.h). */
 struct arena {
     struct buffer *weights, *gradients;
     uint64_t *offsets;
@@ -26,13 +27,13 @@ struct arena {
 
 /* STATUS_RETRY names the bytes when there is no memory. */
 enum status arena_open(struct arena *arena, const struct layout *layout,
-                       bool apart, struct failure *why) MUST_CHECK;
+                       bool padded, struct failure *why) MUST_CHECK;
 
 /* The same weights as OF, which outlives it, and with GRADIENTS a place of its
  * own for gradients; without, gradient_of has no pointers. */
-enum status arena_open_beside(struct arena *arena, const struct arena *of,
-                              const struct layout *layout, bool gradients,
-                              struct failure *why) MUST_CHECK;
+enum status arena_open_replica(struct arena *arena, const struct arena *of,
+                               const struct layout *layout, bool gradients,
+                               struct failure *why) MUST_CHECK;
 
 /* Lets both buffers go; messages on their way keep them alive. */
 void arena_close(struct arena *arena);

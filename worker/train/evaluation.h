@@ -4,14 +4,14 @@
 #define CAPSTAN_EVALUATION_H
 
 #include "proto/base/status.h"
-#include "proto/tensor/footprint.h"
+#include "proto/tensor/memory_footprint.h"
 #include "worker/data/dataset.h"
 #include "worker/models/mlp.h"
-#include "worker/train/intake.h"
+#include "worker/train/batch_prefetch.h"
 
 #include <stdint.h>
 
-enum { EVALUATION_BATCH = FOOTPRINT_EVALUATION };
+enum { EVALUATION_BATCH = MEMORY_FOOTPRINT_EVALUATION };
 
 struct evaluation {
     double loss_sum;
@@ -19,7 +19,7 @@ struct evaluation {
 };
 
 /* Samples FIRST to END - 1 of a test set; borrowed. */
-struct evaluation_part {
+struct evaluation_range {
     const struct dataset *test;
     uint64_t first, end;
 };
@@ -29,8 +29,8 @@ struct evaluation_part {
  * WEIGHTS: a pointer a parameter, of the device. STATUS_RETRY when there is no
  * memory for a batch, and as ops.await. */
 enum status evaluation_run(struct evaluation *out, struct mlp *mlp,
-                           struct intake *intake,
-                           const struct evaluation_part *part,
+                           struct batch_prefetch *batch_prefetch,
+                           const struct evaluation_range *range,
                            float *const *weights,
                            struct failure *why) MUST_CHECK;
 

@@ -9,10 +9,10 @@
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
-#include "proto/store/claim.h"
+#include "proto/store/dir_lock.h"
 #include "worker/data/dataset.h"
 #include "worker/train/arena.h"
-#include "worker/train/engine.h"
+#include "worker/train/executor.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -26,7 +26,7 @@
 
 /* Between two looks at the directory: inotify tells nothing of what other
  * hosts write to a network mount. */
-static const int64_t LOOK_EVERY = TIME_S / 2;
+static const int64_t POLL_INTERVAL = TIME_S / 2;
 
 /* A checkpoint by its manifest. A run that was started over may write a step
  * again. */
@@ -41,7 +41,8 @@ struct evaluator {
     const struct evaluator_settings *settings;
     struct checkpoint *seen; /* those that are still there */
     size_t num_seen;
-    int64_t news, patience; /* when the last one came; how long for the next */
+    int64_t newest_at,
+        timeout_ns; /* when the last one came; how long for the next */
 
     /* As the job of the last manifest has them. */
     char *text;
@@ -49,11 +50,11 @@ struct evaluator {
     struct dataset *test;
     struct layout *layout;
     struct arena arena; /* of weights */
-    struct engine engine;
+    struct executor executor;
 };
 
-static void drop_job(struct evaluator *evaluator) {
-    engine_close(&evaluator->engine);
+static void free_job(struct evaluator *evaluator) {
+    executor_close(&evaluator->executor);
     arena_close(&evaluator->arena);
     layout_free(&evaluator->layout);
     dataset_free(&evaluator->test);
@@ -83,33 +84,33 @@ static enum status open_model(struct evaluator *evaluator,
     const struct job *job = evaluator->job;
     struct parameter parameters[2 * JOB_MAX_LAYERS];
     uint32_t count = mlp_parameters(&job->model, parameters);
-    struct device_wish wish = {.kind = job->device,
-                               .threads = job->threads,
-                               .timeout = job->timeouts.step};
-    struct engine_use use = {.evaluates = true};
+    struct device_request request = {.kind = job->device,
+                                     .threads = job->threads,
+                                     .timeout = job->timeouts.step};
+    struct executor_options use = {.evaluates = true};
     enum status status =
         layout_build(&evaluator->layout, parameters, count, why);
     if (!status)
         status = arena_open(&evaluator->arena, evaluator->layout, false, why);
     if (!status)
-        status = engine_find(&evaluator->engine, &wish,
-                             evaluator->settings->log, why);
+        status = executor_select_device(&evaluator->executor, &request,
+                                        evaluator->settings->log, why);
     if (!status)
-        status = engine_open(&evaluator->engine, job, evaluator->layout,
-                             &evaluator->arena, &use, why);
+        status = executor_open(&evaluator->executor, job, evaluator->layout,
+                               &evaluator->arena, &use, why);
     return status;
 }
 
 /* Model and data by the job of MANIFEST, kept while it is the same one. */
-static enum status take_job(struct evaluator *evaluator,
-                            const struct manifest *manifest,
-                            struct failure *why) {
+static enum status use_job(struct evaluator *evaluator,
+                           const struct manifest *manifest,
+                           struct failure *why) {
     if (!manifest->job)
         return status_fail(why, STATUS_CONFIG,
                            "it carries no job: which model and data?");
     if (evaluator->text && !strcmp(evaluator->text, manifest->job))
         return STATUS_OK;
-    drop_job(evaluator);
+    free_job(evaluator);
     enum status status = job_parse(&evaluator->job, manifest->job, why);
     if (!status)
         status = load_test(evaluator, why);
@@ -121,10 +122,10 @@ static enum status take_job(struct evaluator *evaluator,
                              "it holds another model than its job describes");
     if (status)
         return status;
-    int64_t rhythm =
+    int64_t interval =
         time_from_seconds(2 * evaluator->job->checkpoint.every_seconds);
-    if (rhythm > evaluator->patience)
-        evaluator->patience = rhythm;
+    if (interval > evaluator->timeout_ns)
+        evaluator->timeout_ns = interval;
     evaluator->text = strdup(manifest->job);
     return STATUS_OK;
 }
@@ -132,7 +133,7 @@ static enum status take_job(struct evaluator *evaluator,
 static enum status check_holders(const struct manifest *manifest,
                                  const char *folder, struct failure *why) {
     for (uint32_t f = 0; f < manifest->num_files; f++)
-        if (checkpoint_reader_elsewhere(folder, &manifest->files[f]))
+        if (checkpoint_reader_is_remote(folder, &manifest->files[f]))
             return status_fail(
                 why, STATUS_CONFIG,
                 "%s/%s is on the disk of host %s alone: an evaluator needs a "
@@ -156,9 +157,9 @@ static enum status read_weights(struct evaluator *evaluator,
     return status;
 }
 
-static void tell(const struct evaluator *evaluator,
-                 const struct manifest *manifest, const char *folder,
-                 const struct evaluation *result) {
+static void report(const struct evaluator *evaluator,
+                   const struct manifest *manifest, const char *folder,
+                   const struct evaluation *result) {
     double count = (double)result->count;
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
@@ -184,30 +185,31 @@ static void tell(const struct evaluator *evaluator,
 static enum status evaluate(struct evaluator *evaluator,
                             const struct manifest *manifest, const char *folder,
                             struct failure *why) {
-    struct evaluation_part all = {evaluator->test, 0, evaluator->test->count};
+    struct evaluation_range all = {evaluator->test, 0, evaluator->test->count};
     struct evaluation result;
     enum status status =
-        engine_evaluate(&evaluator->engine, &all, &result, why);
+        executor_evaluate(&evaluator->executor, &all, &result, why);
     if (!status)
-        tell(evaluator, manifest, folder, &result);
+        report(evaluator, manifest, folder, &result);
     return status;
 }
 
 /* The checkpoint of STEP as it stands now; false: there is none. */
-static bool look_at(const struct evaluator *evaluator, uint64_t step,
-                    struct checkpoint *out) {
+static bool find_checkpoint(const struct evaluator *evaluator, uint64_t step,
+                            struct checkpoint *out) {
     char folder[PATH_MAX], path[PATH_MAX + 16];
-    struct stat about;
+    struct stat file_status;
     checkpoint_folder(evaluator->settings->dir, step, folder, sizeof folder);
     snprintf(path, sizeof path, "%s/manifest.json", folder);
-    if (stat(path, &about))
+    if (stat(path, &file_status))
         return false;
-    *out = (struct checkpoint){
-        .step = step, .inode = about.st_ino, .written = about.st_mtim};
+    *out = (struct checkpoint){.step = step,
+                               .inode = file_status.st_ino,
+                               .written = file_status.st_mtim};
     return true;
 }
 
-static bool same(const struct checkpoint *a, const struct checkpoint *b) {
+static bool is_same(const struct checkpoint *a, const struct checkpoint *b) {
     return a->step == b->step && a->inode == b->inode &&
            a->written.tv_sec == b->written.tv_sec &&
            a->written.tv_nsec == b->written.tv_nsec;
@@ -215,11 +217,12 @@ static bool same(const struct checkpoint *a, const struct checkpoint *b) {
 
 /* CHECKPOINT cannot be read: it was removed meanwhile, or it is damaged, which
  * matters when nothing comes after it. */
-static enum status pass_over(struct evaluator *evaluator,
-                             const struct checkpoint *checkpoint,
-                             struct failure *why) {
+static enum status skip_checkpoint(struct evaluator *evaluator,
+                                   const struct checkpoint *checkpoint,
+                                   struct failure *why) {
     struct checkpoint now;
-    if (!look_at(evaluator, checkpoint->step, &now) || !same(&now, checkpoint))
+    if (!find_checkpoint(evaluator, checkpoint->step, &now) ||
+        !is_same(&now, checkpoint))
         return STATUS_OK;
     if (checkpoint->final)
         return status_context(why, "the final checkpoint");
@@ -229,8 +232,9 @@ static enum status pass_over(struct evaluator *evaluator,
     return STATUS_OK;
 }
 
-static enum status take(struct evaluator *evaluator,
-                        struct checkpoint *checkpoint, struct failure *why) {
+static enum status evaluate_checkpoint(struct evaluator *evaluator,
+                                       struct checkpoint *checkpoint,
+                                       struct failure *why) {
     char folder[PATH_MAX];
     struct manifest manifest;
     checkpoint_folder(evaluator->settings->dir, checkpoint->step, folder,
@@ -238,16 +242,16 @@ static enum status take(struct evaluator *evaluator,
     enum status status = manifest_read(&manifest, folder, why);
     if (status) {
         manifest_clear(&manifest);
-        return pass_over(evaluator, checkpoint, why);
+        return skip_checkpoint(evaluator, checkpoint, why);
     }
     checkpoint->final = manifest.final;
-    status = take_job(evaluator, &manifest, why);
+    status = use_job(evaluator, &manifest, why);
     if (!status)
         status = check_holders(&manifest, folder, why);
     if (status)
         status_context(why, "%s", folder);
     else if (read_weights(evaluator, &manifest, folder, why))
-        status = pass_over(evaluator, checkpoint, why);
+        status = skip_checkpoint(evaluator, checkpoint, why);
     else
         status = evaluate(evaluator, &manifest, folder, why);
     manifest_clear(&manifest);
@@ -257,7 +261,7 @@ static enum status take(struct evaluator *evaluator,
 static bool is_seen(const struct evaluator *evaluator,
                     struct checkpoint *checkpoint) {
     for (size_t i = 0; i < evaluator->num_seen; i++)
-        if (same(&evaluator->seen[i], checkpoint)) {
+        if (is_same(&evaluator->seen[i], checkpoint)) {
             checkpoint->final = evaluator->seen[i].final;
             return true;
         }
@@ -276,10 +280,10 @@ static enum status check_interrupts(const struct evaluator *evaluator,
 
 /* A run may have begun to go on from a final checkpoint, and will write others:
  * while it uses the directory that is not the end. */
-static bool is_end(const struct evaluator *evaluator,
-                   const struct checkpoint *newest) {
+static bool is_finished(const struct evaluator *evaluator,
+                        const struct checkpoint *newest) {
     const char *dir = evaluator->settings->dir;
-    if (!newest->final || claim_stands(dir))
+    if (!newest->final || dir_lock_is_locked(dir))
         return false;
     log_info(evaluator->settings->log,
              "step %" PRIu64 " is final, and no run uses %s: the end (a run "
@@ -289,79 +293,82 @@ static bool is_end(const struct evaluator *evaluator,
 }
 
 /* Evaluates what is new of STEPS, ascending. *OVER: the newest is the end. */
-static enum status take_new(struct evaluator *evaluator, const uint64_t *steps,
-                            size_t count, bool *over, struct failure *why) {
-    struct checkpoint *there = calloc(count + 1, sizeof *there);
+static enum status evaluate_new(struct evaluator *evaluator,
+                                const uint64_t *steps, size_t count, bool *over,
+                                struct failure *why) {
+    struct checkpoint *present = calloc(count + 1, sizeof *present);
     size_t used = 0;
     enum status status = STATUS_OK;
-    if (!there)
+    if (!present)
         return status_fail(why, STATUS_RETRY, "no memory for %zu checkpoints",
                            count);
     for (size_t i = 0; !status && i < count; i++) {
-        struct checkpoint *checkpoint = &there[used];
-        if (!look_at(evaluator, steps[i], checkpoint))
+        struct checkpoint *checkpoint = &present[used];
+        if (!find_checkpoint(evaluator, steps[i], checkpoint))
             continue;
         used++;
         if (is_seen(evaluator, checkpoint))
             continue;
         status = check_interrupts(evaluator, why);
         if (!status)
-            status = take(evaluator, checkpoint, why);
-        evaluator->news = time_now();
+            status = evaluate_checkpoint(evaluator, checkpoint, why);
+        evaluator->newest_at = time_now();
     }
-    *over = !status && used && is_end(evaluator, &there[used - 1]);
+    *over = !status && used && is_finished(evaluator, &present[used - 1]);
     free(evaluator->seen);
-    evaluator->seen = there;
+    evaluator->seen = present;
     evaluator->num_seen = used;
     return status;
 }
 
-static enum status look(struct evaluator *evaluator, bool *over,
-                        struct failure *why) {
+static enum status poll_directory(struct evaluator *evaluator, bool *over,
+                                  struct failure *why) {
     uint64_t *steps;
     size_t count;
     enum status status =
         checkpoint_list(evaluator->settings->dir, &steps, &count, why);
     if (status)
         return status;
-    status = take_new(evaluator, steps, count, over, why);
+    status = evaluate_new(evaluator, steps, count, over, why);
     free(steps);
     return status;
 }
 
-static enum status await(const struct evaluator *evaluator,
-                         struct failure *why) {
-    int64_t now = time_now(), waited = now - evaluator->news;
-    if (waited >= evaluator->patience)
+static enum status wait_for_change(const struct evaluator *evaluator,
+                                   struct failure *why) {
+    int64_t now = time_now(), waited = now - evaluator->newest_at;
+    if (waited >= evaluator->timeout_ns)
         return status_fail(
             why, STATUS_RETRY,
             "no new checkpoint in %s for %.0f s (--join-timeout): does the run "
             "live, and is this its checkpoint.dir?",
             evaluator->settings->dir, time_to_seconds(waited));
-    int64_t left = evaluator->patience - waited;
+    int64_t left = evaluator->timeout_ns - waited;
     struct pollfd item = {evaluator->settings->interrupts, POLLIN, 0};
-    poll(&item, 1,
-         time_poll_ms(now, now + (left < LOOK_EVERY ? left : LOOK_EVERY)));
+    poll(
+        &item, 1,
+        time_poll_ms(now, now + (left < POLL_INTERVAL ? left : POLL_INTERVAL)));
     return check_interrupts(evaluator, why);
 }
 
 enum status evaluator_run(const struct evaluator_settings *settings,
                           struct failure *why) {
-    struct evaluator evaluator = {.settings = settings, .news = time_now()};
+    struct evaluator evaluator = {.settings = settings,
+                                  .newest_at = time_now()};
     bool over = false;
     if (!settings->dir)
         return status_fail(why, STATUS_CONFIG,
                            "an evaluator follows a checkpoint directory: give "
                            "it --checkpoint-dir, or model_dir in TF_CONFIG");
-    evaluator.patience = time_from_seconds(settings->timeout);
+    evaluator.timeout_ns = time_from_seconds(settings->timeout);
     log_info(settings->log, "following %s", settings->dir);
-    enum status status = look(&evaluator, &over, why);
+    enum status status = poll_directory(&evaluator, &over, why);
     while (!status && !over) {
-        status = await(&evaluator, why);
+        status = wait_for_change(&evaluator, why);
         if (!status)
-            status = look(&evaluator, &over, why);
+            status = poll_directory(&evaluator, &over, why);
     }
-    drop_job(&evaluator);
+    free_job(&evaluator);
     free(evaluator.seen);
     return status;
 }

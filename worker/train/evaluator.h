@@ -21,7 +21,7 @@ struct evaluator_settings {
 };
 
 /* OK after a final checkpoint that is the newest there, and that no run goes on
- * from (claim.h); STATUS_RETRY naming
+ * from (dir_lock.h); STATUS_RETRY naming
  * the directory when none came in time. STATUS_CONFIG without a directory,
  * without a test set in the job, or when other hosts hold a checkpoint's files,
  * naming them. One that is damaged is passed over with a warning, one that is

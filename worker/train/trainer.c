@@ -10,32 +10,32 @@
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
 #include "worker/data/sampler.h"
-#include "worker/train/trainer_parts.h"
+#include "worker/train/trainer_internal.h"
 
 #include <stdlib.h>
 
 /* Memory for the model: had once the plan is here, as the chief may find that
  * it is too much. */
 static enum status open_model(struct trainer *trainer, struct failure *why) {
-    struct partner partner = trainer->partner;
-    struct team_model model = {
+    struct exchange exchange = trainer->exchange;
+    struct local_group_model model = {
         .count = plan_replicas(trainer->plan, trainer->settings.rank),
         .job = trainer->settings.job,
         .layout = trainer->layout,
         .arena = &trainer->arena,
         .evaluates = trainer->test != NULL,
-        .resident = partner.resident,
+        .resident = exchange.resident,
     };
-    enum status status = team_open(&trainer->team, &model, why);
-    if (status || !partner.resident)
+    enum status status = local_group_open(&trainer->local_group, &model, why);
+    if (status || !exchange.resident)
         return status;
-    struct reducer_place place =
-        ferry_place(&trainer_device_first(trainer)->ferry);
-    return partner_begin(partner, &place, why);
+    struct reducer_device_arena place =
+        device_transfer_arena(&trainer_device_first(trainer)->device_transfer);
+    return exchange_begin(exchange, &place, why);
 }
 
 /* Of the first of its replicas. */
-static struct sampler_options sampling(const struct trainer *trainer) {
+static struct sampler_options sampler_settings(const struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     return (struct sampler_options){
         .num_samples = trainer->train->count,
@@ -56,39 +56,39 @@ bool trainer_is_cancelled(struct trainer *trainer) {
 }
 
 /* Waits for trainer_begin; false when there is to be no training. */
-static bool await_plan(struct trainer *trainer) {
+static bool wait_plan(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
-    while (!trainer->partner.verbs && !trainer->cancelled)
+    while (!trainer->exchange.vtable && !trainer->cancelled)
         pthread_cond_wait(&trainer->changed, &trainer->mutex);
     bool go = !trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
     return go;
 }
 
-bool trainer_await(struct trainer *trainer, uint32_t parameter) {
-    if (!partner_wait(trainer->partner, parameter))
-        trainer->forsaken = true;
-    return !trainer->forsaken;
+bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter) {
+    if (!exchange_wait(trainer->exchange, parameter))
+        trainer->aborted = true;
+    return !trainer->aborted;
 }
 
-bool trainer_await_all(struct trainer *trainer) {
+bool trainer_wait_all_weights(struct trainer *trainer) {
     for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
-        if (!trainer_await(trainer, p))
+        if (!trainer_wait_weights(trainer, p))
             return false;
     return true;
 }
 
 /* First weights: computed, when the ps compute the same, as they would have
  * been read, else read. */
-static bool first_weights(struct trainer *trainer) {
+static bool load_first_weights(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     const struct plan *plan = trainer->plan;
     const struct layout *layout = trainer->layout;
-    if (trainer->partner.sets_first)
-        return trainer_await_all(trainer);
-    if (plan->pull_first || trainer->from > plan->rounds.start + 1) {
-        partner_pull(trainer->partner, trainer->from - 1, 0);
-        return trainer_await_all(trainer);
+    if (trainer->exchange.provides_first_weights)
+        return trainer_wait_all_weights(trainer);
+    if (plan->pull_first || trainer->from > plan->run_schedule.start + 1) {
+        exchange_pull(trainer->exchange, trainer->from - 1, 0);
+        return trainer_wait_all_weights(trainer);
     }
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         const struct block *block = &layout->blocks[b];
@@ -101,15 +101,16 @@ static bool first_weights(struct trainer *trainer) {
 }
 
 /* Micro batches of each of its replicas before push CLOCK. */
-static uint64_t position(const struct trainer *trainer, uint64_t clock) {
-    const struct rounds *rounds = &trainer->plan->rounds;
+static uint64_t first_micro_batch(const struct trainer *trainer,
+                                  uint64_t clock) {
+    const struct run_schedule *run_schedule = &trainer->plan->run_schedule;
     uint64_t steps = clock - 1;
     if (trainer_is_synchronous(trainer))
-        steps = steps - rounds->start + rounds->start_batch;
+        steps = steps - run_schedule->start + run_schedule->start_batch;
     return steps * trainer->settings.job->accumulation;
 }
 
-static bool wants_to_leave(struct trainer *trainer) {
+static bool is_leaving(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
     bool leaving = trainer->leaving || trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
@@ -117,63 +118,64 @@ static bool wants_to_leave(struct trainer *trainer) {
 }
 
 /* Is there a step after trainer->clock? */
-static bool goes_on(struct trainer *trainer) {
-    uint64_t total = trainer->plan->rounds.total;
-    if (trainer->forsaken || wants_to_leave(trainer))
+static bool has_next_step(struct trainer *trainer) {
+    uint64_t total = trainer->plan->run_schedule.total;
+    if (trainer->aborted || is_leaving(trainer))
         return false;
     if (trainer_is_synchronous(trainer))
         return trainer->clock < total;
     uint32_t last = trainer->layout->num_parameters - 1;
-    return trainer_await(trainer, last) &&
-           partner_global_step(trainer->partner) < total &&
-           trainer->plan->rounds.start < total;
+    return trainer_wait_weights(trainer, last) &&
+           exchange_global_step(trainer->exchange) < total &&
+           trainer->plan->run_schedule.start < total;
 }
 
 /* With staleness a push is the step of the run that its answer tells. */
 static void count_answered(struct trainer *trainer) {
     if (!trainer_is_synchronous(trainer) && trainer->clock >= trainer->from &&
-        !trainer->forsaken)
-        trainer_step_count(trainer, partner_global_step(trainer->partner));
+        !trainer->aborted)
+        trainer_step_count(trainer, exchange_global_step(trainer->exchange));
 }
 
 static enum status train(struct trainer *trainer, struct failure *why) {
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
-    trainer->began = time_now();
-    trainer->waited = partner_waited(trainer->partner);
-    while (!status && goes_on(trainer)) {
+    trainer->started_at = time_now();
+    trainer->waited = exchange_waited(trainer->exchange);
+    while (!status && has_next_step(trainer)) {
         count_answered(trainer);
         trainer->clock++;
-        status = trainer_step_take(trainer, why);
+        status = trainer_step_run(trainer, why);
         if (!status && trainer_is_synchronous(trainer) &&
-            rounds_evaluates(&trainer->plan->rounds, trainer->clock) &&
-            trainer_await_all(trainer))
+            run_schedule_evaluates(&trainer->plan->run_schedule,
+                                   trainer->clock) &&
+            trainer_wait_all_weights(trainer))
             status = trainer_evaluate_own(trainer, why);
         if (!status)
-            status = trainer_evaluate_ordered(trainer, why);
+            status = trainer_evaluate_requested(trainer, why);
     }
     struct loss_scaler now;
-    bool answered = !status && trainer_await_all(trainer);
+    bool answered = !status && trainer_wait_all_weights(trainer);
     if (answered)
         count_answered(trainer);
-    if (answered && scaling_checks(trainer->settings.job))
+    if (answered && grad_scaler_checks_gradients(trainer->settings.job))
         (void)trainer_step_scale(trainer, &now);
-    return status ? status : partner_show(trainer->partner, why);
+    return status ? status : exchange_download_weights(trainer->exchange, why);
 }
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
-    struct sampler_options options = sampling(trainer);
-    return team_load(&trainer->team, trainer->train, options,
-                     position(trainer, trainer->from),
-                     &trainer->settings.job->data, why);
+    struct sampler_options options = sampler_settings(trainer);
+    return local_group_load(&trainer->local_group, trainer->train, options,
+                            first_micro_batch(trainer, trainer->from),
+                            &trainer->settings.job->data, why);
 }
 
 static enum status run(struct trainer *trainer, struct failure *why) {
     enum status status = trainer_prepare(trainer, why);
-    if (status || !await_plan(trainer))
+    if (status || !wait_plan(trainer))
         return status;
     status = open_model(trainer, why);
-    if (status || !first_weights(trainer))
+    if (status || !load_first_weights(trainer))
         return status;
     status = open_loader(trainer, why);
     if (!status)
@@ -182,9 +184,9 @@ static enum status run(struct trainer *trainer, struct failure *why) {
         return status;
     struct trainer_report left = {.event = TRAINER_LEFT,
                                   .clock = trainer->clock};
-    if (!trainer->forsaken)
-        reports_put(&trainer->reports, &left);
-    return trainer_stay(trainer, why);
+    if (!trainer->aborted)
+        event_queue_push(&trainer->event_queue, &left);
+    return trainer_serve_requests(trainer, why);
 }
 
 static void *run_thread(void *argument) {
@@ -194,12 +196,12 @@ static void *run_thread(void *argument) {
     if (!run(trainer, &failed.why))
         return NULL;
     pthread_mutex_lock(&trainer->mutex);
-    struct partner partner = trainer->partner;
+    struct exchange exchange = trainer->exchange;
     pthread_mutex_unlock(&trainer->mutex);
-    if (partner_lost(partner, &lost))
+    if (exchange_peer_lost(exchange, &lost))
         failed.why = lost; /* the wait for the device was given up for it */
     failed.diverged = trainer->diverged;
-    reports_put(&trainer->reports, &failed);
+    event_queue_push(&trainer->event_queue, &failed);
     return NULL;
 }
 
@@ -210,22 +212,25 @@ enum status trainer_open(struct trainer **out,
     if (!trainer)
         return status_fail(why, STATUS_RETRY, "no memory for a trainer");
     enum status status =
-        reports_open(&trainer->reports, trainer->room, sizeof *trainer->room,
-                     TRAINER_REPORTS, why);
+        event_queue_open(&trainer->event_queue, trainer->report_slots,
+                         sizeof *trainer->report_slots, TRAINER_REPORTS, why);
     if (status) {
         free(trainer);
         return status;
     }
-    status = reports_open(&trainer->points, trainer->points_room,
-                          sizeof *trainer->points_room, TRAINER_POINTS, why);
+    status =
+        event_queue_open(&trainer->points, trainer->point_slots,
+                         sizeof *trainer->point_slots, TRAINER_POINTS, why);
     if (status) {
-        reports_close(&trainer->reports);
+        event_queue_close(&trainer->event_queue);
         free(trainer);
         return status;
     }
     trainer->settings = *settings;
-    trainer->scaling = (struct scaling){
-        .job = settings->job, .log = settings->log, .speaks = !settings->rank};
+    trainer->grad_scaler =
+        (struct grad_scaler){.job = settings->job,
+                             .log = settings->log,
+                             .logs_changes = !settings->rank};
     pthread_mutex_init(&trainer->mutex, NULL);
     pthread_cond_init(&trainer->changed, NULL);
     int error = pthread_create(&trainer->thread, NULL, run_thread, trainer);
@@ -233,8 +238,8 @@ enum status trainer_open(struct trainer **out,
         *out = trainer;
         return STATUS_OK;
     }
-    reports_close(&trainer->reports);
-    reports_close(&trainer->points);
+    event_queue_close(&trainer->event_queue);
+    event_queue_close(&trainer->points);
     free(trainer);
     return status_errno(why, STATUS_FAILED, error,
                         "cannot start the training thread");
@@ -248,35 +253,36 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->cancelled = true;
     pthread_cond_broadcast(&trainer->changed);
-    if (trainer->partner.verbs)
-        partner_cancel(trainer->partner);
+    if (trainer->exchange.vtable)
+        exchange_cancel(trainer->exchange);
     pthread_mutex_unlock(&trainer->mutex);
-    reports_cancel(&trainer->reports);
-    reports_cancel(&trainer->points);
+    event_queue_cancel(&trainer->event_queue);
+    event_queue_cancel(&trainer->points);
     pthread_join(trainer->thread, NULL);
-    partner_end(trainer->partner);
-    team_close(&trainer->team);
+    exchange_end(trainer->exchange);
+    local_group_close(&trainer->local_group);
     dataset_free(&trainer->train);
     dataset_free(&trainer->test);
     layout_free(&trainer->layout);
     arena_close(&trainer->arena);
     pthread_mutex_destroy(&trainer->mutex);
     pthread_cond_destroy(&trainer->changed);
-    reports_close(&trainer->reports);
-    reports_close(&trainer->points);
+    event_queue_close(&trainer->event_queue);
+    event_queue_close(&trainer->points);
     free(trainer);
 }
 
 int trainer_descriptor(const struct trainer *trainer) {
-    return trainer->reports.descriptor;
+    return trainer->event_queue.descriptor;
 }
 
-bool trainer_reports(struct trainer *trainer, struct trainer_report *report) {
-    return reports_take(&trainer->reports, report);
+bool trainer_next_report(struct trainer *trainer,
+                         struct trainer_report *report) {
+    return event_queue_pop(&trainer->event_queue, report);
 }
 
-bool trainer_take_point(struct trainer *trainer, struct trainer_point *point) {
-    return reports_take(&trainer->points, point);
+bool trainer_next_point(struct trainer *trainer, struct trainer_point *point) {
+    return event_queue_pop(&trainer->points, point);
 }
 
 void trainer_progress(struct trainer *trainer,
@@ -290,11 +296,11 @@ const struct layout *trainer_layout(const struct trainer *trainer) {
     return trainer->layout;
 }
 
-enum status trainer_allocate(struct trainer *trainer, bool apart,
+enum status trainer_allocate(struct trainer *trainer, bool padded,
                              struct failure *why) {
     return trainer->arena.weights
                ? STATUS_OK
-               : arena_open(&trainer->arena, trainer->layout, apart, why);
+               : arena_open(&trainer->arena, trainer->layout, padded, why);
 }
 
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,
@@ -304,28 +310,28 @@ void trainer_arenas(struct trainer *trainer, struct buffer **weights,
     *offsets = trainer->arena.offsets;
 }
 
-void trainer_begin(struct trainer *trainer, struct partner partner,
+void trainer_begin(struct trainer *trainer, struct exchange exchange,
                    const struct plan *plan, uint64_t from) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->plan = plan;
     trainer->from = from;
-    trainer->partner = partner;
+    trainer->exchange = exchange;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
 }
 
-void trainer_evaluate(struct trainer *trainer,
-                      const struct trainer_order *order) {
+void trainer_request_evaluation(
+    struct trainer *trainer, const struct trainer_evaluation_request *request) {
     pthread_mutex_lock(&trainer->mutex);
-    trainer->ordered = true;
-    trainer->order = *order;
+    trainer->evaluation_requested = true;
+    trainer->request = *request;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
 }
 
-void trainer_serve(struct trainer *trainer) {
+void trainer_request_serve(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
-    trainer->called = true;
+    trainer->serve_requested = true;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
 }

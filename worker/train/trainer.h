@@ -13,7 +13,7 @@
 #include "proto/tensor/plan.h"
 #include "proto/tensor/rule.h"
 #include "worker/collective/collective.h"
-#include "worker/exchange/partner.h"
+#include "worker/exchange/exchange.h"
 #include "worker/ops/ops.h"
 
 #include <stdbool.h>
@@ -26,11 +26,12 @@ struct trainer_settings {
     uint32_t rank, num_ranks;
     uint32_t local_rank, local_trainers; /* as in device.h: as the cluster
                                             lists hosts, or the rank was told */
-    bool told;                           /* the rank was */
-    bool asks; /* who sees its devices tells better: trainer_share */
-    const struct ops *cuda;            /* likewise, or NULL */
-    const struct collective_ops *nccl; /* as in team.h, or NULL */
-    const struct rule_loops *loops;    /* NULL: the best of this processor */
+    bool reported;                       /* the rank was */
+    bool requests_assignment;            /* who sees its devices tells better:
+                                            trainer_assign_device */
+    const struct ops *cuda;              /* likewise, or NULL */
+    const struct collective_ops *nccl;   /* as in local_group.h, or NULL */
+    const struct rule_loops *loops;      /* NULL: the best of this processor */
 };
 
 struct trainer_progress {
@@ -42,7 +43,7 @@ struct trainer_progress {
     uint64_t skipped;  /* steps whose gradients overflowed, of the whole run */
 };
 
-/* The steps from the point before it on (rounds.h) to this one. */
+/* The steps from the point before it on (run_schedule.h) to this one. */
 struct trainer_point {
     uint64_t step, samples;
     double loss_sum;
@@ -50,8 +51,9 @@ struct trainer_point {
 };
 
 enum trainer_event {
-    TRAINER_SEES,      /* ids of devices; with any it waits for trainer_share */
-    TRAINER_DECLARES,  /* the data is read: layout and the counts are here */
+    TRAINER_DEVICES_LISTED, /* ids of devices; with any it waits for
+                               trainer_assign_device */
+    TRAINER_DECLARED,  /* the data is read: layout and the counts are here */
     TRAINER_EVALUATED, /* its part of the test set */
     TRAINER_LEFT,      /* out of the loop; stays for evaluations */
     TRAINER_FAILED,    /* `why` */
@@ -73,8 +75,8 @@ struct trainer_report {
     struct trainer_progress progress; /* EVALUATED: at that step */
     uint64_t clock;                   /* LEFT */
     uint32_t replicas, num_devices;   /* DECLARES; SEES: if it is alone */
-    bool adds_on_host;                /* DECLARES: as in team.h */
-    struct trainer_device devices[JOB_MOST_DEVICES];
+    bool adds_on_host;                /* DECLARES: as in local_group.h */
+    struct trainer_device devices[JOB_MAX_DEVICES];
     struct failure why;
     bool diverged; /* FAILED: the loss is no number any more */
 };
@@ -91,13 +93,15 @@ void trainer_close(struct trainer **trainer);
 
 /* After SEES: it is the PLACE-th of so many TRAINERS (1 or more) who see one of
  * its devices. */
-void trainer_share(struct trainer *trainer, uint32_t place, uint32_t trainers);
+void trainer_assign_device(struct trainer *trainer, uint32_t place,
+                           uint32_t trainers);
 
-/* Polls readable when trainer_reports has something. */
+/* Polls readable when trainer_next_report has something. */
 int trainer_descriptor(const struct trainer *trainer);
 
 /* Takes the oldest report; false: there is none. */
-bool trainer_reports(struct trainer *trainer, struct trainer_report *report);
+bool trainer_next_report(struct trainer *trainer,
+                         struct trainer_report *report);
 
 /* Its numbers as of the last step. */
 void trainer_progress(struct trainer *trainer,
@@ -105,14 +109,14 @@ void trainer_progress(struct trainer *trainer,
 
 /* Takes the oldest point that is complete; false: there is none. The trainer
  * waits where thousands are not taken. */
-bool trainer_take_point(struct trainer *trainer, struct trainer_point *point);
+bool trainer_next_point(struct trainer *trainer, struct trainer_point *point);
 
 /* After DECLARES; views. */
 const struct layout *trainer_layout(const struct trainer *trainer);
 
 /* After DECLARES, once the chief has planned: memory for weights and gradients,
  * parameters APART as in arena.h. Does nothing when it is there. */
-enum status trainer_allocate(struct trainer *trainer, bool apart,
+enum status trainer_allocate(struct trainer *trainer, bool padded,
                              struct failure *why) MUST_CHECK;
 
 /* The arenas of trainer_layout's parameters, parameter p at float offsets[p];
@@ -122,25 +126,25 @@ void trainer_arenas(struct trainer *trainer, struct buffer **weights,
 
 /* Begins training through PARTNER with push FROM. It and PLAN stay until the
  * trainer is closed. */
-void trainer_begin(struct trainer *trainer, struct partner partner,
+void trainer_begin(struct trainer *trainer, struct exchange exchange,
                    const struct plan *plan, uint64_t from);
 
 /* Snapshot ID, taken at STEP, on part PART (< PARTS) of the test set, in file
  * order, in equal parts. */
-struct trainer_order {
+struct trainer_evaluation_request {
     uint64_t id, step;
     uint32_t part, parts;
 };
 
 /* Orders an evaluation; the last must have been reported. */
-void trainer_evaluate(struct trainer *trainer,
-                      const struct trainer_order *order);
+void trainer_request_evaluation(
+    struct trainer *trainer, const struct trainer_evaluation_request *request);
 
 /* Its partner is to be served (reducer.h), once it is out of the loop. */
-void trainer_serve(struct trainer *trainer);
+void trainer_request_serve(struct trainer *trainer);
 
 /* After DECLARES: does it compute in memory of a device's own? */
-bool trainer_is_remote(const struct trainer *trainer);
+bool trainer_has_device_memory(const struct trainer *trainer);
 
 /* Then: the first of those, among what this process sees. */
 uint32_t trainer_device_index(const struct trainer *trainer);

@@ -3,73 +3,77 @@
  * machine, whatever the cluster calls their hosts: the chief hears what each
  * sees and tells each its place among those. Where devices tell no ids, the
  * hosts' names have to do. */
-#include "worker/train/trainer_parts.h"
+#include "worker/train/trainer_internal.h"
 
 #include <stdio.h>
 
 /* Where other ranks are lost the device would wait for them. */
-static bool gives_up(void *context) {
+static bool is_aborted(void *context) {
     struct trainer *trainer = context;
     return trainer_is_cancelled(trainer) ||
-           partner_lost(trainer->partner, NULL);
+           exchange_peer_lost(trainer->exchange, NULL);
 }
 
 /* As the cluster lists hosts, or its launcher tells. */
-static struct device_wish listed_wish(struct trainer *trainer) {
+static struct device_request make_request(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
-    return (struct device_wish){
+    return (struct device_request){
         .kind = job->device,
         .threads = job->threads,
         .local_rank = trainer->settings.local_rank,
         .local_trainers = trainer->settings.local_trainers,
         .cuda = trainer->settings.cuda,
         .timeout = job->timeouts.step,
-        .given_up = gives_up,
+        .is_cancelled = is_aborted,
         .context = trainer,
     };
 }
 
 /* One process a device, as a local rank that was told means, takes one, unless
  * it was told too that there is no other. */
-static bool may_be_alone(const struct trainer *trainer) {
+static bool may_use_all_devices(const struct trainer *trainer) {
     const struct trainer_settings *settings = &trainer->settings;
-    return !settings->told ||
+    return !settings->reported ||
            (settings->local_trainers == 1 && settings->local_rank == 0);
 }
 
-static uint32_t most_devices(const struct job *job) {
-    return job->devices && job->devices < JOB_MOST_DEVICES ? job->devices
-                                                           : JOB_MOST_DEVICES;
+static uint32_t device_limit(const struct job *job) {
+    return job->devices && job->devices < JOB_MAX_DEVICES ? job->devices
+                                                          : JOB_MAX_DEVICES;
 }
 
-void trainer_device_see(struct trainer *trainer) {
-    struct trainer_report sight = {.event = TRAINER_SEES, .replicas = 1};
-    struct device_wish wish = listed_wish(trainer);
-    char ids[JOB_MOST_DEVICES][DEVICE_ID];
-    uint32_t usable, most = most_devices(trainer->settings.job);
-    if (!trainer->settings.asks)
+void trainer_device_report(struct trainer *trainer) {
+    struct trainer_report report = {.event = TRAINER_DEVICES_LISTED,
+                                    .replicas = 1};
+    struct device_request request = make_request(trainer);
+    char ids[JOB_MAX_DEVICES][DEVICE_ID];
+    uint32_t usable, max_devices = device_limit(trainer->settings.job);
+    if (!trainer->settings.requests_assignment)
         return;
-    sight.num_devices = device_see(&wish, ids, JOB_MOST_DEVICES, &usable);
-    for (uint32_t i = 0; i < sight.num_devices; i++)
-        snprintf(sight.devices[i].id, DEVICE_ID, "%s", ids[i]);
-    if (usable && may_be_alone(trainer))
-        sight.replicas = usable < most ? usable : most;
-    trainer->sees = sight.num_devices > 0;
-    reports_put(&trainer->reports, &sight);
+    report.num_devices =
+        device_list_ids(&request, ids, JOB_MAX_DEVICES, &usable);
+    for (uint32_t i = 0; i < report.num_devices; i++)
+        snprintf(report.devices[i].id, DEVICE_ID, "%s", ids[i]);
+    if (usable && may_use_all_devices(trainer))
+        report.replicas = usable < max_devices ? usable : max_devices;
+    trainer->devices_reported = report.num_devices > 0;
+    event_queue_push(&trainer->event_queue, &report);
 }
 
-void trainer_share(struct trainer *trainer, uint32_t place, uint32_t trainers) {
+void trainer_assign_device(struct trainer *trainer, uint32_t sharer_index,
+                           uint32_t trainers) {
     pthread_mutex_lock(&trainer->mutex);
-    trainer->place = place;
-    trainer->sharers = trainers;
+    trainer->sharer_index = sharer_index;
+    trainer->device_sharers = trainers;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
 }
 
 /* False: it was cancelled. */
-static bool await_share(struct trainer *trainer) {
+static bool wait_assignment(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
-    while (trainer->sees && !trainer->sharers && !trainer->cancelled)
+    while (trainer->devices_reported && !trainer->device_sharers &&
+           !trainer->cancelled)
         pthread_cond_wait(&trainer->changed, &trainer->mutex);
     bool go = !trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
@@ -78,49 +82,51 @@ static bool await_share(struct trainer *trainer) {
 
 enum status trainer_device_find(struct trainer *trainer, struct failure *why) {
     const struct trainer_settings *settings = &trainer->settings;
-    struct device_wish wish = listed_wish(trainer);
-    bool alone = wish.local_trainers == 1 && wish.local_rank == 0;
-    if (!await_share(trainer))
+    struct device_request request = make_request(trainer);
+    bool alone = request.local_trainers == 1 && request.local_rank == 0;
+    if (!wait_assignment(trainer))
         return STATUS_OK;
-    if (trainer->sees) {
-        alone = trainer->sharers == 1 && may_be_alone(trainer);
-        wish.local_trainers = trainer->sharers;
-        if (!settings->told)
-            wish.local_rank = trainer->place;
+    if (trainer->devices_reported) {
+        alone = trainer->device_sharers == 1 && may_use_all_devices(trainer);
+        request.local_trainers = trainer->device_sharers;
+        if (!settings->reported)
+            request.local_rank = trainer->sharer_index;
     }
-    struct team_search search = {.wish = &wish,
-                                 .alone = alone,
-                                 .most = settings->job->devices,
-                                 .nccl = settings->nccl,
-                                 .log = settings->log};
-    return team_find(&trainer->team, &search, why);
+    struct local_group_search search = {.request = &request,
+                                        .alone = alone,
+                                        .max_devices = settings->job->devices,
+                                        .nccl = settings->nccl,
+                                        .log = settings->log};
+    return local_group_find(&trainer->local_group, &search, why);
 }
 
-static void declare_one(struct trainer_report *declaration,
-                        const struct device *device) {
-    struct trainer_device *told =
-        &declaration->devices[declaration->num_devices];
-    if (!device_free(device, &told->free, told->id))
+static void describe_device(struct trainer_report *model_spec,
+                            const struct device *device) {
+    struct trainer_device *reported =
+        &model_spec->devices[model_spec->num_devices];
+    if (!device_query_memory(device, &reported->free, reported->id))
         return;
-    snprintf(told->name, sizeof told->name, "%s", device->name);
-    declaration->num_devices++;
+    snprintf(reported->name, sizeof reported->name, "%s", device->name);
+    model_spec->num_devices++;
 }
 
 void trainer_device_declare(const struct trainer *trainer,
-                            struct trainer_report *declaration) {
-    const struct team *team = &trainer->team;
-    declaration->replicas = team->count;
-    declaration->adds_on_host = team_adds_on_host(team);
-    for (uint32_t i = 0; i < team->count; i++)
-        declare_one(declaration, &team->members[i].replica.engine.device);
+                            struct trainer_report *model_spec) {
+    const struct local_group *local_group = &trainer->local_group;
+    model_spec->replicas = local_group->count;
+    model_spec->adds_on_host = local_group_reduces_on_host(local_group);
+    for (uint32_t i = 0; i < local_group->count; i++)
+        describe_device(
+            model_spec,
+            &local_group->members[i].device_replica.executor.device);
 }
 
-const struct engine *trainer_device_first(const struct trainer *trainer) {
-    return &trainer->team.members[0].replica.engine;
+const struct executor *trainer_device_first(const struct trainer *trainer) {
+    return &trainer->local_group.members[0].device_replica.executor;
 }
 
-bool trainer_is_remote(const struct trainer *trainer) {
-    return trainer_device_first(trainer)->device.ops->later;
+bool trainer_has_device_memory(const struct trainer *trainer) {
+    return trainer_device_first(trainer)->device.ops->async;
 }
 
 uint32_t trainer_device_index(const struct trainer *trainer) {

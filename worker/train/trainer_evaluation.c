@@ -3,93 +3,99 @@
  * the part of a snapshot that the chief has ordered; and its life after the
  * loop, when that is all there is to do. */
 #include "proto/base/time.h"
-#include "worker/train/trainer_parts.h"
+#include "worker/train/trainer_internal.h"
 
 /* A part of the test set, on the weights as they stand. */
 static enum status evaluate(struct trainer *trainer,
-                            const struct trainer_order *order,
+                            const struct trainer_evaluation_request *request,
                             struct failure *why) {
     struct trainer_report result = {.event = TRAINER_EVALUATED,
-                                    .id = order->id,
-                                    .step = order->step,
-                                    .part = order->part};
+                                    .id = request->id,
+                                    .step = request->step,
+                                    .part = request->part};
     uint64_t total = trainer->test ? trainer->test->count : 0;
-    struct evaluation_part part = {.test = trainer->test,
-                                   .first = total * order->part / order->parts,
-                                   .end = total * (order->part + 1) /
-                                          order->parts};
+    struct evaluation_range part = {
+        .test = trainer->test,
+        .first = total * request->part / request->parts,
+        .end = total * (request->part + 1) / request->parts};
     int64_t start = time_now();
     struct evaluation found = {0};
     enum status status = STATUS_OK;
     if (trainer->test)
-        status = engine_evaluate(&trainer->team.members[0].replica.engine,
-                                 &part, &found, why);
+        status = executor_evaluate(
+            &trainer->local_group.members[0].device_replica.executor, &part,
+            &found, why);
     if (status)
         return status;
     result.loss_sum = found.loss_sum;
     result.correct = found.correct;
     result.count = found.count;
     trainer_progress(trainer, &result.progress);
-    reports_put(&trainer->reports, &result);
+    event_queue_push(&trainer->event_queue, &result);
     trainer->evaluating += time_now() - start;
     return STATUS_OK;
 }
 
 /* After a planned round: the weights here are that round's. */
 enum status trainer_evaluate_own(struct trainer *trainer, struct failure *why) {
-    struct trainer_order order = {.step = trainer->clock,
-                                  .part = trainer->settings.rank,
-                                  .parts = trainer->settings.num_ranks};
-    return evaluate(trainer, &order, why);
+    struct trainer_evaluation_request request = {
+        .step = trainer->clock,
+        .part = trainer->settings.rank,
+        .parts = trainer->settings.num_ranks};
+    return evaluate(trainer, &request, why);
 }
 
 /* A snapshot is read over the present weights, which are read again after. */
-static enum status evaluate_snapshot(struct trainer *trainer,
-                                     const struct trainer_order *order,
-                                     struct failure *why) {
-    if (!trainer_await_all(trainer))
+static enum status evaluate_snapshot(
+    struct trainer *trainer, const struct trainer_evaluation_request *request,
+    struct failure *why) {
+    if (!trainer_wait_all_weights(trainer))
         return STATUS_OK;
-    partner_pull(trainer->partner, trainer->clock, order->id);
-    if (!trainer_await_all(trainer))
+    exchange_pull(trainer->exchange, trainer->clock, request->id);
+    if (!trainer_wait_all_weights(trainer))
         return STATUS_OK;
-    enum status status = evaluate(trainer, order, why);
+    enum status status = evaluate(trainer, request, why);
     if (status)
         return status;
-    partner_pull(trainer->partner, trainer->clock, 0);
-    trainer_await_all(trainer);
+    exchange_pull(trainer->exchange, trainer->clock, 0);
+    trainer_wait_all_weights(trainer);
     return STATUS_OK;
 }
 
-static bool take_order(struct trainer *trainer, struct trainer_order *order) {
+static bool take_request(struct trainer *trainer,
+                         struct trainer_evaluation_request *request) {
     pthread_mutex_lock(&trainer->mutex);
-    bool ordered = trainer->ordered;
-    *order = trainer->order;
-    trainer->ordered = false;
+    bool evaluation_requested = trainer->evaluation_requested;
+    *request = trainer->request;
+    trainer->evaluation_requested = false;
     pthread_mutex_unlock(&trainer->mutex);
-    return ordered;
+    return evaluation_requested;
 }
 
-enum status trainer_evaluate_ordered(struct trainer *trainer,
-                                     struct failure *why) {
-    struct trainer_order order;
-    return take_order(trainer, &order) ? evaluate_snapshot(trainer, &order, why)
-                                       : STATUS_OK;
+enum status trainer_evaluate_requested(struct trainer *trainer,
+                                       struct failure *why) {
+    struct trainer_evaluation_request request;
+    return take_request(trainer, &request)
+               ? evaluate_snapshot(trainer, &request, why)
+               : STATUS_OK;
 }
 
 /* Out of the loop: evaluations are still taken part in. */
-enum status trainer_stay(struct trainer *trainer, struct failure *why) {
+enum status trainer_serve_requests(struct trainer *trainer,
+                                   struct failure *why) {
     enum status status = STATUS_OK;
     while (!status) {
         pthread_mutex_lock(&trainer->mutex);
-        while (!trainer->ordered && !trainer->called && !trainer->cancelled)
+        while (!trainer->evaluation_requested && !trainer->serve_requested &&
+               !trainer->cancelled)
             pthread_cond_wait(&trainer->changed, &trainer->mutex);
         bool cancelled = trainer->cancelled;
-        trainer->called = false;
+        trainer->serve_requested = false;
         pthread_mutex_unlock(&trainer->mutex);
         if (cancelled)
             return STATUS_OK;
-        partner_serve(trainer->partner);
-        status = trainer_evaluate_ordered(trainer, why);
+        exchange_serve(trainer->exchange);
+        status = trainer_evaluate_requested(trainer, why);
     }
     return status;
 }

@@ -2,7 +2,7 @@
 /* What a trainer has to have before there is a plan, and what it declares of
  * it: data, the model's parameters, devices. No memory for the model is had
  * yet. */
-#include "worker/train/trainer_parts.h"
+#include "worker/train/trainer_internal.h"
 
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
@@ -33,18 +33,18 @@ static enum status open_layout(struct trainer *trainer, struct failure *why) {
 }
 
 static void declare(struct trainer *trainer) {
-    struct trainer_report declaration = {
-        .event = TRAINER_DECLARES,
+    struct trainer_report model_spec = {
+        .event = TRAINER_DECLARED,
         .train_samples = trainer->train->count,
         .test_samples = trainer->test ? trainer->test->count : 0,
     };
-    trainer_device_declare(trainer, &declaration);
-    reports_put(&trainer->reports, &declaration);
+    trainer_device_declare(trainer, &model_spec);
+    event_queue_push(&trainer->event_queue, &model_spec);
 }
 
 /* The chief hears of devices first: others wait for that, and none for data. */
 enum status trainer_prepare(struct trainer *trainer, struct failure *why) {
-    trainer_device_see(trainer);
+    trainer_device_report(trainer);
     enum status status = load_data(trainer, why);
     if (!status)
         status = open_layout(trainer, why);

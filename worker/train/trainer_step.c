@@ -8,7 +8,7 @@
  * exactly once: whole, empty (a loss that is not finite and is to be skipped),
  * or void (an overflow, which voids the round); else the others would wait for
  * it without end. */
-#include "worker/train/trainer_parts.h"
+#include "worker/train/trainer_internal.h"
 
 #include "proto/base/time.h"
 #include "worker/exchange/client/window.h"
@@ -17,35 +17,37 @@
 #include <math.h>
 
 static bool need(void *context, uint32_t parameter) {
-    return trainer_await(context, parameter);
+    return trainer_wait_weights(context, parameter);
 }
 
-static bool goes_on(void *context) {
+static bool should_continue(void *context) {
     struct trainer *trainer = context;
-    return !trainer->forsaken && !trainer_is_cancelled(trainer);
+    return !trainer->aborted && !trainer_is_cancelled(trainer);
 }
 
 /* Small gradients leave with the larger one that follows: a message and two
  * wake-ups cost more than they do, but on a wire that stands idle. */
 static void announce(struct trainer *trainer, uint32_t parameter) {
-    trainer->unsaid++;
-    trainer->unsaid_elements += trainer->layout->parameters[parameter].elements;
-    if (trainer->unsaid_elements < WINDOW_ALONE_FLOATS && parameter > 0 &&
-        !partner_over_network(trainer->partner))
+    trainer->unannounced++;
+    trainer->unannounced_elements +=
+        trainer->layout->parameters[parameter].elements;
+    if (trainer->unannounced_elements < WINDOW_MIN_FLOATS && parameter > 0 &&
+        !exchange_over_network(trainer->exchange))
         return;
-    partner_announce(trainer->partner, parameter, trainer->unsaid,
-                     trainer->clock, CONTRIBUTION_WHOLE);
-    trainer->unsaid = 0;
-    trainer->unsaid_elements = 0;
+    exchange_announce(trainer->exchange, parameter, trainer->unannounced,
+                      trainer->clock, CONTRIBUTION_FULL);
+    trainer->unannounced = 0;
+    trainer->unannounced_elements = 0;
 }
 
 static void done(void *context, uint32_t parameter) {
     announce(context, parameter);
 }
 
-static void announce_all(struct trainer *trainer, enum contribution what) {
-    partner_announce(trainer->partner, 0, trainer->layout->num_parameters,
-                     trainer->clock, what);
+static void announce_all(struct trainer *trainer,
+                         enum contribution contribution_kind) {
+    exchange_announce(trainer->exchange, 0, trainer->layout->num_parameters,
+                      trainer->clock, contribution_kind);
 }
 
 static void report_scale(struct trainer *trainer,
@@ -58,19 +60,20 @@ static void report_scale(struct trainer *trainer,
 }
 
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *now) {
-    if (!trainer_await(trainer, trainer->layout->num_parameters - 1))
+    if (!trainer_wait_weights(trainer, trainer->layout->num_parameters - 1))
         return false;
-    *now = partner_scaler(trainer->partner);
+    *now = exchange_scaler(trainer->exchange);
     report_scale(trainer, now);
     return true;
 }
 
 void trainer_step_count(struct trainer *trainer, uint64_t step) {
     struct trainer_point *open = &trainer->point;
-    uint64_t point = rounds_point(&trainer->plan->rounds,
-                                  trainer->settings.job->steps_per_print, step);
+    uint64_t point = run_schedule_next_multiple(
+        &trainer->plan->run_schedule, trainer->settings.job->steps_per_print,
+        step);
     if (open->step && open->step < point) {
-        reports_put(&trainer->points, open);
+        event_queue_push(&trainer->points, open);
         *open = (struct trainer_point){0};
     }
     open->step = point;
@@ -81,15 +84,15 @@ void trainer_step_count(struct trainer *trainer, uint64_t step) {
     trainer->uncounted_samples = 0;
     if (step < point)
         return;
-    reports_put(&trainer->points, open);
+    event_queue_push(&trainer->points, open);
     *open = (struct trainer_point){0};
 }
 
 static void add_progress(struct trainer *trainer,
-                         const struct replica_result *result) {
+                         const struct device_replica_result *result) {
     struct trainer_progress *progress = &trainer->progress;
-    double waited = partner_waited(trainer->partner) - trainer->waited;
-    uint64_t global_step = partner_global_step(trainer->partner);
+    double waited = exchange_waited(trainer->exchange) - trainer->waited;
+    uint64_t global_step = exchange_global_step(trainer->exchange);
     pthread_mutex_lock(&trainer->mutex);
     progress->loss_sum += result->finite;
     if (result->last_samples)
@@ -103,7 +106,7 @@ static void add_progress(struct trainer *trainer,
     progress->input_s = time_to_seconds(trainer->input);
     progress->wire_s = waited;
     progress->training_s =
-        time_to_seconds(time_now() - trainer->began - trainer->evaluating);
+        time_to_seconds(time_now() - trainer->started_at - trainer->evaluating);
     progress->compute_s =
         progress->training_s - progress->input_s - progress->wire_s;
     pthread_mutex_unlock(&trainer->mutex);
@@ -113,26 +116,28 @@ static void add_progress(struct trainer *trainer,
         trainer_step_count(trainer, trainer->clock);
 }
 
-static bool clips(const struct trainer *trainer) {
+static bool clips_locally(const struct trainer *trainer) {
     return trainer->settings.job->gradient_clipping > 0 &&
            !trainer_is_synchronous(trainer);
 }
 
 /* Does a gradient leave as soon as it is complete? */
-static bool leaves_early(const struct trainer *trainer) {
-    return !clips(trainer) && !scaling_checks(trainer->settings.job);
+static bool announces_early(const struct trainer *trainer) {
+    return !clips_locally(trainer) &&
+           !grad_scaler_checks_gradients(trainer->settings.job);
 }
 
 static void skip_overflow(struct trainer *trainer) {
-    scaling_say_skipped(&trainer->scaling, trainer->clock);
-    announce_all(trainer, CONTRIBUTION_VOID);
+    grad_scaler_log_skipped(&trainer->grad_scaler, trainer->clock);
+    announce_all(trainer, CONTRIBUTION_OVERFLOWED);
 }
 
 /* The step's loss is not finite. With a dynamic scale that is an overflow as
  * any other, as DeepSpeed has it: the scale falls, to an end if it has to. */
-static enum status leave_out(struct trainer *trainer, struct failure *why) {
+static enum status skip_nonfinite(struct trainer *trainer,
+                                  struct failure *why) {
     const struct job *job = trainer->settings.job;
-    if (scaling_is_dynamic(job)) {
+    if (grad_scaler_is_dynamic(job)) {
         skip_overflow(trainer);
         return STATUS_OK;
     }
@@ -152,14 +157,14 @@ static enum status leave_out(struct trainer *trainer, struct failure *why) {
 
 /* Takes the loss scale out of the gradients, where they are; not *FINITE: they
  * have overflowed. */
-static enum status undo_scale(struct trainer *trainer, bool *finite,
-                              struct failure *why) {
-    const struct scaling *scaling = &trainer->scaling;
-    if (trainer->partner.resident)
-        return partner_undo(trainer->partner, scaling_inverse(scaling), finite,
-                            why);
-    *finite =
-        scaling_undo(scaling, trainer->layout, trainer->arena.gradient_of);
+static enum status unscale(struct trainer *trainer, bool *finite,
+                           struct failure *why) {
+    const struct grad_scaler *grad_scaler = &trainer->grad_scaler;
+    if (trainer->exchange.resident)
+        return exchange_unscale(trainer->exchange,
+                                grad_scaler_inverse(grad_scaler), finite, why);
+    *finite = grad_scaler_unscale(grad_scaler, trainer->layout,
+                                  trainer->arena.gradient_of);
     return STATUS_OK;
 }
 
@@ -170,68 +175,73 @@ static enum status finish_gradients(struct trainer *trainer,
     float *const *gradients = trainer->arena.gradient_of;
     bool finite = true;
     enum status status = STATUS_OK;
-    if (scaling_checks(job))
-        status = undo_scale(trainer, &finite, why);
+    if (grad_scaler_checks_gradients(job))
+        status = unscale(trainer, &finite, why);
     if (status)
         return status;
     if (!finite) {
         skip_overflow(trainer);
         return STATUS_OK;
     }
-    if (clips(trainer)) /* the mean: their sum is as many times as large */
+    if (clips_locally(
+            trainer)) /* the mean: their sum is as many times as large */
         clipping_apply(trainer->layout, gradients,
-                       job->gradient_clipping * trainer->team.count,
+                       job->gradient_clipping * trainer->local_group.count,
                        trainer->settings.loops);
-    announce_all(trainer, CONTRIBUTION_WHOLE);
+    announce_all(trainer, CONTRIBUTION_FULL);
     return STATUS_OK;
 }
 
 static enum status begin_step(struct trainer *trainer, struct failure *why) {
     struct loss_scaler now;
-    if (!scaling_checks(trainer->settings.job) ||
+    if (!grad_scaler_checks_gradients(trainer->settings.job) ||
         !trainer_step_scale(trainer, &now))
         return STATUS_OK;
-    return scaling_begin(&trainer->scaling, &now, trainer->clock, why);
+    return grad_scaler_begin(&trainer->grad_scaler, &now, trainer->clock, why);
 }
 
 /* All replicas' samples, and what they make of them. */
 static enum status compute(struct trainer *trainer,
-                           struct replica_result *result, struct failure *why) {
-    struct replica_step step = {
+                           struct device_replica_result *result,
+                           struct failure *why) {
+    struct device_replica_step step = {
         .job = trainer->settings.job,
-        .factor = scaling_factor(&trainer->scaling),
-        .early = leaves_early(trainer),
+        .factor = grad_scaler_factor(&trainer->grad_scaler),
+        .early = announces_early(trainer),
         .context = trainer,
         .need = need,
         .done = done,
-        .goes_on = goes_on,
+        .should_continue = should_continue,
     };
-    enum status status = team_compute(&trainer->team, &step, result, why);
+    enum status status =
+        local_group_compute(&trainer->local_group, &step, result, why);
     trainer->input += result->input;
     trainer->step_loss = result->loss;
-    if (!status && !trainer->forsaken)
+    if (!status && !trainer->aborted)
         add_progress(trainer, result);
     return status;
 }
 
 /* A trainer brings the sum of its replicas' gradients, which is divided where
  * all trainers' are added. */
-enum status trainer_step_take(struct trainer *trainer, struct failure *why) {
-    struct replica_result result;
-    struct failure unheard;
+enum status trainer_step_run(struct trainer *trainer, struct failure *why) {
+    struct device_replica_result result;
+    struct failure ignored;
     enum status status = begin_step(trainer, why);
-    if (status || trainer->forsaken)
+    if (status || trainer->aborted)
         return status;
     status = compute(trainer, &result, why);
-    if (status || !goes_on(trainer) || result.poisoned) {
-        enum status left =
-            team_gather(&trainer->team, false, NULL, NULL, &unheard);
-        (void)left; /* of those that failed team_compute has told */
-        return status || !goes_on(trainer) ? status : leave_out(trainer, why);
+    if (status || !should_continue(trainer) || result.nonfinite) {
+        enum status left = local_group_gather(&trainer->local_group, false,
+                                              NULL, NULL, &ignored);
+        (void)left; /* of those that failed local_group_compute has told */
+        return status || !should_continue(trainer)
+                   ? status
+                   : skip_nonfinite(trainer, why);
     }
-    bool early = leaves_early(trainer);
-    status =
-        team_gather(&trainer->team, true, early ? done : NULL, trainer, why);
+    bool early = announces_early(trainer);
+    status = local_group_gather(&trainer->local_group, true,
+                                early ? done : NULL, trainer, why);
     if (!status && !early)
         status = finish_gradients(trainer, why);
     return status;

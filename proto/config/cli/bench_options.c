@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_LIST = 512, LONGEST_FIGURE_S = 3600 };
-#define LARGEST_VECTOR (UINT64_C(8) << 30)
-#define MOST_REQUESTS (UINT64_C(1) << 40)
+enum { MAX_LIST_LENGTH = 512, MAX_SECONDS = 3600 };
+#define MAX_VECTOR_BYTES (UINT64_C(8) << 30)
+#define MAX_REQUESTS (UINT64_C(1) << 40)
 
 void bench_options_open(struct bench_options *bench) {
     *bench = (struct bench_options){
@@ -24,7 +24,7 @@ void bench_options_open(struct bench_options *bench) {
 static const char *add_size(struct bench_options *bench, const char *text) {
     uint64_t bytes;
     if (!byte_size_parse(text, &bytes) || bytes < 4 || bytes % 4 ||
-        bytes > LARGEST_VECTOR)
+        bytes > MAX_VECTOR_BYTES)
         return "--sizes takes multiples of 4 bytes up to 8G, such as "
                "64,4K,1M, not '%s'";
     for (unsigned i = 0; i < bench->num_sizes; i++)
@@ -38,41 +38,41 @@ static const char *add_size(struct bench_options *bench, const char *text) {
 
 static bool set_sizes(struct bench_options *bench, const char *text,
                       char *problem, size_t size) {
-    char list[LONGEST_LIST], *rest = NULL;
+    char list[MAX_LIST_LENGTH], *rest = NULL;
     bench->num_sizes = 0;
     snprintf(list, sizeof list, "%s", text);
     char *word = strtok_r(list, ",", &rest);
-    const char *wrong =
+    const char *error =
         word ? NULL : "--sizes takes a list such as 64,4K,1M, not '%s'";
-    for (; word && !wrong; word = strtok_r(NULL, ",", &rest)) {
-        wrong = add_size(bench, word);
+    for (; word && !error; word = strtok_r(NULL, ",", &rest)) {
+        error = add_size(bench, word);
         text = word;
     }
-    if (wrong)
-        snprintf(problem, size, wrong, text);
-    return !wrong;
+    if (error)
+        snprintf(problem, size, error, text);
+    return !error;
 }
 
-static bool set_lane(struct bench_options *bench, const char *text,
-                     char *problem, size_t size) {
-    static const char *const names[] = {[BENCH_LANE_AUTO] = "auto",
-                                        [BENCH_LANE_TCP] = "tcp",
-                                        [BENCH_LANE_SHM] = "shm"};
+static bool set_transport(struct bench_options *bench, const char *text,
+                          char *problem, size_t size) {
+    static const char *const names[] = {[BENCH_TRANSPORT_AUTO] = "auto",
+                                        [BENCH_TRANSPORT_TCP] = "tcp",
+                                        [BENCH_TRANSPORT_SHM] = "shm"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(text, names[i])) {
-            bench->lane = (enum bench_options_lane)i;
+            bench->transport = (enum bench_options_transport)i;
             return true;
         }
     snprintf(problem, size, "--lane takes tcp, shm or auto, not '%s'", text);
     return false;
 }
 
-static bool set_count(uint64_t *value, uint64_t most, const char *flag,
+static bool set_count(uint64_t *value, uint64_t max, const char *flag,
                       const char *text, char *problem, size_t size) {
-    if (decimal_parse(text, value) && *value >= 1 && *value <= most)
+    if (decimal_parse(text, value) && *value >= 1 && *value <= max)
         return true;
     snprintf(problem, size, "%s takes a number from 1 to %llu, not '%s'", flag,
-             (unsigned long long)most, text);
+             (unsigned long long)max, text);
     return false;
 }
 
@@ -81,37 +81,37 @@ static bool set_seconds(struct bench_options *bench, const char *text,
     char *end;
     bench->seconds = strtod(text, &end);
     if (!*end && end != text && bench->seconds > 0 &&
-        bench->seconds <= LONGEST_FIGURE_S)
+        bench->seconds <= MAX_SECONDS)
         return true;
     snprintf(problem, size, "--seconds takes more than 0, up to %d, not '%s'",
-             LONGEST_FIGURE_S, text);
+             MAX_SECONDS, text);
     return false;
 }
 
 bool bench_options_set(struct bench_options *bench, enum bench_options_key key,
                        const char *text, char *problem, size_t size) {
     uint64_t value = bench->repeats;
-    bool sound = true;
+    bool ok = true;
     switch (key) {
     case BENCH_OPTIONS_SIZES:
         return set_sizes(bench, text, problem, size);
     case BENCH_OPTIONS_REPEATS:
-        sound = set_count(&value, BENCH_OPTIONS_MAX_REPEATS, "--repeats", text,
-                          problem, size);
+        ok = set_count(&value, BENCH_OPTIONS_MAX_REPEATS, "--repeats", text,
+                       problem, size);
         bench->repeats = (unsigned)value;
-        return sound;
+        return ok;
     case BENCH_OPTIONS_SECONDS:
         return set_seconds(bench, text, problem, size);
     case BENCH_OPTIONS_REQUESTS:
-        return set_count(&bench->requests, MOST_REQUESTS, "--requests", text,
+        return set_count(&bench->requests, MAX_REQUESTS, "--requests", text,
                          problem, size);
     case BENCH_OPTIONS_BATCHED:
         bench->batched = true;
         return true;
     case BENCH_OPTIONS_LANE:
-        return set_lane(bench, text, problem, size);
+        return set_transport(bench, text, problem, size);
     case BENCH_OPTIONS_VERBOSE:
         bench->verbose = true;
     }
-    return sound;
+    return ok;
 }

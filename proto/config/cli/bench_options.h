@@ -10,7 +10,11 @@
 enum { BENCH_OPTIONS_MAX_SIZES = 16, BENCH_OPTIONS_MAX_REPEATS = 101 };
 
 /* How bytes go between processes. */
-enum bench_options_lane { BENCH_LANE_AUTO, BENCH_LANE_TCP, BENCH_LANE_SHM };
+enum bench_options_transport {
+    BENCH_TRANSPORT_AUTO,
+    BENCH_TRANSPORT_TCP,
+    BENCH_TRANSPORT_SHM
+};
 
 struct bench_options {
     uint64_t sizes[BENCH_OPTIONS_MAX_SIZES]; /* bytes, multiples of 4 */
@@ -18,7 +22,7 @@ struct bench_options {
     double seconds;    /* of measuring, a figure */
     uint64_t requests; /* 0: not given */
     bool batched;      /* requests share messages */
-    enum bench_options_lane lane;
+    enum bench_options_transport transport;
     bool verbose;
 };
 

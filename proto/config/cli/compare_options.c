@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/compare_options.h"
 
-#include "proto/config/cli/amount.h"
+#include "proto/config/cli/cli_number.h"
 #include "proto/config/decimal.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { LONGEST_LIST = 256, MOST_PROCESSES = 1024 };
-static const double MOST_PARAMETERS = 1e13;
+enum { MAX_LIST_LENGTH = 256, MAX_PROCESSES = 1024 };
+static const double MAX_PARAMETERS = 1e13;
 
 void compare_options_open(struct compare_options *compare) {
     *compare = (struct compare_options){.ps = {{1}, 1},
@@ -22,11 +22,11 @@ void compare_options_open(struct compare_options *compare) {
                                         .target = 0.875};
 }
 
-#define FLAG(name, member, least, most)                                        \
-    AMOUNT(struct compare_options, name, member, least, most)
+#define FLAG(name, member, min, max)                                           \
+    CLI_NUMBER(struct compare_options, name, member, min, max)
 
 /* Flags with a number. */
-static const struct amount reals[COMPARE_OPTIONS_KEYS] = {
+static const struct cli_number reals[COMPARE_OPTIONS_KEYS] = {
     [COMPARE_OPTIONS_LIMIT] = FLAG("limit", limit, 1, 1e6),
     [COMPARE_OPTIONS_LINK] = FLAG("link-gbits", link_gbits, 1e-3, 1e5),
     [COMPARE_OPTIONS_LATENCY] = FLAG("latency-us", latency_us, 0, 1e6),
@@ -38,7 +38,7 @@ static const struct amount reals[COMPARE_OPTIONS_KEYS] = {
     [COMPARE_OPTIONS_INNER] = FLAG("inner-gbits", inner_gbits, 1e-3, 1e6),
 };
 
-static const struct amount counts[COMPARE_OPTIONS_KEYS] = {
+static const struct cli_number counts[COMPARE_OPTIONS_KEYS] = {
     [COMPARE_OPTIONS_STEPS] = FLAG("steps", steps, 1, 1e12),
     [COMPARE_OPTIONS_REPEATS] =
         FLAG("repeats", repeats, 1, COMPARE_OPTIONS_MAX_REPEATS),
@@ -56,7 +56,7 @@ static bool set_parameters(double *parameters, const char *text, char *problem,
         for (const char *at = units; at <= unit; at++)
             value *= 1e3;
     if (end == text || (*end && (!unit || end[1])) || !(value >= 1) ||
-        value > MOST_PARAMETERS) {
+        value > MAX_PARAMETERS) {
         snprintf(problem, size,
                  "--params takes a number up to 10T, such as 25.6M or 175B, "
                  "not '%s'",
@@ -70,7 +70,7 @@ static bool set_parameters(double *parameters, const char *text, char *problem,
 /* NULL, or what is wrong about one of a list. */
 static const char *add_number(struct compare_counts *list, const char *text) {
     uint64_t value;
-    if (!decimal_parse(text, &value) || value < 1 || value > MOST_PROCESSES)
+    if (!decimal_parse(text, &value) || value < 1 || value > MAX_PROCESSES)
         return "numbers from 1 to 1024, such as 1,2,4, not '%s'";
     if (list->count && list->values[list->count - 1] >= value)
         return "ascending numbers, such as 1,2,4; '%s' is not above the one "
@@ -83,19 +83,19 @@ static const char *add_number(struct compare_counts *list, const char *text) {
 
 static bool set_list(struct compare_counts *list, const char *flag,
                      const char *text, char *problem, size_t size) {
-    char words[LONGEST_LIST], wrong_text[128], *rest = NULL;
+    char words[MAX_LIST_LENGTH], error_text[128], *rest = NULL;
     list->count = 0;
     snprintf(words, sizeof words, "%s", text);
     char *word = strtok_r(words, ",", &rest);
-    const char *wrong = word ? NULL : "numbers such as 1,2,4, not '%s'";
-    for (; word && !wrong; word = strtok_r(NULL, ",", &rest)) {
-        wrong = add_number(list, word);
+    const char *error = word ? NULL : "numbers such as 1,2,4, not '%s'";
+    for (; word && !error; word = strtok_r(NULL, ",", &rest)) {
+        error = add_number(list, word);
         text = word;
     }
-    if (!wrong)
+    if (!error)
         return true;
-    snprintf(wrong_text, sizeof wrong_text, wrong, text);
-    snprintf(problem, size, "--%s takes %s", flag, wrong_text);
+    snprintf(error_text, sizeof error_text, error, text);
+    snprintf(problem, size, "--%s takes %s", flag, error_text);
     return false;
 }
 
@@ -153,23 +153,23 @@ bool compare_options_set(struct compare_options *compare,
                          enum compare_options_key key, const char *text,
                          char *problem, size_t size) {
     compare->given |= 1u << key;
-    compare->of_runs |=
+    compare->has_run_flags |=
         key >= COMPARE_OPTIONS_STEPS && key <= COMPARE_OPTIONS_PLOT;
-    compare->of_prediction |= key >= COMPARE_OPTIONS_PARAMS &&
-                              key != COMPARE_OPTIONS_LINK &&
-                              key != COMPARE_OPTIONS_LATENCY;
+    compare->has_predict_flags |= key >= COMPARE_OPTIONS_PARAMS &&
+                                  key != COMPARE_OPTIONS_LINK &&
+                                  key != COMPARE_OPTIONS_LATENCY;
     if (reals[key].flag)
-        return amount_set_real(&reals[key], compare, text, problem, size);
+        return cli_number_set_real(&reals[key], compare, text, problem, size);
     if (counts[key].flag)
-        return amount_set_count(&counts[key], compare, text, problem, size);
+        return cli_number_set_count(&counts[key], compare, text, problem, size);
     return set_text(compare, key, text, problem, size);
 }
 
-static const char *wrong_prediction(const struct compare_options *compare,
+static const char *check_prediction(const struct compare_options *compare,
                                     bool has_job) {
     if (has_job)
         return "--predict runs nothing and takes no job";
-    if (compare->of_runs)
+    if (compare->has_run_flags)
         return "--steps, --repeats, --limit, --csv and --plot are of runs; "
                "--predict makes none";
     if (compare->parameters == 0)
@@ -181,19 +181,19 @@ static const char *wrong_prediction(const struct compare_options *compare,
     return NULL;
 }
 
-bool compare_options_lists(const struct compare_options *compare) {
+bool compare_options_lists_vms(const struct compare_options *compare) {
     return compare->vm && !strcasecmp(compare->vm, "list");
 }
 
-const char *compare_options_wrong(const struct compare_options *compare,
+const char *compare_options_error(const struct compare_options *compare,
                                   bool has_job) {
-    if (compare_options_lists(compare))
+    if (compare_options_lists_vms(compare))
         return has_job ? "--vm list runs nothing and takes no job" : NULL;
     if (compare->predict)
-        return wrong_prediction(compare, has_job);
+        return check_prediction(compare, has_job);
     if (!has_job)
         return "capstan compare takes JOB.json, or --predict";
-    if (compare->of_prediction)
+    if (compare->has_predict_flags)
         return "--params, --compute-ms and the other flags of a prediction go "
                "with --predict";
     return NULL;

@@ -27,11 +27,11 @@ struct compare_options {
 
     /* Predicted. */
     bool predict, bf16, clip;
-    bool of_prediction, of_runs; /* a flag of the one, of the other */
-    double parameters;           /* 0: not given */
-    double link_gbits;           /* each way a host; 0: not given */
-    double latency_us;           /* between two hosts */
-    double compute_ms, input_ms; /* of a step of one worker */
+    bool has_predict_flags, has_run_flags; /* a flag of the one, of the other */
+    double parameters;                     /* 0: not given */
+    double link_gbits;                     /* each way a host; 0: not given */
+    double latency_us;                     /* between two hosts */
+    double compute_ms, input_ms;           /* of a step of one worker */
     double update_gbytes; /* of gradients that a rule takes a second; 0: any */
     double overlap;       /* share of computing beside which bytes may travel */
     double target;        /* efficiency to find the step time for */
@@ -75,11 +75,11 @@ bool compare_options_set(struct compare_options *compare,
                          char *problem, size_t size);
 
 /* Is it the table of machines that is asked for (--vm list)? */
-bool compare_options_lists(const struct compare_options *compare);
+bool compare_options_lists_vms(const struct compare_options *compare);
 
 /* Do the flags go together, HAS_JOB telling whether a job was named? NULL, or
  * what is wrong. */
-const char *compare_options_wrong(const struct compare_options *compare,
+const char *compare_options_error(const struct compare_options *compare,
                                   bool has_job);
 
 #endif

@@ -6,7 +6,7 @@
 #include "proto/config/cluster/host_list.h"
 #include "proto/config/cluster/ranks.h"
 #include "proto/config/decimal.h"
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,55 +51,58 @@ void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
 /* What mpirun or srun tell of the nodes. */
 struct launch_nodes {
     uint32_t count; /* 0: nothing */
-    bool by_slurm;
+    bool from_slurm;
 };
 
 /* What was given, by a flag or by a variable. */
-struct given {
+struct setting {
     const char *name, *text; /* text NULL: neither */
 };
 
-static struct given find(const struct cluster_input *input, const char *flag,
-                         const char *text, const char *variable) {
+static struct setting find_setting(const struct cluster_input *input,
+                                   const char *flag, const char *text,
+                                   const char *variable) {
     if (text)
-        return (struct given){flag, text};
-    return (struct given){variable, cluster_input_variable(input, variable)};
+        return (struct setting){flag, text};
+    return (struct setting){variable, cluster_input_variable(input, variable)};
 }
 
-static enum launch_each each_of(const char *text) {
-    static const char *const words[] = {[LAUNCH_EACH_AUTO] = "auto",
-                                        [LAUNCH_EACH_GPU] = "gpu",
-                                        [LAUNCH_EACH_CPU] = "cpu"};
-    for (int each = LAUNCH_EACH_AUTO; text && each <= LAUNCH_EACH_CPU; each++)
-        if (!strcasecmp(text, words[each]))
-            return (enum launch_each)each;
-    return LAUNCH_EACH_NONE;
+static enum launch_nproc parse_nproc(const char *text) {
+    static const char *const words[] = {[LAUNCH_NPROC_AUTO] = "auto",
+                                        [LAUNCH_NPROC_GPU] = "gpu",
+                                        [LAUNCH_NPROC_CPU] = "cpu"};
+    for (int nproc_kind = LAUNCH_NPROC_AUTO;
+         text && nproc_kind <= LAUNCH_NPROC_CPU; nproc_kind++)
+        if (!strcasecmp(text, words[nproc_kind]))
+            return (enum launch_nproc)nproc_kind;
+    return LAUNCH_NPROC_NUMBER;
 }
 
 /* A whole number from LEAST to MOST, which *VALUE is when nothing was given. */
-static enum status read_number(struct given given, uint64_t least,
-                               uint64_t most, uint32_t *value,
+static enum status read_number(struct setting setting, uint64_t min,
+                               uint64_t max, uint32_t *value,
                                struct failure *why) {
     uint64_t found;
-    if (!given.text)
+    if (!setting.text)
         return STATUS_OK;
-    if (!decimal_parse(given.text, &found) || found < least || found > most)
+    if (!decimal_parse(setting.text, &found) || found < min || found > max)
         return status_fail(why, STATUS_CONFIG,
                            "%s is %s; it is a whole number from %ju to %ju",
-                           given.name, quoted_text(given.text).text,
-                           (uintmax_t)least, (uintmax_t)most);
+                           setting.name,
+                           diagnostics_quote_text(setting.text).text,
+                           (uintmax_t)min, (uintmax_t)max);
     *value = (uint32_t)found;
     return STATUS_OK;
 }
 
 /* Nodes of SIZE processes with LOCAL_SIZE on each; 0: not told. */
-static enum status nodes_by_size(const struct cluster_input *input,
-                                 const char *size, const char *local_size,
-                                 uint32_t *nodes, struct failure *why) {
+static enum status count_nodes(const struct cluster_input *input,
+                               const char *size, const char *local_size,
+                               uint32_t *nodes, struct failure *why) {
     int64_t all, here;
-    enum status status = ranks_number(input, size, &all, why);
+    enum status status = ranks_read_number(input, size, &all, why);
     if (!status)
-        status = ranks_number(input, local_size, &here, why);
+        status = ranks_read_number(input, local_size, &here, why);
     *nodes = 0;
     if (!status && all > 0 && here > 0)
         *nodes = (uint32_t)((all + here - 1) / here);
@@ -107,28 +110,29 @@ static enum status nodes_by_size(const struct cluster_input *input,
 }
 
 /* How many nodes mpirun or srun have started this on; 0: not told. */
-static enum status nodes_told(const struct cluster_input *input,
-                              struct launch_nodes *nodes, struct failure *why) {
+static enum status detect_nodes(const struct cluster_input *input,
+                                struct launch_nodes *nodes,
+                                struct failure *why) {
     int64_t steps;
     enum status status =
-        nodes_by_size(input, "OMPI_COMM_WORLD_SIZE",
-                      "OMPI_COMM_WORLD_LOCAL_SIZE", &nodes->count, why);
+        count_nodes(input, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                    &nodes->count, why);
     if (status || nodes->count)
         return status;
-    status = ranks_number(input, "SLURM_STEP_NUM_NODES", &steps, why);
+    status = ranks_read_number(input, "SLURM_STEP_NUM_NODES", &steps, why);
     if (status)
         return status;
-    nodes->by_slurm = steps > 0;
-    if (nodes->by_slurm)
+    nodes->from_slurm = steps > 0;
+    if (nodes->from_slurm)
         nodes->count = (uint32_t)steps;
-    return nodes->by_slurm ? STATUS_OK
-                           : nodes_by_size(input, "PMI_SIZE", "MPI_LOCALNRANKS",
+    return nodes->from_slurm ? STATUS_OK
+                             : count_nodes(input, "PMI_SIZE", "MPI_LOCALNRANKS",
                                            &nodes->count, why);
 }
 
 /* torchrun takes a range of nodes, between which a job grows and shrinks; one
  * whose ends are the same is a number. */
-static enum status settle_range(struct given *nodes, struct failure *why) {
+static enum status resolve_range(struct setting *nodes, struct failure *why) {
     const char *colon = nodes->text ? strchr(nodes->text, ':') : NULL;
     if (!colon)
         return STATUS_OK;
@@ -138,27 +142,29 @@ static enum status settle_range(struct given *nodes, struct failure *why) {
                            "%s is %s, a range; the nodes of a job here are as "
                            "many from beginning to end: give --nnodes with "
                            "their number",
-                           nodes->name, quoted_text(nodes->text).text);
+                           nodes->name,
+                           diagnostics_quote_text(nodes->text).text);
     nodes->text = colon + 1;
     return STATUS_OK;
 }
 
 static enum status read_nodes(struct launch_world *world,
-                              struct launch_nodes *told,
+                              struct launch_nodes *detected,
                               const struct launch_flags *flags,
                               const struct cluster_input *input,
                               struct failure *why) {
     int64_t rank;
-    struct given nodes = find(input, "--nnodes", flags->nnodes, "PET_NNODES");
-    struct given node =
-        find(input, "--node_rank", flags->node_rank, "PET_NODE_RANK");
-    enum status status = settle_range(&nodes, why);
+    struct setting nodes =
+        find_setting(input, "--nnodes", flags->nnodes, "PET_NNODES");
+    struct setting node =
+        find_setting(input, "--node_rank", flags->node_rank, "PET_NODE_RANK");
+    enum status status = resolve_range(&nodes, why);
     if (!status)
-        status = nodes_told(input, told, why);
-    world->nnodes = told->count ? told->count : 1;
+        status = detect_nodes(input, detected, why);
+    world->nnodes = detected->count ? detected->count : 1;
     if (!status)
-        status =
-            read_number(nodes, 1, LAUNCH_OPTIONS_MOST, &world->nnodes, why);
+        status = read_number(nodes, 1, LAUNCH_OPTIONS_MAX_PROCESSES,
+                             &world->nnodes, why);
     if (!status)
         status = cluster_rank_node(input->lookup, input->context, &rank, why);
     if (status)
@@ -174,9 +180,9 @@ static enum status read_nodes(struct launch_world *world,
 }
 
 /* The name of the first node of srun's step is the caller's. */
-static enum status find_first(struct host_list *nodes,
-                              const struct cluster_input *input,
-                              struct failure *why) {
+static enum status find_first_node(struct host_list *nodes,
+                                   const struct cluster_input *input,
+                                   struct failure *why) {
     static const char name[] = "SLURM_STEP_NODELIST";
     const char *text = cluster_input_variable(input, name);
     return text ? host_list_parse(nodes, text, name, why) : STATUS_OK;
@@ -189,7 +195,7 @@ struct overlay {
 
 /* The environment with flags and PET_* in front; who is told to start processes
  * holds no port for an agent. */
-static const char *overlaid(void *context, const char *name) {
+static const char *overlay_getenv(void *context, const char *name) {
     const struct overlay *overlay = context;
     if (!strcmp(name, "MASTER_ADDR") && overlay->addr)
         return overlay->addr;
@@ -203,26 +209,28 @@ static const char *overlaid(void *context, const char *name) {
 /* Where who starts a launcher on each node tells of them, none can take its
  * own address for the first one's. */
 static enum status read_address(struct launch_world *world,
-                                const struct launch_nodes *told,
+                                const struct launch_nodes *detected,
                                 const struct launch_flags *flags,
                                 const struct cluster_input *input,
                                 struct failure *why) {
     struct overlay overlay = {
-        input, find(input, NULL, flags->master_addr, "PET_MASTER_ADDR").text,
-        find(input, NULL, flags->master_port, "PET_MASTER_PORT").text};
-    struct cluster_input over = {.lookup = overlaid, .context = &overlay};
+        input,
+        find_setting(input, NULL, flags->master_addr, "PET_MASTER_ADDR").text,
+        find_setting(input, NULL, flags->master_port, "PET_MASTER_PORT").text};
+    struct cluster_input over = {.lookup = overlay_getenv, .context = &overlay};
     struct host_list nodes = {0};
-    struct chief_place place = {.one_node = world->nnodes == 1,
-                                .first_host = told->count ? NULL : "127.0.0.1"};
+    struct chief_location location = {.one_node = world->nnodes == 1,
+                                      .first_host =
+                                          detected->count ? NULL : "127.0.0.1"};
     struct cluster_task task = {0};
     uint16_t ports;
     enum status status = STATUS_OK;
-    if (told->by_slurm && !cluster_input_variable(&over, "MASTER_ADDR"))
-        status = find_first(&nodes, input, why);
+    if (detected->from_slurm && !cluster_input_variable(&over, "MASTER_ADDR"))
+        status = find_first_node(&nodes, input, why);
     if (nodes.count)
-        place.first_host = nodes.hosts[0];
+        location.first_host = nodes.hosts[0];
     if (!status)
-        status = chief_address_read(&task, &ports, &place, &over, why);
+        status = chief_address_read(&task, &ports, &location, &over, why);
     host_list_free(&nodes);
     snprintf(world->master_addr, sizeof world->master_addr, "%s", task.host);
     world->master_port = task.port;
@@ -242,20 +250,21 @@ static enum status read_grace(struct launch_world *world, const char *text,
     if (*end || end == text || !(world->grace >= 0 && world->grace <= 1e6))
         return status_fail(why, STATUS_CONFIG,
                            "--grace takes seconds from 0 to 1000000, not %s",
-                           quoted_text(text).text);
+                           diagnostics_quote_text(text).text);
     return STATUS_OK;
 }
 
-enum status launch_options_settle(struct launch_world *world,
-                                  const struct launch_flags *flags,
-                                  cluster_getenv *lookup, void *context,
-                                  struct failure *why) {
+enum status launch_options_resolve(struct launch_world *world,
+                                   const struct launch_flags *flags,
+                                   cluster_getenv *lookup, void *context,
+                                   struct failure *why) {
     struct cluster_input input = {.lookup = lookup, .context = context};
-    struct given nproc = find(&input, "--nproc_per_node", flags->nproc_per_node,
-                              "PET_NPROC_PER_NODE");
+    struct setting nproc =
+        find_setting(&input, "--nproc_per_node", flags->nproc_per_node,
+                     "PET_NPROC_PER_NODE");
     struct launch_nodes nodes = {0};
-    *world =
-        (struct launch_world){.nproc_per_node = 1, .each = each_of(nproc.text)};
+    *world = (struct launch_world){.nproc_per_node = 1,
+                                   .nproc_kind = parse_nproc(nproc.text)};
     if (!flags->command)
         return status_fail(why, STATUS_CONFIG,
                            "capstan launch takes the command to start; "
@@ -265,10 +274,10 @@ enum status launch_options_settle(struct launch_world *world,
                            "--module is a module of Python, which --no_python "
                            "leaves out: give one of them");
     enum status status = STATUS_OK;
-    if (world->each)
+    if (world->nproc_kind)
         world->nproc_per_node = 0;
     else
-        status = read_number(nproc, 1, LAUNCH_OPTIONS_MOST,
+        status = read_number(nproc, 1, LAUNCH_OPTIONS_MAX_PROCESSES,
                              &world->nproc_per_node, why);
     if (!status)
         status = read_nodes(world, &nodes, flags, &input, why);

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { LAUNCH_OPTIONS_PORT = 29500, LAUNCH_OPTIONS_MOST = 1024 };
+enum { LAUNCH_OPTIONS_PORT = 29500, LAUNCH_OPTIONS_MAX_PROCESSES = 1024 };
 
-/* In the order of the keys of verb.h. */
+/* In the order of the keys of cli_command.h. */
 enum launch_options_key {
     LAUNCH_OPTIONS_NPROC,
     LAUNCH_OPTIONS_NNODES,
@@ -33,20 +33,20 @@ struct launch_flags {
     char *const *command; /* and its arguments, NULL-ended */
 };
 
-/* Notes a flag; what it says is judged by launch_options_settle. */
+/* Notes a flag; what it says is judged by launch_options_resolve. */
 void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
                         const char *text);
 
 /* Processes for whatever this machine has, in torchrun's words. */
-enum launch_each {
-    LAUNCH_EACH_NONE, /* as many as a number says */
-    LAUNCH_EACH_AUTO, /* GPU, else processor */
-    LAUNCH_EACH_GPU,
-    LAUNCH_EACH_CPU
+enum launch_nproc {
+    LAUNCH_NPROC_NUMBER, /* as many as a number says */
+    LAUNCH_NPROC_AUTO,   /* GPU, else processor */
+    LAUNCH_NPROC_GPU,
+    LAUNCH_NPROC_CPU
 };
 
 struct launch_world {
-    enum launch_each each;
+    enum launch_nproc nproc_kind;
     uint32_t nproc_per_node; /* 0: not counted yet (chief/launch/launch_count.h)
                               */
     uint32_t nnodes, node_rank;
@@ -61,9 +61,9 @@ struct launch_world {
  * on 1 node, node 0, 127.0.0.1, 29500, 40 seconds. Where srun tells of several
  * nodes the address is the first one's, where MPI does it has to be given.
  * Errors are STATUS_CONFIG. */
-enum status launch_options_settle(struct launch_world *world,
-                                  const struct launch_flags *flags,
-                                  cluster_getenv *lookup, void *context,
-                                  struct failure *why) MUST_CHECK;
+enum status launch_options_resolve(struct launch_world *world,
+                                   const struct launch_flags *flags,
+                                   cluster_getenv *lookup, void *context,
+                                   struct failure *why) MUST_CHECK;
 
 #endif

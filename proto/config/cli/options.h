@@ -15,21 +15,21 @@
 
 enum { OPTIONS_MAX_SETS = 256 };
 
-enum options_verb {
-    OPTIONS_RUN,
-    OPTIONS_LOCAL,
-    OPTIONS_LAUNCH,
-    OPTIONS_CLUSTER,
-    OPTIONS_CKPT,
-    OPTIONS_INFO,
-    OPTIONS_BENCH,
-    OPTIONS_COMPARE,
-    OPTIONS_VERBS
+enum cli_command_id {
+    CLI_COMMAND_RUN,
+    CLI_COMMAND_LOCAL,
+    CLI_COMMAND_LAUNCH,
+    CLI_COMMAND_CLUSTER,
+    CLI_COMMAND_CKPT,
+    CLI_COMMAND_INFO,
+    CLI_COMMAND_BENCH,
+    CLI_COMMAND_COMPARE,
+    CLI_COMMANDS
 };
 
 struct options {
-    enum options_verb verb;
-    bool shown; /* help or version was printed: nothing else to do */
+    enum cli_command_id cli_command;
+    bool printed_help; /* help or version was printed: nothing else to do */
     bool json;
     struct cluster_flags flags;
     const char *job, *deepspeed;
@@ -43,7 +43,7 @@ struct options {
     unsigned num_ps, num_workers; /* local, bench */
     bool ps_given;                /* --ps, else num_ps is 1 */
     bool workers_given;
-    const char *distribution, *instances; /* local; NULL: not given */
+    const char *azureml_distribution, *instances; /* local; NULL: not given */
     struct bench_options bench;
     struct simulate_options simulate;
     struct compare_options compare;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/options_check.h"
 
-static const char *bench_wrong(const struct options *options) {
+static const char *check_bench(const struct options *options) {
     const struct simulate_options *simulate = &options->simulate;
     if (!options->num_ps || !options->num_workers)
         return "--ps and --workers take at least 1";
@@ -13,8 +13,8 @@ static const char *bench_wrong(const struct options *options) {
     return NULL;
 }
 
-static const char *local_wrong(const struct options *options) {
-    bool distributed = options->distribution;
+static const char *check_local(const struct options *options) {
+    bool distributed = options->azureml_distribution;
     if (distributed && (options->ps_given || options->workers_given))
         return "--distribution says how many processes there are: leave --ps "
                "and --workers out";
@@ -23,31 +23,31 @@ static const char *local_wrong(const struct options *options) {
     return NULL;
 }
 
-static const char *compare_wrong(const struct options *options) {
-    const char *wrong = compare_options_wrong(&options->compare, options->job);
-    bool predicts = !wrong && options->compare.predict;
+static const char *check_compare(const struct options *options) {
+    const char *error = compare_options_error(&options->compare, options->job);
+    bool predicts = !error && options->compare.predict;
     if (predicts && (options->num_sets || options->deepspeed))
         return "--set and --deepspeed_config change a job; --predict has none";
     if (predicts && options->lane)
         return "--lane is of runs; --predict makes none";
-    return wrong;
+    return error;
 }
 
 enum status options_check(const struct options *options, struct failure *why) {
-    const char *verb = NULL, *wrong = NULL;
-    if (options->verb == OPTIONS_BENCH) {
-        verb = "bench";
-        wrong = bench_wrong(options);
-    } else if (options->verb == OPTIONS_LOCAL) {
-        verb = "local";
-        wrong = local_wrong(options);
-    } else if (options->verb == OPTIONS_COMPARE) {
-        verb = "compare";
-        wrong = compare_wrong(options);
+    const char *cli_command = NULL, *error = NULL;
+    if (options->cli_command == CLI_COMMAND_BENCH) {
+        cli_command = "bench";
+        error = check_bench(options);
+    } else if (options->cli_command == CLI_COMMAND_LOCAL) {
+        cli_command = "local";
+        error = check_local(options);
+    } else if (options->cli_command == CLI_COMMAND_COMPARE) {
+        cli_command = "compare";
+        error = check_compare(options);
     }
-    if (!wrong)
+    if (!error)
         return STATUS_OK;
     return status_fail(why, STATUS_CONFIG,
-                       "%s; `capstan %s --help` shows what there is", wrong,
-                       verb);
+                       "%s; `capstan %s --help` shows what there is", error,
+                       cli_command);
 }

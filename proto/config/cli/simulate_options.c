@@ -2,13 +2,13 @@
 #include "proto/config/cli/simulate_options.h"
 
 #include "proto/config/byte_size.h"
-#include "proto/config/cli/amount.h"
+#include "proto/config/cli/cli_number.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LARGEST_VECTOR (UINT64_C(16) << 30)
-#define LARGEST_GROUP (UINT64_C(1) << 30)
+#define MAX_VECTOR_BYTES (UINT64_C(16) << 30)
+#define MAX_GROUP_BYTES (UINT64_C(1) << 30)
 
 void simulate_options_open(struct simulate_options *simulate) {
     *simulate = (struct simulate_options){.link_gbits = 1,
@@ -20,11 +20,11 @@ void simulate_options_open(struct simulate_options *simulate) {
                                           .seed = 1};
 }
 
-#define FLAG(name, member, least, most)                                        \
-    AMOUNT(struct simulate_options, name, member, least, most)
+#define FLAG(name, member, min, max)                                           \
+    CLI_NUMBER(struct simulate_options, name, member, min, max)
 
 /* Flags with a number. */
-static const struct amount reals[SIMULATE_OPTIONS_KEYS] = {
+static const struct cli_number reals[SIMULATE_OPTIONS_KEYS] = {
     [SIMULATE_OPTIONS_LINK_GBITS] = FLAG("link-gbits", link_gbits, 1e-3, 1e4),
     [SIMULATE_OPTIONS_LATENCY] = FLAG("latency-us", latency_us, 0, 1e6),
     [SIMULATE_OPTIONS_COMPUTE] = FLAG("compute", compute, 0, 1e4),
@@ -32,34 +32,34 @@ static const struct amount reals[SIMULATE_OPTIONS_KEYS] = {
     [SIMULATE_OPTIONS_OVERHEAD] = FLAG("overhead", overhead, 0, 1e3),
 };
 
-static const struct amount counts[SIMULATE_OPTIONS_KEYS] = {
+static const struct cli_number counts[SIMULATE_OPTIONS_KEYS] = {
     [SIMULATE_OPTIONS_CORES] = FLAG("cores", cores, 1, 4096),
     [SIMULATE_OPTIONS_BATCH] = FLAG("batch", batch, 1, 1 << 20),
     [SIMULATE_OPTIONS_ROUNDS] = FLAG("rounds", rounds, 1, 1e6),
     [SIMULATE_OPTIONS_SEED] = FLAG("seed", seed, 0, 1e15),
 };
 
-static bool set_bytes(uint64_t *bytes, uint64_t most, const char *flag,
+static bool set_bytes(uint64_t *bytes, uint64_t max, const char *flag,
                       const char *text, char *problem, size_t size) {
     char limit[16];
     if (byte_size_parse(text, bytes) && *bytes >= 4 && *bytes % 4 == 0 &&
-        *bytes <= most)
+        *bytes <= max)
         return true;
-    byte_size_text(most, limit, sizeof limit);
+    byte_size_text(max, limit, sizeof limit);
     snprintf(problem, size,
              "--%s takes a multiple of 4 up to %s, such as 64K, not '%s'", flag,
              limit, text);
     return false;
 }
 
-static bool set_place(struct simulate_options *simulate, const char *text,
-                      char *problem, size_t size) {
-    static const char *const names[] = {[SIMULATE_APART] = "apart",
-                                        [SIMULATE_PAIRS] = "pairs",
-                                        [SIMULATE_ONE] = "one"};
+static bool set_colocation(struct simulate_options *simulate, const char *text,
+                           char *problem, size_t size) {
+    static const char *const names[] = {[SIMULATE_COLOCATE_NONE] = "apart",
+                                        [SIMULATE_COLOCATE_PAIRS] = "pairs",
+                                        [SIMULATE_COLOCATE_ALL] = "one"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(text, names[i])) {
-            simulate->place = (enum simulate_options_place)i;
+            simulate->colocation = (enum simulate_options_colocation)i;
             return true;
         }
     snprintf(problem, size,
@@ -74,17 +74,18 @@ bool simulate_options_set(struct simulate_options *simulate,
                           char *problem, size_t size) {
     simulate->given = true;
     if (reals[key].flag)
-        return amount_set_real(&reals[key], simulate, text, problem, size);
+        return cli_number_set_real(&reals[key], simulate, text, problem, size);
     if (counts[key].flag)
-        return amount_set_count(&counts[key], simulate, text, problem, size);
+        return cli_number_set_count(&counts[key], simulate, text, problem,
+                                    size);
     if (key == SIMULATE_OPTIONS_BYTES)
-        return set_bytes(&simulate->bytes, LARGEST_VECTOR, "bytes", text,
+        return set_bytes(&simulate->bytes, MAX_VECTOR_BYTES, "bytes", text,
                          problem, size);
     if (key == SIMULATE_OPTIONS_GROUP)
-        return set_bytes(&simulate->group, LARGEST_GROUP, "group", text,
+        return set_bytes(&simulate->group, MAX_GROUP_BYTES, "group", text,
                          problem, size);
     if (key == SIMULATE_OPTIONS_PLACE)
-        return set_place(simulate, text, problem, size);
+        return set_colocation(simulate, text, problem, size);
     simulate->on |= key == SIMULATE_OPTIONS_ON;
     simulate->sweep |= key == SIMULATE_OPTIONS_SWEEP;
     simulate->share_cores |= key == SIMULATE_OPTIONS_SHARE_CORES;

@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 /* Where the simulated processes are. */
-enum simulate_options_place {
-    SIMULATE_APART,
-    SIMULATE_PAIRS,
-    SIMULATE_ONE,
+enum simulate_options_colocation {
+    SIMULATE_COLOCATE_NONE,
+    SIMULATE_COLOCATE_PAIRS,
+    SIMULATE_COLOCATE_ALL,
 };
 
 struct simulate_options {
@@ -27,7 +27,7 @@ struct simulate_options {
     uint64_t bytes;    /* of a flat vector; 0: the job's model */
     uint64_t group;    /* bytes of blocks in a message; 0: as in a run */
     uint64_t rounds, seed;
-    enum simulate_options_place place;
+    enum simulate_options_colocation colocation;
 };
 
 enum simulate_options_key {

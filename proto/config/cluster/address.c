@@ -2,30 +2,32 @@
 #include "proto/config/cluster/address.h"
 
 #include "proto/config/decimal.h"
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <arpa/inet.h>
 #include <string.h>
 
-enum { LONGEST_HOST = 253 }; /* of a name in the DNS: RFC 1035, section 2.3.4 */
+enum {
+    MAX_HOST_LENGTH = 253
+}; /* of a name in the DNS: RFC 1035, section 2.3.4 */
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
 
-static enum status bad_host(const char *text, const char *place,
-                            const char *what, struct failure *why) {
+static enum status bad_host(const char *text, const char *location,
+                            const char *reason, struct failure *why) {
     return status_fail(why, STATUS_CONFIG,
                        "bad_host: %s is %s: %s. Write \"host:port\", or "
                        "\"[address]:port\" for IPv6.",
-                       place, quoted_text(text).text, what);
+                       location, diagnostics_quote_text(text).text, reason);
 }
 
 /* NULL, or why the LENGTH bytes at HOST are no name and no IPv4 number. */
-static const char *name_fault(const char *host, size_t length) {
+static const char *hostname_error(const char *host, size_t length) {
     if (memchr(host, ':', length))
         return "an IPv6 address stands in brackets, and of one port there is "
                "one colon";
-    if (length > LONGEST_HOST)
+    if (length > MAX_HOST_LENGTH)
         return "a host has at most 253 characters";
     for (size_t i = 0; i < length; i++)
         if (!strchr(LETTERS DIGITS "._-", host[i]))
@@ -35,22 +37,22 @@ static const char *name_fault(const char *host, size_t length) {
 }
 
 /* The same for what stands in brackets; a zone (%eth0) may follow. */
-static const char *v6_fault(const char *host, size_t length) {
+static const char *ipv6_error(const char *host, size_t length) {
     char number[INET6_ADDRSTRLEN];
     unsigned char binary[16];
     const char *zone = memchr(host, '%', length);
     size_t digits = zone ? (size_t)(zone - host) : length;
-    if (length > LONGEST_HOST || digits >= sizeof number)
+    if (length > MAX_HOST_LENGTH || digits >= sizeof number)
         return "what stands in the brackets is too long for an IPv6 address";
     memcpy(number, host, digits);
     number[digits] = '\0';
     if (inet_pton(AF_INET6, number, binary) != 1)
         return "what stands in the brackets is no IPv6 address";
-    return zone ? name_fault(zone + 1, length - digits - 1) : NULL;
+    return zone ? hostname_error(zone + 1, length - digits - 1) : NULL;
 }
 
 static enum status parse_port(struct cluster_task *task, const char *digits,
-                              const char *text, const char *place,
+                              const char *text, const char *location,
                               struct failure *why) {
     uint64_t port;
     if (!decimal_parse(digits, &port) || port > UINT16_MAX)
@@ -58,34 +60,34 @@ static enum status parse_port(struct cluster_task *task, const char *digits,
                            "bad_port: %s is %s; a port is a number from 1 to "
                            "65535. Write \"host:port\", such as "
                            "\"host:2222\".",
-                           place, quoted_text(text).text);
+                           location, diagnostics_quote_text(text).text);
     task->port = (uint16_t)port;
     return STATUS_OK;
 }
 
 enum status address_parse(struct cluster_task *task, const char *text,
-                          const char *place, struct failure *why) {
+                          const char *location, struct failure *why) {
     const char *host = text;
     const char *end = strrchr(text, ':');
-    const char *fault = NULL;
+    const char *error = NULL;
     if (strchr(text, '/'))
-        return bad_host(text, place, "a scheme or a path is no part of it",
+        return bad_host(text, location, "a scheme or a path is no part of it",
                         why);
     if (*text == '[') {
         host = text + 1;
         end = strchr(text, ']');
         if (!end)
-            return bad_host(text, place, "the bracket is not closed", why);
-        fault = v6_fault(host, (size_t)(end - host));
+            return bad_host(text, location, "the bracket is not closed", why);
+        error = ipv6_error(host, (size_t)(end - host));
     } else {
         end = end ? end : text + strlen(text);
-        fault = name_fault(host, (size_t)(end - host));
+        error = hostname_error(host, (size_t)(end - host));
     }
-    if (fault)
-        return bad_host(text, place, fault, why);
+    if (error)
+        return bad_host(text, location, error, why);
     size_t length = (size_t)(end - host);
     memcpy(task->host, length ? host : "localhost", length ? length : 9);
     task->host[length ? length : 9] = '\0';
     end += *end == ']';
-    return parse_port(task, *end == ':' ? end + 1 : "", text, place, why);
+    return parse_port(task, *end == ':' ? end + 1 : "", text, location, why);
 }

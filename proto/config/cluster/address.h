@@ -10,6 +10,6 @@
  * TF_CONFIG"). An empty host is localhost. Port 0 passes: the caller warns.
  * Names are not resolved. Errors are bad_host and bad_port. */
 enum status address_parse(struct cluster_task *task, const char *text,
-                          const char *place, struct failure *why) MUST_CHECK;
+                          const char *location, struct failure *why) MUST_CHECK;
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "proto/config/cluster/address.h"
 #include "proto/config/decimal.h"
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* HOST alone, IPv6 with or without brackets, found at PLACE. */
 static enum status read_host(struct cluster_task *task, const char *host,
-                             const char *place, struct failure *why) {
+                             const char *location, struct failure *why) {
     char text[300];
     const char *colon = strchr(host, ':');
     bool bare_v6 = colon && strchr(colon + 1, ':') && *host != '[';
@@ -19,9 +19,9 @@ static enum status read_host(struct cluster_task *task, const char *host,
         return status_fail(why, STATUS_CONFIG,
                            "bad_host: %s is %s; it is a host alone, the port "
                            "stands in MASTER_PORT.",
-                           place, quoted_text(host).text);
+                           location, diagnostics_quote_text(host).text);
     snprintf(text, sizeof text, bare_v6 ? "[%s]:1" : "%s:1", host);
-    return address_parse(task, text, place, why);
+    return address_parse(task, text, location, why);
 }
 
 static bool is_loopback(const char *host) {
@@ -29,7 +29,7 @@ static bool is_loopback(const char *host) {
            !strcmp(host, "::1");
 }
 
-static enum status missing(struct failure *why) {
+static enum status report_missing(struct failure *why) {
     return status_fail(
         why, STATUS_CONFIG,
         "master_addr_missing: nothing says on which host rank 0 runs. Set "
@@ -38,7 +38,7 @@ static enum status missing(struct failure *why) {
 }
 
 static enum status find_host(struct cluster_task *task, uint16_t *batch_port,
-                             const struct chief_place *place,
+                             const struct chief_location *location,
                              const struct cluster_input *input,
                              struct failure *why) {
     const char *master = cluster_input_variable(input, "MASTER_ADDR");
@@ -57,58 +57,59 @@ static enum status find_host(struct cluster_task *task, uint16_t *batch_port,
         return read_host(task, master, "MASTER_ADDR", why);
     if (batch)
         return STATUS_OK;
-    if (mpi && (place->one_node || !is_loopback(mpi)))
+    if (mpi && (location->one_node || !is_loopback(mpi)))
         return read_host(task, mpi, "AZ_BATCHAI_MPI_MASTER_NODE", why);
-    if (place->one_node)
+    if (location->one_node)
         return read_host(task, "127.0.0.1", "one node", why);
-    if (place->first_host)
-        return read_host(task, place->first_host, "the first node", why);
-    return missing(why);
+    if (location->first_host)
+        return read_host(task, location->first_host, "the first node", why);
+    return report_missing(why);
 }
 
-static bool agent_holds_port(const struct cluster_input *input) {
+static bool agent_owns_port(const struct cluster_input *input) {
     const char *text =
         cluster_input_variable(input, "TORCHELASTIC_USE_AGENT_STORE");
     return text && (!strcasecmp(text, "true") || !strcmp(text, "1"));
 }
 
 /* MASTER_PORT is TEXT. */
-static enum status take_port(struct cluster_task *task, uint16_t *ports,
+static enum status read_port(struct cluster_task *task, uint16_t *ports,
                              const char *text,
                              const struct cluster_input *input,
                              struct failure *why) {
     uint64_t port;
-    bool held = agent_holds_port(input);
-    if (!decimal_parse(text, &port) || port < 1 || port + held > UINT16_MAX)
+    bool owned = agent_owns_port(input);
+    if (!decimal_parse(text, &port) || port < 1 || port + owned > UINT16_MAX)
         return status_fail(why, STATUS_CONFIG,
                            "bad_port: MASTER_PORT is %s; a port is a number "
                            "from 1 to %d%s.",
-                           quoted_text(text).text, UINT16_MAX - held,
-                           held ? " where torchrun's agent holds it and ports "
-                                  "above it are used"
-                                : "");
-    task->port = (uint16_t)(port + held);
+                           diagnostics_quote_text(text).text,
+                           UINT16_MAX - owned,
+                           owned ? " where torchrun's agent holds it and ports "
+                                   "above it are used"
+                                 : "");
+    task->port = (uint16_t)(port + owned);
     int above = UINT16_MAX - (int)port;
-    if (held)
+    if (owned)
         *ports = (uint16_t)(above < CHIEF_ADDRESS_PORTS ? above
                                                         : CHIEF_ADDRESS_PORTS);
     return STATUS_OK;
 }
 
 enum status chief_address_read(struct cluster_task *task, uint16_t *ports,
-                               const struct chief_place *place,
+                               const struct chief_location *location,
                                const struct cluster_input *input,
                                struct failure *why) {
     const char *port = cluster_input_variable(input, "MASTER_PORT");
     uint16_t batch_port = 0;
     *ports = 0;
-    enum status status = find_host(task, &batch_port, place, input, why);
+    enum status status = find_host(task, &batch_port, location, input, why);
     if (status != STATUS_OK)
         return status;
     if (port)
-        return take_port(task, ports, port, input, why);
+        return read_port(task, ports, port, input, why);
     task->port =
-        place->one_node ? CHIEF_ADDRESS_PORT_ONE_NODE : CHIEF_ADDRESS_PORT;
+        location->one_node ? CHIEF_ADDRESS_PORT_ONE_NODE : CHIEF_ADDRESS_PORT;
     if (batch_port)
         task->port = batch_port;
     return STATUS_OK;

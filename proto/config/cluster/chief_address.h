@@ -13,7 +13,7 @@ enum {
 };
 
 /* What the launcher tells beside the address. */
-struct chief_place {
+struct chief_location {
     bool one_node;          /* all are known to be on one host */
     const char *first_host; /* of rank 0, or NULL */
 };
@@ -29,7 +29,7 @@ struct chief_place {
  *
  * Errors: master_addr_missing, bad_host, bad_port. */
 enum status chief_address_read(struct cluster_task *task, uint16_t *ports,
-                               const struct chief_place *place,
+                               const struct chief_location *location,
                                const struct cluster_input *input,
                                struct failure *why) MUST_CHECK;
 

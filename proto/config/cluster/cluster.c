@@ -7,7 +7,7 @@
 
 #include "proto/config/cluster/cluster_input.h"
 #include "proto/config/cluster/cluster_spec.h"
-#include "proto/config/cluster/host_flags.h"
+#include "proto/config/cluster/legacy_flags.h"
 #include "proto/config/cluster/mpi_ranks.h"
 #include "proto/config/cluster/other_launchers.h"
 #include "proto/config/cluster/ranks.h"
@@ -28,7 +28,7 @@ struct source {
                         const struct cluster_input *input, struct failure *why);
 };
 
-static bool alone_asked(const struct cluster_input *input) {
+static bool is_alone_given(const struct cluster_input *input) {
     return input->flags.alone;
 }
 
@@ -37,7 +37,7 @@ static enum status read_alone(struct cluster *cluster,
                               struct failure *why) {
     cluster->local = true;
     cluster->role = CLUSTER_WORKER;
-    if (!host_flags_set(input))
+    if (!legacy_flags_set(input))
         return STATUS_OK;
     return status_fail(why, STATUS_CONFIG,
                        "alone_given: --alone says that nobody else takes part, "
@@ -61,8 +61,8 @@ static enum status read_nothing(struct cluster *cluster,
  * starts processes of other MPIs with PMI's variables beside its own, which
  * tell more. */
 static const struct source sources[] = {
-    {"alone", alone_asked, read_alone},
-    {"flags", host_flags_set, host_flags_read},
+    {"alone", is_alone_given, read_alone},
+    {"flags", legacy_flags_set, legacy_flags_read},
     {"TF_CONFIG", tf_config_set, tf_config_read},
     {"CLUSTER_SPEC", cluster_spec_set, cluster_spec_read},
     {"torch", torch_ranks_set, torch_ranks_read},
@@ -99,14 +99,14 @@ enum status cluster_resolve(struct cluster **out,
     if (!cluster)
         return status_fail(why, STATUS_RETRY, "no memory for the cluster");
     cluster->source = source->name;
-    cluster->local_rank = cluster->local_size = CLUSTER_NOT_TOLD;
+    cluster->local_rank = cluster->local_size = CLUSTER_UNKNOWN;
     enum status status = source->read(cluster, &input, why);
     if (status == STATUS_OK)
         status = ranks_check_flags(cluster, &input, why);
     if (status != STATUS_OK)
         cluster_free(&cluster);
-    else if (cluster_twice(cluster))
-        cluster->warnings |= CLUSTER_ADDRESS_TWICE;
+    else if (cluster_duplicate_address(cluster))
+        cluster->warnings |= CLUSTER_DUPLICATE_ADDRESS;
     *out = cluster;
     return status;
 }
@@ -141,7 +141,7 @@ const struct cluster_task *cluster_find(const struct cluster *cluster,
                    compare_index);
 }
 
-const struct cluster_task *cluster_self(const struct cluster *cluster) {
+const struct cluster_task *cluster_own_task(const struct cluster *cluster) {
     return cluster_find(cluster, cluster->role, cluster->index);
 }
 
@@ -153,7 +153,8 @@ static int compare_address(const void *a, const void *b) {
 }
 
 /* They are sorted, as there may be tens of thousands. */
-const struct cluster_task *cluster_twice(const struct cluster *cluster) {
+const struct cluster_task *cluster_duplicate_address(
+    const struct cluster *cluster) {
     const struct cluster_task **all = NULL, *found = NULL;
     size_t count = 0, used = 0;
     for (enum cluster_role r = 0; r < CLUSTER_EVALUATOR; r++)
@@ -177,11 +178,11 @@ const struct cluster_task *cluster_chief(const struct cluster *cluster) {
 }
 
 bool cluster_is_chief(const struct cluster *cluster) {
-    const struct cluster_task *self = cluster_self(cluster);
+    const struct cluster_task *self = cluster_own_task(cluster);
     return cluster->local || (self && self == cluster_chief(cluster));
 }
 
-bool cluster_is_awaited(const struct cluster *cluster) {
+bool cluster_expects_joins(const struct cluster *cluster) {
     return cluster_is_chief(cluster) && !cluster->local;
 }
 

@@ -29,8 +29,8 @@ struct cluster_task {
 struct cluster_job {
     uint32_t count;
     struct cluster_task *tasks; /* ascending index */
-    bool named;  /* stands in the description, if only as an empty list */
-    bool sparse; /* given by index: there may be more tasks than are listed */
+    bool present; /* stands in the description, if only as an empty list */
+    bool sparse;  /* given by index: there may be more tasks than are listed */
 };
 
 enum cluster_warning {
@@ -39,10 +39,10 @@ enum cluster_warning {
     CLUSTER_TASK_MISSING = 1 << 2,
     CLUSTER_OWN_ADDRESS_ONLY = 1 << 3,
     CLUSTER_PORT_ZERO = 1 << 4,
-    CLUSTER_ADDRESS_TWICE = 1 << 5,
+    CLUSTER_DUPLICATE_ADDRESS = 1 << 5,
 };
 
-enum { CLUSTER_KEY = 128, CLUSTER_NOT_TOLD = -1 };
+enum { CLUSTER_KEY = 128, CLUSTER_UNKNOWN = -1 };
 
 struct cluster {
     const char *source; /* "flags", "TF_CONFIG", "CLUSTER_SPEC", "torch", "mpi",
@@ -53,11 +53,11 @@ struct cluster {
     struct cluster_job jobs[CLUSTER_ROLES];
     unsigned warnings;     /* enum cluster_warning, or'ed */
     char *model_dir;       /* default checkpoint directory, or NULL */
-    bool by_ranks;         /* only the address of who leads is known */
+    bool from_ranks;       /* only the address of who leads is known */
     uint16_t chief_ports;  /* it takes the first free of so many from its port
                               on; 0: its port */
     char key[CLUSTER_KEY]; /* what its launcher calls this job, "": nothing */
-    int64_t local_rank;    /* as told, or CLUSTER_NOT_TOLD */
+    int64_t local_rank;    /* as told, or CLUSTER_UNKNOWN */
     int64_t local_size;    /* ranks on this host: likewise */
 };
 
@@ -94,11 +94,12 @@ const struct cluster_task *cluster_find(const struct cluster *cluster,
                                         enum cluster_role role, uint32_t index);
 
 /* This process's own entry, or NULL (local, unlisted evaluator). */
-const struct cluster_task *cluster_self(const struct cluster *cluster);
+const struct cluster_task *cluster_own_task(const struct cluster *cluster);
 
 /* A chief, worker or ps that has the address of another one of them, and a port
  * that is not 0; NULL: there is none. */
-const struct cluster_task *cluster_twice(const struct cluster *cluster);
+const struct cluster_task *cluster_duplicate_address(
+    const struct cluster *cluster);
 
 /* Who leads: chief 0, else worker 0; NULL when neither is listed. */
 const struct cluster_task *cluster_chief(const struct cluster *cluster);
@@ -107,7 +108,7 @@ const struct cluster_task *cluster_chief(const struct cluster *cluster);
 bool cluster_is_chief(const struct cluster *cluster);
 
 /* Does this process lead, and are there others that join it? */
-bool cluster_is_awaited(const struct cluster *cluster);
+bool cluster_expects_joins(const struct cluster *cluster);
 
 /* The object that `capstan cluster` prints, one line, no newline; the
  * caller frees it. `chief` is null when none is known. NULL: no memory. */

@@ -3,7 +3,7 @@
 
 #include "proto/config/cluster/cluster_input.h"
 #include "proto/config/decimal.h"
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <stdio.h>
 #include <strings.h>
@@ -21,14 +21,14 @@ static enum status read_number(cluster_getenv *lookup, void *context,
         return status_fail(why, STATUS_CONFIG,
                            "bad_index: %s is %s; it is a whole number from 0. "
                            "Correct it, or unset it.",
-                           name, quoted_text(text).text);
+                           name, diagnostics_quote_text(text).text);
     *value = (int64_t)number;
     return STATUS_OK;
 }
 
 /* Workers among the first COUNT on HOST. */
-static uint32_t workers_on(const struct cluster *cluster, const char *host,
-                           uint32_t count) {
+static uint32_t count_workers_on(const struct cluster *cluster,
+                                 const char *host, uint32_t count) {
     const struct cluster_task *workers = cluster->jobs[CLUSTER_WORKER].tasks;
     uint32_t found = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -37,62 +37,64 @@ static uint32_t workers_on(const struct cluster *cluster, const char *host,
 }
 
 /* Ranks tell how many there are on a host, and not which of them are ps. */
-static uint32_t ranks_here(const struct cluster *cluster) {
+static uint32_t local_trainers(const struct cluster *cluster) {
     bool train = !cluster->jobs[CLUSTER_PS].count || cluster->local_size == 1;
     return cluster->local_size > 0 && train ? (uint32_t)cluster->local_size : 0;
 }
 
 /* Of a trainer that is listed. A list by index may leave some out. */
-static void look_around(const struct cluster *cluster,
-                        struct cluster_neighbours *out) {
-    const struct cluster_task *self = cluster_self(cluster);
+static void count_local_peers(const struct cluster *cluster,
+                              struct cluster_local_peers *out) {
+    const struct cluster_task *self = cluster_own_task(cluster);
     const struct cluster_task *chief = cluster_find(cluster, CLUSTER_CHIEF, 0);
     const struct cluster_job *workers = &cluster->jobs[CLUSTER_WORKER];
     bool leads = cluster->role == CLUSTER_CHIEF;
     if (!leads && cluster->role != CLUSTER_WORKER)
         return;
     if (cluster->local)
-        out->here = 1;
-    else if (cluster->by_ranks)
-        out->here = ranks_here(cluster);
+        out->workers_here = 1;
+    else if (cluster->from_ranks)
+        out->workers_here = local_trainers(cluster);
     if (cluster->local || !self || !self->host[0])
         return;
-    uint32_t before = leads ? 0 : (uint32_t)(self - workers->tasks);
-    out->before = workers_on(cluster, self->host, before);
-    if (!cluster->by_ranks && !workers->sparse)
-        out->here = workers_on(cluster, self->host, workers->count) + leads;
+    uint32_t workers_before = leads ? 0 : (uint32_t)(self - workers->tasks);
+    out->workers_before = count_workers_on(cluster, self->host, workers_before);
+    if (!cluster->from_ranks && !workers->sparse)
+        out->workers_here =
+            count_workers_on(cluster, self->host, workers->count) + leads;
     out->chief = !leads && chief && strcasecmp(chief->host, self->host) == 0;
 }
 
-enum status cluster_rank_neighbours(const struct cluster *cluster,
-                                    cluster_getenv *lookup, void *context,
-                                    struct cluster_neighbours *out,
-                                    struct failure *why) {
-    *out = (struct cluster_neighbours){0};
+enum status cluster_rank_local_peers(const struct cluster *cluster,
+                                     cluster_getenv *lookup, void *context,
+                                     struct cluster_local_peers *out,
+                                     struct failure *why) {
+    *out = (struct cluster_local_peers){0};
     enum status status =
-        read_number(lookup, context, "LOCAL_RANK", &out->told, why);
-    if (out->told < 0)
-        out->told = cluster->local_rank;
-    look_around(cluster, out);
+        read_number(lookup, context, "LOCAL_RANK", &out->reported, why);
+    if (out->reported < 0)
+        out->reported = cluster->local_rank;
+    count_local_peers(cluster, out);
     return status;
 }
 
-uint32_t cluster_rank_place(const struct cluster_neighbours *neighbours,
-                            bool chief_trains, uint32_t *count) {
-    bool one_more = neighbours->chief && chief_trains;
-    *count = neighbours->here ? neighbours->here + one_more : 0;
-    return neighbours->told >= 0 ? (uint32_t)neighbours->told
-                                 : neighbours->before + one_more;
+uint32_t cluster_rank_on_host(const struct cluster_local_peers *local_peers,
+                              bool chief_trains, uint32_t *count) {
+    bool one_more = local_peers->chief && chief_trains;
+    *count =
+        local_peers->workers_here ? local_peers->workers_here + one_more : 0;
+    return local_peers->reported >= 0 ? (uint32_t)local_peers->reported
+                                      : local_peers->workers_before + one_more;
 }
 
 enum status cluster_rank_local(const struct cluster *cluster,
                                cluster_getenv *lookup, void *context,
                                uint32_t *rank, struct failure *why) {
-    struct cluster_neighbours neighbours;
+    struct cluster_local_peers local_peers;
     uint32_t count;
     enum status status =
-        cluster_rank_neighbours(cluster, lookup, context, &neighbours, why);
-    *rank = cluster_rank_place(&neighbours, true, &count);
+        cluster_rank_local_peers(cluster, lookup, context, &local_peers, why);
+    *rank = cluster_rank_on_host(&local_peers, true, &count);
     return status;
 }
 

@@ -18,21 +18,23 @@ enum status cluster_rank_local(const struct cluster *cluster,
                                uint32_t *rank, struct failure *why) MUST_CHECK;
 
 /* The same, before it is known whether the chief trains. */
-struct cluster_neighbours {
-    int64_t told;    /* as above, or CLUSTER_NOT_TOLD */
-    uint32_t before; /* workers listed on this host before this trainer */
-    uint32_t here;   /* workers on this host, and this trainer; 0: not known */
-    bool chief;      /* another trainer than this, and on this host */
+struct cluster_local_peers {
+    int64_t reported; /* as above, or CLUSTER_UNKNOWN */
+    uint32_t
+        workers_before; /* workers listed on this host before this trainer */
+    uint32_t
+        workers_here; /* workers on this host, and this trainer; 0: not known */
+    bool chief;       /* another trainer than this, and on this host */
 };
-enum status cluster_rank_neighbours(const struct cluster *cluster,
-                                    cluster_getenv *lookup, void *context,
-                                    struct cluster_neighbours *out,
-                                    struct failure *why) MUST_CHECK;
+enum status cluster_rank_local_peers(const struct cluster *cluster,
+                                     cluster_getenv *lookup, void *context,
+                                     struct cluster_local_peers *out,
+                                     struct failure *why) MUST_CHECK;
 
 /* This trainer's place among the trainers of its host, and how many those are,
  * 0: not known. */
-uint32_t cluster_rank_place(const struct cluster_neighbours *neighbours,
-                            bool chief_trains, uint32_t *count);
+uint32_t cluster_rank_on_host(const struct cluster_local_peers *local_peers,
+                              bool chief_trains, uint32_t *count);
 
 /* *RANK is NODE_RANK, else GROUP_RANK, else OMPI_COMM_WORLD_RANK divided by
  * OMPI_COMM_WORLD_LOCAL_SIZE, else SLURM_NODEID; -1 when none is set. Errors

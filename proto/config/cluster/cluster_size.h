@@ -12,20 +12,20 @@
 
 struct cluster_size {
     const char *source;  /* as in cluster.h; NULL: nothing is told at all */
-    int64_t workers, ps; /* or CLUSTER_NOT_TOLD */
+    int64_t workers, ps; /* or CLUSTER_UNKNOWN */
 };
 
 /* What CLUSTER tells for certain: ranks tell both numbers; a list tells its
  * own, unless it may be a part (given by index, a ps that lists but itself) or
  * is empty, as no process needs to know all others. */
-struct cluster_size cluster_size_told(const struct cluster *cluster);
+struct cluster_size cluster_size_known(const struct cluster *cluster);
 
 /* Do both tell a number, and not the same one? */
 bool cluster_size_differs(const struct cluster_size *a,
                           const struct cluster_size *b);
 
 /* Writes "3 workers and 1 ps by torch"; what is not told is left out. */
-void cluster_size_text(const struct cluster_size *told, char *text,
+void cluster_size_text(const struct cluster_size *known, char *text,
                        size_t size);
 
 #endif

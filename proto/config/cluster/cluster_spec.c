@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/cluster_spec.h"
 
-#include "proto/config/cluster/own_task.h"
-#include "proto/config/cluster/task_map.h"
+#include "proto/config/cluster/cluster_jobs.h"
+#include "proto/config/cluster/cluster_self.h"
 #include "proto/config/cluster/tf_config.h"
 #include "proto/config/strict_json.h"
 
@@ -19,17 +19,17 @@ static bool is_bare_map(const json_t *root) {
 static enum status read_bare_map(struct cluster *cluster, const json_t *root,
                                  const struct cluster_input *input,
                                  struct failure *why) {
-    struct own_task own = {.names = ROLE_NAMES_VERTEX,
-                           .place = "JOB_NAME and TASK_INDEX",
-                           .type_place = "JOB_NAME",
-                           .index_place = "TASK_INDEX"};
+    struct cluster_self self = {.names = ROLE_NAMES_VERTEX,
+                                .location = "JOB_NAME and TASK_INDEX",
+                                .type_location = "JOB_NAME",
+                                .index_location = "TASK_INDEX"};
     enum status status =
-        task_map_read(cluster, root, own.names, "CLUSTER_SPEC", why);
+        cluster_jobs_read(cluster, root, self.names, "CLUSTER_SPEC", why);
     if (status == STATUS_OK)
-        status = own_task_from_text(
-            &own, cluster_input_variable(input, "JOB_NAME"),
+        status = cluster_self_from_text(
+            &self, cluster_input_variable(input, "JOB_NAME"),
             cluster_input_variable(input, "TASK_INDEX"), why);
-    return status ? status : own_task_settle(&own, cluster, why);
+    return status ? status : cluster_self_resolve(&self, cluster, why);
 }
 
 enum status cluster_spec_read(struct cluster *cluster,

@@ -21,13 +21,14 @@ struct host_list {
  * first of their range. On success the caller ends *OUT with host_list_free.
  * Error: bad_node_list. */
 enum status host_list_parse(struct host_list *out, const char *text,
-                            const char *place, struct failure *why) MUST_CHECK;
+                            const char *location,
+                            struct failure *why) MUST_CHECK;
 
 /* Frees what is in LIST and empties it. */
 void host_list_free(struct host_list *list);
 
 /* How many counts TEXT has and their *SUM. Error: bad_task_counts. */
-enum status host_list_counts(const char *text, const char *place,
+enum status host_list_counts(const char *text, const char *location,
                              uint64_t *count, uint64_t *sum,
                              struct failure *why) MUST_CHECK;
 

@@ -11,8 +11,8 @@ bool mpi_ranks_set(const struct cluster_input *input) {
 }
 
 /* What all processes of one mpirun have in common. */
-static void take_key(struct cluster *cluster,
-                     const struct cluster_input *input) {
+static void set_job_key(struct cluster *cluster,
+                        const struct cluster_input *input) {
     const char *name = cluster_input_variable(input, "PMIX_NAMESPACE");
     if (!name)
         name = cluster_input_variable(input, "PMI_JOBID");
@@ -20,13 +20,13 @@ static void take_key(struct cluster *cluster,
         snprintf(cluster->key, sizeof cluster->key, "mpi %s", name);
 }
 
-static enum status settle(struct ranks *ranks, struct cluster *cluster,
-                          const struct cluster_input *input,
-                          struct failure *why) {
+static enum status resolve(struct ranks *ranks, struct cluster *cluster,
+                           const struct cluster_input *input,
+                           struct failure *why) {
     ranks->rank = cluster_input_variable(input, ranks->rank_name);
     ranks->size = cluster_input_variable(input, ranks->size_name);
-    take_key(cluster, input);
-    return ranks_settle(ranks, cluster, input, why);
+    set_job_key(cluster, input);
+    return ranks_resolve(ranks, cluster, input, why);
 }
 
 enum status mpi_ranks_read(struct cluster *cluster,
@@ -38,7 +38,7 @@ enum status mpi_ranks_read(struct cluster *cluster,
         .local_rank_name = "OMPI_COMM_WORLD_LOCAL_RANK",
         .local_size_name = "OMPI_COMM_WORLD_LOCAL_SIZE",
     };
-    return settle(&ranks, cluster, input, why);
+    return resolve(&ranks, cluster, input, why);
 }
 
 bool mpi_ranks_pmi_set(const struct cluster_input *input) {
@@ -57,5 +57,5 @@ enum status mpi_ranks_pmi_read(struct cluster *cluster,
         .local_rank_name = "MPI_LOCALRANKID",
         .local_size_name = "MPI_LOCALNRANKS",
     };
-    return settle(&ranks, cluster, input, why);
+    return resolve(&ranks, cluster, input, why);
 }

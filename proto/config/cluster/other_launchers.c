@@ -5,7 +5,7 @@
 
 #include "proto/config/cluster/role_name.h"
 #include "proto/config/decimal.h"
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -26,14 +26,14 @@ enum kind {
     JOB, /* a role, or the name of anything */
 };
 
-enum { MOST_VARIABLES = 6 };
+enum { MAX_VARIABLES = 6 };
 
 struct launcher {
     const char *name;
     struct variable {
         const char *name;
         enum kind kind;
-    } variables[MOST_VARIABLES]; /* a rank before its size */
+    } variables[MAX_VARIABLES]; /* a rank before its size */
 };
 
 static const struct launcher launchers[] = {
@@ -124,9 +124,9 @@ static bool is_size(enum kind kind) {
 }
 
 /* Some of what LAUNCHER sets says that there is one process. */
-static bool says_one(const struct launcher *launcher,
-                     const struct cluster_input *input) {
-    for (size_t i = 0; i < MOST_VARIABLES; i++) {
+static bool says_single(const struct launcher *launcher,
+                        const struct cluster_input *input) {
+    for (size_t i = 0; i < MAX_VARIABLES; i++) {
         const struct variable *variable = &launcher->variables[i];
         const char *text = is_size(variable->kind)
                                ? cluster_input_variable(input, variable->name)
@@ -144,7 +144,7 @@ static bool is_trainer(const char *role) {
 
 /* A variable of KIND with TEXT tells of others. ONE: of processes of its own
  * kind there is one. */
-static bool tells(enum kind kind, const char *text, bool one) {
+static bool implies_others(enum kind kind, const char *text, bool one) {
     enum cluster_role role;
     switch (kind) {
     case RANK:
@@ -172,13 +172,13 @@ static bool tells(enum kind kind, const char *text, bool one) {
 /* The variable of LAUNCHER that tells of others, or NULL. */
 static const struct variable *find(const struct launcher *launcher,
                                    const struct cluster_input *input) {
-    bool one = says_one(launcher, input);
-    for (size_t i = 0; i < MOST_VARIABLES; i++) {
+    bool one = says_single(launcher, input);
+    for (size_t i = 0; i < MAX_VARIABLES; i++) {
         const struct variable *variable = &launcher->variables[i];
         const char *text = variable->kind
                                ? cluster_input_variable(input, variable->name)
                                : NULL;
-        if (text && tells(variable->kind, text, one))
+        if (text && implies_others(variable->kind, text, one))
             return variable;
     }
     return NULL;
@@ -186,7 +186,7 @@ static const struct variable *find(const struct launcher *launcher,
 
 /* What to set instead: ranks where LAUNCHER gives them whole, else a cluster
  * with roles. */
-static void write_remedy(const struct launcher *launcher, char *text,
+static void write_advice(const struct launcher *launcher, char *text,
                          size_t size) {
     const struct variable *variables = launcher->variables;
     if (variables[0].kind == RANK && variables[1].kind == SIZE)
@@ -200,25 +200,25 @@ static void write_remedy(const struct launcher *launcher, char *text,
                  "--*_hosts flags), or RANK, WORLD_SIZE and MASTER_ADDR");
 }
 
-static enum status refuse(const struct launcher *launcher,
-                          const struct variable *found,
-                          const struct cluster_input *input,
-                          struct failure *why) {
-    char remedy[256];
+static enum status report_others(const struct launcher *launcher,
+                                 const struct variable *found,
+                                 const struct cluster_input *input,
+                                 struct failure *why) {
+    char advice[256];
     const char *text = cluster_input_variable(input, found->name);
-    write_remedy(launcher, remedy, sizeof remedy);
+    write_advice(launcher, advice, sizeof advice);
     return status_fail(why, STATUS_CONFIG,
                        "not_alone: %s is %s (%s): other processes take part, "
                        "and nothing here makes one cluster of them, so each "
                        "would train a model of its own. %s; or give --alone, "
                        "if that is what is meant.",
-                       found->name, quoted_text(text).text, launcher->name,
-                       remedy);
+                       found->name, diagnostics_quote_text(text).text,
+                       launcher->name, advice);
 }
 
 /* torch's RANK and WORLD_SIZE are a source where both are set. */
-static enum status check_half(const struct cluster_input *input,
-                              struct failure *why) {
+static enum status check_torch(const struct cluster_input *input,
+                               struct failure *why) {
     const char *rank = cluster_input_variable(input, "RANK");
     const char *size = cluster_input_variable(input, "WORLD_SIZE");
     bool half = rank || (size && count(SIZE, size) > 1);
@@ -230,19 +230,20 @@ static enum status check_half(const struct cluster_input *input,
         "MASTER_ADDR; or neither; or give --alone, if this process is to train "
         "alone.",
         rank ? "world_size_missing" : "rank_missing",
-        rank ? "RANK" : "WORLD_SIZE", quoted_text(rank ? rank : size).text,
+        rank ? "RANK" : "WORLD_SIZE",
+        diagnostics_quote_text(rank ? rank : size).text,
         rank ? "WORLD_SIZE" : "RANK",
         rank ? "how many processes there are" : "which process this is");
 }
 
 enum status other_launchers_check(const struct cluster_input *input,
                                   struct failure *why) {
-    enum status status = check_half(input, why);
+    enum status status = check_torch(input, why);
     for (size_t i = 0; !status && i < sizeof launchers / sizeof *launchers;
          i++) {
         const struct variable *found = find(&launchers[i], input);
         if (found)
-            status = refuse(&launchers[i], found, input, why);
+            status = report_others(&launchers[i], found, input, why);
     }
     return status;
 }

@@ -5,24 +5,24 @@
 
 #include "proto/config/cluster/chief_address.h"
 #include "proto/config/decimal.h"
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <stdlib.h>
 
-enum { MOST_RANKS = 1 << 20 };
+enum { MAX_RANKS = 1 << 20 };
 
 static enum status bad_index(const char *name, const char *text,
                              struct failure *why) {
     return status_fail(why, STATUS_CONFIG,
                        "bad_index: %s is %s; it is a whole number from 0. "
                        "Correct it, or unset it.",
-                       name, quoted_text(text).text);
+                       name, diagnostics_quote_text(text).text);
 }
 
-static enum status number(const char *name, const char *text, int64_t *value,
-                          struct failure *why) {
+static enum status parse_number(const char *name, const char *text,
+                                int64_t *value, struct failure *why) {
     uint64_t found;
-    *value = CLUSTER_NOT_TOLD;
+    *value = CLUSTER_UNKNOWN;
     if (!text)
         return STATUS_OK;
     if (!decimal_parse(text, &found) || found > UINT32_MAX)
@@ -31,10 +31,11 @@ static enum status number(const char *name, const char *text, int64_t *value,
     return STATUS_OK;
 }
 
-enum status ranks_number(const struct cluster_input *input, const char *name,
-                         int64_t *value, struct failure *why) {
-    return number(name, name ? cluster_input_variable(input, name) : NULL,
-                  value, why);
+enum status ranks_read_number(const struct cluster_input *input,
+                              const char *name, int64_t *value,
+                              struct failure *why) {
+    return parse_number(name, name ? cluster_input_variable(input, name) : NULL,
+                        value, why);
 }
 
 static enum status out_of_range(const char *name, int64_t value,
@@ -60,16 +61,16 @@ static enum status read_world(const struct ranks *ranks, int64_t *rank,
                            "nothing says how many processes there are. Set "
                            "both or neither.",
                            ranks->rank_name, ranks->size_name);
-    enum status status = number(ranks->rank_name, ranks->rank, rank, why);
+    enum status status = parse_number(ranks->rank_name, ranks->rank, rank, why);
     if (status != STATUS_OK)
         return status;
     uint64_t found;
-    if (!decimal_parse(ranks->size, &found) || found < 1 || found > MOST_RANKS)
+    if (!decimal_parse(ranks->size, &found) || found < 1 || found > MAX_RANKS)
         return status_fail(why, STATUS_CONFIG,
                            "bad_world_size: %s is %s; it is how many processes "
                            "there are, a whole number from 1 to %d.",
-                           ranks->size_name, quoted_text(ranks->size).text,
-                           MOST_RANKS);
+                           ranks->size_name,
+                           diagnostics_quote_text(ranks->size).text, MAX_RANKS);
     *size = (int64_t)found;
     return *rank < *size ? STATUS_OK
                          : out_of_range(ranks->rank_name, *rank,
@@ -80,11 +81,12 @@ static enum status read_local(struct ranks *ranks, int64_t size,
                               struct cluster *cluster,
                               const struct cluster_input *input,
                               struct failure *why) {
-    int64_t local_size = CLUSTER_NOT_TOLD;
-    enum status status =
-        ranks_number(input, ranks->local_rank_name, &cluster->local_rank, why);
+    int64_t local_size = CLUSTER_UNKNOWN;
+    enum status status = ranks_read_number(input, ranks->local_rank_name,
+                                           &cluster->local_rank, why);
     if (status == STATUS_OK)
-        status = ranks_number(input, ranks->local_size_name, &local_size, why);
+        status =
+            ranks_read_number(input, ranks->local_size_name, &local_size, why);
     if (status != STATUS_OK)
         return status;
     if (local_size > size)
@@ -94,7 +96,7 @@ static enum status read_local(struct ranks *ranks, int64_t size,
                            ranks->local_size_name, (intmax_t)local_size,
                            ranks->size_name, (intmax_t)size);
     bool known = local_size > 0;
-    cluster->local_size = known ? local_size : CLUSTER_NOT_TOLD;
+    cluster->local_size = known ? local_size : CLUSTER_UNKNOWN;
     if (cluster->local_rank >= (known ? local_size : size))
         return out_of_range(ranks->local_rank_name, cluster->local_rank,
                             known ? ranks->local_size_name : ranks->size_name,
@@ -113,15 +115,15 @@ static enum status read_num_ps(const struct ranks *ranks, int64_t size,
                            "bad_num_ps: --num-ps is %s, and %s is %jd: rank 0 "
                            "leads and trains, so from 0 to %jd ranks can be "
                            "ps.",
-                           quoted_text(text).text, ranks->size_name,
+                           diagnostics_quote_text(text).text, ranks->size_name,
                            (intmax_t)size, (intmax_t)(size - 1));
     *num_ps = (uint32_t)found;
     return STATUS_OK;
 }
 
-static enum status list(struct cluster_job *job, uint32_t count,
-                        struct failure *why) {
-    *job = (struct cluster_job){.count = count, .named = true};
+static enum status fill_tasks(struct cluster_job *job, uint32_t count,
+                              struct failure *why) {
+    *job = (struct cluster_job){.count = count, .present = true};
     job->tasks = calloc(count ? count : 1, sizeof *job->tasks);
     if (!job->tasks)
         return status_fail(why, STATUS_RETRY, "no memory for %u ranks", count);
@@ -130,9 +132,9 @@ static enum status list(struct cluster_job *job, uint32_t count,
     return STATUS_OK;
 }
 
-enum status ranks_settle(struct ranks *ranks, struct cluster *cluster,
-                         const struct cluster_input *input,
-                         struct failure *why) {
+enum status ranks_resolve(struct ranks *ranks, struct cluster *cluster,
+                          const struct cluster_input *input,
+                          struct failure *why) {
     int64_t rank = 0, size = 1;
     uint32_t num_ps = 0;
     enum status status = read_world(ranks, &rank, &size, why);
@@ -142,15 +144,15 @@ enum status ranks_settle(struct ranks *ranks, struct cluster *cluster,
         status = read_num_ps(ranks, size, input, &num_ps, why);
     if (status != STATUS_OK)
         return status;
-    cluster->by_ranks = true;
+    cluster->from_ranks = true;
     cluster->role = CLUSTER_WORKER;
     cluster->local = size == 1;
     if (cluster->local)
         return STATUS_OK;
     uint32_t workers = (uint32_t)size - num_ps;
-    status = list(&cluster->jobs[CLUSTER_WORKER], workers, why);
+    status = fill_tasks(&cluster->jobs[CLUSTER_WORKER], workers, why);
     if (status == STATUS_OK)
-        status = list(&cluster->jobs[CLUSTER_PS], num_ps, why);
+        status = fill_tasks(&cluster->jobs[CLUSTER_PS], num_ps, why);
     if (status != STATUS_OK)
         return status;
     cluster->index = (uint32_t)rank;
@@ -158,10 +160,10 @@ enum status ranks_settle(struct ranks *ranks, struct cluster *cluster,
         cluster->role = CLUSTER_PS;
         cluster->index -= workers;
     }
-    struct chief_place place = {.one_node = ranks->one_node,
-                                .first_host = ranks->first_host};
+    struct chief_location location = {.one_node = ranks->one_node,
+                                      .first_host = ranks->first_host};
     return chief_address_read(&cluster->jobs[CLUSTER_WORKER].tasks[0],
-                              &cluster->chief_ports, &place, input, why);
+                              &cluster->chief_ports, &location, input, why);
 }
 
 enum status ranks_check_flags(struct cluster *cluster,
@@ -169,30 +171,30 @@ enum status ranks_check_flags(struct cluster *cluster,
                               struct failure *why) {
     const char *num_ps = cluster_input_text(input->flags.num_ps);
     const char *flag = cluster_input_text(input->flags.local_rank);
-    int64_t told, given;
-    if (num_ps && !cluster->by_ranks)
+    int64_t from_env, from_flag;
+    if (num_ps && !cluster->from_ranks)
         return status_fail(why, STATUS_CONFIG,
                            "num_ps_given: --num-ps says how many of the ranks "
                            "of torch, MPI or Slurm are ps, and here the source "
                            "is %s, which has none. Leave it out.",
                            cluster->source);
-    enum status status = ranks_number(input, "LOCAL_RANK", &told, why);
+    enum status status = ranks_read_number(input, "LOCAL_RANK", &from_env, why);
     if (status == STATUS_OK)
-        status = number("--local_rank", flag, &given, why);
+        status = parse_number("--local_rank", flag, &from_flag, why);
     if (status != STATUS_OK)
         return status;
-    if (told >= 0 && given >= 0 && told != given)
+    if (from_env >= 0 && from_flag >= 0 && from_env != from_flag)
         return status_fail(why, STATUS_CONFIG,
                            "local_rank_conflict: --local_rank is %jd and "
                            "LOCAL_RANK is %jd. They mean the same; leave one "
                            "out.",
-                           (intmax_t)given, (intmax_t)told);
-    if (told < 0 && given < 0)
+                           (intmax_t)from_flag, (intmax_t)from_env);
+    if (from_env < 0 && from_flag < 0)
         return STATUS_OK;
-    cluster->local_rank = told >= 0 ? told : given;
+    cluster->local_rank = from_env >= 0 ? from_env : from_flag;
     if (cluster->local_size > 0 && cluster->local_rank >= cluster->local_size)
         return out_of_range(
-            told >= 0 ? "LOCAL_RANK" : "--local_rank", cluster->local_rank,
+            from_env >= 0 ? "LOCAL_RANK" : "--local_rank", cluster->local_rank,
             "the number of ranks on this host", cluster->local_size, why);
     return STATUS_OK;
 }

@@ -18,17 +18,18 @@ struct ranks {
     bool one_node;                     /* all are known to be on one host */
 };
 
-/* Variable NAME as a number up to 2^32-1; CLUSTER_NOT_TOLD in *VALUE when it is
+/* Variable NAME as a number up to 2^32-1; CLUSTER_UNKNOWN in *VALUE when it is
  * not set or NAME is NULL. Errors: bad_index. */
-enum status ranks_number(const struct cluster_input *input, const char *name,
-                         int64_t *value, struct failure *why) MUST_CHECK;
+enum status ranks_read_number(const struct cluster_input *input,
+                              const char *name, int64_t *value,
+                              struct failure *why) MUST_CHECK;
 
 /* Makes RANKS the CLUSTER, which is empty. A world of one is alone. Errors:
  * rank_missing, world_size_missing, bad_index, bad_world_size,
  * index_out_of_range, bad_num_ps, and those of chief_address.h. */
-enum status ranks_settle(struct ranks *ranks, struct cluster *cluster,
-                         const struct cluster_input *input,
-                         struct failure *why) MUST_CHECK;
+enum status ranks_resolve(struct ranks *ranks, struct cluster *cluster,
+                          const struct cluster_input *input,
+                          struct failure *why) MUST_CHECK;
 
 /* For every source: --num-ps goes with ranks only (num_ps_given), and what
  * --local_rank says is what LOCAL_RANK says (local_rank_conflict, bad_index).

@@ -23,7 +23,7 @@ static const struct role_name vertex_names[] = {
 };
 
 /* What other systems and people call them. */
-static const struct role_name habits[] = {
+static const struct role_name synonyms[] = {
     {"coordinator", CLUSTER_CHIEF}, {"leader", CLUSTER_CHIEF},
     {"launcher", CLUSTER_CHIEF},    {"scheduler", CLUSTER_CHIEF},
     {"trainer", CLUSTER_WORKER},    {"replica", CLUSTER_WORKER},
@@ -100,6 +100,6 @@ const char *role_name_nearest(const char *name) {
         found = find_misspelt(name);
     if (found)
         return found->name;
-    found = find_prefix(habits, COUNT(habits), name);
+    found = find_prefix(synonyms, COUNT(synonyms), name);
     return found ? cluster_role_name(found->role) : NULL;
 }

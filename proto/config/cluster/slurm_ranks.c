@@ -3,7 +3,7 @@
 
 #include "proto/config/cluster/host_list.h"
 #include "proto/config/cluster/ranks.h"
-#include "proto/config/quoted.h"
+#include "proto/config/diagnostics_quote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +29,8 @@ static const char *first_set(const struct cluster_input *input,
     return *names;
 }
 
-static void take_key(struct cluster *cluster,
-                     const struct cluster_input *input) {
+static void set_job_key(struct cluster *cluster,
+                        const struct cluster_input *input) {
     const char *job = cluster_input_variable(input, "SLURM_JOB_ID");
     const char *step = cluster_input_variable(input, "SLURM_STEP_ID");
     if (job)
@@ -58,8 +58,9 @@ static enum status check_counts(const struct cluster_input *input,
                        "task_counts_differ: %s is %s, %ju tasks on %ju nodes, "
                        "but the step has %s tasks on %u nodes. Start the "
                        "processes with srun, which sets all of them.",
-                       name, quoted_text(text).text, (uintmax_t)sum,
-                       (uintmax_t)count, quoted_text(size).text, nodes);
+                       name, diagnostics_quote_text(text).text, (uintmax_t)sum,
+                       (uintmax_t)count, diagnostics_quote_text(size).text,
+                       nodes);
 }
 
 enum status slurm_ranks_read(struct cluster *cluster,
@@ -88,9 +89,9 @@ enum status slurm_ranks_read(struct cluster *cluster,
         status = check_counts(input, nodes.count, ranks.size, why);
     ranks.first_host = nodes.count ? nodes.hosts[0] : NULL;
     ranks.one_node = nodes.count == 1;
-    take_key(cluster, input);
+    set_job_key(cluster, input);
     if (status == STATUS_OK)
-        status = ranks_settle(&ranks, cluster, input, why);
+        status = ranks_resolve(&ranks, cluster, input, why);
     host_list_free(&nodes);
     return status;
 }

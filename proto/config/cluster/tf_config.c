@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/tf_config.h"
 
-#include "proto/config/cluster/own_task.h"
-#include "proto/config/cluster/task_map.h"
-#include "proto/config/nearest.h"
-#include "proto/config/quoted.h"
+#include "proto/config/cluster/cluster_jobs.h"
+#include "proto/config/cluster/cluster_self.h"
+#include "proto/config/diagnostics_nearest.h"
+#include "proto/config/diagnostics_quote.h"
 #include "proto/config/strict_json.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ bool tf_config_set(const struct cluster_input *input) {
 static enum status read_jobs(struct cluster *cluster, const json_t *root,
                              const char *name, enum role_names names,
                              struct failure *why) {
-    char place[64];
+    char location[64];
     const char *key = "cluster";
     const json_t *map = json_object_get(root, key);
     if (!map) {
@@ -26,40 +26,41 @@ static enum status read_jobs(struct cluster *cluster, const json_t *root,
     }
     if (!map)
         return STATUS_OK;
-    snprintf(place, sizeof place, "%s in %s", key, name);
+    snprintf(location, sizeof location, "%s in %s", key, name);
     if (!json_is_object(map))
         return status_fail(why, STATUS_CONFIG,
                            "cluster_not_object: %s is %s, not an object. "
                            "Write {\"worker\": [\"host:port\", ...], \"ps\": "
                            "[...]}.",
-                           place, quoted_json(map).text);
-    return task_map_read(cluster, map, names, place, why);
+                           location, diagnostics_quote_json(map).text);
+    return cluster_jobs_read(cluster, map, names, location, why);
 }
 
 /* Jobs beside the cluster's place are read over when the cluster is there. */
-static enum status check_bare(const struct cluster *cluster, const json_t *root,
-                              const char *name, struct failure *why) {
+static enum status check_bare_map(const struct cluster *cluster,
+                                  const json_t *root, const char *name,
+                                  struct failure *why) {
     const char *key;
     json_t *value;
     for (enum cluster_role r = 0; r < CLUSTER_ROLES; r++)
         if (cluster->jobs[r].count > 0)
             return STATUS_OK;
     json_object_foreach((json_t *)root, key, value) {
-        if (task_map_like(key, value))
+        if (cluster_jobs_looks_like_job(key, value))
             return status_fail(why, STATUS_CONFIG,
                                "bare_cluster_map: %s has the job %s at the "
                                "top. Put the jobs under \"cluster\", with "
                                "\"task\" beside it: {\"cluster\": {\"worker\": "
                                "[...]}, \"task\": {...}}.",
-                               name, quoted_text(key).text);
+                               name, diagnostics_quote_text(key).text);
     }
     return STATUS_OK;
 }
 
 /* Others' keys are read over, but for a slip of one that is not there: with it
  * each process would train alone, and nobody would know. */
-static enum status check_slips(const json_t *root, const char *name,
-                               struct failure *why) {
+static enum status check_misspelt_keys(const json_t *root, const char *name,
+                                       struct failure *why) {
     static const char *const words[] = {"cluster", "task"};
     const char *key;
     json_t *value;
@@ -69,11 +70,13 @@ static enum status check_slips(const json_t *root, const char *name,
             continue;
         json_object_foreach((json_t *)root, key, value) {
             if (json_is_object(value) &&
-                nearest_distance(key, words[w]) <= strlen(words[w]) / 3)
+                diagnostics_nearest_distance(key, words[w]) <=
+                    strlen(words[w]) / 3)
                 return status_fail(why, STATUS_CONFIG,
                                    "misspelt_key: %s has %s and no \"%s\": is "
                                    "that what is meant?",
-                                   name, quoted_text(key).text, words[w]);
+                                   name, diagnostics_quote_text(key).text,
+                                   words[w]);
         }
     }
     return STATUS_OK;
@@ -88,27 +91,27 @@ static enum status read_model_dir(struct cluster *cluster, const json_t *root,
         return status_fail(why, STATUS_CONFIG,
                            "model_dir_empty: model_dir in %s is %s, not the "
                            "path of a folder. Give one, or leave it out.",
-                           name, quoted_json(dir).text);
+                           name, diagnostics_quote_json(dir).text);
     cluster->model_dir = strdup(json_string_value(dir));
     if (!cluster->model_dir)
         return status_fail(why, STATUS_RETRY, "no memory to read %s", name);
     return STATUS_OK;
 }
 
-static enum status read_own_task(struct cluster *cluster, const json_t *root,
-                                 const char *name, enum role_names names,
-                                 struct failure *why) {
-    char place[64], type_place[64], index_place[64];
-    snprintf(place, sizeof place, "task in %s", name);
-    snprintf(type_place, sizeof type_place, "task.type in %s", name);
-    snprintf(index_place, sizeof index_place, "task.index in %s", name);
-    struct own_task own = {.names = names,
-                           .place = place,
-                           .type_place = type_place,
-                           .index_place = index_place};
+static enum status read_self(struct cluster *cluster, const json_t *root,
+                             const char *name, enum role_names names,
+                             struct failure *why) {
+    char location[64], type_location[64], index_location[64];
+    snprintf(location, sizeof location, "task in %s", name);
+    snprintf(type_location, sizeof type_location, "task.type in %s", name);
+    snprintf(index_location, sizeof index_location, "task.index in %s", name);
+    struct cluster_self self = {.names = names,
+                                .location = location,
+                                .type_location = type_location,
+                                .index_location = index_location};
     enum status status =
-        own_task_from_json(&own, json_object_get(root, "task"), why);
-    return status ? status : own_task_settle(&own, cluster, why);
+        cluster_self_from_json(&self, json_object_get(root, "task"), why);
+    return status ? status : cluster_self_resolve(&self, cluster, why);
 }
 
 enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
@@ -116,13 +119,13 @@ enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
                                   struct failure *why) {
     enum status status = read_jobs(cluster, root, name, names, why);
     if (status == STATUS_OK)
-        status = check_bare(cluster, root, name, why);
+        status = check_bare_map(cluster, root, name, why);
     if (status == STATUS_OK)
-        status = check_slips(root, name, why);
+        status = check_misspelt_keys(root, name, why);
     if (status == STATUS_OK)
         status = read_model_dir(cluster, root, name, why);
     if (status == STATUS_OK)
-        status = read_own_task(cluster, root, name, names, why);
+        status = read_self(cluster, root, name, names, why);
     return status;
 }
 

@@ -18,7 +18,7 @@ enum status tf_config_read(struct cluster *cluster,
 
 /* Reads an object of its form, ROOT (borrowed), found in variable NAME, where
  * jobs have NAMES. Errors are cluster_not_object, bare_cluster_map,
- * model_dir_empty and those of task_map.h and own_task.h. */
+ * model_dir_empty and those of cluster_jobs.h and cluster_self.h. */
 enum status tf_config_read_object(struct cluster *cluster, const json_t *root,
                                   const char *name, enum role_names names,
                                   struct failure *why) MUST_CHECK;

@@ -12,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REASONS = 64 }; /* more than the table has */
+enum { MAX_REASONS = 64 }; /* more than the table has */
 
 struct translation {
     json_t *tree;
     const struct log *log;
-    struct problems *problems;
-    const char *said[REASONS]; /* reasons, each told once */
-    size_t num_said;
+    struct diagnostics *diagnostics;
+    const char *logged[MAX_REASONS]; /* reasons, each told once */
+    size_t num_logged;
 };
 
-static bool same(const json_t *a, const json_t *b) {
+static bool is_equal(const json_t *a, const json_t *b) {
     if (json_is_number(a) && json_is_number(b))
         return json_number_value(a) == json_number_value(b);
     return json_equal(a, b);
@@ -34,26 +34,26 @@ static bool is_allowed(const struct deepspeed_key *key, const json_t *value) {
     json_t *allowed = json_loads(key->allowed, 0, NULL);
     bool found = false;
     for (size_t i = 0; i < json_array_size(allowed) && !found; i++)
-        found = same(value, json_array_get(allowed, i));
+        found = is_equal(value, json_array_get(allowed, i));
     json_decref(allowed);
     return found;
 }
 
 /* False, stage 0 and device "none" ask for nothing. */
-static bool asks(const json_t *value) {
+static bool is_requested(const json_t *value) {
     const char *text = json_string_value(value);
     bool none = text && !strcmp(text, "none");
     bool zero = json_is_number(value) && json_number_value(value) == 0;
     return !json_is_false(value) && !none && !zero;
 }
 
-static void say_once(struct translation *translation, const char *path,
+static void log_once(struct translation *translation, const char *path,
                      const char *reason) {
-    for (size_t i = 0; i < translation->num_said; i++)
-        if (translation->said[i] == reason)
+    for (size_t i = 0; i < translation->num_logged; i++)
+        if (translation->logged[i] == reason)
             return;
-    if (translation->num_said < REASONS)
-        translation->said[translation->num_said++] = reason;
+    if (translation->num_logged < MAX_REASONS)
+        translation->logged[translation->num_logged++] = reason;
     log_info(translation->log, "%s: satisfied by design: %s", path, reason);
 }
 
@@ -62,37 +62,39 @@ static void rename_key(struct translation *translation,
     const json_t *present = job_tree_get(translation->tree, key->text);
     if (present ? !json_equal(present, value)
                 : !job_tree_put(translation->tree, key->text, value))
-        problems_add(translation->problems, key->path,
-                     "is %s in the job file; leave one of them out", key->text);
+        diagnostics_add(translation->diagnostics, key->path,
+                        "is %s in the job file; leave one of them out",
+                        key->text);
 }
 
-static void add_refusal(struct translation *translation,
-                        const struct deepspeed_key *key, const json_t *value) {
+static void add_rejection(struct translation *translation,
+                          const struct deepspeed_key *key,
+                          const json_t *value) {
     char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    problems_add(translation->problems, key->path,
-                 "found %.60s; refused from DeepSpeed's configuration: %s",
-                 found ? found : "?", key->text);
+    diagnostics_add(translation->diagnostics, key->path,
+                    "found %.60s; refused from DeepSpeed's configuration: %s",
+                    found ? found : "?", key->text);
     free(found);
 }
 
-static void refuse(struct translation *translation,
+static void reject(struct translation *translation,
                    const struct deepspeed_key *key, const json_t *value) {
     if (!is_allowed(key, value))
-        add_refusal(translation, key, value);
+        add_rejection(translation, key, value);
 }
 
-static void judge(struct translation *translation,
-                  const struct deepspeed_key *key, json_t *value) {
-    switch (key->verdict) {
+static void apply_key(struct translation *translation,
+                      const struct deepspeed_key *key, json_t *value) {
+    switch (key->support) {
     case DEEPSPEED_RENAMED:
         rename_key(translation, key, value);
         break;
     case DEEPSPEED_BY_DESIGN:
-        if (asks(value))
-            say_once(translation, key->path, key->text);
+        if (is_requested(value))
+            log_once(translation, key->path, key->text);
         break;
     case DEEPSPEED_REFUSED:
-        refuse(translation, key, value);
+        reject(translation, key, value);
         break;
     default:
         break;
@@ -100,33 +102,33 @@ static void judge(struct translation *translation,
 }
 
 /* Empties the object that the row of "object.*" covers. */
-static void take_all_below(struct translation *translation,
-                           const struct deepspeed_key *key) {
+static void remove_object(struct translation *translation,
+                          const struct deepspeed_key *key) {
     char path[JOB_TREE_PATH];
     snprintf(path, sizeof path, "%.*s", (int)strlen(key->path) - 2, key->path);
     json_t *object = job_tree_get(translation->tree, path);
     if (json_object_size(object) == 0)
         return;
-    judge(translation, key, object);
+    apply_key(translation, key, object);
     json_object_clear(object);
 }
 
-static void take(struct translation *translation,
-                 const struct deepspeed_key *key) {
+static void apply_and_remove(struct translation *translation,
+                             const struct deepspeed_key *key) {
     json_t *value = json_incref(job_tree_get(translation->tree, key->path));
     job_tree_remove(translation->tree, key->path);
     if (value)
-        judge(translation, key, value);
+        apply_key(translation, key, value);
     json_decref(value);
 }
 
 /* Takes out a value that the job file's key would not take either, for a
  * reason that it does not know. */
-static void limit(struct translation *translation,
-                  const struct deepspeed_key *key) {
+static void remove_unsupported(struct translation *translation,
+                               const struct deepspeed_key *key) {
     json_t *value = json_incref(job_tree_get(translation->tree, key->path));
     if (value && !is_allowed(key, value)) {
-        add_refusal(translation, key, value);
+        add_rejection(translation, key, value);
         job_tree_remove(translation->tree, key->path);
     }
     json_decref(value);
@@ -138,14 +140,15 @@ static bool is_type(const json_t *type, const char *name) {
 }
 
 /* The boolean at PATH, taken out; USUAL when there is none. */
-static bool take_flag(struct translation *translation, const char *path,
-                      bool usual) {
+static bool remove_bool(struct translation *translation, const char *path,
+                        bool default_value) {
     const json_t *value = job_tree_get(translation->tree, path);
     if (!value)
-        return usual;
+        return default_value;
     bool flag = json_is_true(value);
     if (!json_is_boolean(value))
-        problems_value(translation->problems, path, value, "true or false");
+        diagnostics_value(translation->diagnostics, path, value,
+                          "true or false");
     job_tree_remove(translation->tree, path);
     return flag;
 }
@@ -166,12 +169,12 @@ static void choose_adam(struct translation *translation, bool defaults) {
     const char *mode = "optimizer.params.adam_w_mode";
     const char *decay = "optimizer.params.weight_decay";
     if (!adam && !adamw) {
-        if (take_flag(translation, mode, false))
-            problems_add(translation->problems, mode,
-                         "goes with Adam and AdamW alone; leave it out");
+        if (remove_bool(translation, mode, false))
+            diagnostics_add(translation->diagnostics, mode,
+                            "goes with Adam and AdamW alone; leave it out");
         return;
     }
-    bool decoupled = take_flag(translation, mode, defaults) || adamw;
+    bool decoupled = remove_bool(translation, mode, defaults) || adamw;
     bool torch =
         json_is_true(job_tree_get(tree, "optimizer.params.torch_adam"));
     if (adam && decoupled) {
@@ -183,11 +186,11 @@ static void choose_adam(struct translation *translation, bool defaults) {
         set(tree, decay, json_real(0.01));
 }
 
-void deepspeed_settle(json_t *tree, const char *path) {
+void deepspeed_remove_alias(json_t *tree, const char *path) {
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++) {
-        if (keys[i].verdict != DEEPSPEED_RENAMED)
+        if (keys[i].support != DEEPSPEED_RENAMED)
             continue;
         if (!strcmp(path, keys[i].text))
             job_tree_remove(tree, keys[i].path);
@@ -196,24 +199,24 @@ void deepspeed_settle(json_t *tree, const char *path) {
     }
 }
 
-static bool covers_all(const struct deepspeed_key *key) {
+static bool is_wildcard(const struct deepspeed_key *key) {
     size_t length = strlen(key->path);
     return length > 2 && !strcmp(key->path + length - 2, ".*");
 }
 
 void deepspeed_translate(json_t *tree, bool defaults, const struct log *log,
-                         struct problems *problems) {
+                         struct diagnostics *diagnostics) {
     struct translation translation = {
-        .tree = tree, .log = log, .problems = problems};
+        .tree = tree, .log = log, .diagnostics = diagnostics};
     deepspeed_auto_fill(tree, log);
     choose_adam(&translation, defaults);
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++)
-        if (covers_all(&keys[i]))
-            take_all_below(&translation, &keys[i]);
-        else if (keys[i].verdict != DEEPSPEED_ACTED_ON)
-            take(&translation, &keys[i]);
+        if (is_wildcard(&keys[i]))
+            remove_object(&translation, &keys[i]);
+        else if (keys[i].support != DEEPSPEED_SUPPORTED)
+            apply_and_remove(&translation, &keys[i]);
         else if (keys[i].allowed)
-            limit(&translation, &keys[i]);
+            remove_unsupported(&translation, &keys[i]);
 }

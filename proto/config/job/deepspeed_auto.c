@@ -8,13 +8,13 @@
 #include <string.h>
 
 /* VALUE is JSON, or NULL: the key is left out. */
-struct known {
+struct known_auto {
     const char *path, *value, *how;
 };
 
 static const char trainers[] = "the default of the Trainer's ";
 
-static const struct known all_known[] = {
+static const struct known_auto known_autos[] = {
     {"train_batch_size", NULL, "the product of the other sizes"},
     {"gradient_accumulation_steps", NULL, "what the other sizes leave, else 1"},
     {"gradient_clipping", "1.0", "max_grad_norm"},
@@ -49,19 +49,20 @@ static void fill(json_t *tree, const char *path, json_t *value,
     json_decref(value);
 }
 
-static void leave_out(json_t *tree, const char *path, const char *how,
-                      const struct log *log) {
+static void remove_auto(json_t *tree, const char *path, const char *how,
+                        const struct log *log) {
     job_tree_remove(tree, path);
     log_info(log, "%s: \"auto\": %s", path, how);
 }
 
-static void fill_known(json_t *tree, const struct known *known,
+static void fill_known(json_t *tree, const struct known_auto *known_auto,
                        const struct log *log) {
-    if (known->value)
-        fill(tree, known->path, json_loads(known->value, JSON_DECODE_ANY, NULL),
-             trainers, known->how, log);
+    if (known_auto->value)
+        fill(tree, known_auto->path,
+             json_loads(known_auto->value, JSON_DECODE_ANY, NULL), trainers,
+             known_auto->how, log);
     else
-        leave_out(tree, known->path, known->how, log);
+        remove_auto(tree, known_auto->path, known_auto->how, log);
 }
 
 /* It follows from the batch of all trainers, where that is told. */
@@ -70,7 +71,7 @@ static void fill_micro_batch(json_t *tree, const struct log *log) {
     if (!is_auto(tree, path))
         return;
     if (job_tree_get(tree, "train_batch_size"))
-        leave_out(tree, path, "what the other sizes leave", log);
+        remove_auto(tree, path, "what the other sizes leave", log);
     else
         fill(tree, path, json_integer(8), trainers,
              "per_device_train_batch_size", log);
@@ -78,7 +79,7 @@ static void fill_micro_batch(json_t *tree, const struct log *log) {
 
 /* The Trainer has one learning rate, for the optimizer and for the top of the
  * warm-up. */
-static void fill_top_rate(json_t *tree, const struct log *log) {
+static void fill_max_lr(json_t *tree, const struct log *log) {
     static const char path[] = "scheduler.params.warmup_max_lr";
     json_t *rate = job_tree_get(tree, "optimizer.params.lr");
     if (!is_auto(tree, path))
@@ -91,7 +92,7 @@ static void fill_top_rate(json_t *tree, const struct log *log) {
 }
 
 /* How many steps epochs are the data tell, and those are read by trainers. */
-static void fill_length(json_t *tree, const struct log *log) {
+static void fill_total_steps(json_t *tree, const struct log *log) {
     static const char path[] = "scheduler.params.total_num_steps";
     json_t *steps = job_tree_get(tree, "steps");
     if (is_auto(tree, path) && steps)
@@ -99,10 +100,10 @@ static void fill_length(json_t *tree, const struct log *log) {
 }
 
 void deepspeed_auto_fill(json_t *tree, const struct log *log) {
-    for (size_t i = 0; i < sizeof all_known / sizeof *all_known; i++)
-        if (is_auto(tree, all_known[i].path))
-            fill_known(tree, &all_known[i], log);
+    for (size_t i = 0; i < sizeof known_autos / sizeof *known_autos; i++)
+        if (is_auto(tree, known_autos[i].path))
+            fill_known(tree, &known_autos[i], log);
     fill_micro_batch(tree, log);
-    fill_top_rate(tree, log);
-    fill_length(tree, log);
+    fill_max_lr(tree, log);
+    fill_total_steps(tree, log);
 }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/job/deepspeed.h"
 
-#define ACTED_ON(name)                                                         \
-    { .path = name, .verdict = DEEPSPEED_ACTED_ON }
-#define ACTED_ON_ONLY(name, values, reason)                                    \
+#define SUPPORTED(name)                                                        \
+    { .path = name, .support = DEEPSPEED_SUPPORTED }
+#define SUPPORTED_ONLY(name, values, reason)                                   \
     {                                                                          \
-        .path = name, .verdict = DEEPSPEED_ACTED_ON, .text = reason,           \
+        .path = name, .support = DEEPSPEED_SUPPORTED, .text = reason,          \
         .allowed = values                                                      \
     }
-#define SETTING(name)                                                          \
-    { .path = name, .verdict = DEEPSPEED_SETTING }
+#define DEPENDENT(name)                                                        \
+    { .path = name, .support = DEEPSPEED_DEPENDENT }
 #define RENAMED(name, to)                                                      \
-    { .path = name, .verdict = DEEPSPEED_RENAMED, .text = to }
+    { .path = name, .support = DEEPSPEED_RENAMED, .text = to }
 #define BY_DESIGN(name, how)                                                   \
-    { .path = name, .verdict = DEEPSPEED_BY_DESIGN, .text = how }
+    { .path = name, .support = DEEPSPEED_BY_DESIGN, .text = how }
 #define REFUSED(name, reason)                                                  \
-    { .path = name, .verdict = DEEPSPEED_REFUSED, .text = reason }
+    { .path = name, .support = DEEPSPEED_REFUSED, .text = reason }
 #define ONLY(name, values, reason)                                             \
     {                                                                          \
-        .path = name, .verdict = DEEPSPEED_REFUSED, .text = reason,            \
+        .path = name, .support = DEEPSPEED_REFUSED, .text = reason,            \
         .allowed = values                                                      \
     }
 static const char float32[] = "weights, gradients and messages are float32";
@@ -51,15 +51,15 @@ static const char quantised_training[] =
 
 /* In the order of DeepSpeed's documentation. */
 static const struct deepspeed_key keys[] = {
-    ACTED_ON("train_batch_size"),
-    ACTED_ON("train_micro_batch_size_per_gpu"),
-    ACTED_ON("gradient_accumulation_steps"),
+    SUPPORTED("train_batch_size"),
+    SUPPORTED("train_micro_batch_size_per_gpu"),
+    SUPPORTED("gradient_accumulation_steps"),
     ONLY("managed_gradient_accumulation", "[true]",
          "a push always closes one accumulation group: set it to true"),
 
-    ACTED_ON("optimizer.type"),
-    ACTED_ON("optimizer.params"),
-    ACTED_ON("optimizer.params.adam_w_mode"),
+    SUPPORTED("optimizer.type"),
+    SUPPORTED("optimizer.params"),
+    SUPPORTED("optimizer.params.adam_w_mode"),
     BY_DESIGN("optimizer.legacy_fusion", fast_rules),
     BY_DESIGN("optimizer.params.torch_adam", fast_rules),
     BY_DESIGN("optimizer.params.fused", fast_rules),
@@ -75,8 +75,8 @@ static const struct deepspeed_key keys[] = {
     REFUSED("optimizer.params.freeze_step",
             "gradients are not compressed to 1 bit: leave it out"),
 
-    ACTED_ON("scheduler.type"),
-    ACTED_ON("scheduler.params"),
+    SUPPORTED("scheduler.type"),
+    SUPPORTED("scheduler.params"),
     ONLY("scheduler.params.last_batch_iteration", "[-1]",
          "a run goes on from its checkpoint (checkpoint.resume)"),
 
@@ -95,43 +95,43 @@ static const struct deepspeed_key keys[] = {
     BY_DESIGN("disable_allgather", collectives),
     BY_DESIGN("fp32_allreduce", float32),
 
-    ACTED_ON("fp16.enabled"),
+    SUPPORTED("fp16.enabled"),
     BY_DESIGN("fp16.auto_cast",
               "inputs are rounded as all operands of matrix products are"),
-    ACTED_ON("fp16.loss_scale"),
-    ACTED_ON("fp16.initial_scale_power"),
-    ACTED_ON("fp16.loss_scale_window"),
-    ACTED_ON("fp16.hysteresis"),
-    ACTED_ON("fp16.consecutive_hysteresis"),
-    ACTED_ON("fp16.min_loss_scale"),
+    SUPPORTED("fp16.loss_scale"),
+    SUPPORTED("fp16.initial_scale_power"),
+    SUPPORTED("fp16.loss_scale_window"),
+    SUPPORTED("fp16.hysteresis"),
+    SUPPORTED("fp16.consecutive_hysteresis"),
+    SUPPORTED("fp16.min_loss_scale"),
     REFUSED("fp16.fp16_master_weights_and_grads", master),
-    ACTED_ON("bf16.enabled"),
+    SUPPORTED("bf16.enabled"),
     BY_DESIGN("bf16.immediate_grad_update", summed),
-    ACTED_ON("bf16.check_overflow"),
+    SUPPORTED("bf16.check_overflow"),
     REFUSED("bf16.bf16_master_weights_and_grads", master),
     REFUSED("bf16.bf16_optimizer_states", master),
     RENAMED("bfloat16.enabled", "bf16.enabled"),
     BY_DESIGN("bfloat16.immediate_grad_update", summed),
     REFUSED("amp.enabled", half),
-    SETTING("amp.*"),
+    DEPENDENT("amp.*"),
     REFUSED("torch_autocast.enabled", half),
-    SETTING("torch_autocast.dtype"),
-    SETTING("torch_autocast.lower_precision_safe_modules"),
+    DEPENDENT("torch_autocast.dtype"),
+    DEPENDENT("torch_autocast.lower_precision_safe_modules"),
     ONLY("data_types.grad_accum_dtype", "[\"fp32\"]", float32),
     ONLY("data_types.param_dtype", "[\"fp32\"]", float32),
     ONLY("data_types.buffer_dtype", "[\"fp32\"]", float32),
 
-    ACTED_ON("gradient_clipping"),
+    SUPPORTED("gradient_clipping"),
 
-    ACTED_ON_ONLY(
+    SUPPORTED_ONLY(
         "zero_optimization.stage", "[0, 1, 2]",
         "stage 3 cuts the weights over the trainers, which here hold all of "
         "them; allowed: 0, 1, 2"),
     BY_DESIGN("zero_optimization.allgather_partitions", same_sums),
-    ACTED_ON("zero_optimization.allgather_bucket_size"),
-    ACTED_ON("zero_optimization.overlap_comm"),
+    SUPPORTED("zero_optimization.allgather_bucket_size"),
+    SUPPORTED("zero_optimization.overlap_comm"),
     BY_DESIGN("zero_optimization.reduce_scatter", same_sums),
-    ACTED_ON("zero_optimization.reduce_bucket_size"),
+    SUPPORTED("zero_optimization.reduce_bucket_size"),
     BY_DESIGN("zero_optimization.contiguous_gradients",
               "gradients lie in one piece of memory"),
     BY_DESIGN("zero_optimization.use_multi_rank_bucket_allreduce", collectives),
@@ -142,24 +142,24 @@ static const struct deepspeed_key keys[] = {
               "a checkpoint loads with any number of ps and workers"),
     BY_DESIGN("zero_optimization.ignore_unused_parameters",
               "every declared parameter has a gradient"),
-    ACTED_ON_ONLY(
+    SUPPORTED_ONLY(
         "zero_optimization.offload_optimizer.device", "[\"none\", \"cpu\"]",
         "the optimiser's state lives in the memory of ps and trainers; allowed: "
         "\"none\", \"cpu\""),
-    SETTING("zero_optimization.offload_optimizer.nvme_path"),
-    SETTING("zero_optimization.offload_optimizer.buffer_count"),
-    SETTING("zero_optimization.offload_optimizer.pin_memory"),
-    SETTING("zero_optimization.offload_optimizer.pipeline"),
-    SETTING("zero_optimization.offload_optimizer.pipeline_read"),
-    SETTING("zero_optimization.offload_optimizer.pipeline_write"),
-    SETTING("zero_optimization.offload_optimizer.fast_init"),
-    SETTING("zero_optimization.offload_optimizer.ratio"),
-    SETTING("zero_optimization.offload_optimizer.super_offload"),
-    SETTING("zero_optimization.offload_optimizer.cpuadam_cores_perc"),
+    DEPENDENT("zero_optimization.offload_optimizer.nvme_path"),
+    DEPENDENT("zero_optimization.offload_optimizer.buffer_count"),
+    DEPENDENT("zero_optimization.offload_optimizer.pin_memory"),
+    DEPENDENT("zero_optimization.offload_optimizer.pipeline"),
+    DEPENDENT("zero_optimization.offload_optimizer.pipeline_read"),
+    DEPENDENT("zero_optimization.offload_optimizer.pipeline_write"),
+    DEPENDENT("zero_optimization.offload_optimizer.fast_init"),
+    DEPENDENT("zero_optimization.offload_optimizer.ratio"),
+    DEPENDENT("zero_optimization.offload_optimizer.super_offload"),
+    DEPENDENT("zero_optimization.offload_optimizer.cpuadam_cores_perc"),
     ONLY("zero_optimization.offload_param.device", "[\"none\"]",
          "the weights live in the memory of ps and trainers: take \"none\""),
-    SETTING("zero_optimization.offload_param.*"),
-    ACTED_ON("zero_optimization.cpu_offload"),
+    DEPENDENT("zero_optimization.offload_param.*"),
+    SUPPORTED("zero_optimization.cpu_offload"),
     BY_DESIGN("zero_optimization.cpu_offload_use_pin_memory", host_memory),
     REFUSED(
         "zero_optimization.cpu_offload_params",
@@ -194,7 +194,7 @@ static const struct deepspeed_key keys[] = {
               "each rule works on any part of the state"),
     BY_DESIGN("zero_force_ds_cpu_optimizer", fast_rules),
 
-    ACTED_ON("steps_per_print"),
+    SUPPORTED("steps_per_print"),
     BY_DESIGN("wall_clock_breakdown", "the summary says where the time went"),
     BY_DESIGN("dump_state", "each checkpoint's manifest holds the whole job"),
     REFUSED("memory_breakdown", "memory is not reported: set it to false"),
@@ -205,20 +205,20 @@ static const struct deepspeed_key keys[] = {
 
     REFUSED("autotuning.enabled",
             "nothing is tuned: set it to false and give the sizes"),
-    SETTING("autotuning.*"),
+    DEPENDENT("autotuning.*"),
     REFUSED("flops_profiler.enabled",
             "operations are not counted: set it to false"),
-    SETTING("flops_profiler.recompute_fwd_factor"),
-    SETTING("flops_profiler.profile_step"),
-    SETTING("flops_profiler.module_depth"),
-    SETTING("flops_profiler.top_modules"),
-    SETTING("flops_profiler.detailed"),
-    SETTING("flops_profiler.output_file"),
+    DEPENDENT("flops_profiler.recompute_fwd_factor"),
+    DEPENDENT("flops_profiler.profile_step"),
+    DEPENDENT("flops_profiler.module_depth"),
+    DEPENDENT("flops_profiler.top_modules"),
+    DEPENDENT("flops_profiler.detailed"),
+    DEPENDENT("flops_profiler.output_file"),
     REFUSED("comms_logger.enabled",
             "messages are not logged one by one: set it to false"),
-    SETTING("comms_logger.*"),
+    DEPENDENT("comms_logger.*"),
 
-    ACTED_ON("activation_checkpointing.number_checkpoints"),
+    SUPPORTED("activation_checkpointing.number_checkpoints"),
     BY_DESIGN("activation_checkpointing.partition_activations",
               "it cuts them over the devices of one layer, and a layer has one "
               "device here"),
@@ -237,39 +237,39 @@ static const struct deepspeed_key keys[] = {
     ONLY("sequence_parallel_size", "[1]", transformer),
     REFUSED("use_data_before_expert_parallelism", transformer),
     REFUSED("hybrid_engine.enabled", transformer),
-    SETTING("hybrid_engine.*"),
+    DEPENDENT("hybrid_engine.*"),
     REFUSED("progressive_layer_drop.enabled", transformer),
-    SETTING("progressive_layer_drop.*"),
+    DEPENDENT("progressive_layer_drop.*"),
     REFUSED("eigenvalue.enabled", quantised_training),
-    SETTING("eigenvalue.*"),
+    DEPENDENT("eigenvalue.*"),
 
     REFUSED("data_efficiency.enabled", curriculum),
-    SETTING("data_efficiency.*"),
+    DEPENDENT("data_efficiency.*"),
     REFUSED("curriculum_learning.enabled", curriculum),
-    SETTING("curriculum_learning.*"),
+    DEPENDENT("curriculum_learning.*"),
     ONLY("compression_training", "[{}]", quantised_training),
     REFUSED("quantize_training.enabled", quantised_training),
-    SETTING("quantize_training.*"),
+    DEPENDENT("quantize_training.*"),
     ONLY("weight_quantization", "[{}]", quantised_training),
 
-    ACTED_ON("tensorboard.enabled"),
-    ACTED_ON("tensorboard.output_path"),
-    ACTED_ON("tensorboard.job_name"),
+    SUPPORTED("tensorboard.enabled"),
+    SUPPORTED("tensorboard.output_path"),
+    SUPPORTED("tensorboard.job_name"),
     REFUSED("csv_monitor.enabled", tracker),
-    SETTING("csv_monitor.output_path"),
-    SETTING("csv_monitor.job_name"),
+    DEPENDENT("csv_monitor.output_path"),
+    DEPENDENT("csv_monitor.job_name"),
     REFUSED("wandb.enabled", tracker),
-    SETTING("wandb.group"),
-    SETTING("wandb.team"),
-    SETTING("wandb.project"),
+    DEPENDENT("wandb.group"),
+    DEPENDENT("wandb.team"),
+    DEPENDENT("wandb.project"),
     REFUSED("comet.enabled", tracker),
-    SETTING("comet.*"),
+    DEPENDENT("comet.*"),
 
     REFUSED(
         "elasticity.enabled",
         "the batch equation counts the trainers of the plan, living or not: set "
         "it to false and give the sizes"),
-    SETTING("elasticity.*"),
+    DEPENDENT("elasticity.*"),
     BY_DESIGN("checkpoint.tag_validation",
               "a checkpoint carries one step and run in all its files"),
     BY_DESIGN("checkpoint.load_universal",
@@ -282,7 +282,7 @@ static const struct deepspeed_key keys[] = {
     BY_DESIGN("checkpoint.writer", "each ps writes its own part"),
     REFUSED("nebula.enabled",
             "checkpoints go to checkpoint.dir: set it to false"),
-    SETTING("nebula.*"),
+    DEPENDENT("nebula.*"),
     BY_DESIGN("aio.*", "nothing is offloaded to a disk"),
 };
 

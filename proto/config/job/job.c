@@ -25,8 +25,8 @@
 /* Reads the default of KEY, DeepSpeed's where it counts and differs. */
 static void read_default(const struct job_key *key, bool deepspeed,
                          const struct job_reader *reader) {
-    bool theirs = deepspeed && key->deepspeed;
-    const char *text = theirs ? key->deepspeed : key->usual;
+    bool other = deepspeed && key->deepspeed;
+    const char *text = other ? key->deepspeed : key->default_value;
     json_t *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     bool read = value && job_value_read(key, value, reader);
     (void)read; /* each default is within its own bounds: tested */
@@ -43,7 +43,7 @@ static void drop_params(json_t *tree, const char *path) {
 
 static void read_key(const struct job_key *key, json_t *tree, bool deepspeed,
                      const struct job_reader *reader,
-                     struct problems *problems) {
+                     struct diagnostics *diagnostics) {
     const json_t *value = job_tree_get(tree, key->path);
     if (value && job_value_read(key, value, reader))
         return;
@@ -54,20 +54,21 @@ static void read_key(const struct job_key *key, json_t *tree, bool deepspeed,
     char allowed[512];
     job_value_allowed(key, allowed, sizeof allowed);
     if (value)
-        problems_value(problems, key->path, value, allowed);
+        diagnostics_value(diagnostics, key->path, value, allowed);
     else if (!job_tree_blocked(tree, key->path))
-        problems_add(problems, key->path, "missing; allowed: %s", allowed);
+        diagnostics_add(diagnostics, key->path, "missing; allowed: %s",
+                        allowed);
     drop_params(tree, key->path);
 }
 
 static void read_keys(json_t *tree, bool deepspeed,
                       const struct job_reader *reader,
-                      struct problems *problems) {
+                      struct diagnostics *diagnostics) {
     size_t count;
     const struct job_key *keys = job_schema(&count);
     for (size_t i = 0; i < count; i++)
         if (job_schema_applies(&keys[i], reader->job))
-            read_key(&keys[i], tree, deepspeed, reader, problems);
+            read_key(&keys[i], tree, deepspeed, reader, diagnostics);
 }
 
 /* The canonical text: each key that is given or has a default, in the order of
@@ -93,18 +94,18 @@ static char *write_text(const struct job *job) {
 
 /* From the merged TREE, which is changed, to the job. */
 static enum status build(struct job **out, json_t *tree,
-                         struct job_given *given, struct problems *problems,
-                         struct failure *why) {
+                         struct job_input *input,
+                         struct diagnostics *diagnostics, struct failure *why) {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
         return status_fail(why, STATUS_RETRY, "out of memory");
-    struct job_reader reader = {.job = job, .folder = given->folder};
-    given->tree = tree;
-    deepspeed_translate(tree, given->deepspeed, given->log, problems);
-    read_keys(tree, given->deepspeed, &reader, problems);
-    job_check_keys(tree, job, problems);
-    job_rules_check(job, given, problems);
-    enum status status = problems_status(problems, why);
+    struct job_reader reader = {.job = job, .folder = input->folder};
+    input->tree = tree;
+    deepspeed_translate(tree, input->deepspeed, input->log, diagnostics);
+    read_keys(tree, input->deepspeed, &reader, diagnostics);
+    job_check_keys(tree, job, diagnostics);
+    job_rules_check(job, input, diagnostics);
+    enum status status = diagnostics_status(diagnostics, why);
     if (!status && !(job->text = write_text(job)))
         status = status_fail(why, STATUS_RETRY, "out of memory");
     if (status)
@@ -135,30 +136,30 @@ static enum status find_folder(char **out, const char *path,
 }
 
 static enum status add_deepspeed(json_t *tree, const struct job_source *source,
-                                 struct problems *problems,
+                                 struct diagnostics *diagnostics,
                                  struct failure *why) {
     const struct job_tree_merging merging = {
         .other_name = source->deepspeed,
         .overrides = source->overrides,
         .num_overrides = source->num_overrides,
     };
-    json_t *theirs;
-    enum status status = job_tree_load(&theirs, source->deepspeed, why);
+    json_t *other;
+    enum status status = job_tree_load(&other, source->deepspeed, why);
     if (status)
         return status;
-    job_tree_merge(tree, theirs, &merging, problems);
-    json_decref(theirs);
+    job_tree_merge(tree, other, &merging, diagnostics);
+    json_decref(other);
     return STATUS_OK;
 }
 
 /* An override of one of epochs and steps replaces the other, and so does one of
  * a key that has another name with DeepSpeed. */
 static void override(json_t *tree, const char *text,
-                     struct problems *problems) {
+                     struct diagnostics *diagnostics) {
     char path[JOB_TREE_PATH];
     snprintf(path, sizeof path, "%.*s", (int)strcspn(text, "="), text);
-    job_tree_override(tree, text, problems);
-    deepspeed_settle(tree, path);
+    job_tree_override(tree, text, diagnostics);
+    deepspeed_remove_alias(tree, path);
     if (!strncmp(text, "steps=", 6) && job_tree_get(tree, "steps"))
         job_tree_remove(tree, "epochs");
     if (!strncmp(text, "epochs=", 7) && job_tree_get(tree, "epochs"))
@@ -166,8 +167,9 @@ static void override(json_t *tree, const char *text,
 }
 
 /* The job file, completed by DeepSpeed's, then the overrides. */
-static enum status collect(json_t **out, const struct job_source *source,
-                           struct problems *problems, struct failure *why) {
+static enum status merge_sources(json_t **out, const struct job_source *source,
+                                 struct diagnostics *diagnostics,
+                                 struct failure *why) {
     json_t *tree = NULL;
     enum status status = STATUS_OK;
     if (source->path)
@@ -175,20 +177,20 @@ static enum status collect(json_t **out, const struct job_source *source,
     else
         tree = json_object();
     if (!status && source->deepspeed)
-        status = add_deepspeed(tree, source, problems, why);
+        status = add_deepspeed(tree, source, diagnostics, why);
     if (status) {
         json_decref(tree);
         return status;
     }
     for (unsigned i = 0; i < source->num_overrides; i++)
-        override(tree, source->overrides[i], problems);
+        override(tree, source->overrides[i], diagnostics);
     *out = tree;
     return STATUS_OK;
 }
 
 /* "job.json + --deepspeed_config ds.json + --set" */
-static void name_source(char *text, size_t size,
-                        const struct job_source *source) {
+static void describe_source(char *text, size_t size,
+                            const struct job_source *source) {
     snprintf(text, size, "%.200s%s%.200s%s",
              source->path ? source->path : "job",
              source->deepspeed ? " + --deepspeed_config " : "",
@@ -200,18 +202,18 @@ enum status job_load(struct job **out, const struct job_source *source,
                      const struct log *log, struct failure *why) {
     *out = NULL;
     char where[512], *folder;
-    name_source(where, sizeof where, source);
-    struct problems problems = {.where = where};
+    describe_source(where, sizeof where, source);
+    struct diagnostics diagnostics = {.where = where};
     json_t *tree;
-    enum status status = collect(&tree, source, &problems, why);
+    enum status status = merge_sources(&tree, source, &diagnostics, why);
     if (status)
         return status;
     status = find_folder(&folder, source->path, why);
     if (!status) {
-        struct job_given given = {.folder = folder,
+        struct job_input input = {.folder = folder,
                                   .deepspeed = source->deepspeed != NULL,
                                   .log = log};
-        status = build(out, tree, &given, &problems, why);
+        status = build(out, tree, &input, &diagnostics, why);
         free(folder);
     }
     json_decref(tree);
@@ -221,12 +223,12 @@ enum status job_load(struct job **out, const struct job_source *source,
 enum status job_parse(struct job **out, const char *text, struct failure *why) {
     *out = NULL;
     json_t *tree;
-    struct problems problems = {.where = "job"};
-    struct job_given given = {.log = NULL};
+    struct diagnostics diagnostics = {.where = "job"};
+    struct job_input input = {.log = NULL};
     enum status status = job_tree_parse(&tree, text, "job", why);
     if (status)
         return status;
-    status = build(out, tree, &given, &problems, why);
+    status = build(out, tree, &input, &diagnostics, why);
     json_decref(tree);
     return status;
 }

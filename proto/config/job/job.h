@@ -22,9 +22,13 @@ enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 enum job_algorithm { JOB_RING, JOB_HALVING_DOUBLING };
 /* How gradients and weights travel; sums, masters and files are float32. */
-enum job_wire { JOB_FLOAT32, JOB_BF16 };
+enum job_wire { JOB_WIRE_FLOAT32, JOB_WIRE_BF16 };
 /* What the operands of matrix products are rounded to. */
-enum job_precision { JOB_PRECISE, JOB_HALF_BF16, JOB_HALF_FP16 };
+enum job_precision {
+    JOB_PRECISION_FP32,
+    JOB_PRECISION_BF16,
+    JOB_PRECISION_FP16
+};
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_chief { JOB_CHIEF_UNSET, JOB_CHIEF_TRAIN, JOB_CHIEF_COORDINATE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
@@ -104,7 +108,7 @@ struct job_compare {
     double link_gbits, latency_us;
 };
 
-enum { JOB_MOST_DEVICES = 16 /* that a trainer computes on */ };
+enum { JOB_MAX_DEVICES = 16 /* that a trainer computes on */ };
 
 struct job {
     struct job_model model;

@@ -9,7 +9,7 @@ struct batch {
 };
 
 /* Fills what is 0. A quotient that leaves a rest shows in the check. */
-static void solve(struct batch *batch) {
+static void complete(struct batch *batch) {
     if (!batch->accumulation && !(batch->train && batch->micro))
         batch->accumulation = 1;
     if (!batch->train)
@@ -29,7 +29,7 @@ static bool solve_for(const struct job *job, uint32_t factor,
                       struct batch *out) {
     *out = (struct batch){job->train_batch_size, job->micro_batch,
                           job->accumulation, factor};
-    solve(out);
+    complete(out);
     return out->micro && out->accumulation &&
            out->micro * out->accumulation <= UINT32_MAX &&
            out->train <= UINT32_MAX &&
@@ -37,8 +37,8 @@ static bool solve_for(const struct job *job, uint32_t factor,
 }
 
 /* Sizes around the one given that fit the rest of what is given. */
-static size_t name_sizes(const struct job *job, const struct batch *batch,
-                         char *text, size_t size) {
+static size_t suggest_sizes(const struct job *job, const struct batch *batch,
+                            char *text, size_t size) {
     if (!job->train_batch_size)
         return 0;
     uint64_t unit = batch->replicas *
@@ -56,8 +56,8 @@ static size_t name_sizes(const struct job *job, const struct batch *batch,
 }
 
 /* Fewer devices, where all trainers have as many, that fit what is given. */
-static void name_devices(const struct job *job, struct job_replicas replicas,
-                         bool follows, char *text, size_t size) {
+static void suggest_devices(const struct job *job, struct job_replicas replicas,
+                            bool follows, char *text, size_t size) {
     struct batch ignored;
     if (replicas.all != (uint64_t)replicas.trainers * replicas.each)
         return;
@@ -73,8 +73,8 @@ static void name_devices(const struct job *job, struct job_replicas replicas,
 
 /* "4 trainers", where each is one replica, else "16 replicas (4 trainers x 4
  * devices)", or without the devices where they differ. */
-static void name_factor(const struct job *job, struct job_replicas replicas,
-                        uint64_t factor, char *text, size_t size) {
+static void describe_factor(const struct job *job, struct job_replicas replicas,
+                            uint64_t factor, char *text, size_t size) {
     bool single = replicas.all == replicas.trainers;
     int length =
         snprintf(text, size, "%" PRIu64 " %s%s", factor,
@@ -88,13 +88,15 @@ static void name_factor(const struct job *job, struct job_replicas replicas,
              alike ? " x %u devices)" : ")", replicas.each);
 }
 
-static enum status fail(const struct job *job, struct job_replicas replicas,
-                        const struct batch *batch, struct failure *why) {
+static enum status report_mismatch(const struct job *job,
+                                   struct job_replicas replicas,
+                                   const struct batch *batch,
+                                   struct failure *why) {
     char fitting[160] = "", factors[64];
-    size_t length = name_sizes(job, batch, fitting, sizeof fitting);
-    name_devices(job, replicas, length, fitting + length,
-                 sizeof fitting - length);
-    name_factor(job, replicas, batch->replicas, factors, sizeof factors);
+    size_t length = suggest_sizes(job, batch, fitting, sizeof fitting);
+    suggest_devices(job, replicas, length, fitting + length,
+                    sizeof fitting - length);
+    describe_factor(job, replicas, batch->replicas, factors, sizeof factors);
     return status_fail(
         why, STATUS_CONFIG,
         "batch: train_batch_size %" PRIu64 "%s is not "
@@ -113,7 +115,7 @@ enum status job_solve_replicas(struct job *job, struct job_replicas replicas,
     uint32_t factor = job->staleness ? replicas.each : replicas.all;
     struct batch batch;
     if (!solve_for(job, factor, &batch))
-        return fail(job, replicas, &batch, why);
+        return report_mismatch(job, replicas, &batch, why);
     job->train_batch_size = (uint32_t)batch.train;
     job->micro_batch = (uint32_t)batch.micro;
     job->accumulation = (uint32_t)batch.accumulation;
@@ -131,7 +133,7 @@ enum status job_check_batch(const struct job *job, uint32_t trainers,
     uint32_t least = job->staleness ? 1 : trainers;
     uint32_t each = job->device == JOB_DEVICE_CPU ? 1
                     : job->devices                ? job->devices
-                                                  : JOB_MOST_DEVICES;
+                                                  : JOB_MAX_DEVICES;
     struct batch ignored;
     for (uint32_t factor = least; factor <= least * each; factor++)
         if (solve_for(job, factor, &ignored))

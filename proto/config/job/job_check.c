@@ -5,10 +5,10 @@
  * often put into the wrong object. */
 #include "proto/config/job/job_check.h"
 
+#include "proto/config/diagnostics_nearest.h"
 #include "proto/config/job/deepspeed.h"
 #include "proto/config/job/job_schema.h"
 #include "proto/config/job/job_tree.h"
-#include "proto/config/nearest.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ enum { LIST = 512 }; /* bytes of a list of keys */
 
 struct check {
     const struct job *job;
-    struct problems *problems;
+    struct diagnostics *diagnostics;
     const struct job_key *keys;
     size_t num_keys;
     const struct deepspeed_key *foreign;
@@ -26,7 +26,7 @@ struct check {
 };
 
 /* The part of PATH below PREFIX ("" for the whole), or NULL. */
-static const char *below(const char *path, const char *prefix) {
+static const char *path_below(const char *path, const char *prefix) {
     size_t length = strlen(prefix);
     if (!length)
         return path;
@@ -45,7 +45,7 @@ static const char *known_path(const struct check *check, size_t i) {
 static bool is_object_path(const struct check *check, const char *path) {
     const char *known;
     for (size_t i = 0; (known = known_path(check, i)); i++)
-        if (below(known, path))
+        if (path_below(known, path))
             return true;
     return false;
 }
@@ -62,7 +62,7 @@ static void list_keys(const struct check *check, const char *prefix,
     size_t used = 0;
     *list = 0;
     for (size_t i = 0; i < check->num_keys && used < LIST; i++) {
-        const char *rest = below(check->keys[i].path, prefix);
+        const char *rest = path_below(check->keys[i].path, prefix);
         if (!rest || !job_schema_applies(&check->keys[i], check->job))
             continue;
         first_part(part, sizeof part, rest);
@@ -75,7 +75,7 @@ static void list_keys(const struct check *check, const char *prefix,
 
 /* True when WORD is the beginning of OTHER, or its last words, and enough of
  * it. */
-static bool is_part(const char *word, const char *other) {
+static bool is_affix(const char *word, const char *other) {
     size_t length = strlen(word), whole = strlen(other);
     if (length < 4 || length >= whole)
         return false;
@@ -88,19 +88,20 @@ static bool is_part(const char *word, const char *other) {
 static const char *nearest_sibling(const struct check *check,
                                    const char *prefix, const char *word,
                                    char *part) {
-    unsigned best = nearest_limit(word) + 1;
+    unsigned best = diagnostics_nearest_limit(word) + 1;
     char other[JOB_TREE_PATH];
     const char *known;
     *part = 0;
     for (size_t i = 0; (known = known_path(check, i)); i++) {
-        const char *rest = below(known, prefix);
+        const char *rest = path_below(known, prefix);
         bool counts = i >= check->num_keys ||
                       job_schema_applies(&check->keys[i], check->job);
         if (!rest || *rest == '*' || !counts)
             continue;
         first_part(other, sizeof other, rest);
-        unsigned distance =
-            is_part(word, other) ? 1 : nearest_distance(word, other);
+        unsigned distance = is_affix(word, other)
+                                ? 1
+                                : diagnostics_nearest_distance(word, other);
         if (distance < best) {
             best = distance;
             strcpy(part, other);
@@ -110,8 +111,7 @@ static const char *nearest_sibling(const struct check *check,
 }
 
 /* A known path of any object that ends in WORD, or NULL. */
-static const char *same_word_elsewhere(const struct check *check,
-                                       const char *word) {
+static const char *find_last_part(const struct check *check, const char *word) {
     for (size_t i = 0; i < check->num_keys; i++) {
         const char *dot = strrchr(check->keys[i].path, '.');
         if (dot && !strcmp(dot + 1, word))
@@ -124,28 +124,30 @@ static void report_unknown(const struct check *check, const char *prefix,
                            const char *path, const char *word) {
     char part[JOB_TREE_PATH], list[LIST];
     const char *dot = *prefix ? "." : "";
-    const char *other = same_word_elsewhere(check, word);
+    const char *other = find_last_part(check, word);
     if (strchr(word, '.'))
-        problems_add(check->problems, path,
-                     "unknown key; a name has no dot: write {\"%.*s\": {...}}",
-                     (int)strcspn(word, "."), word);
+        diagnostics_add(
+            check->diagnostics, path,
+            "unknown key; a name has no dot: write {\"%.*s\": {...}}",
+            (int)strcspn(word, "."), word);
     else if (nearest_sibling(check, prefix, word, part))
-        problems_add(check->problems, path, "unknown key; nearest: %s%s%s",
-                     prefix, dot, part);
+        diagnostics_add(check->diagnostics, path,
+                        "unknown key; nearest: %s%s%s", prefix, dot, part);
     else if (other)
-        problems_add(check->problems, path, "unknown key; nearest: %s", other);
+        diagnostics_add(check->diagnostics, path, "unknown key; nearest: %s",
+                        other);
     else {
         list_keys(check, prefix, list);
-        problems_add(check->problems, path, "unknown key; known%s%s: %s",
-                     *prefix ? " in " : "", prefix, list);
+        diagnostics_add(check->diagnostics, path, "unknown key; known%s%s: %s",
+                        *prefix ? " in " : "", prefix, list);
     }
 }
 
 static const char *type_word(const struct check *check, const char *path,
-                             unsigned place) {
+                             unsigned index) {
     for (size_t i = 0; i < check->num_keys; i++)
         if (!strcmp(check->keys[i].path, path))
-            return check->keys[i].words[place];
+            return check->keys[i].words[index];
     return "?";
 }
 
@@ -158,8 +160,8 @@ static void report_misplaced(const struct check *check, const char *prefix,
     const char *type =
         optimizer ? type_word(check, "optimizer.type", job->optimizer.type)
                   : type_word(check, "scheduler.type", job->schedule.type);
-    problems_add(check->problems, path, "not a key of %s; allowed: %s", type,
-                 *list ? list : "none");
+    diagnostics_add(check->diagnostics, path, "not a key of %s; allowed: %s",
+                    type, *list ? list : "none");
 }
 
 /* True for a key of the schema; reported when it does not count here. */
@@ -198,14 +200,14 @@ static void check_object(const struct check *check, const json_t *object,
             list_keys(check, path, list);
             snprintf(allowed, sizeof allowed, "an object%s%s",
                      *list ? " with the keys " : "", list);
-            problems_value(check->problems, path, value, allowed);
+            diagnostics_value(check->diagnostics, path, value, allowed);
         }
     }
 }
 
 void job_check_keys(const json_t *tree, const struct job *job,
-                    struct problems *problems) {
-    struct check check = {.job = job, .problems = problems};
+                    struct diagnostics *diagnostics) {
+    struct check check = {.job = job, .diagnostics = diagnostics};
     check.keys = job_schema(&check.num_keys);
     check.foreign = deepspeed_keys(&check.num_foreign);
     check_object(&check, tree, "");

@@ -3,14 +3,14 @@
 #ifndef CAPSTAN_JOB_CHECK_H
 #define CAPSTAN_JOB_CHECK_H
 
+#include "proto/config/diagnostics.h"
 #include "proto/config/job/job.h"
-#include "proto/config/problems.h"
 
 #include <jansson.h>
 
 /* Each key of TREE that the schema does not know, or not with the types of
  * optimiser and schedule in JOB, is a problem that names the nearest. */
 void job_check_keys(const json_t *tree, const struct job *job,
-                    struct problems *problems);
+                    struct diagnostics *diagnostics);
 
 #endif

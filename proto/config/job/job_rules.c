@@ -7,55 +7,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_given(const struct job_given *given, const char *path) {
-    return job_tree_get(given->tree, path) != NULL;
+static bool is_given(const struct job_input *input, const char *path) {
+    return job_tree_get(input->tree, path) != NULL;
 }
 
-static void check_length(const struct job_given *given,
-                         struct problems *problems) {
-    bool epochs = is_given(given, "epochs"), steps = is_given(given, "steps");
+static void check_length(const struct job_input *input,
+                         struct diagnostics *diagnostics) {
+    bool epochs = is_given(input, "epochs"), steps = is_given(input, "steps");
     if (epochs && steps)
-        problems_add(problems, "epochs",
-                     "found beside steps; allowed: one of the two");
+        diagnostics_add(diagnostics, "epochs",
+                        "found beside steps; allowed: one of the two");
     if (!epochs && !steps)
-        problems_add(problems, "epochs",
-                     "missing; allowed: epochs (at least 1) or steps (at "
-                     "least 0), one of the two");
+        diagnostics_add(diagnostics, "epochs",
+                        "missing; allowed: epochs (at least 1) or steps (at "
+                        "least 0), one of the two");
 }
 
-static void check_batch(struct job *job, const struct job_given *given,
-                        struct problems *problems) {
-    bool all = is_given(given, "train_batch_size");
-    bool micro = is_given(given, "train_micro_batch_size_per_gpu");
+static void check_batch(struct job *job, const struct job_input *input,
+                        struct diagnostics *diagnostics) {
+    bool all = is_given(input, "train_batch_size");
+    bool micro = is_given(input, "train_micro_batch_size_per_gpu");
     job->batch_key = !all    ? "train_micro_batch_size_per_gpu"
                      : micro ? "train_batch_size and "
                                "train_micro_batch_size_per_gpu"
                              : "train_batch_size";
     if (!all && !micro)
-        problems_add(problems, "train_micro_batch_size_per_gpu",
-                     "missing; allowed: it or train_batch_size or both, an "
-                     "integer, at least 1");
+        diagnostics_add(diagnostics, "train_micro_batch_size_per_gpu",
+                        "missing; allowed: it or train_batch_size or both, an "
+                        "integer, at least 1");
 }
 
-static void check_optimizer(const struct job *job, struct problems *problems) {
+static void check_optimizer(const struct job *job,
+                            struct diagnostics *diagnostics) {
     const struct optimizer *optimizer = &job->optimizer;
     if (optimizer->nesterov &&
         (optimizer->momentum <= 0 || optimizer->dampening != 0))
-        problems_add(problems, "optimizer.params.nesterov",
-                     "found true with momentum %g and dampening %g; allowed: "
-                     "with momentum over 0 and no dampening",
-                     optimizer->momentum, optimizer->dampening);
+        diagnostics_add(
+            diagnostics, "optimizer.params.nesterov",
+            "found true with momentum %g and dampening %g; allowed: "
+            "with momentum over 0 and no dampening",
+            optimizer->momentum, optimizer->dampening);
 }
 
 /* As with DeepSpeed, a schedule with rates of its own takes no notice of the
  * optimizer's; who has set that one would not see why nothing changes. */
-static void check_rates(const struct job *job, const struct job_given *given) {
+static void check_rates(const struct job *job, const struct job_input *input) {
     const struct schedule *schedule = &job->schedule;
     bool replaced = schedule->type == SCHEDULE_WARMUP ||
                     schedule->type == SCHEDULE_WARMUP_DECAY;
-    if (replaced && is_given(given, "optimizer.params.lr") &&
+    if (replaced && is_given(input, "optimizer.params.lr") &&
         schedule->lr != schedule->warmup_max_lr)
-        log_warning(given->log,
+        log_warning(input->log,
                     "optimizer.params.lr: %g is not used: the scheduler sets "
                     "the rate, up to scheduler.params.warmup_max_lr, %g; set "
                     "that one, or take the scheduler out (--set "
@@ -76,57 +78,61 @@ static void check_schedule(const struct job *job, const struct log *log) {
 }
 
 static void check_scale_lr(const struct job *job, const struct log *log,
-                           struct problems *problems) {
+                           struct diagnostics *diagnostics) {
     if (!job->scale_lr)
         return;
     if (job->staleness)
-        problems_add(problems, "scale_lr",
-                     "found \"linear\" with strategy.staleness; allowed: with "
-                     "staleness 0 alone, for else each push is an update of "
-                     "its own");
+        diagnostics_add(
+            diagnostics, "scale_lr",
+            "found \"linear\" with strategy.staleness; allowed: with "
+            "staleness 0 alone, for else each push is an update of "
+            "its own");
     else if (job->schedule.type == SCHEDULE_CONSTANT)
         log_warning(log, "scale_lr: the rate is multiplied from the first "
                          "step on; a scheduler with a warm-up makes that "
                          "safer");
 }
 
-static void choose_precision(struct job *job, struct problems *problems) {
+static void choose_precision(struct job *job, struct diagnostics *diagnostics) {
     if (job->fp16.enabled && job->bf16.enabled)
-        problems_add(problems, "fp16.enabled",
-                     "found true beside bf16.enabled; allowed: one of the two");
-    job->model.precision = job->fp16.enabled   ? JOB_HALF_FP16
-                           : job->bf16.enabled ? JOB_HALF_BF16
-                                               : JOB_PRECISE;
+        diagnostics_add(
+            diagnostics, "fp16.enabled",
+            "found true beside bf16.enabled; allowed: one of the two");
+    job->model.precision = job->fp16.enabled   ? JOB_PRECISION_FP16
+                           : job->bf16.enabled ? JOB_PRECISION_BF16
+                                               : JOB_PRECISION_FP32;
 }
 
-static void check_strategy(const struct job *job, struct problems *problems) {
+static void check_strategy(const struct job *job,
+                           struct diagnostics *diagnostics) {
     if (job->strategy == JOB_ALLREDUCE && job->staleness)
-        problems_add(problems, "strategy.staleness",
-                     "found with type \"allreduce\"; allowed there: 0, for "
-                     "it is synchronous");
-    if (job->strategy == JOB_ALLREDUCE && job->wire != JOB_FLOAT32)
-        problems_add(problems, "wire",
-                     "found \"bf16\" with strategy.type \"allreduce\"; allowed "
-                     "there: \"float32\"");
+        diagnostics_add(diagnostics, "strategy.staleness",
+                        "found with type \"allreduce\"; allowed there: 0, for "
+                        "it is synchronous");
+    if (job->strategy == JOB_ALLREDUCE && job->wire != JOB_WIRE_FLOAT32)
+        diagnostics_add(
+            diagnostics, "wire",
+            "found \"bf16\" with strategy.type \"allreduce\"; allowed "
+            "there: \"float32\"");
     const struct job_checkpoint *checkpoint = &job->checkpoint;
     if (checkpoint->resume == JOB_RESUME_STEP && !checkpoint->dir)
-        problems_add(problems, "checkpoint.resume",
-                     "found a step without checkpoint.dir; give the folder "
-                     "that holds it");
+        diagnostics_add(diagnostics, "checkpoint.resume",
+                        "found a step without checkpoint.dir; give the folder "
+                        "that holds it");
 }
 
 /* Seconds count by default only where neither steps nor epochs do. */
-static void fill_checkpoint(struct job *job, const struct job_given *given) {
-    bool counted = is_given(given, "checkpoint.every_steps") ||
-                   is_given(given, "checkpoint.every_epochs");
-    if (counted && !is_given(given, "checkpoint.every_seconds"))
+static void fill_checkpoint(struct job *job, const struct job_input *input) {
+    bool counted = is_given(input, "checkpoint.every_steps") ||
+                   is_given(input, "checkpoint.every_epochs");
+    if (counted && !is_given(input, "checkpoint.every_seconds"))
         job->checkpoint.every_seconds = 0;
 }
 
-static void fill_events(struct job *job, const struct job_given *given) {
+static void fill_events(struct job *job, const struct job_input *input) {
     if (!job->tensorboard)
         return;
-    const char *folder = given->folder ? given->folder : "";
+    const char *folder = input->folder ? input->folder : "";
     if (!job->tensorboard_path &&
         asprintf(&job->tensorboard_path, "%s/tensorboard", folder) < 0)
         job->tensorboard_path = NULL;
@@ -138,35 +144,34 @@ static void fill_events(struct job *job, const struct job_given *given) {
         job->events_dir = NULL;
 }
 
-static void tell_defaults(const struct job *job,
-                          const struct job_given *given) {
+static void log_defaults(const struct job *job, const struct job_input *input) {
     if (job->optimizer.type == OPTIMIZER_ADAMW &&
-        !is_given(given, "optimizer.params.weight_decay"))
-        log_info(given->log,
+        !is_given(input, "optimizer.params.weight_decay"))
+        log_info(input->log,
                  "optimizer.params.weight_decay: %g, the default of %s (%s)",
                  job->optimizer.weight_decay,
-                 given->deepspeed ? "DeepSpeed" : "torch",
-                 given->deepspeed ? "torch's is 0.01" : "DeepSpeed's is 0");
-    if (given->deepspeed && !is_given(given, "gradient_clipping"))
-        log_info(given->log,
+                 input->deepspeed ? "DeepSpeed" : "torch",
+                 input->deepspeed ? "torch's is 0.01" : "DeepSpeed's is 0");
+    if (input->deepspeed && !is_given(input, "gradient_clipping"))
+        log_info(input->log,
                  "gradient_clipping: 0, DeepSpeed's default for most of its "
                  "life (1.0 since 2026); write the value to be sure");
 }
 
-static void tell_precision(const struct job *job,
-                           const struct job_given *given) {
+static void log_precision(const struct job *job,
+                          const struct job_input *input) {
     static const char *const halves[] = {
-        [JOB_HALF_BF16] = "bf16", [JOB_HALF_FP16] = "fp16"};
+        [JOB_PRECISION_BF16] = "bf16", [JOB_PRECISION_FP16] = "fp16"};
     const char *half = halves[job->model.precision];
     if (half)
-        log_info(given->log,
+        log_info(input->log,
                  "%s.enabled: operands of matrix products are rounded to %s; "
                  "weights, sums and updates stay float32",
                  half, half);
 }
 
 /* Which it is depends on the cluster where the job does not say. */
-static void tell_zero(const struct job *job, const struct job_given *given) {
+static void log_zero(const struct job *job, const struct job_input *input) {
     const char *open = job->strategy == JOB_STRATEGY_UNSET
                            ? "; without ps (all-reduce) it is acted on"
                            : "";
@@ -177,20 +182,20 @@ static void tell_zero(const struct job *job, const struct job_given *given) {
     if (job->strategy == JOB_ALLREDUCE)
         return;
     if (job->zero.stage)
-        log_info(given->log,
+        log_info(input->log,
                  "zero_optimization.stage: with ps satisfied by design: they "
                  "already hold the optimiser state and the summed gradients, "
                  "each its own part%s",
                  open);
     if (job->zero.offload)
-        log_info(given->log,
+        log_info(input->log,
                  "zero_optimization.offload_optimizer: with ps satisfied by "
                  "design: the state lies in their hosts' memory%s",
                  open);
     for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
-        if (!is_given(given, buckets[i]))
+        if (!is_given(input, buckets[i]))
             continue;
-        log_info(given->log,
+        log_info(input->log,
                  "%s: with ps satisfied by design: a setting of DeepSpeed's "
                  "collectives; pushes are cut into blocks and overlap the "
                  "backward pass, whatever it says%s",
@@ -199,32 +204,32 @@ static void tell_zero(const struct job *job, const struct job_given *given) {
     }
 }
 
-static void tell_recompute(const struct job *job,
-                           const struct job_given *given) {
+static void log_recompute(const struct job *job,
+                          const struct job_input *input) {
     uint32_t hidden = job->model.num_layers ? job->model.num_layers - 2 : 0;
     if (job->model.kept && job->model.kept >= hidden)
-        log_info(given->log,
+        log_info(input->log,
                  "activation_checkpointing.number_checkpoints: the model has "
                  "%u hidden layer%s: all activations are kept",
                  hidden, hidden == 1 ? "" : "s");
 }
 
-void job_rules_check(struct job *job, const struct job_given *given,
-                     struct problems *problems) {
-    check_length(given, problems);
-    check_batch(job, given, problems);
-    check_optimizer(job, problems);
-    check_rates(job, given);
-    check_schedule(job, given->log);
-    check_scale_lr(job, given->log, problems);
-    check_strategy(job, problems);
-    choose_precision(job, problems);
+void job_rules_check(struct job *job, const struct job_input *input,
+                     struct diagnostics *diagnostics) {
+    check_length(input, diagnostics);
+    check_batch(job, input, diagnostics);
+    check_optimizer(job, diagnostics);
+    check_rates(job, input);
+    check_schedule(job, input->log);
+    check_scale_lr(job, input->log, diagnostics);
+    check_strategy(job, diagnostics);
+    choose_precision(job, diagnostics);
     job->zero.offload |= job->zero.cpu_offload;
-    fill_checkpoint(job, given);
-    fill_events(job, given);
-    tell_defaults(job, given);
-    tell_zero(job, given);
-    tell_precision(job, given);
-    job->compare.on = is_given(given, "compare");
-    tell_recompute(job, given);
+    fill_checkpoint(job, input);
+    fill_events(job, input);
+    log_defaults(job, input);
+    log_zero(job, input);
+    log_precision(job, input);
+    job->compare.on = is_given(input, "compare");
+    log_recompute(job, input);
 }

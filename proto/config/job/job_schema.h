@@ -9,15 +9,15 @@
 #include <stddef.h>
 
 /* A real's bound that stands for none; well inside float32. */
-#define JOB_BOUNDLESS 1e30
+#define JOB_UNBOUNDED 1e30
 
 enum job_kind {
     JOB_KIND_BOOL,
     JOB_KIND_U32,
     JOB_KIND_U64,
     JOB_KIND_REAL,
-    JOB_KIND_CHOICE, /* an enum: the place of the word in `words` */
-    JOB_KIND_EITHER, /* a bool: the second of two words */
+    JOB_KIND_CHOICE,    /* an enum: the place of the word in `words` */
+    JOB_KIND_BOOL_WORD, /* a bool: the second of two words */
     JOB_KIND_TEXT,
     JOB_KIND_PATH,      /* made absolute; `words` are its allowed endings */
     JOB_KIND_FILES,     /* two paths below data.dir: images and labels */
@@ -38,10 +38,10 @@ struct job_key {
     const char *path;
     enum job_kind kind;
     size_t field; /* offset in struct job */
-    double least, most;
-    const char *const *words; /* NULL-ended */
-    const char *usual;        /* default */
-    const char *deepspeed;    /* DeepSpeed's, where it differs */
+    double min, max;
+    const char *const *words;  /* NULL-ended */
+    const char *default_value; /* default */
+    const char *deepspeed;     /* DeepSpeed's, where it differs */
     unsigned optimizers, schedules;
     bool required;
 };

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEEPEST = 16 }; /* parts of a path that is put */
+enum { MAX_DEPTH = 16 }; /* parts of a path that is put */
 
 /* The member of OBJECT named by the part of a path before its next dot. */
-static json_t *member(const json_t *object, const char *path) {
+static json_t *get_member(const json_t *object, const char *path) {
     return json_object_getn(object, path, strcspn(path, "."));
 }
 
@@ -24,7 +24,7 @@ static const char *next_part(const char *path) {
 json_t *job_tree_get(const json_t *tree, const char *path) {
     json_t *found = NULL;
     for (; path; path = next_part(path))
-        tree = found = member(tree, path);
+        tree = found = get_member(tree, path);
     return json_is_null(found) ? NULL : found;
 }
 
@@ -32,42 +32,42 @@ bool job_tree_blocked(const json_t *tree, const char *path) {
     for (; path && tree && !json_is_null(tree); path = next_part(path)) {
         if (!json_is_object(tree))
             return true;
-        tree = member(tree, path);
+        tree = get_member(tree, path);
     }
     return false;
 }
 
 void job_tree_remove(json_t *tree, const char *path) {
     for (const char *rest; (rest = next_part(path)); path = rest)
-        tree = member(tree, path);
+        tree = get_member(tree, path);
     json_object_del(tree, path);
 }
 
 /* The place in an array that PART of a path names. */
-static bool array_place(const json_t *array, const char *part, size_t *place) {
+static bool array_index(const json_t *array, const char *part, size_t *index) {
     char *end;
     if (*part < '0' || *part > '9')
         return false;
-    *place = strtoul(part, &end, 10);
-    return !*end && *place <= json_array_size(array);
+    *index = strtoul(part, &end, 10);
+    return !*end && *index <= json_array_size(array);
 }
 
 static bool put(json_t *into, const char *part, json_t *value) {
-    size_t place;
+    size_t index;
     if (json_is_object(into))
         return !json_object_set(into, part, value);
-    if (!json_is_array(into) || !array_place(into, part, &place))
+    if (!json_is_array(into) || !array_index(into, part, &index))
         return false;
-    return place < json_array_size(into) ? !json_array_set(into, place, value)
+    return index < json_array_size(into) ? !json_array_set(into, index, value)
                                          : !json_array_append(into, value);
 }
 
 /* What PART names in INTO, an empty object made there when it is missing. */
 static json_t *descend(json_t *into, const char *part) {
-    size_t place;
+    size_t index;
     json_t *below = json_object_get(into, part);
-    if (json_is_array(into) && array_place(into, part, &place))
-        below = json_array_get(into, place);
+    if (json_is_array(into) && array_index(into, part, &index))
+        below = json_array_get(into, index);
     if (below && !json_is_null(below))
         return below;
     below = json_object();
@@ -84,10 +84,10 @@ static json_t *override_value(const char *text) {
 
 /* Splits PATH, which is changed, at its dots; 0 for too deep or an empty part.
  */
-static unsigned split(char *path, char *parts[DEEPEST]) {
+static unsigned split(char *path, char *parts[MAX_DEPTH]) {
     unsigned count = 0;
     for (char *part; (part = strsep(&path, "."));) {
-        if (count == DEEPEST || !*part)
+        if (count == MAX_DEPTH || !*part)
             return 0;
         parts[count++] = part;
     }
@@ -95,7 +95,7 @@ static unsigned split(char *path, char *parts[DEEPEST]) {
 }
 
 bool job_tree_put(json_t *tree, const char *path, json_t *value) {
-    char *copy = strdup(path), *parts[DEEPEST];
+    char *copy = strdup(path), *parts[MAX_DEPTH];
     unsigned count = copy ? split(copy, parts) : 0;
     for (unsigned i = 0; i + 1 < count && tree; i++)
         tree = descend(tree, parts[i]);
@@ -105,23 +105,23 @@ bool job_tree_put(json_t *tree, const char *path, json_t *value) {
 }
 
 void job_tree_override(json_t *tree, const char *text,
-                       struct problems *problems) {
+                       struct diagnostics *diagnostics) {
     const char *equals = strchr(text, '=');
     char *path = equals ? strndup(text, (size_t)(equals - text)) : NULL;
     json_t *value = equals ? override_value(equals + 1) : NULL;
     if (!path || !job_tree_put(tree, path, value))
-        problems_add(problems, "--set",
-                     "found \"%.80s\"; allowed: key.path=value, where the "
-                     "path leads through objects, and through arrays by the "
-                     "number of an element",
-                     text);
+        diagnostics_add(diagnostics, "--set",
+                        "found \"%.80s\"; allowed: key.path=value, where the "
+                        "path leads through objects, and through arrays by the "
+                        "number of an element",
+                        text);
     json_decref(value);
     free(path);
 }
 
 /* Does an override replace what stands at PATH, or all around it? */
-static bool is_settled(const struct job_tree_merging *merging,
-                       const char *path) {
+static bool is_overridden(const struct job_tree_merging *merging,
+                          const char *path) {
     for (unsigned i = 0; i < merging->num_overrides; i++) {
         size_t length = strcspn(merging->overrides[i], "=");
         if (!strncmp(path, merging->overrides[i], length) &&
@@ -138,7 +138,7 @@ static bool is_auto(const json_t *value) {
 
 static void merge(json_t *tree, json_t *other, const char *path,
                   const struct job_tree_merging *merging,
-                  struct problems *problems) {
+                  struct diagnostics *diagnostics) {
     const char *key;
     json_t *theirs;
     json_object_foreach(other, key, theirs) {
@@ -151,19 +151,19 @@ static void merge(json_t *tree, json_t *other, const char *path,
             (is_auto(ours) && !json_is_null(theirs)))
             json_object_set(tree, key, theirs);
         else if (json_is_object(ours) && json_is_object(theirs))
-            merge(ours, theirs, below, merging, problems);
-        else if (!same && !is_settled(merging, below))
-            problems_add(problems, below,
-                         "the job and %s say different things; leave it in "
-                         "one of them, or settle it by --set",
-                         merging->other_name);
+            merge(ours, theirs, below, merging, diagnostics);
+        else if (!same && !is_overridden(merging, below))
+            diagnostics_add(diagnostics, below,
+                            "the job and %s say different things; leave it in "
+                            "one of them, or settle it by --set",
+                            merging->other_name);
     }
 }
 
 void job_tree_merge(json_t *tree, json_t *other,
                     const struct job_tree_merging *merging,
-                    struct problems *problems) {
-    merge(tree, other, "", merging, problems);
+                    struct diagnostics *diagnostics) {
+    merge(tree, other, "", merging, diagnostics);
 }
 
 static enum status check_object(json_t **out, json_t *tree,

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_JOB_TREE_H
 #define CAPSTAN_JOB_TREE_H
 
-#include "proto/config/problems.h"
+#include "proto/config/diagnostics.h"
 
 #include <jansson.h>
 
@@ -27,7 +27,7 @@ void job_tree_remove(json_t *tree, const char *path);
  * job_tree_put. A number in the path counts the elements of an array, from 0,
  * and may be its length to append. */
 void job_tree_override(json_t *tree, const char *text,
-                       struct problems *problems);
+                       struct diagnostics *diagnostics);
 
 /* What is merged: the name of the other tree, and the "key.path=value" that are
  * to be applied afterwards. */
@@ -42,7 +42,7 @@ struct job_tree_merging {
  * names the other tree, unless an override settles it. */
 void job_tree_merge(json_t *tree, json_t *other,
                     const struct job_tree_merging *merging,
-                    struct problems *problems);
+                    struct diagnostics *diagnostics);
 
 /* Reads an object from the file at PATH. A file that cannot be read or is no
  * JSON object is STATUS_CONFIG, with line and column where that is known. */

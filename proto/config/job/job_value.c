@@ -5,7 +5,7 @@
  * that many keys share are here, those of one key in job_value_kinds.c. */
 #include "proto/config/job/job_value.h"
 
-#include "proto/config/job/job_value_parts.h"
+#include "proto/config/job/job_value_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,47 +20,49 @@ _Static_assert(offsetof(struct job_data, train_labels) ==
                        offsetof(struct job_data, test_images) + sizeof(char *),
                "JOB_KIND_FILES fills two neighbours");
 
-bool job_value_read_whole(const struct job_key *key, const json_t *value,
-                          uint64_t *whole) {
+bool job_value_read_integer(const struct job_key *key, const json_t *value,
+                            uint64_t *integer) {
     double number = json_number_value(value);
     if (!json_is_number(value) || floor(number) != number ||
-        number < key->least || number > key->most)
+        number < key->min || number > key->max)
         return false;
-    *whole = json_is_integer(value) ? (uint64_t)json_integer_value(value)
-                                    : (uint64_t)number;
+    *integer = json_is_integer(value) ? (uint64_t)json_integer_value(value)
+                                      : (uint64_t)number;
     return true;
 }
 
-json_t *job_value_write_whole(const struct job_key *key, uint64_t whole) {
-    return whole || key->usual ? json_integer((json_int_t)whole) : NULL;
+json_t *job_value_write_integer(const struct job_key *key, uint64_t integer) {
+    return integer || key->default_value ? json_integer((json_int_t)integer)
+                                         : NULL;
 }
 
-void job_value_allow_whole(const struct job_key *key, char *text, size_t size) {
-    snprintf(text, size, "an integer from %.0f to %.0f", key->least, key->most);
+void job_value_allow_integer(const struct job_key *key, char *text,
+                             size_t size) {
+    snprintf(text, size, "an integer from %.0f to %.0f", key->min, key->max);
 }
 
 static bool read_u32(const struct job_key *key, const json_t *value,
                      void *field, const struct job_reader *reader) {
     (void)reader;
-    uint64_t whole;
-    if (!job_value_read_whole(key, value, &whole))
+    uint64_t integer;
+    if (!job_value_read_integer(key, value, &integer))
         return false;
-    *(uint32_t *)field = (uint32_t)whole;
+    *(uint32_t *)field = (uint32_t)integer;
     return true;
 }
 
 static json_t *write_u32(const struct job_key *key, const void *field) {
-    return job_value_write_whole(key, *(const uint32_t *)field);
+    return job_value_write_integer(key, *(const uint32_t *)field);
 }
 
 static bool read_u64(const struct job_key *key, const json_t *value,
                      void *field, const struct job_reader *reader) {
     (void)reader;
-    return job_value_read_whole(key, value, field);
+    return job_value_read_integer(key, value, field);
 }
 
 static json_t *write_u64(const struct job_key *key, const void *field) {
-    return job_value_write_whole(key, *(const uint64_t *)field);
+    return job_value_write_integer(key, *(const uint64_t *)field);
 }
 
 static bool read_bool(const struct job_key *key, const json_t *value,
@@ -86,7 +88,7 @@ static bool read_real(const struct job_key *key, const json_t *value,
                       void *field, const struct job_reader *reader) {
     (void)reader;
     double number = json_number_value(value);
-    if (!json_is_number(value) || number < key->least || number > key->most)
+    if (!json_is_number(value) || number < key->min || number > key->max)
         return false;
     *(double *)field = number;
     return true;
@@ -94,18 +96,18 @@ static bool read_real(const struct job_key *key, const json_t *value,
 
 static json_t *write_real(const struct job_key *key, const void *field) {
     double number = *(const double *)field;
-    return number != 0 || key->usual ? json_real(number) : NULL;
+    return number != 0 || key->default_value ? json_real(number) : NULL;
 }
 
 static void allow_real(const struct job_key *key, char *text, size_t size) {
-    bool floor_given = key->least > -JOB_BOUNDLESS;
-    bool ceiling_given = key->most < JOB_BOUNDLESS;
+    bool floor_given = key->min > -JOB_UNBOUNDED;
+    bool ceiling_given = key->max < JOB_UNBOUNDED;
     if (floor_given && ceiling_given)
-        snprintf(text, size, "a number from %g to %g", key->least, key->most);
+        snprintf(text, size, "a number from %g to %g", key->min, key->max);
     else if (floor_given)
-        snprintf(text, size, "a number, at least %g", key->least);
+        snprintf(text, size, "a number, at least %g", key->min);
     else if (ceiling_given)
-        snprintf(text, size, "a number, at most %g", key->most);
+        snprintf(text, size, "a number, at most %g", key->max);
     else
         snprintf(text, size, "a number");
 }
@@ -125,10 +127,10 @@ static int find_word(const struct job_key *key, const json_t *value) {
 static bool read_choice(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {
     (void)reader;
-    int place = find_word(key, value);
-    if (place < 0)
+    int index = find_word(key, value);
+    if (index < 0)
         return false;
-    *(unsigned *)field = (unsigned)place;
+    *(unsigned *)field = (unsigned)index;
     return true;
 }
 
@@ -138,17 +140,17 @@ static json_t *write_choice(const struct job_key *key, const void *field) {
     return *word ? json_string(word) : NULL;
 }
 
-static bool read_either(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
+static bool read_bool_word(const struct job_key *key, const json_t *value,
+                           void *field, const struct job_reader *reader) {
     (void)reader;
-    int place = find_word(key, value);
-    if (place < 0)
+    int index = find_word(key, value);
+    if (index < 0)
         return false;
-    *(bool *)field = place == 1;
+    *(bool *)field = index == 1;
     return true;
 }
 
-static json_t *write_either(const struct job_key *key, const void *field) {
+static json_t *write_bool_word(const struct job_key *key, const void *field) {
     return json_string(key->words[*(const bool *)field]);
 }
 
@@ -181,7 +183,7 @@ static void allow_text(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "a string");
 }
 
-static bool ends_well(const struct job_key *key, const char *path) {
+static bool has_allowed_suffix(const struct job_key *key, const char *path) {
     if (!key->words)
         return true;
     size_t length = strlen(path);
@@ -208,7 +210,7 @@ char *job_value_join(const char *folder, const char *path) {
 static bool read_path(const struct job_key *key, const json_t *value,
                       void *field, const struct job_reader *reader) {
     char *path = job_value_join(reader->folder, json_string_value(value));
-    if (!path || !ends_well(key, path)) {
+    if (!path || !has_allowed_suffix(key, path)) {
         free(path);
         return false;
     }
@@ -228,15 +230,15 @@ static void allow_path(const struct job_key *key, char *text, size_t size) {
 static const struct job_value_kind truth_kind = {read_bool, write_bool,
                                                  allow_bool, 0};
 static const struct job_value_kind u32_kind = {read_u32, write_u32,
-                                               job_value_allow_whole, 0};
+                                               job_value_allow_integer, 0};
 static const struct job_value_kind u64_kind = {read_u64, write_u64,
-                                               job_value_allow_whole, 0};
+                                               job_value_allow_integer, 0};
 static const struct job_value_kind real_kind = {read_real, write_real,
                                                 allow_real, 0};
 static const struct job_value_kind choice_kind = {read_choice, write_choice,
                                                   allow_words, 0};
-static const struct job_value_kind either_kind = {read_either, write_either,
-                                                  allow_words, 0};
+static const struct job_value_kind either_kind = {
+    read_bool_word, write_bool_word, allow_words, 0};
 static const struct job_value_kind text_kind = {read_text, write_text,
                                                 allow_text, 1};
 static const struct job_value_kind path_kind = {read_path, write_text,
@@ -248,7 +250,7 @@ static const struct job_value_kind *const kinds[JOB_KINDS] = {
     [JOB_KIND_U64] = &u64_kind,
     [JOB_KIND_REAL] = &real_kind,
     [JOB_KIND_CHOICE] = &choice_kind,
-    [JOB_KIND_EITHER] = &either_kind,
+    [JOB_KIND_BOOL_WORD] = &either_kind,
     [JOB_KIND_TEXT] = &text_kind,
     [JOB_KIND_PATH] = &path_kind,
     [JOB_KIND_FILES] = &job_value_files,

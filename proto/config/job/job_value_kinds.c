@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of values that one key of the job has to itself, or a few: arrays, and
  * numbers with a word among them. */
-#include "proto/config/job/job_value_parts.h"
+#include "proto/config/job/job_value_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static bool read_layers(const struct job_key *key, const json_t *value,
     uint32_t layers[JOB_MAX_LAYERS];
     for (size_t i = 0; i < count; i++) {
         uint64_t width;
-        if (!job_value_read_whole(key, json_array_get(value, i), &width))
+        if (!job_value_read_integer(key, json_array_get(value, i), &width))
             return false;
         layers[i] = (uint32_t)width;
     }
@@ -71,7 +71,7 @@ static json_t *write_layers(const struct job_key *key, const void *field) {
 
 static void allow_layers(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size, "an array of 2 to %d integers from %.0f to %.0f",
-             JOB_MAX_LAYERS, key->least, key->most);
+             JOB_MAX_LAYERS, key->min, key->max);
 }
 
 const struct job_value_kind job_value_layers = {read_layers, write_layers,
@@ -113,7 +113,7 @@ static bool read_steps(const struct job_key *key, const json_t *value,
                        void *field, const struct job_reader *reader) {
     (void)reader;
     struct job *job = field;
-    return job->has_steps = job_value_read_whole(key, value, &job->steps);
+    return job->has_steps = job_value_read_integer(key, value, &job->steps);
 }
 
 static json_t *write_steps(const struct job_key *key, const void *field) {
@@ -123,7 +123,7 @@ static json_t *write_steps(const struct job_key *key, const void *field) {
 }
 
 const struct job_value_kind job_value_steps = {read_steps, write_steps,
-                                               job_value_allow_whole, 0};
+                                               job_value_allow_integer, 0};
 
 static bool is_word(const json_t *value, const char *word) {
     const char *text = json_string_value(value);
@@ -134,7 +134,7 @@ static bool read_staleness(const struct job_key *key, const json_t *value,
                            void *field, const struct job_reader *reader) {
     (void)reader;
     if (!is_word(value, "inf"))
-        return job_value_read_whole(key, value, field);
+        return job_value_read_integer(key, value, field);
     *(uint64_t *)field = JOB_STALENESS_INF;
     return true;
 }
@@ -143,12 +143,12 @@ static json_t *write_staleness(const struct job_key *key, const void *field) {
     uint64_t staleness = *(const uint64_t *)field;
     if (staleness == JOB_STALENESS_INF)
         return json_string("inf");
-    return job_value_write_whole(key, staleness);
+    return job_value_write_integer(key, staleness);
 }
 
 static void allow_staleness(const struct job_key *key, char *text,
                             size_t size) {
-    snprintf(text, size, "an integer from 0 to %.0f, or \"inf\"", key->most);
+    snprintf(text, size, "an integer from 0 to %.0f, or \"inf\"", key->max);
 }
 
 const struct job_value_kind job_value_staleness = {
@@ -162,7 +162,7 @@ static bool read_resume(const struct job_key *key, const json_t *value,
         checkpoint->resume = JOB_RESUME_AUTO;
     else if (is_word(value, "never"))
         checkpoint->resume = JOB_RESUME_NEVER;
-    else if (job_value_read_whole(key, value, &checkpoint->resume_step))
+    else if (job_value_read_integer(key, value, &checkpoint->resume_step))
         checkpoint->resume = JOB_RESUME_STEP;
     else
         return false;
@@ -196,7 +196,7 @@ static bool read_counts(const struct job_key *key, const json_t *value,
         return false;
     for (size_t i = 0; i < many; i++) {
         uint64_t count;
-        if (!job_value_read_whole(
+        if (!job_value_read_integer(
                 key, json_is_array(value) ? json_array_get(value, i) : value,
                 &count) ||
             (i && count <= counts.values[i - 1]))
@@ -220,7 +220,7 @@ static void allow_counts(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size,
              "an integer from %.0f to %.0f, or an array of up to %d of them "
              "that ascend",
-             key->least, key->most, COMPARE_OPTIONS_MAX_COUNTS);
+             key->min, key->max, COMPARE_OPTIONS_MAX_COUNTS);
 }
 
 const struct job_value_kind job_value_counts = {read_counts, write_counts,

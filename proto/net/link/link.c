@@ -2,9 +2,9 @@
 /* The socket of a link, and what comes by it. A server is a ROUTER, a client a
  * DEALER, so that neither has to take turns; a message is a header frame and at
  * most one payload frame. The other parts of a link: what leaves (link_send.c),
- * shared memory beside TCP (link_way.c), waiting awake (link_linger.c), who
- * keeps no rules (link_strangers.c), how much the kernel is handed
- * (link_pace.c).
+ * shared memory beside TCP (link_transport.c), waiting awake
+ * (link_busy_poll.c), who keeps no rules (link_peer_guard.c), how much the
+ * kernel is handed (link_pace.c).
  *
  * libzmq tells nothing of a connection's life by the socket itself, so a
  * monitor is read beside it: a server's for connections that ended without a
@@ -13,7 +13,7 @@
 #include "proto/net/link/link.h"
 
 #include "proto/base/time.h"
-#include "proto/net/link/link_parts.h"
+#include "proto/net/link/link_internal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SKIPPED_A_TURN = 256 };
-enum { LANES_A_TURN = 16 }; /* frames before TCP has its turn */
+enum { MAX_SKIPPED = 256 };
+enum { SHM_FRAMES_PER_TURN = 16 }; /* frames before TCP has its turn */
 
 static struct link_bytes view_of(zmq_msg_t *message) {
     size_t size = zmq_msg_size(message);
@@ -36,7 +36,7 @@ static void set_int(void *socket, int option, int value) {
 /* Who is gone without a word is noticed by TCP: a ping that comes, leaves or is
  * not answered while a full queue keeps a connection from being read ends the
  * process (libzmq's issues 4364 and 4767). */
-static void notice_silence(void *socket) {
+static void set_keepalive(void *socket) {
     set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
     set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 1);
     set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, 1);
@@ -52,7 +52,7 @@ static void configure(void *socket, const struct link_settings *settings) {
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
                    sizeof settings->max_frame);
     set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
-    notice_silence(socket);
+    set_keepalive(socket);
     set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
     set_int(socket, ZMQ_RECONNECT_IVL, 100);
     set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
@@ -108,12 +108,12 @@ void link_close(struct link **where) {
         zmq_socket_monitor(link->socket, NULL, 0);
         zmq_close(link->monitor);
     }
-    if (link->inside[0]) /* a close alone frees the name some time later */
-        zmq_unbind(link->socket, link->inside);
+    if (link->inproc[0]) /* a close alone frees the name some time later */
+        zmq_unbind(link->socket, link->inproc);
     zmq_close(link->socket);
-    lanes_close(&link->lanes);
-    for (int i = 0; i < LINK_ANSWERS; i++)
-        buffer_release(&link->answers[i].buffer);
+    shm_endpoint_close(&link->shm_endpoint);
+    for (int i = 0; i < LINK_REPLIES; i++)
+        buffer_release(&link->replies[i].buffer);
     free(link->connections);
     free(link);
 }
@@ -141,18 +141,18 @@ enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
     return STATUS_OK;
 }
 
-enum status link_bind_inside(struct link *link, const char *name,
+enum status link_bind_inproc(struct link *link, const char *name,
                              struct failure *why) {
     char endpoint[128];
     snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
     if (zmq_bind(link->socket, endpoint))
         return status_errno(why, STATUS_FAILED, zmq_errno(),
                             "cannot listen on %s", endpoint);
-    memcpy(link->inside, endpoint, sizeof endpoint);
+    memcpy(link->inproc, endpoint, sizeof endpoint);
     return STATUS_OK;
 }
 
-enum status link_connect_inside(struct link *link, const char *name,
+enum status link_connect_inproc(struct link *link, const char *name,
                                 struct failure *why) {
     char endpoint[128];
     snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
@@ -168,7 +168,7 @@ enum status link_connect(struct link *link, const char *address,
     snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
     if (!strcmp(endpoint, link->address))
         return STATUS_OK;
-    bool over_tcp = link->way == LINK_BY_TCP;
+    bool over_tcp = link->transport == LINK_TCP;
     if (link->address[0] && over_tcp)
         zmq_disconnect(link->socket, link->address);
     link->address[0] = 0;
@@ -185,17 +185,17 @@ uint16_t link_port(const struct link *link) {
 
 int link_poll_items(struct link *link, zmq_pollitem_t *items) {
     int count = 0;
-    if (link->way == LINK_BY_TCP)
+    if (link->transport == LINK_TCP)
         items[count++] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
     if (link->kind == LINK_SERVER && link->monitor) {
-        link_take_events(link);
+        link_read_events(link);
         items[count++] = (zmq_pollitem_t){link->monitor, 0, ZMQ_POLLIN, 0};
     }
-    if (!link->lanes)
+    if (!link->shm_endpoint)
         return count;
-    lanes_sleep(link->lanes);
-    items[count++] =
-        (zmq_pollitem_t){NULL, lanes_descriptor(link->lanes), ZMQ_POLLIN, 0};
+    shm_endpoint_prepare_wait(link->shm_endpoint);
+    items[count++] = (zmq_pollitem_t){
+        NULL, shm_endpoint_descriptor(link->shm_endpoint), ZMQ_POLLIN, 0};
     return count;
 }
 
@@ -215,9 +215,9 @@ static bool is_banned(const struct link *link, uint32_t peer) {
 }
 
 void link_ban(struct link *link, uint32_t peer) {
-    struct lane *lane = link_lane_of(link, peer);
-    if (lane)
-        lane_break(lane, "it is not read any more");
+    struct shm_connection *shm_connection = link_shm_connection(link, peer);
+    if (shm_connection)
+        shm_connection_fail(shm_connection, "it is not read any more");
     else if (!is_banned(link, peer))
         link->banned[link->num_banned++ % LINK_BANNED] = peer;
 }
@@ -244,15 +244,15 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
 
 /* The first message of a connection tells its descriptor, which libzmq keeps as
  * text: it is asked for once. */
-static void note_speaker(struct link *link, uint32_t peer, zmq_msg_t *part) {
+static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *part) {
     bool server = link->kind == LINK_SERVER;
-    struct link_speaker *speaker = &link->speakers[peer % LINK_NOTED];
-    if (server ? speaker->peer == peer : !link_wants_pace(link))
+    struct link_sender *sender = &link->senders[peer % LINK_SENDERS];
+    if (server ? sender->peer == peer : !link_needs_pacing(link))
         return;
     int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
     if (descriptor >= 0 && (!server || link_first_message(link, descriptor)))
         link_pace_connection(link, descriptor);
-    *speaker = (struct link_speaker){peer, descriptor};
+    *sender = (struct link_sender){peer, descriptor};
 }
 
 /* ROUTER counts connections from a random number on; here they count from the
@@ -265,7 +265,7 @@ static uint32_t peer_number(struct link *link, const char *name) {
     if (!link->has_peers)
         link->first_peer = counted;
     link->has_peers = true;
-    return (counted - link->first_peer + LINK_NUMBERS) % LANES_FIRST;
+    return (counted - link->first_peer + LINK_NUMBERS) % SHM_ENDPOINT_FIRST;
 }
 
 /* ROUTER names connections by a zero byte and a counter. A stranger may name
@@ -273,7 +273,7 @@ static uint32_t peer_number(struct link *link, const char *name) {
  * when it sends without end. */
 static bool receive_peer(struct link *link, uint32_t *peer) {
     zmq_msg_t identity;
-    for (int i = 0; i < SKIPPED_A_TURN && receive_part(link, &identity); i++) {
+    for (int i = 0; i < MAX_SKIPPED && receive_part(link, &identity); i++) {
         const char *name = zmq_msg_data(&identity);
         bool usable = zmq_msg_size(&identity) == LINK_IDENTITY && !name[0] &&
                       zmq_msg_more(&identity);
@@ -288,15 +288,15 @@ static bool receive_peer(struct link *link, uint32_t *peer) {
     return false;
 }
 
-static bool view_lane(struct link *link, struct link_frame *frame) {
-    struct lanes_message message;
-    lanes_tend(link->lanes, time_now());
-    if (!lanes_view(link->lanes, &message))
+static bool view_shm(struct link *link, struct link_frame *frame) {
+    struct shm_endpoint_message message;
+    shm_endpoint_progress(link->shm_endpoint, time_now());
+    if (!shm_endpoint_view(link->shm_endpoint, &message))
         return false;
-    link->heard = true;
+    link->received = true;
     frame->peer = link->kind == LINK_SERVER ? message.number : 0;
-    frame->lane = message.lane;
-    frame->memory = message.view.memory;
+    frame->shm_connection = message.shm_connection;
+    frame->shm_segment = message.view.shm_segment;
     frame->header =
         (struct link_bytes){message.view.header, message.view.header_bytes};
     frame->payload =
@@ -305,15 +305,15 @@ static bool view_lane(struct link *link, struct link_frame *frame) {
 }
 
 static bool view_tcp(struct link *link, struct link_frame *frame) {
-    zmq_msg_t *header = link_message(&frame->header_room);
-    zmq_msg_t *payload = link_message(&frame->payload_room);
+    zmq_msg_t *header = link_message(&frame->header_storage);
+    zmq_msg_t *payload = link_message(&frame->payload_storage);
     for (;;) {
         frame->peer = 0;
         if (link->kind == LINK_SERVER && !receive_peer(link, &frame->peer))
             return false;
         if (!receive_part(link, header))
             return false;
-        note_speaker(link, frame->peer, header);
+        record_sender(link, frame->peer, header);
         if (!zmq_msg_more(header)) {
             zmq_msg_init(payload);
             break;
@@ -327,10 +327,10 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
         skip_rest(link, payload);
         zmq_msg_close(header);
         link_ban(link, frame->peer);
-        link->noticed[LINK_MANY_PARTS] = true;
+        link->violations[LINK_MANY_PARTS] = true;
     }
-    frame->lane = NULL;
-    frame->memory = NULL;
+    frame->shm_connection = NULL;
+    frame->shm_segment = NULL;
     frame->header = view_of(header);
     frame->payload = view_of(payload);
     return true;
@@ -339,33 +339,33 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
 /* Lanes are looked at first, as that costs no system call; so that they cannot
  * keep those who come by TCP waiting, these have their turn after a few. */
 bool link_view(struct link *link, struct link_frame *frame) {
-    if (link->lanes && link->lane_frames < LANES_A_TURN &&
-        view_lane(link, frame)) {
-        link->lane_frames++;
+    if (link->shm_endpoint && link->shm_frames < SHM_FRAMES_PER_TURN &&
+        view_shm(link, frame)) {
+        link->shm_frames++;
         return true;
     }
-    link->lane_frames = 0;
-    if (link->way == LINK_BY_TCP && view_tcp(link, frame)) {
-        link->heard_tcp = true;
+    link->shm_frames = 0;
+    if (link->transport == LINK_TCP && view_tcp(link, frame)) {
+        link->received_tcp = true;
         return true;
     }
-    return link->lanes && view_lane(link, frame);
+    return link->shm_endpoint && view_shm(link, frame);
 }
 
 void link_release(struct link_frame *frame) {
-    if (frame->lane) {
-        lane_done(frame->lane);
+    if (frame->shm_connection) {
+        shm_connection_release(frame->shm_connection);
         return;
     }
-    zmq_msg_close(link_message(&frame->header_room));
-    zmq_msg_close(link_message(&frame->payload_room));
+    zmq_msg_close(link_message(&frame->header_storage));
+    zmq_msg_close(link_message(&frame->payload_storage));
 }
 
 /* What lies in a ring is copied: its room is let go in order. */
-static bool keep_from_lane(struct link_frame *frame, struct link_held *held) {
+static bool hold_shm(struct link_frame *frame, struct link_held *held) {
     held->payload = frame->payload;
-    if (frame->memory) {
-        held->memory = memory_hold(frame->memory);
+    if (frame->shm_segment) {
+        held->shm_segment = shm_segment_hold(frame->shm_segment);
     } else if (frame->payload.size) {
         held->copy = malloc(frame->payload.size);
         if (!held->copy)
@@ -377,22 +377,22 @@ static bool keep_from_lane(struct link_frame *frame, struct link_held *held) {
     return true;
 }
 
-bool link_keep(struct link_frame *frame, struct link_held *held) {
-    zmq_msg_t *message = link_message(&held->room);
+bool link_hold(struct link_frame *frame, struct link_held *held) {
+    zmq_msg_t *message = link_message(&held->storage);
     zmq_msg_init(message);
-    held->memory = NULL;
+    held->shm_segment = NULL;
     held->copy = NULL;
-    if (frame->lane)
-        return keep_from_lane(frame, held);
-    zmq_msg_move(message, link_message(&frame->payload_room));
+    if (frame->shm_connection)
+        return hold_shm(frame, held);
+    zmq_msg_move(message, link_message(&frame->payload_storage));
     held->payload = view_of(message);
     frame->payload = (struct link_bytes){0};
     return true;
 }
 
-void link_let_go(struct link_held *held) {
-    memory_release(&held->memory);
+void link_release_held(struct link_held *held) {
+    shm_segment_release(&held->shm_segment);
     free(held->copy);
     held->copy = NULL;
-    zmq_msg_close(link_message(&held->room));
+    zmq_msg_close(link_message(&held->storage));
 }

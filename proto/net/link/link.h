@@ -42,11 +42,11 @@ enum status link_bind(struct link *link, uint16_t port,
 
 /* Server and client of one process: NAME within the ZeroMQ context, free again
  * once the link is closed. */
-enum status link_bind_inside(struct link *link, const char *name,
+enum status link_bind_inproc(struct link *link, const char *name,
                              struct failure *why) MUST_CHECK;
 
 /* The client of a link bound inside by that NAME. */
-enum status link_connect_inside(struct link *link, const char *name,
+enum status link_connect_inproc(struct link *link, const char *name,
                                 struct failure *why) MUST_CHECK;
 
 /* Client: ADDRESS is numeric ("10.0.0.1:2222", "[::1]:2222"); an earlier
@@ -58,22 +58,22 @@ enum status link_connect(struct link *link, const char *address,
 uint16_t link_port(const struct link *link);
 
 /* Server: clients on this host, of this user, who were told WORD, a random
- * number, may come over shared memory (lane.h); they are peers like others.
- * STATUS_RETRY when that cannot be: they come over TCP then. */
-enum status link_offer_lane(struct link *link, uint64_t word,
+ * number, may come over shared memory (shm_connection.h); they are peers like
+ * others. STATUS_RETRY when that cannot be: they come over TCP then. */
+enum status link_listen_shm(struct link *link, uint64_t shm_key,
                             struct failure *why) MUST_CHECK;
 
 /* Does somebody come over shared memory? */
-bool link_has_lanes(const struct link *link);
+bool link_has_shm(const struct link *link);
 
 /* Client, before link_connect: shared memory is tried first with the server
  * that offers it by WORD, for a second at most, and again when a lane that has
  * held for 5 s is lost; otherwise the address is connected to. */
-void link_prefer_lane(struct link *link, uint64_t word);
+void link_prefer_shm(struct link *link, uint64_t shm_key);
 
 /* Client: when the way of messages has changed since the last call, TEXT says
  * how they go now and why. */
-bool link_way(struct link *link, char *text, size_t size);
+bool link_transport(struct link *link, char *text, size_t size);
 
 enum { LINK_POLL_ITEMS = 3 };
 
@@ -93,12 +93,12 @@ struct link_bytes {
 };
 
 /* What the link knows of a message; nobody else looks in. */
-struct link_room {
+struct link_storage {
     _Alignas(8) unsigned char bytes[64];
 };
 
-struct lane;
-struct memory;
+struct shm_connection;
+struct shm_segment;
 /* The network passes GBITS (10^9 bits a second; what is not above 0 and at most
  * LINK_MAX_GBITS says nothing), which CONNECTIONS of this process share. From
  * now on the kernel is handed no more
@@ -113,15 +113,16 @@ void link_pace(struct link *link, double gbits, unsigned connections);
  * the other side of each lane. After one by TCP, which takes longer, it
  * waits 200 µs, and leaves its core to any thread that can run. True: one is
  * here, and a poll may be left out. */
-bool link_linger(struct link *const *links, unsigned count);
+bool link_busy_poll(struct link *const *links, unsigned count);
 
 /* What came: a header and perhaps a payload. Not to be copied. */
 struct link_frame {
     uint32_t peer;
     struct link_bytes header, payload;
-    struct lane *lane;     /* that it came over, NULL: TCP */
-    struct memory *memory; /* that the payload lies in, or NULL; the lane's */
-    struct link_room header_room, payload_room;
+    struct shm_connection *shm_connection; /* that it came over, NULL: TCP */
+    struct shm_segment
+        *shm_segment; /* that the payload lies in, or NULL; the lane's */
+    struct link_storage header_storage, payload_storage;
 };
 
 /* Views the next frame, if one is here; the caller releases it before the next
@@ -130,7 +131,7 @@ bool link_view(struct link *link, struct link_frame *frame);
 
 /* Has FRAME come over TCP from an address of this very host (network
  * namespace)? */
-bool link_is_near(struct link_frame *frame);
+bool link_is_local(struct link_frame *frame);
 
 /* Writes the numeric host that FRAME came from over TCP; false, and "", when it
  * came another way. */
@@ -142,17 +143,17 @@ void link_release(struct link_frame *frame);
 /* A payload that outlives its frame. Not to be copied. */
 struct link_held {
     struct link_bytes payload;
-    struct memory *memory; /* held, or NULL */
-    void *copy;            /* or NULL */
-    struct link_room room;
+    struct shm_segment *shm_segment; /* held, or NULL */
+    void *copy;                      /* or NULL */
+    struct link_storage storage;
 };
 
 /* Moves FRAME's payload to HELD, which the caller lets go; FRAME has none
  * then. Its bytes may lie elsewhere now. False: no memory. */
-bool link_keep(struct link_frame *frame, struct link_held *held);
+bool link_hold(struct link_frame *frame, struct link_held *held);
 
 /* Lets HELD's memory go; on any thread. */
-void link_let_go(struct link_held *held);
+void link_release_held(struct link_held *held);
 
 /* Server: nothing more of this connection is read. */
 void link_ban(struct link *link, uint32_t peer);
@@ -167,12 +168,12 @@ void link_admit(struct link *link, uint32_t peer);
 /* Server, at each turn: sees who came, went and has to go. What is then to be
  * said of a stranger (it spoke another protocol, sent a frame too long, was
  * closed for want of descriptors) fills TEXT; false when there is nothing that
- * link_may_say lets be told. */
-bool link_stranger(struct link *link, char *text, size_t size);
+ * link_may_log lets be told. */
+bool link_bad_peer(struct link *link, char *text, size_t size);
 
 /* Whether a line of the log may say TEXT of a peer now: the same once in ten
  * seconds, and eight things in that time, so that nobody can fill a log. */
-bool link_may_say(struct link *link, const char *text);
+bool link_may_log(struct link *link, const char *text);
 
 /* Client over the network: has a connection come to stand since the last call?
  * What was under way on an earlier one is then lost. */
@@ -184,7 +185,7 @@ struct link_payload {
     void *data;
     size_t bytes;
     struct buffer *buffer; /* borrowed from, or NULL */
-    struct link_room room;
+    struct link_storage storage;
 };
 
 /* No bytes. */
@@ -204,8 +205,8 @@ void link_borrow(struct link_payload *payload, struct buffer *buffer,
                  size_t offset, size_t bytes);
 
 /* Whether what is borrowed from BUFFER goes to PEER without any copy. */
-bool link_shows(const struct link *link, uint32_t peer,
-                const struct buffer *buffer);
+bool link_can_share(const struct link *link, uint32_t peer,
+                    const struct buffer *buffer);
 
 /* Lets a payload go that was not sent. */
 void link_drop(struct link_payload *payload);
@@ -218,7 +219,7 @@ bool link_commit(struct link *link, uint32_t peer, const void *header,
 /* Server: sends HEADER (copied) to who is not admitted: at most 2048 bytes, and
  * only while it reads what it was sent before, so that nobody can have answers
  * pile up here. False: not sent. */
-bool link_answer(struct link *link, uint32_t peer, const void *header,
-                 size_t bytes);
+bool link_reply(struct link *link, uint32_t peer, const void *header,
+                size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much of what waits to leave the kernel is handed at a time. */
-#include "proto/net/link/link_parts.h"
+#include "proto/net/link/link_internal.h"
 
 #include <limits.h>
 #include <linux/tcp.h>
@@ -9,14 +9,14 @@
 #include <sys/socket.h>
 
 /* Seconds; and bytes, for with less than a train of segments TCP stalls. */
-static const double AT_A_TIME = 0.25e-3, LEAST = 12 << 10;
+static const double BURST_SECONDS = 0.25e-3, MIN_BURST_BYTES = 12 << 10;
 
 void link_pace(struct link *link, double gbits, unsigned connections) {
     if (gbits > 0 && gbits <= LINK_MAX_GBITS && connections)
         link->pace = gbits * 1e9 / 8 / connections;
 }
 
-bool link_wants_pace(const struct link *link) {
+bool link_needs_pacing(const struct link *link) {
     return link->kind == LINK_CLIENT && link->pace > 0 && !link->paced;
 }
 
@@ -29,8 +29,9 @@ void link_pace_connection(struct link *link, int descriptor) {
     if (link->pace <= 0 ||
         getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &about, &size))
         return;
-    double seconds = fmax(AT_A_TIME, 2e-6 * about.tcpi_min_rtt);
-    int bytes = (int)fmin(fmax(link->pace * seconds / 2, LEAST), INT_MAX / 4);
+    double seconds = fmax(BURST_SECONDS, 2e-6 * about.tcpi_min_rtt);
+    int bytes =
+        (int)fmin(fmax(link->pace * seconds / 2, MIN_BURST_BYTES), INT_MAX / 4);
     setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     link->paced = true;
 }

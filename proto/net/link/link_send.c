@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves by a link: payloads, and the messages that carry them. */
-#include "proto/net/link/link_parts.h"
+#include "proto/net/link/link_internal.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -9,17 +9,17 @@ void link_no_payload(struct link_payload *payload) {
     payload->data = NULL;
     payload->bytes = 0;
     payload->buffer = NULL;
-    zmq_msg_init(link_message(&payload->room));
+    zmq_msg_init(link_message(&payload->storage));
 }
 
 bool link_reserve(struct link *link, uint32_t peer,
                   struct link_payload *payload, size_t bytes) {
-    zmq_msg_t *message = link_message(&payload->room);
-    struct lane *lane = link_lane_of(link, peer);
+    zmq_msg_t *message = link_message(&payload->storage);
+    struct shm_connection *shm_connection = link_shm_connection(link, peer);
     link_no_payload(payload);
-    if (lane) {
+    if (shm_connection) {
         payload->bytes = bytes;
-        payload->data = lane_reserve(lane, bytes);
+        payload->data = shm_connection_reserve(shm_connection, bytes);
         return payload->data;
     }
     if (zmq_msg_init_size(message, bytes))
@@ -41,18 +41,18 @@ void link_borrow(struct link_payload *payload, struct buffer *buffer,
     payload->buffer = buffer_hold(buffer);
 }
 
-bool link_shows(const struct link *link, uint32_t peer,
-                const struct buffer *buffer) {
-    return link_lane_of(link, peer) && buffer_memory(buffer);
+bool link_can_share(const struct link *link, uint32_t peer,
+                    const struct buffer *buffer) {
+    return link_shm_connection(link, peer) && buffer_segment(buffer);
 }
 
 void link_drop(struct link_payload *payload) {
     buffer_release(&payload->buffer);
-    zmq_msg_close(link_message(&payload->room));
+    zmq_msg_close(link_message(&payload->storage));
 }
 
 /* Called by libzmq, on one of its own threads: buffers count atomically. */
-static void let_go(void *data, void *hint) {
+static void release_buffer(void *data, void *hint) {
     struct buffer *buffer = hint;
     (void)data;
     buffer_release(&buffer);
@@ -74,8 +74,8 @@ static bool make_message(struct link_payload *payload) {
     struct buffer *buffer = payload->buffer;
     if (!buffer)
         return true;
-    if (zmq_msg_init_data(link_message(&payload->room), payload->data,
-                          payload->bytes, let_go, buffer))
+    if (zmq_msg_init_data(link_message(&payload->storage), payload->data,
+                          payload->bytes, release_buffer, buffer))
         return false;
     payload->buffer = NULL; /* the message's now */
     return true;
@@ -83,49 +83,51 @@ static bool make_message(struct link_payload *payload) {
 
 /* One that nobody holds but this link was sent, or its connection is gone.
  * NULL: PEER, or all together, have not read enough. */
-static struct link_answer *free_answer(struct link *link, uint32_t peer) {
-    struct link_answer *found = NULL;
+static struct link_reply *free_reply(struct link *link, uint32_t peer) {
+    struct link_reply *found = NULL;
     unsigned unread = 0;
-    for (int i = 0; i < LINK_ANSWERS; i++) {
-        struct link_answer *answer = &link->answers[i];
-        if (!answer->buffer || buffer_alone(answer->buffer))
-            found = answer;
+    for (int i = 0; i < LINK_REPLIES; i++) {
+        struct link_reply *reply = &link->replies[i];
+        if (!reply->buffer || buffer_is_unique(reply->buffer))
+            found = reply;
         else
-            unread += answer->peer == peer;
+            unread += reply->peer == peer;
     }
-    if (!found || unread >= LINK_ANSWERS_OF_ONE)
+    if (!found || unread >= LINK_REPLIES_PER_PEER)
         return NULL;
     if (!found->buffer)
-        found->buffer = buffer_open(LINK_ANSWER, NULL, NULL);
+        found->buffer = buffer_open(LINK_REPLY_BYTES, NULL, NULL);
     found->peer = peer;
     return found->buffer ? found : NULL;
 }
 
-bool link_answer(struct link *link, uint32_t peer, const void *header,
-                 size_t bytes) {
+bool link_reply(struct link *link, uint32_t peer, const void *header,
+                size_t bytes) {
     struct link_payload message;
-    if (link_lane_of(link, peer)) /* a ring has an end */
+    if (link_shm_connection(link, peer)) /* a ring has an end */
         return link_commit(link, peer, header, bytes, NULL);
-    struct link_answer *answer =
-        bytes <= LINK_ANSWER ? free_answer(link, peer) : NULL;
-    if (!answer)
+    struct link_reply *reply =
+        bytes <= LINK_REPLY_BYTES ? free_reply(link, peer) : NULL;
+    if (!reply)
         return false;
-    memcpy(buffer_data(answer->buffer), header, bytes);
-    link_borrow(&message, answer->buffer, 0, bytes);
+    memcpy(buffer_data(reply->buffer), header, bytes);
+    link_borrow(&message, reply->buffer, 0, bytes);
     if (make_message(&message) && send_peer(link, peer) &&
-        zmq_msg_send(link_message(&message.room), link->socket, ZMQ_DONTWAIT) >=
-            0)
+        zmq_msg_send(link_message(&message.storage), link->socket,
+                     ZMQ_DONTWAIT) >= 0)
         return true;
     link_drop(&message);
     return false;
 }
 
-static bool commit_lane(struct lane *lane, const void *header, size_t bytes,
-                        struct link_payload *payload) {
+static bool commit_shm(struct shm_connection *shm_connection,
+                       const void *header, size_t bytes,
+                       struct link_payload *payload) {
     if (!payload)
-        return lane_send(lane, header, bytes, NULL);
-    struct lane_payload sent = {payload->data, payload->bytes, payload->buffer};
-    bool left = lane_send(lane, header, bytes, &sent);
+        return shm_connection_send(shm_connection, header, bytes, NULL);
+    struct shm_connection_payload sent = {payload->data, payload->bytes,
+                                          payload->buffer};
+    bool left = shm_connection_send(shm_connection, header, bytes, &sent);
     link_drop(payload);
     return left;
 }
@@ -139,7 +141,7 @@ static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
     bool sent = made && (link->kind == LINK_CLIENT || send_peer(link, peer)) &&
                 zmq_send(link->socket, header, bytes, more | ZMQ_DONTWAIT) >= 0;
     if (sent && more &&
-        zmq_msg_send(link_message(&payload->room), link->socket,
+        zmq_msg_send(link_message(&payload->storage), link->socket,
                      ZMQ_DONTWAIT) >= 0)
         return true;
     if (payload)
@@ -149,10 +151,10 @@ static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
 
 bool link_commit(struct link *link, uint32_t peer, const void *header,
                  size_t bytes, struct link_payload *payload) {
-    struct lane *lane = link_lane_of(link, peer);
-    if (lane)
-        return commit_lane(lane, header, bytes, payload);
-    if (link->way == LINK_BY_TCP && peer < LANES_FIRST)
+    struct shm_connection *shm_connection = link_shm_connection(link, peer);
+    if (shm_connection)
+        return commit_shm(shm_connection, header, bytes, payload);
+    if (link->transport == LINK_TCP && peer < SHM_ENDPOINT_FIRST)
         return commit_tcp(link, peer, header, bytes, payload);
     if (payload)
         link_drop(payload);

@@ -12,7 +12,7 @@
 /* The thread and the asker each hold it; the last one frees it, so that nobody
  * waits for a name server that does not answer. */
 struct resolve {
-    atomic_int holders;
+    atomic_int references;
     atomic_int state;
     char host[256], text[300];
     uint16_t port;
@@ -20,8 +20,8 @@ struct resolve {
     unsigned num_hosts;
 };
 
-static void let_go(struct resolve *resolve) {
-    if (atomic_fetch_sub(&resolve->holders, 1) > 1)
+static void release(struct resolve *resolve) {
+    if (atomic_fetch_sub(&resolve->references, 1) > 1)
         return;
     free(resolve->hosts);
     free(resolve);
@@ -43,7 +43,7 @@ static void write_address(struct resolve *resolve,
              resolve->port);
 }
 
-static void *look_up(void *argument) {
+static void *look_up_host(void *argument) {
     struct resolve *resolve = argument;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     int error = getaddrinfo(resolve->host, NULL, &hints, &found);
@@ -55,11 +55,11 @@ static void *look_up(void *argument) {
     if (found)
         freeaddrinfo(found);
     atomic_store(&resolve->state, error ? RESOLVE_FAILED : RESOLVE_FOUND);
-    let_go(resolve);
+    release(resolve);
     return NULL;
 }
 
-static bool has_number(const char *host, const char *number) {
+static bool has_address(const char *host, const char *number) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     char text[128];
     bool has = false;
@@ -72,26 +72,26 @@ static bool has_number(const char *host, const char *number) {
     return has;
 }
 
-static void *look_among(void *argument) {
+static void *match_hosts(void *argument) {
     struct resolve *resolve = argument;
     unsigned i = 0;
     while (i < resolve->num_hosts &&
-           !has_number(resolve->hosts[i], resolve->number))
+           !has_address(resolve->hosts[i], resolve->number))
         i++;
     bool found = i < resolve->num_hosts;
     snprintf(resolve->text, sizeof resolve->text, "%s",
              found ? resolve->hosts[i] : "no listed host has this address");
     atomic_store(&resolve->state, found ? RESOLVE_FOUND : RESOLVE_FAILED);
-    let_go(resolve);
+    release(resolve);
     return NULL;
 }
 
 /* RESOLVE (taken) is held by the caller and a thread that does WORK. */
 static struct resolve *start(struct resolve *resolve, void *work(void *)) {
     pthread_t thread;
-    atomic_init(&resolve->holders, 2);
+    atomic_init(&resolve->references, 2);
     if (pthread_create(&thread, NULL, work, resolve)) {
-        atomic_store(&resolve->holders, 1);
+        atomic_store(&resolve->references, 1);
         resolve_end(&resolve);
         return NULL;
     }
@@ -105,10 +105,10 @@ struct resolve *resolve_start(const char *host, uint16_t port) {
         return NULL;
     snprintf(resolve->host, sizeof resolve->host, "%s", host);
     resolve->port = port;
-    return start(resolve, look_up);
+    return start(resolve, look_up_host);
 }
 
-struct resolve *resolve_among(const char *number, const char *const *hosts,
+struct resolve *resolve_match(const char *number, const char *const *hosts,
                               unsigned count) {
     struct resolve *resolve = calloc(1, sizeof *resolve);
     if (!resolve)
@@ -118,7 +118,7 @@ struct resolve *resolve_among(const char *number, const char *const *hosts,
     for (unsigned i = 0; i < resolve->num_hosts; i++)
         snprintf(resolve->hosts[i], sizeof resolve->hosts[i], "%s", hosts[i]);
     snprintf(resolve->number, sizeof resolve->number, "%s", number);
-    return start(resolve, look_among);
+    return start(resolve, match_hosts);
 }
 
 enum resolve_state resolve_poll(struct resolve *resolve, char *text,
@@ -131,7 +131,7 @@ enum resolve_state resolve_poll(struct resolve *resolve, char *text,
 
 void resolve_end(struct resolve **where) {
     if (*where)
-        let_go(*where);
+        release(*where);
     *where = NULL;
 }
 

@@ -16,7 +16,7 @@ struct resolve *resolve_start(const char *host, uint16_t port);
 
 /* Starts looking up which of COUNT HOSTS (copied) has the numeric address
  * NUMBER, if any. NULL: no memory. */
-struct resolve *resolve_among(const char *number, const char *const *hosts,
+struct resolve *resolve_match(const char *number, const char *const *hosts,
                               unsigned count);
 
 /* How it stands. Found: TEXT is "1.2.3.4:port" or "[::1]:port", of several

@@ -54,18 +54,18 @@ void channel_unsent(const struct channel_entry *entry) {
     ((struct channel_entry *)entry)->sent = NEVER_SENT;
 }
 
-void channel_again(struct channel *channel) {
+void channel_resend_all(struct channel *channel) {
     for (struct channel_entry *entry = channel->first; entry;
          entry = entry->next)
         channel_unsent(entry);
 }
 
-void channel_acknowledged(struct channel *channel, uint64_t seq) {
+void channel_acknowledge(struct channel *channel, uint64_t seq) {
     while (channel->first && channel->first->seq <= seq)
         drop_first(channel);
 }
 
-bool channel_take(struct channel *channel, uint64_t seq) {
+bool channel_accept(struct channel *channel, uint64_t seq) {
     if (seq != channel->received + 1)
         return false;
     channel->received = seq;

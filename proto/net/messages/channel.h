@@ -40,13 +40,13 @@ const struct channel_entry *channel_next(struct channel *channel, int64_t now,
 void channel_unsent(const struct channel_entry *entry);
 
 /* All that is kept is due: what it was sent by may have been lost. */
-void channel_again(struct channel *channel);
+void channel_resend_all(struct channel *channel);
 
 /* The other side has all up to SEQ. */
-void channel_acknowledged(struct channel *channel, uint64_t seq);
+void channel_acknowledge(struct channel *channel, uint64_t seq);
 
 /* Is SEQ the next in order? Then it is taken; all others are dropped. */
-bool channel_take(struct channel *channel, uint64_t seq);
+bool channel_accept(struct channel *channel, uint64_t seq);
 
 /* Is nothing waiting to be acknowledged? */
 bool channel_empty(const struct channel *channel);

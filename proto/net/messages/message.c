@@ -33,7 +33,7 @@ static bool is_status(uint32_t number) {
 
 /* Values of enum status alone: others would be exit codes that mean something
  * else. A status that is told becomes the exit code of who hears it. */
-static uint32_t status_told(const Capstan__Control *control) {
+static uint32_t carried_status(const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_LEFT:
         return control->left->status;
@@ -46,7 +46,7 @@ static uint32_t status_told(const Capstan__Control *control) {
     }
 }
 
-static bool is_whole(const Capstan__Points *points) {
+static bool is_complete(const Capstan__Points *points) {
     size_t count = points->n_step;
     return points->n_loss_sum == count && points->n_samples == count &&
            points->n_training_s == count;
@@ -60,19 +60,19 @@ static enum status check_control(const Capstan__Control *control,
             "a message of protocol version %u (this is %d): run the "
             "same release of capstan everywhere",
             control->version, MESSAGE_VERSION);
-    if (!is_status(status_told(control)))
+    if (!is_status(carried_status(control)))
         return status_fail(why, STATUS_FAILED, "an unknown status %u",
-                           status_told(control));
+                           carried_status(control));
     if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
         !control->welcome->trainers)
         return status_fail(why, STATUS_FAILED, "a run without trainers");
     if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
-        !is_whole(control->points))
+        !is_complete(control->points))
         return status_fail(why, STATUS_FAILED, "points that lack a number");
     return STATUS_OK;
 }
 
-uint32_t message_group(double link_gbits) {
+uint32_t message_group_bytes(double link_gbits) {
     const double least = 64 << 10, most = MESSAGE_GROUP_BYTES;
     double bytes = least * ceil(link_gbits * 1e9 / 8 * 0.5e-3 / least);
     return (uint32_t)(bytes > 0 && bytes < most ? bytes : most);
@@ -138,10 +138,10 @@ static enum status check_data(const Capstan__DataHeader *header,
                            "a message of protocol version %u (this is %d)",
                            header->version, MESSAGE_VERSION);
     if (header->kind <= CAPSTAN__DATA_HEADER__KIND__NONE ||
-        header->kind > CAPSTAN__DATA_HEADER__KIND__PROBED)
+        header->kind > CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY)
         return status_fail(why, STATUS_FAILED, "an unknown kind %d",
                            (int)header->kind);
-    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__VOID ||
+    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW ||
         (int)header->encoding < 0)
         return status_fail(why, STATUS_FAILED, "an unknown encoding %d",
                            (int)header->encoding);

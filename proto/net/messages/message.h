@@ -17,8 +17,8 @@ enum {
     MESSAGE_MAX_BLOCKS = 4096, /* in one data header */
     MESSAGE_MAX_HEADER = 32 << 10,
     MESSAGE_MAX_CONTROL = 256 << 20, /* to a peer: the plan */
-    MESSAGE_MAX_TOLD = 48 << 20,     /* to the chief: 8 bytes a block of 2^40
-                                        weights */
+    MESSAGE_MAX_TO_CHIEF = 48 << 20, /* to the chief: 8 bytes a block of 2^40
+                                    weights */
     MESSAGE_GROUP_BYTES = 1 << 20,   /* of several blocks in one message */
     MESSAGE_MAX_PAYLOAD = 4 << 20,
 };
@@ -31,7 +31,7 @@ uint64_t message_random(void);
  * what a message may have of several blocks. A ps begins with what has come
  * whole, so more than that keeps the other direction waiting; where the rate is
  * not known the most is best. */
-uint32_t message_group(double link_gbits);
+uint32_t message_group_bytes(double link_gbits);
 
 /* Unpacks BYTES of CONTROL; STATUS_FAILED for what is not one of this
  * protocol version, tells a status that no process ends with (status.h),

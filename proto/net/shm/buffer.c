@@ -8,10 +8,10 @@
 enum { ALIGNMENT = 64 };
 
 struct buffer {
-    atomic_uint holders;
+    atomic_uint references;
     size_t bytes;
     void *data;
-    struct memory *memory; /* NULL: data follows */
+    struct shm_segment *shm_segment; /* NULL: data follows */
     buffer_recycle *recycle;
     void *owner;
 };
@@ -21,14 +21,14 @@ _Static_assert(sizeof(struct buffer) <= ALIGNMENT, "data follows at 64 bytes");
 /* Whoever lets go later, on any thread, finds BUFFER as it is filled here: the
  * first count of its holders publishes the rest. */
 static struct buffer *fill(struct buffer *buffer, void *data, size_t bytes,
-                           struct memory *memory, buffer_recycle *recycle,
-                           void *owner) {
+                           struct shm_segment *shm_segment,
+                           buffer_recycle *recycle, void *owner) {
     buffer->bytes = bytes;
     buffer->data = data;
-    buffer->memory = memory;
+    buffer->shm_segment = shm_segment;
     buffer->recycle = recycle;
     buffer->owner = owner;
-    atomic_store_explicit(&buffer->holders, 1, memory_order_release);
+    atomic_store_explicit(&buffer->references, 1, memory_order_release);
     return buffer;
 }
 
@@ -43,28 +43,28 @@ struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner) {
                 owner);
 }
 
-struct buffer *buffer_open_in(struct memory *memory, size_t offset,
+struct buffer *buffer_open_in(struct shm_segment *shm_segment, size_t offset,
                               size_t bytes, buffer_recycle *recycle,
                               void *owner) {
     struct buffer *buffer = malloc(sizeof *buffer);
     if (!buffer)
         return NULL;
-    return fill(buffer, (char *)memory_base(memory) + offset, bytes,
-                memory_hold(memory), recycle, owner);
+    return fill(buffer, (char *)shm_segment_base(shm_segment) + offset, bytes,
+                shm_segment_hold(shm_segment), recycle, owner);
 }
 
 struct buffer *buffer_open_shared(size_t bytes) {
-    struct memory *memory =
-        bytes ? memory_open(bytes, MEMORY_MAKER_WRITES) : NULL;
+    struct shm_segment *shm_segment =
+        bytes ? shm_segment_open(bytes, SHM_SEGMENT_OWNER_WRITES) : NULL;
     struct buffer *buffer =
-        memory ? buffer_open_in(memory, 0, bytes, NULL, NULL) : NULL;
-    memory_release(&memory);
+        shm_segment ? buffer_open_in(shm_segment, 0, bytes, NULL, NULL) : NULL;
+    shm_segment_release(&shm_segment);
     return buffer ? buffer : buffer_open(bytes, NULL, NULL);
 }
 
 /* Who is handed it, perhaps on another thread, sees it whole. */
 struct buffer *buffer_hold(struct buffer *buffer) {
-    atomic_fetch_add_explicit(&buffer->holders, 1, memory_order_release);
+    atomic_fetch_add_explicit(&buffer->references, 1, memory_order_release);
     return buffer;
 }
 
@@ -73,7 +73,7 @@ struct buffer *buffer_hold(struct buffer *buffer) {
 void buffer_release(struct buffer **where) {
     struct buffer *buffer = *where;
     *where = NULL;
-    if (!buffer || atomic_fetch_sub_explicit(&buffer->holders, 1,
+    if (!buffer || atomic_fetch_sub_explicit(&buffer->references, 1,
                                              memory_order_acq_rel) > 1)
         return;
     if (buffer->recycle)
@@ -83,26 +83,26 @@ void buffer_release(struct buffer **where) {
 }
 
 void buffer_destroy(struct buffer *buffer) {
-    memory_release(&buffer->memory);
+    shm_segment_release(&buffer->shm_segment);
     free(buffer);
 }
 
-void buffer_revive(struct buffer *buffer) {
-    atomic_store_explicit(&buffer->holders, 1, memory_order_release);
+void buffer_reuse(struct buffer *buffer) {
+    atomic_store_explicit(&buffer->references, 1, memory_order_release);
 }
 
 /* An answer of true stays true, as only a holder can make another one; false
  * may be out of date at once, which costs a copy and no more. */
-bool buffer_alone(const struct buffer *buffer) {
-    return atomic_load_explicit(&buffer->holders, memory_order_acquire) == 1;
+bool buffer_is_unique(const struct buffer *buffer) {
+    return atomic_load_explicit(&buffer->references, memory_order_acquire) == 1;
 }
 
 void *buffer_data(struct buffer *buffer) {
     return buffer->data;
 }
 
-struct memory *buffer_memory(const struct buffer *buffer) {
-    return buffer->memory;
+struct shm_segment *buffer_segment(const struct buffer *buffer) {
+    return buffer->shm_segment;
 }
 
 size_t buffer_bytes(const struct buffer *buffer) {

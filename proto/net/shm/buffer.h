@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_BUFFER_H
 #define CAPSTAN_BUFFER_H
 
-#include "proto/net/shm/memory.h"
+#include "proto/net/shm/shm_segment.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ struct buffer *buffer_open(size_t bytes, buffer_recycle *recycle, void *owner);
 
 /* As buffer_open, a part of MEMORY, which it holds, from OFFSET on, a multiple
  * of 64. NULL when there is no room for what is known of it. */
-struct buffer *buffer_open_in(struct memory *memory, size_t offset,
+struct buffer *buffer_open_in(struct shm_segment *shm_segment, size_t offset,
                               size_t bytes, buffer_recycle *recycle,
                               void *owner);
 
@@ -40,16 +40,16 @@ void buffer_release(struct buffer **buffer);
 void buffer_destroy(struct buffer *buffer);
 
 /* A recycled buffer comes back to life with one holder. */
-void buffer_revive(struct buffer *buffer);
+void buffer_reuse(struct buffer *buffer);
 
 /* True when the caller is its only holder. */
-bool buffer_alone(const struct buffer *buffer);
+bool buffer_is_unique(const struct buffer *buffer);
 
 /* Its memory, 64-byte aligned; view. */
 void *buffer_data(struct buffer *buffer);
 
 /* The memory it is a part of, NULL: none; view. */
-struct memory *buffer_memory(const struct buffer *buffer);
+struct shm_segment *buffer_segment(const struct buffer *buffer);
 
 /* Bytes asked for when it was opened. */
 size_t buffer_bytes(const struct buffer *buffer);

@@ -19,13 +19,15 @@ struct record {
     uint32_t kind;
     uint32_t header_bytes;
     uint64_t bytes, offset; /* of the payload */
-    uint32_t memory;
+    uint32_t shm_segment;
     uint32_t unused[9]; /* a whole cache line */
 };
 
-enum { SKIP = 1, INSIDE, ELSEWHERE };
-enum { WARM = 64 << 10 }; /* written before looking for what was let go */
-enum { FAR = 256 << 10 };
+enum { SKIP = 1, INSIDE, OUTSIDE };
+enum {
+    CACHED_BYTES = 64 << 10
+}; /* written before looking for what was let go */
+enum { RESTART_BYTES = 256 << 10 };
 
 _Static_assert(sizeof(struct record) == RING_ALIGNMENT, "payloads are aligned");
 
@@ -47,15 +49,15 @@ uint64_t ring_capacity(uint64_t payload) {
     return capacity;
 }
 
-void ring_write_to(struct ring_writer *writer, struct ring_shared *shared,
-                   void *bytes, uint64_t capacity) {
+void ring_writer_init(struct ring_writer *writer, struct ring_shared *shared,
+                      void *bytes, uint64_t capacity) {
     *writer = (struct ring_writer){
         .shared = shared, .bytes = bytes, .capacity = capacity};
 }
 
 /* A tail that no honest reader writes is not taken: the room it would give is
  * the reader's loss. */
-uint64_t ring_let_go(struct ring_writer *writer) {
+uint64_t ring_released(struct ring_writer *writer) {
     uint64_t tail =
         atomic_load_explicit(&writer->shared->tail, memory_order_acquire);
     if (tail - writer->tail <= writer->head - writer->tail)
@@ -67,16 +69,17 @@ uint64_t ring_let_go(struct ring_writer *writer) {
  * when it is empty or has come far: what is warm in the cache is used again,
  * and most of the memory never touched. What it skips then counts as written
  * until the reader has come past it. */
-static uint64_t place(const struct ring_writer *writer, uint64_t need) {
+static uint64_t find_space(const struct ring_writer *writer, uint64_t need) {
     uint64_t at = writer->head & (writer->capacity - 1);
     uint64_t to_end = writer->capacity - at;
     uint64_t used = writer->head - writer->tail;
-    uint64_t room = writer->capacity - used;
-    bool fits_start = to_end < room && need <= room - to_end;
-    bool anew = room - to_end >= writer->ahead && (!used || at >= FAR);
-    if (at && fits_start && (anew || need > to_end))
+    uint64_t space = writer->capacity - used;
+    bool fits_start = to_end < space && need <= space - to_end;
+    bool restarts =
+        space - to_end >= writer->headroom && (!used || at >= RESTART_BYTES);
+    if (at && fits_start && (restarts || need > to_end))
         return writer->head + to_end;
-    return need <= to_end && need <= room ? writer->head : UINT64_MAX;
+    return need <= to_end && need <= space ? writer->head : UINT64_MAX;
 }
 
 /* How long the header will be is not known yet: there is room for the longest,
@@ -85,12 +88,12 @@ void *ring_reserve(struct ring_writer *writer, uint64_t payload) {
     if (payload > writer->capacity)
         return NULL;
     uint64_t need = record_bytes(payload, RING_HEADER);
-    if (writer->head - writer->tail > WARM)
-        ring_let_go(writer);
-    writer->reserved = place(writer, need);
+    if (writer->head - writer->tail > CACHED_BYTES)
+        ring_released(writer);
+    writer->reserved = find_space(writer, need);
     if (writer->reserved == UINT64_MAX) {
-        ring_let_go(writer);
-        writer->reserved = place(writer, need);
+        ring_released(writer);
+        writer->reserved = find_space(writer, need);
     }
     if (writer->reserved == UINT64_MAX)
         return NULL;
@@ -110,11 +113,11 @@ bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
     struct record *record = record_at(writer, writer->reserved);
     if (writer->reserved != writer->head)
         record_at(writer, writer->head)->kind = SKIP;
-    record->kind = payload->inside ? INSIDE : ELSEWHERE;
+    record->kind = payload->inside ? INSIDE : OUTSIDE;
     record->header_bytes = (uint32_t)bytes;
     record->bytes = payload->bytes;
     record->offset = payload->offset;
-    record->memory = payload->memory;
+    record->shm_segment = payload->shm_segment;
     memcpy((unsigned char *)record + record_bytes(inside, 0), header, bytes);
     writer->head = writer->reserved + record_bytes(inside, bytes);
     atomic_store_explicit(&writer->shared->head, writer->head,
@@ -122,26 +125,27 @@ bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
     /* Either this load sees the reader asleep, or the reader's look before it
      * sleeps sees the message. */
     atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load_explicit(&writer->shared->asleep,
+    return atomic_load_explicit(&writer->shared->reader_waiting,
                                 memory_order_relaxed) &&
-           atomic_exchange_explicit(&writer->shared->asleep, 0,
+           atomic_exchange_explicit(&writer->shared->reader_waiting, 0,
                                     memory_order_relaxed);
 }
 
-void ring_starve(struct ring_writer *writer) {
-    atomic_store_explicit(&writer->shared->starved, 1, memory_order_relaxed);
+void ring_request_room(struct ring_writer *writer) {
+    atomic_store_explicit(&writer->shared->writer_waiting, 1,
+                          memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-void ring_read_from(struct ring_reader *reader, struct ring_shared *shared,
-                    const void *bytes, uint64_t capacity) {
+void ring_reader_init(struct ring_reader *reader, struct ring_shared *shared,
+                      const void *bytes, uint64_t capacity) {
     *reader = (struct ring_reader){
         .shared = shared, .bytes = bytes, .capacity = capacity};
 }
 
 /* Bytes written and not let go: multiples of 64 up to the capacity, or
  * UINT64_MAX. */
-static uint64_t waiting(const struct ring_reader *reader) {
+static uint64_t readable_bytes(const struct ring_reader *reader) {
     uint64_t head =
         atomic_load_explicit(&reader->shared->head, memory_order_acquire);
     uint64_t bytes = head - reader->tail;
@@ -171,7 +175,7 @@ static bool skip(struct ring_reader *reader, uint64_t bytes) {
 
 enum ring_state ring_next(struct ring_reader *reader,
                           struct ring_message *message) {
-    uint64_t bytes = waiting(reader);
+    uint64_t bytes = readable_bytes(reader);
     if (bytes == UINT64_MAX)
         return RING_BROKEN;
     if (!bytes)
@@ -180,7 +184,7 @@ enum ring_state ring_next(struct ring_reader *reader,
     if (record.kind == SKIP) {
         if (!skip(reader, bytes))
             return RING_BROKEN;
-        bytes = waiting(reader);
+        bytes = readable_bytes(reader);
         if (!bytes || bytes == UINT64_MAX)
             return RING_BROKEN;
         record = read_record(reader);
@@ -188,7 +192,7 @@ enum ring_state ring_next(struct ring_reader *reader,
     uint64_t to_end =
         reader->capacity - (reader->tail & (reader->capacity - 1));
     uint64_t inside = record.kind == INSIDE ? record.bytes : 0;
-    if ((record.kind != INSIDE && record.kind != ELSEWHERE) ||
+    if ((record.kind != INSIDE && record.kind != OUTSIDE) ||
         record.header_bytes > RING_HEADER || inside > reader->capacity)
         return RING_BROKEN;
     uint64_t size = record_bytes(inside, record.header_bytes);
@@ -202,14 +206,14 @@ enum ring_state ring_next(struct ring_reader *reader,
                               .header_bytes = record.header_bytes,
                               .payload = {.offset = record.offset,
                                           .bytes = record.bytes,
-                                          .memory = record.memory,
+                                          .shm_segment = record.shm_segment,
                                           .inside = record.kind == INSIDE}};
     reader->end = reader->tail + size;
     return RING_MESSAGE;
 }
 
-bool ring_waiting(const struct ring_reader *reader) {
-    return waiting(reader);
+bool ring_pending(const struct ring_reader *reader) {
+    return readable_bytes(reader);
 }
 
 bool ring_next_done(struct ring_reader *reader) {
@@ -217,21 +221,23 @@ bool ring_next_done(struct ring_reader *reader) {
     atomic_store_explicit(&reader->shared->tail, reader->tail,
                           memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load_explicit(&reader->shared->starved,
+    return atomic_load_explicit(&reader->shared->writer_waiting,
                                 memory_order_relaxed) &&
-           atomic_exchange_explicit(&reader->shared->starved, 0,
+           atomic_exchange_explicit(&reader->shared->writer_waiting, 0,
                                     memory_order_relaxed);
 }
 
-bool ring_sleep(struct ring_reader *reader) {
-    atomic_store_explicit(&reader->shared->asleep, 1, memory_order_relaxed);
+bool ring_prepare_wait(struct ring_reader *reader) {
+    atomic_store_explicit(&reader->shared->reader_waiting, 1,
+                          memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
-    if (!waiting(reader))
+    if (!readable_bytes(reader))
         return true;
-    ring_wake(reader);
+    ring_finish_wait(reader);
     return false;
 }
 
-void ring_wake(struct ring_reader *reader) {
-    atomic_store_explicit(&reader->shared->asleep, 0, memory_order_relaxed);
+void ring_finish_wait(struct ring_reader *reader) {
+    atomic_store_explicit(&reader->shared->reader_waiting, 0,
+                          memory_order_relaxed);
 }

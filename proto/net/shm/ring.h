@@ -17,9 +17,9 @@ enum { RING_ALIGNMENT = 64, RING_HEADER = 32 << 10 };
 /* What both sides see, beside the bytes. */
 struct ring_shared {
     _Alignas(64) _Atomic uint64_t head; /* the writer's: bytes ever written */
-    _Atomic uint32_t starved;           /* the writer waits for room */
+    _Atomic uint32_t writer_waiting;    /* the writer waits for room */
     _Alignas(64) _Atomic uint64_t tail; /* the reader's: bytes let go */
-    _Atomic uint32_t asleep;            /* the reader waits for a bell */
+    _Atomic uint32_t reader_waiting;    /* the reader waits for a bell */
 };
 
 /* The least capacity, a power of two, in which a payload of PAYLOAD bytes
@@ -29,7 +29,7 @@ uint64_t ring_capacity(uint64_t payload);
 /* A payload: INSIDE the ring, or in the memory of this number. */
 struct ring_payload {
     uint64_t offset, bytes;
-    uint32_t memory;
+    uint32_t shm_segment;
     bool inside;
 };
 
@@ -38,12 +38,12 @@ struct ring_writer {
     unsigned char *bytes;
     uint64_t capacity, head, tail;
     uint64_t reserved; /* where the next message begins */
-    uint64_t ahead;    /* it begins anew only where that leaves this room */
+    uint64_t headroom; /* it begins anew only where that leaves this room */
 };
 
 /* SHARED and BYTES [capacity], all zero, are borrowed. */
-void ring_write_to(struct ring_writer *writer, struct ring_shared *shared,
-                   void *bytes, uint64_t capacity);
+void ring_writer_init(struct ring_writer *writer, struct ring_shared *shared,
+                      void *bytes, uint64_t capacity);
 
 /* Room for a message with PAYLOAD bytes inside, and where those go. NULL: none
  * now. Holds until the next call of either function. */
@@ -56,10 +56,10 @@ bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
                  const struct ring_payload *payload);
 
 /* How far the reader has let go, in bytes ever written. */
-uint64_t ring_let_go(struct ring_writer *writer);
+uint64_t ring_released(struct ring_writer *writer);
 
 /* No room, and a bell is wanted when there is some: then look once more. */
-void ring_starve(struct ring_writer *writer);
+void ring_request_room(struct ring_writer *writer);
 
 struct ring_reader {
     struct ring_shared *shared;
@@ -68,8 +68,8 @@ struct ring_reader {
 };
 
 /* The other side of the same memory. */
-void ring_read_from(struct ring_reader *reader, struct ring_shared *shared,
-                    const void *bytes, uint64_t capacity);
+void ring_reader_init(struct ring_reader *reader, struct ring_shared *shared,
+                      const void *bytes, uint64_t capacity);
 
 /* A message: its header and an inside payload are views until ring_next_done,
  * which the other side may still write: copy before judging. */
@@ -87,16 +87,16 @@ enum ring_state ring_next(struct ring_reader *reader,
                           struct ring_message *message);
 
 /* Is there a message, or what is none? */
-bool ring_waiting(const struct ring_reader *reader);
+bool ring_pending(const struct ring_reader *reader);
 
 /* Lets it go. True when the writer waits for room: ring its bell. */
 bool ring_next_done(struct ring_reader *reader);
 
 /* Says that I will sleep until a bell rings; false: there is something, and I
  * am awake. */
-bool ring_sleep(struct ring_reader *reader);
+bool ring_prepare_wait(struct ring_reader *reader);
 
 /* Awake again: no bells. */
-void ring_wake(struct ring_reader *reader);
+void ring_finish_wait(struct ring_reader *reader);
 
 #endif

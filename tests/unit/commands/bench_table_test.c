@@ -31,7 +31,7 @@ static void expect(const char *result, const char *const *lines) {
                                          "1.0") ",\"of_socket\":0.594,"        \
                                                 "\"of_zmq\":null}"
 
-static void each_size_has_a_row_a_kind(void **state) {
+static void each_size_has_a_row_for_each_kind(void **state) {
     (void)state;
     const char *result =
         "{\"lane\":\"tcp\",\"ps\":2,\"cores\":4,\"repeats\":5,\"sizes\":["
@@ -52,7 +52,7 @@ static void each_size_has_a_row_a_kind(void **state) {
                NULL});
 }
 
-static void many_requests_are_one_line(void **state) {
+static void many_requests_have_one_row(void **state) {
     (void)state;
     expect("{\"requests\":{\"count\":1000000,\"bytes\":64,\"seconds\":3.25,"
            "\"requests_s\":307692.0,\"ps_memory_start\":10485760,"
@@ -65,8 +65,8 @@ static void many_requests_are_one_line(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_size_has_a_row_a_kind),
-        cmocka_unit_test(many_requests_are_one_line),
+        cmocka_unit_test(each_size_has_a_row_for_each_kind),
+        cmocka_unit_test(many_requests_have_one_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 /* Hosts 0 .. HOSTS - 1, a connection from each to each. */
-enum { HOSTS = 6, CONNECTIONS = HOSTS * HOSTS, MOST = 400 };
+enum { HOSTS = 6, CONNECTIONS = HOSTS * HOSTS, MAXIMUM = 400 };
 static const double RATE = 1e9; /* bytes a second: 1 ns a byte */
 static const uint64_t MB = 1 << 20;
 
@@ -25,29 +25,29 @@ struct parcel {
 };
 
 struct site {
-    struct agenda *agenda;
+    struct timeline *timeline;
     struct network *network;
-    struct parcel parcels[MOST];
+    struct parcel parcels[MAXIMUM];
     unsigned sent, came;
 };
 
 static void take(void *context, void *message) {
     struct site *site = context;
     struct parcel *parcel = message;
-    parcel->came = agenda_now(site->agenda);
+    parcel->came = timeline_now(site->timeline);
     parcel->order = site->came++;
 }
 
-static void open_site(struct site *site, double rate, int64_t latency) {
+static void open_network(struct site *site, double rate, int64_t latency) {
     struct network_settings settings = {.hosts = HOSTS,
                                         .connections = CONNECTIONS,
                                         .rate = rate,
                                         .latency = latency,
                                         .deliver = take,
                                         .context = site};
-    *site = (struct site){.agenda = agenda_open()};
-    assert_non_null(site->agenda);
-    site->network = network_open(site->agenda, &settings);
+    *site = (struct site){.timeline = timeline_open()};
+    assert_non_null(site->timeline);
+    site->network = network_open(site->timeline, &settings);
     assert_non_null(site->network);
     for (uint32_t c = 0; c < CONNECTIONS; c++)
         network_connect(site->network, c, c / HOSTS, c % HOSTS);
@@ -62,48 +62,48 @@ static struct parcel *post(struct site *site, uint32_t from, uint32_t to,
 }
 
 static void play(struct site *site) {
-    while (agenda_step(site->agenda))
+    while (timeline_step(site->timeline))
         ;
     assert_int_equal(site->came, site->sent);
 }
 
-static void close_site(struct site *site) {
+static void close_network(struct site *site) {
     network_close(&site->network);
     network_close(&site->network);
-    agenda_close(&site->agenda);
+    timeline_close(&site->timeline);
 }
 
 static void expect(const struct parcel *parcel, double ns) {
     assert_float_equal((double)parcel->came, ns, 0.02 * ns + 2);
 }
 
-static void a_message_takes_latency_and_its_bytes(void **state) {
+static void a_message_takes_latency_plus_transfer_time(void **state) {
     (void)state;
     static struct site site;
-    open_site(&site, RATE, 5000);
+    open_network(&site, RATE, 5000);
     const struct parcel *one = post(&site, 0, 1, MB);
     const struct parcel *small = post(&site, 2, 3, 100);
     play(&site);
     expect(one, 5000 + (double)MB);
     expect(small, 5100);
-    close_site(&site);
+    close_network(&site);
 }
 
 /* A round trip of 2 ms at 1 GB/s has 2 MB under way. */
 static void a_long_link_is_kept_busy(void **state) {
     (void)state;
     static struct site site;
-    open_site(&site, RATE, 1000000);
+    open_network(&site, RATE, 1000000);
     const struct parcel *one = post(&site, 0, 1, 64 * MB);
     play(&site);
     expect(one, 1e6 + 64.0 * (double)MB);
-    close_site(&site);
+    close_network(&site);
 }
 
 static void connections_of_a_sender_share_its_link(void **state) {
     (void)state;
     static struct site site;
-    open_site(&site, RATE, 0);
+    open_network(&site, RATE, 0);
     const struct parcel *short_one = post(&site, 0, 1, 10 * MB);
     const struct parcel *long_one = post(&site, 0, 2, 20 * MB);
     play(&site);
@@ -113,56 +113,56 @@ static void connections_of_a_sender_share_its_link(void **state) {
                        30e-9 * (double)MB, 1e-6);
     assert_float_equal(network_busy(site.network, 2, NETWORK_IN),
                        20e-9 * (double)MB, 1e-6);
-    close_site(&site);
+    close_network(&site);
 }
 
-static void senders_to_one_receiver_get_equal_parts(void **state) {
+static void senders_to_one_receiver_get_equal_rates(void **state) {
     (void)state;
     static struct site site;
     const struct parcel *all[4];
-    open_site(&site, RATE, 0);
+    open_network(&site, RATE, 0);
     for (uint32_t i = 0; i < 4; i++)
         all[i] = post(&site, 1 + i, 0, 10 * MB);
     play(&site);
     for (int i = 0; i < 4; i++)
         expect(all[i], 40.0 * (double)MB);
-    close_site(&site);
+    close_network(&site);
 }
 
 /* Hosts 1, 2 and 3 crowd host 0, so host 1 gets a third of its link there: the
  * rest of its own is free for host 4, which has its message soon. */
-static void a_crowded_receiver_holds_up_nobody_else(void **state) {
+static void a_congested_receiver_does_not_delay_others(void **state) {
     (void)state;
     static struct site site;
-    open_site(&site, RATE, 0);
+    open_network(&site, RATE, 0);
     for (uint32_t i = 1; i < 4; i++)
         post(&site, i, 0, 10 * MB);
     const struct parcel *other = post(&site, 1, 4, 10 * MB);
     play(&site);
     assert_true(other->came < 16 * (int64_t)MB);
-    close_site(&site);
+    close_network(&site);
 }
 
 static void both_directions_are_busy_at_once(void **state) {
     (void)state;
     static struct site site;
-    open_site(&site, RATE, 0);
+    open_network(&site, RATE, 0);
     const struct parcel *there = post(&site, 0, 1, 10 * MB);
     const struct parcel *back = post(&site, 1, 0, 10 * MB);
     play(&site);
     expect(there, 10.0 * (double)MB);
     expect(back, 10.0 * (double)MB);
-    close_site(&site);
+    close_network(&site);
 }
 
 static void without_a_rate_only_latency_counts(void **state) {
     (void)state;
     static struct site site;
-    open_site(&site, 0, 700);
+    open_network(&site, 0, 700);
     const struct parcel *one = post(&site, 0, 1, 64 * MB);
     play(&site);
     assert_int_equal(one->came, 700);
-    close_site(&site);
+    close_network(&site);
 }
 
 /* No link is faster than its rate, and a connection keeps its order. */
@@ -171,8 +171,8 @@ static void random_traffic_keeps_order_and_bounds(void **state) {
     static struct site site;
     uint64_t out[HOSTS] = {0}, in[HOSTS] = {0};
     seed_open(&chance);
-    open_site(&site, RATE, philox_below(&chance, 10000));
-    for (int i = 0; i < MOST; i++) {
+    open_network(&site, RATE, philox_below(&chance, 10000));
+    for (int i = 0; i < MAXIMUM; i++) {
         uint32_t from = philox_below(&chance, HOSTS);
         uint32_t to = (from + 1 + philox_below(&chance, (HOSTS - 1))) % HOSTS;
         uint64_t bytes = 1 + philox_below(&chance, 300000);
@@ -182,15 +182,15 @@ static void random_traffic_keeps_order_and_bounds(void **state) {
     }
     play(&site);
     for (int h = 0; h < HOSTS; h++) {
-        assert_true((uint64_t)agenda_now(site.agenda) >= out[h]);
-        assert_true((uint64_t)agenda_now(site.agenda) >= in[h]);
+        assert_true((uint64_t)timeline_now(site.timeline) >= out[h]);
+        assert_true((uint64_t)timeline_now(site.timeline) >= in[h]);
     }
-    for (int i = 0; i < MOST; i++)
-        for (int k = i + 1; k < MOST; k++)
+    for (int i = 0; i < MAXIMUM; i++)
+        for (int k = i + 1; k < MAXIMUM; k++)
             assert_true(site.parcels[i].connection !=
                             site.parcels[k].connection ||
                         site.parcels[i].order < site.parcels[k].order);
-    close_site(&site);
+    close_network(&site);
 }
 
 static unsigned dropped;
@@ -200,32 +200,32 @@ static void drop(void *message) {
     dropped++;
 }
 
-static void what_is_under_way_at_the_close_is_dropped(void **state) {
+static void messages_in_flight_at_close_are_dropped(void **state) {
     (void)state;
-    struct agenda *agenda = agenda_open();
+    struct timeline *timeline = timeline_open();
     struct network_settings settings = {
         .hosts = 2, .connections = 1, .rate = RATE, .drop = drop};
-    struct network *network = network_open(agenda, &settings);
+    struct network *network = network_open(timeline, &settings);
     assert_non_null(network);
     network_connect(network, 0, 0, 1);
-    assert_true(network_send(network, 0, 100, agenda));
-    assert_true(network_send(network, 0, MB, agenda));
+    assert_true(network_send(network, 0, 100, timeline));
+    assert_true(network_send(network, 0, MB, timeline));
     network_close(&network);
     assert_int_equal(dropped, 2);
-    agenda_close(&agenda);
+    timeline_close(&timeline);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_takes_latency_and_its_bytes),
+        cmocka_unit_test(a_message_takes_latency_plus_transfer_time),
         cmocka_unit_test(a_long_link_is_kept_busy),
         cmocka_unit_test(connections_of_a_sender_share_its_link),
-        cmocka_unit_test(senders_to_one_receiver_get_equal_parts),
-        cmocka_unit_test(a_crowded_receiver_holds_up_nobody_else),
+        cmocka_unit_test(senders_to_one_receiver_get_equal_rates),
+        cmocka_unit_test(a_congested_receiver_does_not_delay_others),
         cmocka_unit_test(both_directions_are_busy_at_once),
         cmocka_unit_test(without_a_rate_only_latency_counts),
         cmocka_unit_test(random_traffic_keeps_order_and_bounds),
-        cmocka_unit_test(what_is_under_way_at_the_close_is_dropped),
+        cmocka_unit_test(messages_in_flight_at_close_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,41 +7,42 @@
  * the meeting, which it calls. */
 #include "worker/exchange/allreduce/allreduce.h"
 
-#include "worker/collective/collectives.h"
-#include "worker/exchange/allreduce/meeting.h"
+#include "worker/collective/collective_backend.h"
+#include "worker/exchange/allreduce/rendezvous.h"
 
 #include <stdlib.h>
 
 struct allreduce {
     struct allreduce_settings settings;
-    struct meeting *meeting;
-    struct keeper *keeper; /* rank 0's */
+    struct rendezvous *rendezvous;
+    struct rank0_snapshot_agent *rank0_snapshot_agent; /* rank 0's */
     struct reducer *reducer;
     bool failed; /* and told so */
 };
 
-static void tell_chief(void *member, Capstan__Control *control) {
-    member_tell(member, control);
+static void send_to_chief(void *control_client, Capstan__Control *control) {
+    control_client_send_reliable(control_client, control);
 }
 
-static enum status open_keeper(struct allreduce *allreduce,
-                               struct failure *why) {
+static enum status open_snapshot_agent(struct allreduce *allreduce,
+                                       struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
-    struct keeper_settings keeper = {
+    struct rank0_snapshot_agent_settings rank0_snapshot_agent = {
         .zmq = settings->zmq,
         .log = settings->log,
-        .tell = tell_chief,
-        .context = settings->member,
-        .run = member_run(settings->member),
-        .incarnation = member_incarnation(settings->member),
+        .send_message = send_to_chief,
+        .context = settings->control_client,
+        .run = control_client_run(settings->control_client),
+        .incarnation = control_client_incarnation(settings->control_client),
         .job = settings->job,
         .plan = settings->plan,
         .chief = settings->chief,
-        .inside = settings->inside,
+        .inproc = settings->inproc,
         .weights = settings->weights,
         .offsets = settings->offsets,
     };
-    return keeper_open(&allreduce->keeper, &keeper, why);
+    return rank0_snapshot_agent_open(&allreduce->rank0_snapshot_agent,
+                                     &rank0_snapshot_agent, why);
 }
 
 enum status allreduce_open(struct allreduce **out,
@@ -52,18 +53,18 @@ enum status allreduce_open(struct allreduce **out,
     if (!allreduce)
         return status_fail(why, STATUS_RETRY, "no memory for all-reduce");
     allreduce->settings = *settings;
-    enum status status =
-        meeting_open(&allreduce->meeting, tell_chief, settings->member, why);
+    enum status status = rendezvous_open(&allreduce->rendezvous, send_to_chief,
+                                         settings->control_client, why);
     if (!status && settings->rank == 0)
-        status = open_keeper(allreduce, why);
+        status = open_snapshot_agent(allreduce, why);
     return status; /* the caller closes what there is */
 }
 
 void allreduce_cancel(struct allreduce *allreduce) {
-    if (allreduce->keeper)
-        keeper_cancel(allreduce->keeper);
-    if (allreduce->meeting)
-        meeting_cancel(allreduce->meeting);
+    if (allreduce->rank0_snapshot_agent)
+        rank0_snapshot_agent_cancel(allreduce->rank0_snapshot_agent);
+    if (allreduce->rendezvous)
+        rendezvous_cancel(allreduce->rendezvous);
 }
 
 void allreduce_close(struct allreduce **where) {
@@ -72,8 +73,8 @@ void allreduce_close(struct allreduce **where) {
     if (!allreduce)
         return;
     reducer_close(&allreduce->reducer);
-    keeper_close(&allreduce->keeper);
-    meeting_close(&allreduce->meeting);
+    rank0_snapshot_agent_close(&allreduce->rank0_snapshot_agent);
+    rendezvous_close(&allreduce->rendezvous);
     free(allreduce);
 }
 
@@ -96,23 +97,26 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .log = settings->log,
         .job = settings->job,
         .layout = settings->plan->layout,
-        .rounds = &settings->plan->rounds,
+        .run_schedule = &settings->plan->run_schedule,
         .group = {.rank = settings->rank,
                   .size = settings->num_ranks,
                   .host = settings->host,
-                  .store = meeting_store(allreduce->meeting),
+                  .store = rendezvous_store(allreduce->rendezvous),
                   .algorithm = settings->job->algorithm == JOB_RING
                                    ? COLLECTIVE_RING
                                    : COLLECTIVE_HALVING_DOUBLING,
                   .timeout = settings->job->timeouts.step,
-                  .lanes = settings->lanes,
+                  .shm = settings->shm,
                   .device = settings->device},
         .weights = settings->weights,
         .gradients = settings->gradients,
         .offsets = settings->offsets,
         .loops = settings->loops,
-        .keeper = allreduce->keeper ? keeper_calls(allreduce->keeper) : NULL,
-        .loads = settings->plan->pull_first,
+        .rank0_snapshot_agent =
+            allreduce->rank0_snapshot_agent
+                ? rank0_snapshot_agent_storage(allreduce->rank0_snapshot_agent)
+                : NULL,
+        .broadcasts_first_weights = settings->plan->pull_first,
         .scaler = settings->plan->scaler,
         .wake = settings->wake,
         .context = settings->context,
@@ -121,21 +125,24 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     };
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* who is alone meets nobody */
-        status = collectives_find(&reducer.ops, settings->plan->backend, why);
+        status =
+            collective_backend_find(&reducer.ops, settings->plan->backend, why);
     reducer.resident = settings->plan->resident;
-    reducer.wide = reducer.resident && reducer.ops;
+    reducer.large_buckets = reducer.resident && reducer.ops;
     if (!status && reducer.resident &&
-        (!settings->remote || (reducer.ops && !reducer.ops->joins)))
+        (!settings->has_device_memory ||
+         (reducer.ops && !reducer.ops->supports_stream)))
         status = status_fail(why, STATUS_CONFIG,
                              "the plan has gradients stay on this trainer's "
                              "device, which it cannot: is it the same release "
                              "of capstan everywhere?");
     if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
-    struct keeper_callbacks callbacks = {allreduce->reducer, round_of, save,
-                                   save_now};
-    if (!status && allreduce->keeper)
-        keeper_attach(allreduce->keeper, &callbacks);
+    struct rank0_snapshot_agent_callbacks callbacks = {
+        allreduce->reducer, round_of, save, save_now};
+    if (!status && allreduce->rank0_snapshot_agent)
+        rank0_snapshot_agent_attach(allreduce->rank0_snapshot_agent,
+                                    &callbacks);
     return status;
 }
 
@@ -145,14 +152,17 @@ struct reducer *allreduce_reducer(const struct allreduce *allreduce) {
 
 /* What is saved when nobody trains any more all ranks hand over; rank 0's
  * keeper sees to its own part. */
-enum status allreduce_obey(struct allreduce *allreduce,
-                           const Capstan__Control *order, struct failure *why) {
-    if (order->body_case == CAPSTAN__CONTROL__BODY_MEETING)
-        return meeting_take(allreduce->meeting, order->meeting, why);
-    if (allreduce->keeper)
-        keeper_obey(allreduce->keeper, order);
-    else if (order->body_case == CAPSTAN__CONTROL__BODY_CUT &&
-             allreduce->reducer && order->cut->write && !order->cut->round)
+enum status allreduce_handle(struct allreduce *allreduce,
+                             const Capstan__Control *command,
+                             struct failure *why) {
+    if (command->body_case == CAPSTAN__CONTROL__BODY_RENDEZVOUS)
+        return rendezvous_receive(allreduce->rendezvous, command->rendezvous,
+                                  why);
+    if (allreduce->rank0_snapshot_agent)
+        rank0_snapshot_agent_handle(allreduce->rank0_snapshot_agent, command);
+    else if (command->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT &&
+             allreduce->reducer && command->snapshot->write &&
+             !command->snapshot->round)
         reducer_save_now(allreduce->reducer);
     return STATUS_OK;
 }
@@ -160,20 +170,21 @@ enum status allreduce_obey(struct allreduce *allreduce,
 int allreduce_poll_items(struct allreduce *allreduce, zmq_pollitem_t *items) {
     int count = 0;
     items[count++] = (zmq_pollitem_t){
-        NULL, meeting_descriptor(allreduce->meeting), ZMQ_POLLIN, 0};
+        NULL, rendezvous_descriptor(allreduce->rendezvous), ZMQ_POLLIN, 0};
     if (allreduce->reducer && !allreduce->failed)
         items[count++] = (zmq_pollitem_t){
             NULL, reducer_descriptor(allreduce->reducer), ZMQ_POLLIN, 0};
-    if (!allreduce->keeper)
+    if (!allreduce->rank0_snapshot_agent)
         return count;
-    keeper_poll_items(allreduce->keeper, items + count);
-    return count + KEEPER_POLL_ITEMS;
+    rank0_snapshot_agent_poll_items(allreduce->rank0_snapshot_agent,
+                                    items + count);
+    return count + RANK0_SNAPSHOT_AGENT_POLL_ITEMS;
 }
 
 bool allreduce_step(struct allreduce *allreduce, struct failure *why) {
-    meeting_step(allreduce->meeting);
-    if (allreduce->keeper)
-        keeper_step(allreduce->keeper);
+    rendezvous_step(allreduce->rendezvous);
+    if (allreduce->rank0_snapshot_agent)
+        rank0_snapshot_agent_step(allreduce->rank0_snapshot_agent);
     if (!allreduce->reducer || allreduce->failed ||
         !reducer_failed(allreduce->reducer, why))
         return false;

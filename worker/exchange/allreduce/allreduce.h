@@ -8,11 +8,11 @@
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "proto/config/job/job.h"
-#include "proto/net/messages/member.h"
+#include "proto/net/messages/control_client.h"
 #include "proto/net/shm/buffer.h"
 #include "proto/tensor/plan.h"
 #include "proto/tensor/rule.h"
-#include "worker/exchange/allreduce/keeper.h"
+#include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 #include "worker/exchange/allreduce/reducer.h"
 
 #include <stdbool.h>
@@ -23,19 +23,20 @@
 struct allreduce_settings {
     void *zmq;
     const struct log *log;
-    struct member *member;
+    struct control_client *control_client;
     const struct job *job;
     const struct plan *plan;
     uint64_t chief; /* its incarnation */
     uint32_t rank, num_ranks;
     uint32_t device;    /* of this host: the trainer's, if it has one */
     const char *host;   /* as the cluster lists this trainer, or NULL */
-    const char *inside; /* the chief is in this process: the keeper's link */
+    const char *inproc; /* the chief is in this process: the keeper's link */
     const struct rule_loops *loops;
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
-    bool lanes;  /* shared memory between ranks on one host */
-    bool remote; /* the trainer computes in memory of a device's own */
+    bool shm;               /* shared memory between ranks on one host */
+    bool has_device_memory; /* the trainer computes in memory of a device's own
+                             */
     void (*wake)(void *context); /* as in reducer_settings */
     void *context;
 };
@@ -62,12 +63,12 @@ enum status allreduce_begin(struct allreduce *allreduce,
 struct reducer *allreduce_reducer(const struct allreduce *allreduce);
 
 /* Orders of the chief; others are left alone. */
-enum status allreduce_obey(struct allreduce *allreduce,
-                           const Capstan__Control *order,
-                           struct failure *why) MUST_CHECK;
+enum status allreduce_handle(struct allreduce *allreduce,
+                             const Capstan__Control *command,
+                             struct failure *why) MUST_CHECK;
 
 /* Fills ITEMS for zmq_poll; returns how many. */
-enum { ALLREDUCE_POLL_ITEMS = 2 + KEEPER_POLL_ITEMS };
+enum { ALLREDUCE_POLL_ITEMS = 2 + RANK0_SNAPSHOT_AGENT_POLL_ITEMS };
 int allreduce_poll_items(struct allreduce *allreduce, zmq_pollitem_t *items);
 
 /* Moves what can be moved. True, once: the reducer has failed as WHY says. */

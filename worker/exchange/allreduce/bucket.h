@@ -17,8 +17,8 @@
  * last parameter being the first. */
 struct bucket {
     uint64_t first, end;
-    uint32_t touched; /* parameters begun before `end` */
-    uint32_t whole;   /* parameters that end by `end` */
+    uint32_t started;   /* parameters begun before `end` */
+    uint32_t completed; /* parameters that end by `end` */
 };
 
 /* Cuts the arena of LAYOUT, parameter p at OFFSETS[p] (arena.h), into buckets
@@ -26,9 +26,9 @@ struct bucket {
  * before the parameters, which does not count; cuts are where a parameter ends
  * or at multiples of 16 floats of the arena, however small MOST is. *OUT is the
  * caller's, freed by free(3). STATUS_RETRY: no memory. */
-enum status bucket_cut(struct bucket **out, uint32_t *count,
-                       const struct layout *layout, const uint64_t *offsets,
-                       uint64_t most, struct failure *why) MUST_CHECK;
+enum status bucket_split(struct bucket **out, uint32_t *count,
+                         const struct layout *layout, const uint64_t *offsets,
+                         uint64_t max_elements, struct failure *why) MUST_CHECK;
 
 /* The number of the one of BUCKETS that float AT of the arena lies in. */
 uint32_t bucket_at(const struct bucket *buckets, uint32_t count, uint64_t at);

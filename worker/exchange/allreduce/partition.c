@@ -10,37 +10,38 @@
 
 #include <stdlib.h>
 
-static uint64_t larger(uint64_t a, uint64_t b) {
+static uint64_t max_u64(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b) {
+static uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-struct part partition_part(const struct bucket *bucket, uint64_t begin,
-                           uint32_t rank, uint32_t size) {
+struct partition_range partition_range_of(const struct bucket *bucket,
+                                          uint64_t begin, uint32_t rank,
+                                          uint32_t size) {
     size_t first;
     size_t count =
         collective_piece(bucket->end - bucket->first, rank, size, &first);
     uint64_t from = bucket->first + first, end = from + count;
-    return (struct part){.first = larger(from, begin),
-                         .end = larger(end, begin)};
+    return (struct partition_range){.first = max_u64(from, begin),
+                                    .end = max_u64(end, begin)};
 }
 
 static enum status no_memory(struct partition *partition, struct failure *why) {
     uint64_t bytes = partition->elements * partition->slots * sizeof(float);
-    bool apart = partition->ops->later; /* a retry finds no more on a device */
+    bool async = partition->ops->async; /* a retry finds no more on a device */
     char text[16];
     partition->ops->synchronize(partition->device, NULL);
     partition_close(partition);
     byte_size_text(bytes, text, sizeof text);
-    return status_fail(why, apart ? STATUS_FAILED : STATUS_RETRY,
+    return status_fail(why, async ? STATUS_FAILED : STATUS_RETRY,
                        "no memory for %s of the optimiser's state: "
                        "zero_optimization.stage 2 shares it out among the "
                        "ranks; with strategy.type \"ps\" the ps have it%s",
                        text,
-                       apart ? ", with offload_optimizer.device \"cpu\" the "
+                       async ? ", with offload_optimizer.device \"cpu\" the "
                                "host has"
                              : "");
 }
@@ -75,23 +76,23 @@ enum status partition_open(struct partition *partition,
                                     .count = count,
                                     .shared = settings->shared,
                                     .slots = rule_slots(rule)};
-    partition->own = calloc(count, sizeof *partition->own);
-    if (!partition->own)
+    partition->owned = calloc(count, sizeof *partition->owned);
+    if (!partition->owned)
         return no_memory(partition, why);
     for (uint32_t i = 0; i < count; i++) {
-        struct part *own = &partition->own[i];
+        struct partition_range *owned = &partition->owned[i];
         bool shared = partition_shares(partition, i);
-        *own = partition_part(&settings->buckets[i], settings->begin,
-                              shared ? settings->rank : 0,
-                              shared ? settings->size : 1);
-        own->place = partition->elements;
-        partition->elements += own->end - own->first;
+        *owned = partition_range_of(&settings->buckets[i], settings->begin,
+                                    shared ? settings->rank : 0,
+                                    shared ? settings->size : 1);
+        owned->state_offset = partition->elements;
+        partition->elements += owned->end - owned->first;
     }
     return allocate(partition, rule) ? STATUS_OK : no_memory(partition, why);
 }
 
 void partition_close(struct partition *partition) {
-    free(partition->own);
+    free(partition->owned);
     for (unsigned slot = 0; slot < RULE_MAX_SLOTS; slot++)
         if (partition->state[slot])
             partition->ops->release(partition->device, partition->state[slot]);
@@ -100,7 +101,7 @@ void partition_close(struct partition *partition) {
 
 float *partition_state(const struct partition *partition, uint32_t i,
                        unsigned slot) {
-    return partition->state[slot] + partition->own[i].place;
+    return partition->state[slot] + partition->owned[i].state_offset;
 }
 
 void partition_put(struct partition *partition, unsigned slot, uint64_t first,
@@ -108,13 +109,13 @@ void partition_put(struct partition *partition, unsigned slot, uint64_t first,
     uint64_t end = first + count;
     uint32_t i = bucket_at(partition->buckets, partition->count, first);
     for (; i < partition->count && partition->buckets[i].first < end; i++) {
-        const struct part *own = &partition->own[i];
-        uint64_t from = larger(first, own->first);
-        uint64_t to = smaller(end, own->end);
+        const struct partition_range *owned = &partition->owned[i];
+        uint64_t from = max_u64(first, owned->first);
+        uint64_t to = min_u64(end, owned->end);
         if (from < to)
             partition->ops->copy(
                 partition->device, OPS_EXCHANGE,
-                partition_state(partition, i, slot) + (from - own->first),
+                partition_state(partition, i, slot) + (from - owned->first),
                 floats + (from - first), (to - from) * sizeof *floats);
     }
 }

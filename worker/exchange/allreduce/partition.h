@@ -15,9 +15,9 @@
 #include <stdint.h>
 
 /* Floats [first, end) of the arena; perhaps none. */
-struct part {
+struct partition_range {
     uint64_t first, end;
-    uint64_t place; /* of the first one in each slot's memory */
+    uint64_t state_offset; /* of the first one in each slot's memory */
 };
 
 struct partition {
@@ -26,7 +26,7 @@ struct partition {
     const struct bucket *buckets;
     uint32_t count;
     bool shared;
-    struct part *own; /* of each bucket, ascending */
+    struct partition_range *owned; /* of each bucket, ascending */
     unsigned slots;
     float *state[RULE_MAX_SLOTS]; /* of the device */
     uint64_t elements;            /* of each slot */
@@ -59,8 +59,9 @@ void partition_close(struct partition *partition);
 bool partition_shares(const struct partition *partition, uint32_t i);
 
 /* The part of RANK among SIZE in BUCKET, without what lies before BEGIN. */
-struct part partition_part(const struct bucket *bucket, uint64_t begin,
-                           uint32_t rank, uint32_t size);
+struct partition_range partition_range_of(const struct bucket *bucket,
+                                          uint64_t begin, uint32_t rank,
+                                          uint32_t size);
 
 /* State SLOT of the own part of bucket I; view. */
 float *partition_state(const struct partition *partition, uint32_t i,

@@ -15,7 +15,7 @@
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "proto/base/time.h"
-#include "worker/exchange/allreduce/reducer_parts.h"
+#include "worker/exchange/allreduce/reducer_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,17 +23,18 @@
 #include <unistd.h>
 
 /* Marks at the beginning of ROUND. */
-uint64_t reducer_begin_of(const struct reducer *reducer, uint64_t round) {
-    return (round - reducer->settings.rounds->start) * reducer->num_parameters;
+uint64_t reducer_round_begin(const struct reducer *reducer, uint64_t round) {
+    return (round - reducer->settings.run_schedule->start) *
+           reducer->num_parameters;
 }
 
 /* What bucket I waits for in ROUND. */
-static uint64_t awaited(const struct reducer *reducer, uint64_t round,
-                        uint32_t i) {
+static uint64_t required_sequence(const struct reducer *reducer, uint64_t round,
+                                  uint32_t i) {
     const struct reduction *reduction = &reducer->reduction;
     bool overlaps = reducer->settings.job->zero.overlap;
-    return reducer_begin_of(reducer, round) +
-           (overlaps ? reduction->buckets[i].touched : reducer->num_parameters);
+    return reducer_round_begin(reducer, round) +
+           (overlaps ? reduction->buckets[i].started : reducer->num_parameters);
 }
 
 /* The compute thread may use the weights that are whole with bucket I. */
@@ -42,38 +43,39 @@ static enum status update(struct reducer *reducer, uint32_t i,
     struct reduction *reduction = &reducer->reduction;
     enum status status = reduction_update(reduction, i, why);
     if (!status)
-        mark_raise(&reducer->updated,
-                   reducer_begin_of(reducer, reduction->round) +
-                       reduction->buckets[i].whole);
+        sequence_advance(&reducer->updated,
+                         reducer_round_begin(reducer, reduction->round) +
+                             reduction->buckets[i].completed);
     return status;
 }
 
 /* Says what this rank knows of ROUND, once its first gradients are here. */
 void reducer_begin_round(struct reducer *reducer, uint64_t round) {
     uint64_t save = atomic_load(&reducer->save);
-    bool asks = save && save <= round;
-    if (asks)
+    bool request_save = save && save <= round;
+    if (request_save)
         atomic_store(&reducer->save, 0);
-    reduction_begin(&reducer->reduction, round, reducer->brings[round % 2],
-                    asks);
+    reduction_begin(&reducer->reduction, round,
+                    reducer->contribution_kind[round % 2], request_save);
 }
 
 /* With clipping all is summed before anything is updated. Not *WHOLE:
  * no more is announced. */
-static enum status play_round(struct reducer *reducer, uint64_t round,
-                              bool *whole, struct failure *why) {
+static enum status run_round(struct reducer *reducer, uint64_t round,
+                             bool *completed, struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
     bool clips = reducer->settings.job->gradient_clipping > 0;
     enum status status = STATUS_OK;
-    *whole = false;
+    *completed = false;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
-        if (!mark_await(&reducer->announced, awaited(reducer, round, i), NULL))
+        if (!sequence_wait(&reducer->announced,
+                           required_sequence(reducer, round, i), NULL))
             return STATUS_OK;
         if (i == 0)
             reducer_begin_round(reducer, round);
         status = reduction_sum(reduction, i, why);
         if (!status && i == 0)
-            status = reduction_hear(reduction, why);
+            status = reduction_wait_header(reduction, why);
         if (!status && !clips)
             status = update(reducer, i, why);
     }
@@ -81,11 +83,11 @@ static enum status play_round(struct reducer *reducer, uint64_t round,
         status = reduction_clip(reduction, why);
     for (uint32_t i = 0; !status && clips && i < reduction->num_buckets; i++)
         status = update(reducer, i, why);
-    *whole = !status;
+    *completed = !status;
     return status;
 }
 
-static bool goes_on(const struct reducer *reducer) {
+static bool may_continue(const struct reducer *reducer) {
     return !atomic_load(&reducer->cancelled) &&
            !atomic_load(&reducer->finishing);
 }
@@ -93,34 +95,37 @@ static bool goes_on(const struct reducer *reducer) {
 /* A save is all ranks': whoever hears that no round follows does not leave out
  * what others are at already. */
 enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
-    const struct reducer_keeper *keeper = reducer->settings.keeper;
+    const struct reducer_storage *rank0_snapshot_agent =
+        reducer->settings.rank0_snapshot_agent;
     enum status status = STATUS_OK;
-    if (reduction_saves(&reducer->reduction))
-        status = keeping_save(&reducer->keeping, why);
-    if (!status && keeper && keeper->pause && goes_on(reducer))
-        keeper->pause(keeper->context, reducer->reduction.round);
+    if (reduction_is_saved(&reducer->reduction))
+        status = state_io_save(&reducer->state_io, why);
+    if (!status && rank0_snapshot_agent && rank0_snapshot_agent->pause &&
+        may_continue(reducer))
+        rank0_snapshot_agent->pause(rank0_snapshot_agent->context,
+                                    reducer->reduction.round);
     return status;
 }
 
-static void say_way(const struct reducer *reducer) {
+static void log_transport(const struct reducer *reducer) {
     char text[192];
-    group_way(&reducer->ranks, text, sizeof text);
+    group_transport(&reducer->ranks, text, sizeof text);
     if (text[0])
         log_info(reducer->settings.log, "all-reduce: %s", text);
 }
 
 static enum status begin(struct reducer *reducer, struct failure *why) {
     enum status status =
-        group_meet(&reducer->ranks, &reducer->settings.group, why);
+        group_connect(&reducer->ranks, &reducer->settings.group, why);
     if (!status) {
-        group_show(&reducer->ranks, reducer->settings.gradients);
-        group_show(&reducer->ranks, reducer->settings.weights);
-        say_way(reducer);
+        group_register(&reducer->ranks, reducer->settings.gradients);
+        group_register(&reducer->ranks, reducer->settings.weights);
+        log_transport(reducer);
     }
     if (!status)
-        status = keeping_load(&reducer->keeping, why);
+        status = state_io_load(&reducer->state_io, why);
     if (!status)
-        mark_raise(&reducer->updated, reducer->num_parameters);
+        sequence_advance(&reducer->updated, reducer->num_parameters);
     return status;
 }
 
@@ -133,22 +138,22 @@ void reducer_fail(struct reducer *reducer, const struct failure *why) {
     reducer->why = *why;
     pthread_mutex_unlock(&reducer->mutex);
     eventfd_write(reducer->descriptor, 1);
-    mark_cancel(&reducer->updated);
+    sequence_cancel(&reducer->updated);
 }
 
 static void *run(void *argument) {
     struct reducer *reducer = argument;
     struct failure why;
-    uint64_t round = reducer->settings.rounds->start;
+    uint64_t round = reducer->settings.run_schedule->start;
     enum status status = begin(reducer, &why);
-    bool whole = true;
-    while (!status && whole && !atomic_load(&reducer->cancelled)) {
-        status = play_round(reducer, ++round, &whole, &why);
-        if (whole && !atomic_load(&reducer->cancelled))
+    bool completed = true;
+    while (!status && completed && !atomic_load(&reducer->cancelled)) {
+        status = run_round(reducer, ++round, &completed, &why);
+        if (completed && !atomic_load(&reducer->cancelled))
             status = reducer_end_round(reducer, &why);
     }
     if (!status && !atomic_load(&reducer->cancelled))
-        status = keeping_save(&reducer->keeping, &why);
+        status = state_io_save(&reducer->state_io, &why);
     if (status)
         reducer_fail(reducer, &why);
     return NULL;
@@ -159,15 +164,15 @@ static enum status prepare(struct reducer *reducer, struct failure *why) {
                                         NULL, &reducer->ranks, why);
     if (status)
         return status;
-    status = keeping_open(&reducer->keeping, &reducer->reduction, why);
+    status = state_io_open(&reducer->state_io, &reducer->reduction, why);
     if (status)
         reduction_close(&reducer->reduction);
     return status;
 }
 
 static enum status start(struct reducer *reducer, struct failure *why) {
-    mark_open(&reducer->announced);
-    mark_open(&reducer->updated);
+    sequence_open(&reducer->announced);
+    sequence_open(&reducer->updated);
     pthread_mutex_init(&reducer->mutex, NULL);
     reducer->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error = reducer->descriptor < 0 ? errno : 0;
@@ -180,12 +185,12 @@ static enum status start(struct reducer *reducer, struct failure *why) {
 }
 
 static void release(struct reducer *reducer) {
-    mark_close(&reducer->announced);
-    mark_close(&reducer->updated);
+    sequence_close(&reducer->announced);
+    sequence_close(&reducer->updated);
     pthread_mutex_destroy(&reducer->mutex);
     if (reducer->descriptor >= 0)
         close(reducer->descriptor);
-    keeping_close(&reducer->keeping);
+    state_io_close(&reducer->state_io);
     reduction_close(&reducer->reduction);
     group_close(&reducer->ranks);
     buffer_release(&reducer->settings.weights);
@@ -233,15 +238,15 @@ void reducer_close(struct reducer **where) {
 }
 
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
-                      uint64_t clock, enum contribution what) {
+                      uint64_t clock, enum contribution contribution_kind) {
     if (first + count == reducer->num_parameters)
-        reducer->brings[clock % 2] = what;
+        reducer->contribution_kind[clock % 2] = contribution_kind;
     reducer->last =
-        reducer_begin_of(reducer, clock) + (reducer->num_parameters - first);
+        reducer_round_begin(reducer, clock) + (reducer->num_parameters - first);
     if (reducer->settings.resident)
-        resident_announce(reducer, first, count, clock);
+        reducer_device_announce(reducer, first, count, clock);
     else
-        mark_raise(&reducer->announced, reducer->last);
+        sequence_advance(&reducer->announced, reducer->last);
 }
 
 /* PARAMETER's last announcement, or else its first weights, ended at the
@@ -249,14 +254,14 @@ void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
 bool reducer_wait(struct reducer *reducer, uint32_t parameter) {
     uint32_t count = reducer->num_parameters;
     if (reducer->settings.resident)
-        return resident_follow(reducer, parameter);
-    uint64_t mark =
+        return reducer_device_wait(reducer, parameter);
+    uint64_t sequence =
         reducer->last - (reducer->last - (count - parameter)) % count;
     int64_t waited = 0;
-    bool here = mark_await(&reducer->updated, mark, &waited);
+    bool ready = sequence_wait(&reducer->updated, sequence, &waited);
     if (waited)
         atomic_fetch_add(&reducer->waited, waited);
-    return here;
+    return ready;
 }
 
 double reducer_waited(struct reducer *reducer) {
@@ -268,8 +273,9 @@ struct loss_scaler reducer_scaler(const struct reducer *reducer) {
 }
 
 uint64_t reducer_round(struct reducer *reducer) {
-    uint64_t updates = mark_value(&reducer->updated) / reducer->num_parameters;
-    return reducer->settings.rounds->start + (updates ? updates - 1 : 0);
+    uint64_t updates =
+        sequence_value(&reducer->updated) / reducer->num_parameters;
+    return reducer->settings.run_schedule->start + (updates ? updates - 1 : 0);
 }
 
 void reducer_save(struct reducer *reducer, uint64_t round) {
@@ -278,10 +284,10 @@ void reducer_save(struct reducer *reducer, uint64_t round) {
 
 void reducer_save_now(struct reducer *reducer) {
     atomic_store(&reducer->finishing, true);
-    mark_end(&reducer->announced);
+    sequence_end(&reducer->announced);
     if (!reducer->settings.resident)
         return;
-    atomic_store(&reducer->resident.asked, true);
+    atomic_store(&reducer->resident.save_requested, true);
     reducer->settings.wake(reducer->settings.context);
 }
 
@@ -300,8 +306,8 @@ bool reducer_failed(struct reducer *reducer, struct failure *why) {
 
 void reducer_cancel(struct reducer *reducer) {
     atomic_store(&reducer->cancelled, true);
-    mark_cancel(&reducer->announced);
-    mark_cancel(&reducer->updated);
+    sequence_cancel(&reducer->announced);
+    sequence_cancel(&reducer->updated);
     group_abort(&reducer->ranks);
 }
 

@@ -24,8 +24,8 @@
 #include "proto/net/shm/buffer.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
-#include "proto/tensor/rounds.h"
 #include "proto/tensor/rule.h"
+#include "proto/tensor/run_schedule.h"
 #include "worker/collective/collective.h"
 #include "worker/exchange/client/contribution.h"
 #include "worker/ops/ops.h"
@@ -35,12 +35,12 @@
 
 /* Floats of room in front of the first parameter of the arena of gradients:
  * the word of a round travels there, with its first bucket. */
-enum { REDUCER_WORD = 16 };
+enum { REDUCER_HEADER_FLOATS = 16 };
 
 /* Where first weights come from and where saved ones go, on rank 0 alone;
  * called by the reducer's thread. A block's tensors: its weights, then its
  * state by slot (rule_slots), each of the block's elements. */
-struct reducer_keeper {
+struct reducer_storage {
     void *context;
     /* Fills block B's TENSORS; NULL: all ranks begin by the seed. */
     enum status (*load)(void *context, uint32_t b, float *const *tensors,
@@ -62,18 +62,22 @@ struct reducer_settings {
     const struct log *log;
     const struct job *job; /* rule, schedule, clipping, zero; batch solved */
     const struct layout *layout;
-    const struct rounds *rounds; /* the planned saves and evaluations */
+    const struct run_schedule
+        *run_schedule; /* the planned saves and evaluations */
     const struct collective_ops *ops;
     struct collective_settings group; /* copied */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
-    const struct rule_loops *loops;      /* NULL: the best */
-    const struct reducer_keeper *keeper; /* rank 0; NULL elsewhere */
-    struct loss_scaler scaler;           /* as saved; all 0: none was */
+    const struct rule_loops *loops; /* NULL: the best */
+    const struct reducer_storage
+        *rank0_snapshot_agent; /* rank 0; NULL elsewhere */
+    struct loss_scaler scaler; /* as saved; all 0: none was */
     uint32_t replicas; /* whose gradients this rank's are the sum of; 0: 1 */
-    uint32_t all_replicas; /* of all ranks; 0: as many as ranks */
-    bool loads; /* first weights are rank 0's, broadcast; the same on all */
-    bool wide;  /* buckets are large: each costs the same, whatever is in it */
+    uint32_t all_replicas;         /* of all ranks; 0: as many as ranks */
+    bool broadcasts_first_weights; /* first weights are rank 0's, broadcast; the
+                                      same on all */
+    bool large_buckets; /* buckets are large: each costs the same, whatever is
+                           in it */
     bool resident;
     /* Resident: the compute thread is to call reducer_serve. */
     void (*wake)(void *context);
@@ -81,7 +85,7 @@ struct reducer_settings {
 };
 
 /* A device with memory of its own, where floats lie as in the arenas. */
-struct reducer_place {
+struct reducer_device_arena {
     const struct ops *ops;
     struct ops_device *device;
     float *weights, *gradients;
@@ -111,7 +115,7 @@ bool reducer_is_resident(const struct reducer *reducer);
  * weights and state in PLACE, which stays until reducer_end. STATUS_FAILED when
  * the device has no memory for it. */
 enum status reducer_begin(struct reducer *reducer,
-                          const struct reducer_place *place,
+                          const struct reducer_device_arena *device_arena,
                           struct failure *why) MUST_CHECK;
 
 /* Resident: lets go of the place. When training goes on elsewhere, after
@@ -120,20 +124,20 @@ void reducer_end(struct reducer *reducer);
 
 /* Resident: all gradients of the step, which OPS_COMPUTE has been given, are
  * multiplied by BY where all are finite; else *FINITE is false. */
-enum status reducer_undo(struct reducer *reducer, float by, bool *finite,
-                         struct failure *why) MUST_CHECK;
+enum status reducer_unscale(struct reducer *reducer, float by, bool *finite,
+                            struct failure *why) MUST_CHECK;
 
 /* Resident: waits until the last round announced is done; on rank 0 the host's
  * arena has its weights then. */
-enum status reducer_show(struct reducer *reducer,
-                         struct failure *why) MUST_CHECK;
+enum status reducer_download_weights(struct reducer *reducer,
+                                     struct failure *why) MUST_CHECK;
 
 /* Resident: saves, if reducer_save_now has asked for it. */
 void reducer_serve(struct reducer *reducer);
 
 /* Resident: are other ranks lost, as far as is known without waiting? For who
  * waits for the device. WHY (may be NULL) says which. */
-bool reducer_lost(struct reducer *reducer, struct failure *why);
+bool reducer_peer_lost(struct reducer *reducer, struct failure *why);
 
 /* As client_announce: gradients of round CLOCK of COUNT parameters from FIRST
  * on are complete, last parameters first. What is not whole is announced with
@@ -141,7 +145,7 @@ bool reducer_lost(struct reducer *reducer, struct failure *why);
  * replicas that are whole; where any is void all ranks leave weights and state
  * as they are. */
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
-                      uint64_t clock, enum contribution what);
+                      uint64_t clock, enum contribution contribution_kind);
 
 /* Waits until PARAMETER's weights are those of the last round announced, or
  * the first ones; a bucket waits for the gradients of all that lie in it, so
@@ -163,7 +167,7 @@ uint64_t reducer_round(struct reducer *reducer);
 /* Any thread. */
 
 /* Rank 0: state and weights are saved as round ROUND leaves them (it is not
- * behind the run yet, see reducer_keeper.pause), by all ranks together. */
+ * behind the run yet, see reducer_storage.pause), by all ranks together. */
 void reducer_save(struct reducer *reducer, uint64_t round);
 
 /* Every rank, once it has announced its last round: state and weights are saved

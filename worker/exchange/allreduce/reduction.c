@@ -7,65 +7,66 @@
 
 #include "proto/base/time.h"
 #include "proto/tensor/schedule.h"
-#include "worker/exchange/allreduce/reduction_parts.h"
+#include "worker/exchange/allreduce/reduction_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Floats of the word of a round. */
-enum { BRINGS, ASKS, VOIDS, WORDS };
+enum { HEADER_REPLICAS, HEADER_SAVE, HEADER_OVERFLOW, HEADER_FLOATS };
 
 /* Of the host's page: the word, and in the same room whether gradients have
  * overflowed. */
-enum { FOUND = WORDS, PAGE = 4096 };
+enum { OVERFLOW_FOUND = HEADER_FLOATS, PAGE = 4096 };
 
 /* The largest bucket, whatever the job allows: what is summed is then still in
  * the processor's cache when the rule reads it, and there is something to send
  * while the rest of the pass goes on. */
-enum { MOST_FLOATS = 1 << 18, MOST_WIDE_FLOATS = 1 << 22 };
+enum { MAX_FLOATS = 1 << 18, MAX_LARGE_FLOATS = 1 << 22 };
 
-static uint64_t smaller(uint64_t a, uint64_t b) {
+static uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
 /* A rank that was lost explains more than a wait in vain for the device. */
-enum status reduction_await(struct reduction *reduction,
-                            struct ops_event *event, struct failure *why) {
+enum status reduction_sync_event(struct reduction *reduction,
+                                 struct ops_event *event, struct failure *why) {
     struct failure lost;
-    enum status status = reduction->ops->await(reduction->device, event, why);
-    if (!group_look(reduction->ranks, &lost))
+    enum status status =
+        reduction->ops->event_sync(reduction->device, event, why);
+    if (!group_async_error(reduction->ranks, &lost))
         return status;
     *why = lost;
     return lost.status;
 }
 
 /* With shared updates a bucket is gathered as it was scattered. */
-static uint64_t most_elements(const struct reduction *reduction) {
+static uint64_t max_bucket_elements(const struct reduction *reduction) {
     const struct job_zero *zero = &reduction->settings->job->zero;
-    uint64_t most =
-        smaller(zero->reduce_bucket,
-                reduction->settings->wide ? MOST_WIDE_FLOATS : MOST_FLOATS);
+    uint64_t maximum = min_u64(
+        zero->reduce_bucket,
+        reduction->settings->large_buckets ? MAX_LARGE_FLOATS : MAX_FLOATS);
     if (reduction->shared)
-        most = smaller(most, zero->allgather_bucket);
-    return most > 0 ? most : 1;
+        maximum = min_u64(maximum, zero->allgather_bucket);
+    return maximum > 0 ? maximum : 1;
 }
 
 /* Of the rank that has most. */
 static size_t count_pieces(const struct reduction *reduction) {
-    size_t most = 0;
+    size_t maximum = 0;
     for (uint32_t r = 0; r < reduction->ranks->size; r++) {
         size_t count = 0;
         for (uint32_t i = 0; i < reduction->num_buckets; i++)
-            count += reduction_pieces_of(reduction_part_of(reduction, i, r));
-        most = count > most ? count : most;
+            count += reduction_pieces_of(reduction_range_of(reduction, i, r));
+        maximum = count > maximum ? count : maximum;
     }
-    return most;
+    return maximum;
 }
 
 /* A device finds no more the next time. */
 static enum status no_memory(const struct reduction *reduction,
                              struct failure *why) {
-    return reduction->ops->later
+    return reduction->ops->async
                ? status_fail(why, STATUS_FAILED,
                              "no memory left on the device for sums over the "
                              "ranks")
@@ -74,59 +75,62 @@ static enum status no_memory(const struct reduction *reduction,
 
 /* What the host reads and writes of the device's memory: a place of its own,
  * or, where that memory is the host's, the same place. */
-static bool open_told(struct reduction *reduction) {
-    struct reduction_told *told = calloc(1, sizeof *told);
-    reduction->told = told;
-    if (!told)
+static bool open_host_result(struct reduction *reduction) {
+    struct reduction_host_result *host_result = calloc(1, sizeof *host_result);
+    reduction->host_result = host_result;
+    if (!host_result)
         return false;
-    if (!reduction->ops->later) {
-        *told = (struct reduction_told){.word = reduction->gradients,
-                                        .found = reduction->found};
+    if (!reduction->ops->async) {
+        *host_result = (struct reduction_host_result){
+            .header = reduction->gradients, .found = reduction->found};
         return true;
     }
     void *pinned = aligned_alloc(PAGE, PAGE);
     if (!pinned)
         return false;
     memset(pinned, 0, PAGE);
-    *told = (struct reduction_told){
-        .pinned = pinned, .word = pinned, .found = (uint32_t *)pinned + FOUND};
+    *host_result = (struct reduction_host_result){.pinned = pinned,
+                                                  .header = pinned,
+                                                  .found = (uint32_t *)pinned +
+                                                           OVERFLOW_FOUND};
     (void)reduction->ops->pin(reduction->device, pinned, PAGE);
     return true;
 }
 
-static void close_told(struct reduction *reduction) {
-    if (!reduction->told)
+static void close_host_result(struct reduction *reduction) {
+    if (!reduction->host_result)
         return;
-    if (reduction->told->pinned)
-        reduction->ops->unpin(reduction->device, reduction->told->pinned);
-    free(reduction->told->pinned);
-    free(reduction->told);
+    if (reduction->host_result->pinned)
+        reduction->ops->unpin(reduction->device,
+                              reduction->host_result->pinned);
+    free(reduction->host_result->pinned);
+    free(reduction->host_result);
 }
 
-static void *take(const struct reduction *reduction, size_t bytes) {
+static void *allocate_device(const struct reduction *reduction, size_t bytes) {
     return reduction->ops->allocate(reduction->device, bytes);
 }
 
 static bool allocate_small(struct reduction *reduction) {
     const struct ops *ops = reduction->ops;
-    reduction->norms =
-        take(reduction, reduction_norms(reduction) * sizeof *reduction->norms);
-    reduction->found = take(reduction, sizeof *reduction->found);
-    reduction->pieces =
-        take(reduction, count_pieces(reduction) * sizeof *reduction->pieces);
-    reduction->clip = take(reduction, sizeof *reduction->clip);
-    reduction->heard = ops->event_open(reduction->device);
-    reduction->here = ops->event_open(reduction->device);
+    reduction->norms = allocate_device(reduction, reduction_norms(reduction) *
+                                                      sizeof *reduction->norms);
+    reduction->found = allocate_device(reduction, sizeof *reduction->found);
+    reduction->pieces = allocate_device(
+        reduction, count_pieces(reduction) * sizeof *reduction->pieces);
+    reduction->clip = allocate_device(reduction, sizeof *reduction->clip);
+    reduction->header_received = ops->event_open(reduction->device);
+    reduction->idle = ops->event_open(reduction->device);
     return reduction->norms && reduction->found && reduction->pieces &&
-           reduction->clip && reduction->heard && reduction->here &&
-           open_told(reduction);
+           reduction->clip && reduction->header_received && reduction->idle &&
+           open_host_result(reduction);
 }
 
 static enum status allocate(struct reduction *reduction, struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
     enum status status =
-        bucket_cut(&reduction->buckets, &reduction->num_buckets, s->layout,
-                   s->offsets, most_elements(reduction), why);
+        bucket_split(&reduction->buckets, &reduction->num_buckets, s->layout,
+                     s->offsets, max_bucket_elements(reduction), why);
     if (status)
         return status;
     if (!allocate_small(reduction))
@@ -146,16 +150,16 @@ static enum status allocate(struct reduction *reduction, struct failure *why) {
 }
 
 /* The device of PLACE, or the processor. */
-static enum status take_place(struct reduction *reduction,
-                              const struct reducer_place *place,
-                              struct failure *why) {
+static enum status use_device_arena(
+    struct reduction *reduction,
+    const struct reducer_device_arena *device_arena, struct failure *why) {
     const struct reducer_settings *settings = reduction->settings;
     struct ops_settings processor = {.threads = 1, .loops = settings->loops};
-    if (place) {
-        reduction->ops = place->ops;
-        reduction->device = place->device;
-        reduction->weights = place->weights;
-        reduction->gradients = place->gradients;
+    if (device_arena) {
+        reduction->ops = device_arena->ops;
+        reduction->device = device_arena->device;
+        reduction->weights = device_arena->weights;
+        reduction->gradients = device_arena->gradients;
         reduction->ops->fill(reduction->device, OPS_EXCHANGE,
                              reduction->gradients, reduction->begin, 0);
         return STATUS_OK;
@@ -174,33 +178,33 @@ static enum status take_place(struct reduction *reduction,
  * call takes the whole bucket to a device and back, nor by halving and
  * doubling, which sums a whole bucket in the fewest turns. */
 static bool shares(const struct reducer_settings *settings,
-                   const struct reducer_place *place) {
+                   const struct reducer_device_arena *device_arena) {
     const struct job *job = settings->job;
     uint32_t size = settings->group.size;
     bool rings = job->algorithm == JOB_RING || size & (size - 1);
-    return size > 1 &&
-           (job->zero.stage > 0 || (!place && !settings->ops->joins && rings &&
-                                    !rule_slots(&job->optimizer)));
+    return size > 1 && (job->zero.stage > 0 ||
+                        (!device_arena && !settings->ops->supports_stream &&
+                         rings && !rule_slots(&job->optimizer)));
 }
 
 enum status reduction_open(struct reduction *reduction,
                            const struct reducer_settings *settings,
-                           const struct reducer_place *place,
+                           const struct reducer_device_arena *device_arena,
                            struct group *ranks, struct failure *why) {
     *reduction = (struct reduction){
         .settings = settings,
         .ranks = ranks,
         .schedule = settings->job->schedule,
         .begin = settings->offsets[settings->layout->num_parameters - 1],
-        .shared = shares(settings, place),
-        .round = settings->rounds->start,
-        .scaler = loss_scaler_resumed(&settings->job->fp16, &settings->scaler),
+        .shared = shares(settings, device_arena),
+        .round = settings->run_schedule->start,
+        .scaler = loss_scaler_restore(&settings->job->fp16, &settings->scaler),
     };
     if (settings->job->scale_lr)
         schedule_scale(&reduction->schedule, settings->all_replicas
                                                  ? settings->all_replicas
                                                  : settings->group.size);
-    enum status status = take_place(reduction, place, why);
+    enum status status = use_device_arena(reduction, device_arena, why);
     if (!status)
         status = allocate(reduction, why);
     if (!status)
@@ -212,16 +216,17 @@ enum status reduction_open(struct reduction *reduction,
 }
 
 static void close_events(struct reduction *reduction) {
-    if (reduction->heard)
-        reduction->ops->event_close(reduction->device, &reduction->heard);
-    if (reduction->here)
-        reduction->ops->event_close(reduction->device, &reduction->here);
+    if (reduction->header_received)
+        reduction->ops->event_close(reduction->device,
+                                    &reduction->header_received);
+    if (reduction->idle)
+        reduction->ops->event_close(reduction->device, &reduction->idle);
 }
 
 void reduction_close(struct reduction *reduction) {
     const struct ops *ops = reduction->ops;
     if (reduction->device) {
-        close_told(reduction);
+        close_host_result(reduction);
         close_events(reduction);
         partition_close(&reduction->partition);
         ops->release(reduction->device, reduction->norms);
@@ -236,62 +241,67 @@ void reduction_close(struct reduction *reduction) {
 }
 
 void reduction_begin(struct reduction *reduction, uint64_t round,
-                     enum contribution brings, bool asks) {
-    float *word = reduction->told->word;
+                     enum contribution contribution_kind, bool request_save) {
+    float *header = reduction->host_result->header;
     reduction->round = round;
     reduction->clips = false;
-    reduction->empty = brings != CONTRIBUTION_WHOLE;
+    reduction->empty = contribution_kind != CONTRIBUTION_FULL;
     uint32_t replicas = reduction->settings->replicas;
-    word[BRINGS] =
-        brings != CONTRIBUTION_WHOLE ? 0 : (float)(replicas ? replicas : 1);
-    word[ASKS] = asks;
-    word[VOIDS] = brings == CONTRIBUTION_VOID;
+    header[HEADER_REPLICAS] = contribution_kind != CONTRIBUTION_FULL
+                                  ? 0
+                                  : (float)(replicas ? replicas : 1);
+    header[HEADER_SAVE] = request_save;
+    header[HEADER_OVERFLOW] = contribution_kind == CONTRIBUTION_OVERFLOWED;
     reduction->ops->upload(reduction->device, OPS_EXCHANGE,
-                           reduction->gradients, word, WORDS * sizeof *word);
+                           reduction->gradients, header,
+                           HEADER_FLOATS * sizeof *header);
 }
 
-enum status reduction_settle(struct reduction *reduction, struct failure *why) {
-    reduction->ops->record(reduction->device, OPS_EXCHANGE, reduction->here);
-    return reduction_await(reduction, reduction->here, why);
+enum status reduction_sync(struct reduction *reduction, struct failure *why) {
+    reduction->ops->record(reduction->device, OPS_EXCHANGE, reduction->idle);
+    return reduction_sync_event(reduction, reduction->idle, why);
 }
 
-enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
-                           struct failure *why) {
+enum status reduction_unscale(struct reduction *reduction, float by,
+                              bool *finite, struct failure *why) {
     const struct ops *ops = reduction->ops;
     struct ops_device *device = reduction->device;
     float *floats = reduction->gradients + reduction->begin;
     uint64_t end = reduction->buckets[reduction->num_buckets - 1].end;
     uint64_t count = end - reduction->begin;
     ops->find_overflow(device, OPS_COMPUTE, floats, count, reduction->found);
-    ops->download(device, OPS_COMPUTE, reduction->told->found, reduction->found,
-                  sizeof *reduction->found);
-    ops->record(device, OPS_COMPUTE, reduction->here);
-    enum status status = reduction_await(reduction, reduction->here, why);
-    *finite = !status && !*reduction->told->found;
+    ops->download(device, OPS_COMPUTE, reduction->host_result->found,
+                  reduction->found, sizeof *reduction->found);
+    ops->record(device, OPS_COMPUTE, reduction->idle);
+    enum status status = reduction_sync_event(reduction, reduction->idle, why);
+    *finite = !status && !*reduction->host_result->found;
     if (*finite && by != 1)
         ops->scale(device, OPS_COMPUTE, floats, count, by);
     return status;
 }
 
 /* The first bucket brought what all ranks say of the round. */
-static void read_word(struct reduction *reduction) {
-    const float *word = reduction->told->word;
-    reduction->brought = (unsigned)word[BRINGS];
-    reduction->scale = word[BRINGS] > 0 ? 1.0f / word[BRINGS] : 1.0f;
-    reduction->asked = word[ASKS] > 0;
-    reduction->voided = word[VOIDS] > 0;
+static void read_header(struct reduction *reduction) {
+    const float *header = reduction->host_result->header;
+    reduction->contributors = (unsigned)header[HEADER_REPLICAS];
+    reduction->scale =
+        header[HEADER_REPLICAS] > 0 ? 1.0f / header[HEADER_REPLICAS] : 1.0f;
+    reduction->save_requested = header[HEADER_SAVE] > 0;
+    reduction->overflowed = header[HEADER_OVERFLOW] > 0;
     struct loss_scaler *scaler = &reduction->scaler;
     const struct job_fp16 *fp16 = &reduction->settings->job->fp16;
-    if (reduction->voided)
+    if (reduction->overflowed)
         loss_scaler_overflow(scaler, fp16, scaler->scale);
     else
-        loss_scaler_good(scaler, fp16);
+        loss_scaler_no_overflow(scaler, fp16);
 }
 
-enum status reduction_hear(struct reduction *reduction, struct failure *why) {
-    enum status status = reduction_await(reduction, reduction->heard, why);
+enum status reduction_wait_header(struct reduction *reduction,
+                                  struct failure *why) {
+    enum status status =
+        reduction_sync_event(reduction, reduction->header_received, why);
     if (!status)
-        read_word(reduction);
+        read_header(reduction);
     return status;
 }
 
@@ -302,34 +312,35 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
     const struct bucket *bucket = &reduction->buckets[i];
     float *data = reduction->gradients + bucket->first;
     size_t count = bucket->end - bucket->first;
-    size_t room = i == 0 ? reduction->begin : 0;
+    size_t padding = i == 0 ? reduction->begin : 0;
     if (reduction->empty)
-        ops->fill(reduction->device, OPS_EXCHANGE, data + room, count - room,
-                  0);
+        ops->fill(reduction->device, OPS_EXCHANGE, data + padding,
+                  count - padding, 0);
     enum status status =
         reduction->shared && i > 0
             ? group_reduce_scatter(reduction->ranks, data, count, why)
             : group_all_reduce(reduction->ranks, data, count, why);
     if (status || i > 0)
         return status;
-    ops->download(reduction->device, OPS_EXCHANGE, reduction->told->word,
-                  reduction->gradients, WORDS * sizeof *data);
-    ops->record(reduction->device, OPS_EXCHANGE, reduction->heard);
+    ops->download(reduction->device, OPS_EXCHANGE,
+                  reduction->host_result->header, reduction->gradients,
+                  HEADER_FLOATS * sizeof *data);
+    ops->record(reduction->device, OPS_EXCHANGE, reduction->header_received);
     return STATUS_OK;
 }
 
 /* A round that nobody brought gradients to leaves all as it is. */
 static void apply(struct reduction *reduction, uint32_t i) {
-    const struct part *own = &reduction->partition.own[i];
+    const struct partition_range *owned = &reduction->partition.owned[i];
     const struct optimizer *rule = &reduction->settings->job->optimizer;
-    const void *sum = reduction->gradients + own->first;
+    const void *sum = reduction->gradients + owned->first;
     uint64_t step = reduction->round - reduction->scaler.skipped;
-    float *weights = reduction->weights + own->first;
+    float *weights = reduction->weights + owned->first;
     struct rule_update update = {
         .step = step,
         .rate = schedule_rate(&reduction->schedule, step),
         .scale = reduction->scale,
-        .elements = own->end - own->first,
+        .elements = owned->end - owned->first,
         .num_gradients = reduction_changes(reduction),
         .gradients = &sum,
         .weights = weights,
@@ -349,8 +360,8 @@ static void clear_between(const struct reduction *reduction, uint32_t i) {
     const struct layout *layout = reduction->settings->layout;
     const uint64_t *offsets = reduction->settings->offsets;
     uint32_t last = layout->num_parameters - 1;
-    for (uint32_t n = reduction->buckets[i - 1].whole;
-         n < reduction->buckets[i].whole; n++) {
+    for (uint32_t n = reduction->buckets[i - 1].completed;
+         n < reduction->buckets[i].completed; n++) {
         uint32_t p = last - n;
         uint64_t end = offsets[p] + layout->parameters[p].elements;
         if (p > 0 && offsets[p - 1] > end)
@@ -376,7 +387,8 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     return status;
 }
 
-bool reduction_saves(const struct reduction *reduction) {
-    return reduction->asked ||
-           rounds_saves(reduction->settings->rounds, reduction->round);
+bool reduction_is_saved(const struct reduction *reduction) {
+    return reduction->save_requested ||
+           run_schedule_saves(reduction->settings->run_schedule,
+                              reduction->round);
 }

@@ -21,16 +21,16 @@ struct reduction {
     struct ops_device *device;
     bool owns_device; /* the processor, opened for this */
     struct schedule schedule;
-    float *weights, *gradients;  /* of the device, as all up to `pieces` */
-    double *norms;               /* squared; REDUCTION_NORM a rank */
-    uint32_t *found;             /* an overflow */
-    double *pieces;              /* sums of squares of a rank's part */
-    float *clip;                 /* what clipping multiplies by */
-    struct reduction_told *told; /* what the host hears */
-    struct ops_event *heard;     /* the word is told */
-    struct ops_event *here;      /* all that was given is done */
-    uint64_t begin;              /* where the parameters do, in floats */
-    bool shared;                 /* each rank updates its part */
+    float *weights, *gradients; /* of the device, as all up to `pieces` */
+    double *norms;              /* squared; REDUCTION_NORM a rank */
+    uint32_t *found;            /* an overflow */
+    double *pieces;             /* sums of squares of a rank's part */
+    float *clip;                /* what clipping multiplies by */
+    struct reduction_host_result *host_result; /* what the host hears */
+    struct ops_event *header_received;         /* the word is told */
+    struct ops_event *idle;                    /* all that was given is done */
+    uint64_t begin; /* where the parameters do, in floats */
+    bool shared;    /* each rank updates its part */
     struct bucket *buckets;
     uint32_t num_buckets;
     struct partition partition;
@@ -38,12 +38,12 @@ struct reduction {
     atomic_int_least64_t update_ns; /* in the rule */
 
     uint64_t round;
-    bool empty;       /* this rank brings no gradients */
-    bool voided;      /* a rank's have overflowed: the round changes nothing */
-    bool asked;       /* the round is saved, though not planned */
-    unsigned brought; /* replicas whose gradients they bring */
-    float scale;      /* of the sum of gradients */
-    bool clips;       /* and *clip is another */
+    bool empty;      /* this rank brings no gradients */
+    bool overflowed; /* a rank's have overflowed: the round changes nothing */
+    bool save_requested;       /* the round is saved, though not planned */
+    unsigned contributors;     /* replicas whose gradients they bring */
+    float scale;               /* of the sum of gradients */
+    bool clips;                /* and *clip is another */
     struct loss_scaler scaler; /* as this round leaves it */
 };
 
@@ -51,7 +51,7 @@ struct reduction {
  * PLACE NULL: on the processor, in the host's arenas. */
 enum status reduction_open(struct reduction *reduction,
                            const struct reducer_settings *settings,
-                           const struct reducer_place *place,
+                           const struct reducer_device_arena *device_arena,
                            struct group *ranks, struct failure *why) MUST_CHECK;
 
 /* Nothing that was given is still to be done, or the device is lost; REDUCTION
@@ -61,7 +61,7 @@ void reduction_close(struct reduction *reduction);
 /* ROUND is next, and BRINGS what this rank has. ASKS: the round is to be saved
  * (rank 0). The others hear both with the first bucket. */
 void reduction_begin(struct reduction *reduction, uint64_t round,
-                     enum contribution brings, bool asks);
+                     enum contribution contribution_kind, bool request_save);
 
 /* Sums bucket I over the ranks, as soon as what OPS_EXCHANGE follows has come;
  * buckets ascending. */
@@ -69,8 +69,8 @@ enum status reduction_sum(struct reduction *reduction, uint32_t i,
                           struct failure *why) MUST_CHECK;
 
 /* After the first bucket: waits for what all ranks say of the round. */
-enum status reduction_hear(struct reduction *reduction,
-                           struct failure *why) MUST_CHECK;
+enum status reduction_wait_header(struct reduction *reduction,
+                                  struct failure *why) MUST_CHECK;
 
 /* After all buckets have been summed: the mean gradient is clipped by its norm,
  * without the host's waiting for it. */
@@ -83,19 +83,19 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
 
 /* Before reduction_begin: all gradients, which OPS_COMPUTE has been given, are
  * multiplied by BY where all are finite; else *FINITE is false. */
-enum status reduction_undo(struct reduction *reduction, float by, bool *finite,
-                           struct failure *why) MUST_CHECK;
+enum status reduction_unscale(struct reduction *reduction, float by,
+                              bool *finite, struct failure *why) MUST_CHECK;
 
 /* As ops.await; a rank that was lost goes before. */
-enum status reduction_await(struct reduction *reduction,
-                            struct ops_event *event,
-                            struct failure *why) MUST_CHECK;
+enum status reduction_sync_event(struct reduction *reduction,
+                                 struct ops_event *event,
+                                 struct failure *why) MUST_CHECK;
 
 /* The same until all that was given is done. */
-enum status reduction_settle(struct reduction *reduction,
-                             struct failure *why) MUST_CHECK;
+enum status reduction_sync(struct reduction *reduction,
+                           struct failure *why) MUST_CHECK;
 
-/* After reduction_hear: is the round to be saved? All ranks agree. */
-bool reduction_saves(const struct reduction *reduction);
+/* After reduction_wait_header: is the round to be saved? All ranks agree. */
+bool reduction_is_saved(const struct reduction *reduction);
 
 #endif

@@ -2,7 +2,7 @@
 /* Clipping: sums of squares are made where the gradients are, in fixed pieces,
  * and all of it is put on the device's stream: on each in the same order. */
 #include "proto/base/time.h"
-#include "worker/exchange/allreduce/reduction_parts.h"
+#include "worker/exchange/allreduce/reduction_internal.h"
 
 /* Of the mean gradient that RANK has of each bucket, or would have: its pieces,
  * bucket by bucket, are added up to its place among the norms. */
@@ -10,20 +10,21 @@ static void square(struct reduction *reduction, uint32_t rank) {
     const struct ops *ops = reduction->ops;
     size_t count = 0;
     for (uint32_t i = 0; i < reduction->num_buckets; i++) {
-        struct part part = reduction_part_of(reduction, i, rank);
-        if (part.first < part.end)
+        struct partition_range partition_range =
+            reduction_range_of(reduction, i, rank);
+        if (partition_range.first < partition_range.end)
             ops->square_sums(reduction->device, OPS_EXCHANGE,
-                             reduction->gradients + part.first,
-                             part.end - part.first, reduction->scale,
-                             reduction->pieces + count);
-        count += reduction_pieces_of(part);
+                             reduction->gradients + partition_range.first,
+                             partition_range.end - partition_range.first,
+                             reduction->scale, reduction->pieces + count);
+        count += reduction_pieces_of(partition_range);
     }
-    ops->add_up(reduction->device, OPS_EXCHANGE, reduction->pieces, count,
-                reduction->norms + (size_t)rank * REDUCTION_NORM);
+    ops->reduce_sum(reduction->device, OPS_EXCHANGE, reduction->pieces, count,
+                    reduction->norms + (size_t)rank * REDUCTION_NORM);
 }
 
 /* The ranks whose squares this one adds up. */
-static bool adds_up(const struct reduction *reduction, uint32_t rank) {
+static bool sums_rank(const struct reduction *reduction, uint32_t rank) {
     return !reduction->shared || rank == reduction->ranks->rank;
 }
 
@@ -44,7 +45,7 @@ enum status reduction_clip(struct reduction *reduction, struct failure *why) {
     if (!reduction_changes(reduction))
         return STATUS_OK;
     for (uint32_t r = 0; r < reduction->ranks->size; r++)
-        if (adds_up(reduction, r))
+        if (sums_rank(reduction, r))
             square(reduction, r);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     enum status status = gather(reduction, why);

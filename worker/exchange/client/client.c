@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two threads meet here. The compute thread writes down what it wants (a
- * client_wish) and wakes the communication thread, which alone touches the
+ * client_request) and wakes the communication thread, which alone touches the
  * links and the window: it asks, and counts down `missing` as blocks come.
  * Both do that with the mutex held. The arenas themselves have no lock:
  * a parameter's weights are written only while some of its blocks are missing,
@@ -10,7 +10,7 @@
 
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
-#include "worker/exchange/client/client_parts.h"
+#include "worker/exchange/client/client_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static const int64_t LOOK_UP_EVERY = 5 * TIME_S;
-static const int64_t WAY_LASTS = 2 * TIME_S;
+static const int64_t RESOLVE_INTERVAL = 5 * TIME_S;
+static const int64_t TRANSPORT_SETTLE_TIME = 2 * TIME_S;
 static const int64_t RETRY_AFTER = 10 * TIME_MS; /* no connection yet */
 
 static enum status open_peers(struct client *client, struct failure *why) {
@@ -30,17 +30,17 @@ static enum status open_peers(struct client *client, struct failure *why) {
     for (uint32_t p = 0; !status && p < s->plan->num_ps; p++) {
         struct client_peer *peer = &client->peers[p];
         status = link_open(&peer->link, s->zmq, LINK_CLIENT, &link, why);
-        if (!status && s->inside)
-            status = link_connect_inside(peer->link, s->inside, why);
-        else if (!status && s->lanes && s->plan->ps[p].lane)
-            link_prefer_lane(peer->link, s->plan->ps[p].lane);
+        if (!status && s->inproc)
+            status = link_connect_inproc(peer->link, s->inproc, why);
+        else if (!status && s->shm && s->plan->ps[p].shm_key)
+            link_prefer_shm(peer->link, s->plan->ps[p].shm_key);
         if (!status)
             link_pace(peer->link, s->link_gbits, s->plan->num_ps);
         resolve_split(s->plan->ps[p].address, peer->host, sizeof peer->host,
                       &peer->port);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
-        peer->looked_up = -LOOK_UP_EVERY;
+        peer->resolved_at = -RESOLVE_INTERVAL;
     }
     return status;
 }
@@ -51,10 +51,11 @@ static bool allocate(struct client *client) {
     client->block_bytes =
         calloc(layout->num_blocks + 1, sizeof *client->block_bytes);
     client->peers = calloc(plan->num_ps + 1, sizeof *client->peers);
-    client->wishes = calloc(layout->num_parameters + 1, sizeof *client->wishes);
+    client->requests =
+        calloc(layout->num_parameters + 1, sizeof *client->requests);
     client->missing =
         calloc(layout->num_parameters + 1, sizeof *client->missing);
-    if (!client->block_bytes || !client->peers || !client->wishes ||
+    if (!client->block_bytes || !client->peers || !client->requests ||
         !client->missing)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
@@ -67,8 +68,8 @@ static bool allocate(struct client *client) {
         .block_bytes = client->block_bytes,
         .credit =
             client->settings.credit ? client->settings.credit : WINDOW_CREDIT,
-        .group_bytes = message_group(client->settings.link_gbits),
-        .ask_after = TIME_S,
+        .group_bytes = message_group_bytes(client->settings.link_gbits),
+        .query_after = TIME_S,
         .retry_after = RETRY_AFTER,
     };
     client->window = window_open(&window);
@@ -122,40 +123,43 @@ void client_close(struct client **where) {
         close(client->wake);
     free(client->block_bytes);
     free(client->peers);
-    free(client->wishes);
+    free(client->requests);
     free(client->missing);
     free(client);
 }
 
 /* The mutex is held. A parameter is wished for once at a time, so the ring
  * never overflows. */
-static void wish(struct client *client, struct client_wish wish) {
+static void request(struct client *client, struct client_request request) {
     const struct layout *layout = client->settings.plan->layout;
-    uint32_t room = layout->num_parameters + 1;
-    client->wishes[(client->first_wish + client->num_wishes++) % room] = wish;
-    for (uint32_t p = wish.first; p < wish.first + wish.count; p++)
+    uint32_t capacity = layout->num_parameters + 1;
+    client->requests[(client->first_request + client->num_requests++) %
+                     capacity] = request;
+    for (uint32_t p = request.first; p < request.first + request.count; p++)
         client->missing[p] = layout->num_blocks_of[p];
 }
 
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
     uint32_t count = client->settings.plan->layout->num_parameters;
     pthread_mutex_lock(&client->mutex);
-    wish(client, (struct client_wish){clock, snapshot, 0, count, WINDOW_PULL});
+    request(client,
+            (struct client_request){clock, snapshot, 0, count, WINDOW_PULL});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
 
 void client_announce(struct client *client, uint32_t first, uint32_t count,
-                     uint64_t clock, enum contribution what) {
+                     uint64_t clock, enum contribution contribution_kind) {
     static const enum window_kind kinds[] = {
-        [CONTRIBUTION_WHOLE] = WINDOW_PUSH,
+        [CONTRIBUTION_FULL] = WINDOW_PUSH,
         [CONTRIBUTION_EMPTY] = WINDOW_PUSH_EMPTY,
-        [CONTRIBUTION_VOID] = WINDOW_PUSH_VOID,
+        [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
     };
     pthread_mutex_lock(&client->mutex);
-    if (what == CONTRIBUTION_VOID)
-        client->void_scale = client->scaler.scale;
-    wish(client, (struct client_wish){clock, 0, first, count, kinds[what]});
+    if (contribution_kind == CONTRIBUTION_OVERFLOWED)
+        client->overflow_scale = client->scaler.scale;
+    request(client, (struct client_request){clock, 0, first, count,
+                                            kinds[contribution_kind]});
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
@@ -168,9 +172,9 @@ bool client_wait(struct client *client, uint32_t parameter) {
             pthread_cond_wait(&client->arrived, &client->mutex);
         client->waited += time_now() - start;
     }
-    bool here = !client->cancelled;
+    bool ready = !client->cancelled;
     pthread_mutex_unlock(&client->mutex);
-    return here;
+    return ready;
 }
 
 uint64_t client_global_step(struct client *client) {
@@ -206,11 +210,12 @@ void client_cancel(struct client *client) {
     pthread_mutex_unlock(&client->mutex);
 }
 
-int client_poll_items(struct client *client, zmq_pollitem_t *items, int room) {
+int client_poll_items(struct client *client, zmq_pollitem_t *items,
+                      int capacity) {
     int count = 0;
     items[count++] = (zmq_pollitem_t){NULL, client->wake, ZMQ_POLLIN, 0};
-    for (uint32_t p = 0;
-         p < client->settings.plan->num_ps && count + LINK_POLL_ITEMS <= room;
+    for (uint32_t p = 0; p < client->settings.plan->num_ps &&
+                         count + LINK_POLL_ITEMS <= capacity;
          p++)
         count += link_poll_items(client->peers[p].link, items + count);
     return count;
@@ -224,19 +229,19 @@ static bool is_silent(struct client *client, uint32_t p, int64_t now) {
     uint32_t silent;
     int64_t since;
     return window_silent(client->window, &silent, &since) && silent == p &&
-           now - since >= LOOK_UP_EVERY;
+           now - since >= RESOLVE_INTERVAL;
 }
 
 /* Names are looked up late, and again while a ps stays silent. */
-static void look_up(struct client *client, uint32_t p, int64_t now) {
+static void update_address(struct client *client, uint32_t p, int64_t now) {
     struct client_peer *peer = &client->peers[p];
     char text[300];
     struct failure why;
-    if (client->settings.inside)
+    if (client->settings.inproc)
         return;
-    if (!peer->resolve && now - peer->looked_up >= LOOK_UP_EVERY &&
+    if (!peer->resolve && now - peer->resolved_at >= RESOLVE_INTERVAL &&
         (!peer->connected || is_silent(client, p, now))) {
-        peer->looked_up = now;
+        peer->resolved_at = now;
         peer->resolve = resolve_start(peer->host, peer->port);
     }
     if (!peer->resolve)
@@ -257,84 +262,89 @@ static void look_up(struct client *client, uint32_t p, int64_t now) {
 /* Parameters ascend, blocks go from the last parameter to the first: a wish for
  * parameters first..last is one run of blocks, from those of the last one on.
  */
-static void grant_wishes(struct client *client) {
+static void start_requests(struct client *client) {
     const struct layout *layout = client->settings.plan->layout;
     eventfd_t count;
     eventfd_read(client->wake, &count);
     pthread_mutex_lock(&client->mutex);
-    while (client->num_wishes) {
-        struct client_wish wish = client->wishes[client->first_wish];
-        client->first_wish =
-            (client->first_wish + 1) % (layout->num_parameters + 1);
-        client->num_wishes--;
-        client->snapshot = wish.snapshot;
-        uint32_t begin = layout->first_block[wish.first + wish.count - 1];
-        uint32_t end =
-            layout->first_block[wish.first] + layout->num_blocks_of[wish.first];
-        window_want(client->window, begin, end - begin, wish.kind, wish.clock);
+    while (client->num_requests) {
+        struct client_request request = client->requests[client->first_request];
+        client->first_request =
+            (client->first_request + 1) % (layout->num_parameters + 1);
+        client->num_requests--;
+        client->snapshot = request.snapshot;
+        uint32_t begin = layout->first_block[request.first + request.count - 1];
+        uint32_t end = layout->first_block[request.first] +
+                       layout->num_blocks_of[request.first];
+        window_enqueue(client->window, begin, end - begin, request.kind,
+                       request.clock);
     }
     pthread_mutex_unlock(&client->mutex);
 }
 
-struct wait client_silent(const struct client *client) {
+struct deadline client_silent(const struct client *client) {
     uint32_t ps;
     int64_t since;
     if (!window_silent(client->window, &ps, &since))
-        return (struct wait){.until = TIME_NEVER};
-    return wait_for(client->peers[ps].name, "timeouts.step", since,
-                    client->step_limit);
+        return (struct deadline){.until = TIME_NEVER};
+    return deadline_start(client->peers[ps].name, "timeouts.step", since,
+                          client->step_limit);
 }
 
 /* At a tenth of its time, as the chief names slow trainers. */
-static void say_wait(struct client *client, const struct wait *wait,
+static void log_wait(struct client *client, const struct deadline *deadline,
                      int64_t now) {
     char text[512];
-    if (wait->until == TIME_NEVER || client->said_wait == wait->since ||
-        now - wait->since < client->step_limit / 10)
+    if (deadline->until == TIME_NEVER ||
+        client->logged_wait == deadline->since ||
+        now - deadline->since < client->step_limit / 10)
         return;
-    client->said_wait = wait->since;
-    wait_text(wait, now, text, sizeof text);
+    client->logged_wait = deadline->since;
+    deadline_text(deadline, now, text, sizeof text);
     log_warning(client->settings.log, "%s", text);
 }
 
 static enum status check_silence(struct client *client, int64_t now,
                                  struct failure *why) {
-    struct wait wait = client_silent(client);
-    say_wait(client, &wait, now);
-    if (!wait_over(&wait, now))
+    struct deadline deadline = client_silent(client);
+    log_wait(client, &deadline, now);
+    if (!deadline_passed(&deadline, now))
         return STATUS_OK;
     return status_fail(why, STATUS_RETRY,
                        "%s has not answered for %.0f s (%s): if steps really "
                        "take that long, set it to %.0f",
-                       wait.peer, time_to_seconds(now - wait.since), wait.limit,
-                       2 * time_to_seconds(client->step_limit));
+                       deadline.peer, time_to_seconds(now - deadline.since),
+                       deadline.limit, 2 * time_to_seconds(client->step_limit));
 }
 
 /* A change is said when it has lasted: at the end of a run a ps may leave a
  * moment before this process does. */
-static void say_way(const struct client *client, uint32_t p, int64_t now) {
+static void log_transport(const struct client *client, uint32_t p,
+                          int64_t now) {
     struct client_peer *peer = &client->peers[p];
-    if (link_way(peer->link, peer->way, sizeof peer->way))
-        peer->way_since = now;
-    if (!peer->way[0] || (peer->met && now - peer->way_since < WAY_LASTS))
+    if (link_transport(peer->link, peer->transport, sizeof peer->transport))
+        peer->transport_since = now;
+    if (!peer->transport[0] ||
+        (peer->transport_logged &&
+         now - peer->transport_since < TRANSPORT_SETTLE_TIME))
         return;
-    log_info(client->settings.log, "ps %u: %s", p, peer->way);
-    peer->way[0] = 0;
-    peer->met = true;
+    log_info(client->settings.log, "ps %u: %s", p, peer->transport);
+    peer->transport[0] = 0;
+    peer->transport_logged = true;
 }
 
 enum status client_step(struct client *client, int64_t now,
                         struct failure *why) {
-    window_stood_still(client->window, wait_stood_still(client->stepped, now));
-    client->stepped = now;
+    window_add_pause(client->window, deadline_stall(client->stepped_at, now));
+    client->stepped_at = now;
     for (uint32_t p = 0; p < client->settings.plan->num_ps; p++) {
-        look_up(client, p, now);
-        say_way(client, p, now);
+        update_address(client, p, now);
+        log_transport(client, p, now);
         if (link_renewed(client->peers[p].link))
             window_reconnected(client->window, p);
         client_receive(client, p, now);
     }
-    grant_wishes(client);
+    start_requests(client);
     client_send_due(client, now);
     return check_silence(client, now, why);
 }

@@ -6,9 +6,9 @@
 #ifndef CAPSTAN_CLIENT_H
 #define CAPSTAN_CLIENT_H
 
+#include "proto/base/deadline.h"
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/base/wait.h"
 #include "proto/net/shm/buffer.h"
 #include "proto/tensor/loss_scaler.h"
 #include "proto/tensor/plan.h"
@@ -26,8 +26,8 @@ struct client_settings {
     const struct plan *plan; /* borrowed */
     uint64_t run, incarnation;
     uint32_t rank;
-    const char *inside; /* the ps's link in this process, or NULL */
-    bool lanes;         /* shared memory first with a ps on this host */
+    const char *inproc; /* the ps's link in this process, or NULL */
+    bool shm;           /* shared memory first with a ps on this host */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
     const struct rule_loops *loops; /* to convert by; NULL: the best */
@@ -60,7 +60,7 @@ void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
  * as they are until then. A void push is announced in one piece, with all
  * parameters, once the weights of the last one are here. */
 void client_announce(struct client *client, uint32_t first, uint32_t count,
-                     uint64_t clock, enum contribution what);
+                     uint64_t clock, enum contribution contribution_kind);
 
 /* Waits until PARAMETER's weights are those of its last push or pull. False
  * when the run has ended meanwhile. */
@@ -82,7 +82,8 @@ double client_waited(struct client *client);
 /* Communication thread. */
 
 /* Items for zmq_poll, at most ROOM; returns how many. */
-int client_poll_items(struct client *client, zmq_pollitem_t *items, int room);
+int client_poll_items(struct client *client, zmq_pollitem_t *items,
+                      int capacity);
 
 /* When client_step is due next without an event. */
 int64_t client_deadline(const struct client *client);
@@ -96,6 +97,6 @@ enum status client_step(struct client *client, int64_t now,
 void client_cancel(struct client *client);
 
 /* The ps waited for longest; `until` TIME_NEVER: none. */
-struct wait client_silent(const struct client *client);
+struct deadline client_silent(const struct client *client);
 
 #endif

@@ -2,7 +2,7 @@
 /* What a trainer and the ps say to each other: the window's requests leave,
  * answers are checked, and their weights put in place. */
 #include "proto/tensor/encoding.h"
-#include "worker/exchange/client/client_parts.h"
+#include "worker/exchange/client/client_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,14 +19,14 @@ static size_t offset_of(const struct client *client, uint32_t b) {
 
 /* What weights travel in: those of a snapshot, or of now. */
 static enum job_wire wire_of(const struct client *client, uint64_t snapshot) {
-    return snapshot ? JOB_FLOAT32 : client->settings.wire;
+    return snapshot ? JOB_WIRE_FLOAT32 : client->settings.wire;
 }
 
 /* Do they lie as they travel? */
 static bool contiguous(const struct client *client,
                        const struct window_request *request) {
     size_t end = offset_of(client, request->blocks[0]);
-    if (client->settings.wire != JOB_FLOAT32)
+    if (client->settings.wire != JOB_WIRE_FLOAT32)
         return false;
     for (uint32_t i = 0; i < request->count; i++) {
         if (offset_of(client, request->blocks[i]) != end)
@@ -69,14 +69,14 @@ static Capstan__DataHeader__Encoding encoding_of(
     uint64_t snapshot) {
     if (request->kind == WINDOW_PUSH_EMPTY)
         return CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
-    if (request->kind == WINDOW_PUSH_VOID)
-        return CAPSTAN__DATA_HEADER__ENCODING__VOID;
+    if (request->kind == WINDOW_PUSH_OVERFLOWED)
+        return CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW;
     return encoding_name(wire_of(client, snapshot));
 }
 
-static double void_scale_of(struct client *client) {
+static double overflow_scale_of(struct client *client) {
     pthread_mutex_lock(&client->mutex);
-    double scale = client->void_scale;
+    double scale = client->overflow_scale;
     pthread_mutex_unlock(&client->mutex);
     return scale;
 }
@@ -86,9 +86,9 @@ static bool send_request(struct client *client,
     static const Capstan__DataHeader__Kind kinds[] = {
         [WINDOW_PUSH] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PUSH_EMPTY] = CAPSTAN__DATA_HEADER__KIND__PUSH,
-        [WINDOW_PUSH_VOID] = CAPSTAN__DATA_HEADER__KIND__PUSH,
+        [WINDOW_PUSH_OVERFLOWED] = CAPSTAN__DATA_HEADER__KIND__PUSH,
         [WINDOW_PULL] = CAPSTAN__DATA_HEADER__KIND__PULL,
-        [WINDOW_ASK] = CAPSTAN__DATA_HEADER__KIND__ASK,
+        [WINDOW_QUERY] = CAPSTAN__DATA_HEADER__KIND__QUERY,
     };
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
@@ -103,8 +103,8 @@ static bool send_request(struct client *client,
     if (request->kind == WINDOW_PULL)
         header.snapshot = client->snapshot;
     header.encoding = encoding_of(client, request, header.snapshot);
-    if (request->kind == WINDOW_PUSH_VOID)
-        header.loss_scale = void_scale_of(client);
+    if (request->kind == WINDOW_PUSH_OVERFLOWED)
+        header.loss_scale = overflow_scale_of(client);
     if (!fill_payload(client, request, &payload))
         return false;
     size_t bytes = message_write_data(&header, client->header);
@@ -114,9 +114,9 @@ static bool send_request(struct client *client,
 
 /* Copies the weights of a reply's awaited blocks into place. Its step is known
  * before anybody who waits for them goes on. */
-static void take_weights(struct client *client,
-                         const Capstan__DataHeader *header, const char *from,
-                         int64_t now) {
+static void store_weights(struct client *client,
+                          const Capstan__DataHeader *header, const char *from,
+                          int64_t now) {
     const struct layout *layout = client->settings.plan->layout;
     float *weights = buffer_data(client->settings.weights);
     enum job_wire wire = wire_of(client, header->snapshot);
@@ -127,7 +127,7 @@ static void take_weights(struct client *client,
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i], p = layout->blocks[b].parameter;
         if (header->snapshot == client->snapshot &&
-            window_arrived(client->window, b, header->clock, now)) {
+            window_received(client->window, b, header->clock, now)) {
             encoding_read(client->settings.loops, wire, from,
                           elements_of(client, b),
                           weights + offset_of(client, b));
@@ -145,7 +145,7 @@ static void take_weights(struct client *client,
 
 /* Blocks are of this ps; weights are in what they were asked for, and have
  * their size. A refusal is a text, in nobody's name. */
-static bool is_sound(const struct client *client, uint32_t ps,
+static bool is_valid(const struct client *client, uint32_t ps,
                      const Capstan__DataHeader *header, size_t payload) {
     const struct plan *plan = client->settings.plan;
     enum job_wire wire = wire_of(client, header->snapshot);
@@ -166,17 +166,17 @@ static bool is_sound(const struct client *client, uint32_t ps,
     return header->encoding == encoding_name(wire) && payload == bytes;
 }
 
-static void take_answer(struct client *client, uint32_t ps,
-                        const Capstan__DataHeader *header,
-                        const struct link_frame *frame, int64_t now) {
+static void handle_reply(struct client *client, uint32_t ps,
+                         const Capstan__DataHeader *header,
+                         const struct link_frame *frame, int64_t now) {
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
-        take_weights(client, header, frame->payload.data, now);
+        store_weights(client, header, frame->payload.data, now);
         break;
-    case CAPSTAN__DATA_HEADER__KIND__LACK:
-        window_heard(client->window, ps, now);
+    case CAPSTAN__DATA_HEADER__KIND__MISSING:
+        window_answered(client->window, ps, now);
         for (size_t i = 0; i < header->n_blocks; i++)
-            window_lacking(client->window, header->blocks[i], header->clock);
+            window_missing(client->window, header->blocks[i], header->clock);
         break;
     case CAPSTAN__DATA_HEADER__KIND__REFUSED:
         if (strncmp(client->refusal, header->text, sizeof client->refusal - 1))
@@ -193,12 +193,12 @@ void client_receive(struct client *client, uint32_t ps, int64_t now) {
     struct link_frame frame;
     while (link_view(client->peers[ps].link, &frame)) {
         Capstan__DataHeader *header;
-        struct failure bad;
+        struct failure error;
         if (message_read_data(&header, &client->arena, frame.header.data,
-                              frame.header.size, &bad))
-            log_warning(client->settings.log, "from ps %u: %s", ps, bad.text);
-        else if (is_sound(client, ps, header, frame.payload.size))
-            take_answer(client, ps, header, &frame, now);
+                              frame.header.size, &error))
+            log_warning(client->settings.log, "from ps %u: %s", ps, error.text);
+        else if (is_valid(client, ps, header, frame.payload.size))
+            handle_reply(client, ps, header, &frame, now);
         link_release(&frame);
     }
 }
@@ -207,5 +207,5 @@ void client_send_due(struct client *client, int64_t now) {
     struct window_request request;
     while (window_next(client->window, now, &request))
         if (!send_request(client, &request))
-            window_unsent(client->window, &request, now);
+            window_requeue(client->window, &request, now);
 }

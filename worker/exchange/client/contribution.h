@@ -4,10 +4,10 @@
 #define CAPSTAN_CONTRIBUTION_H
 
 enum contribution {
-    CONTRIBUTION_WHOLE,
-    CONTRIBUTION_EMPTY, /* no bytes: the others' count without it */
-    CONTRIBUTION_VOID,  /* no bytes: its gradients overflowed, and nobody's are
-                           applied */
+    CONTRIBUTION_FULL,
+    CONTRIBUTION_EMPTY,      /* no bytes: the others' count without it */
+    CONTRIBUTION_OVERFLOWED, /* no bytes: its gradients overflowed, and nobody's
+                          are applied */
 };
 
 #endif

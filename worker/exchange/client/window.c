@@ -6,9 +6,9 @@
  * block larger than all of it goes alone.
  *
  * Two times are kept a ps. `asked`, of the last request or answer: when that is
- * ask_after ago, it is asked what it has of the pushes under way, and reads are
- * sent again. `heard`, of the last answer, from which its silence counts; or
- * `unreachable`, since when no request could leave. */
+ * query_after ago, it is asked what it has of the pushes under way, and reads
+ * are sent again. `heard`, of the last answer, from which its silence counts;
+ * or `unreachable`, since when no request could leave. */
 #include "worker/exchange/client/window.h"
 
 #include "proto/net/messages/message.h"
@@ -20,7 +20,7 @@
 
 /* A block: nothing is wanted; wanted and not sent, also after a loss; sent and
  * not answered. Only an answer of its clock makes it idle again. */
-enum stage { IDLE, WAITING, UNDER_WAY };
+enum stage { IDLE, WAITING, IN_FLIGHT };
 
 struct block_state {
     uint64_t clock;
@@ -28,21 +28,21 @@ struct block_state {
 };
 
 struct ps_state {
-    uint64_t under_way;     /* bytes of gradients */
-    uint32_t waiting, sent; /* blocks */
-    uint32_t cursor;        /* no waiting block is below it */
-    int64_t heard;          /* last answer, or first request after none */
-    int64_t asked;          /* last ask or request */
-    int64_t retry;          /* no request before this time */
-    int64_t unreachable;    /* since when none could leave; REACHABLE */
-    int64_t before;         /* the same before the request given out last */
+    uint64_t in_flight;         /* bytes of gradients */
+    uint32_t waiting, sent;     /* blocks */
+    uint32_t cursor;            /* no waiting block is below it */
+    int64_t answered_at;        /* last answer, or first request after none */
+    int64_t queried_at;         /* last ask or request */
+    int64_t retry_at;           /* no request before this time */
+    int64_t unreachable;        /* since when none could leave; REACHABLE */
+    int64_t unreachable_before; /* the same before the request given out last */
 };
 
 struct window {
     struct window_settings settings;
     struct block_state *blocks;
     struct ps_state *ps;
-    uint32_t awaited;
+    uint32_t outstanding;
 };
 
 struct window *window_open(const struct window_settings *settings) {
@@ -56,9 +56,9 @@ struct window *window_open(const struct window_settings *settings) {
         window_close(&window);
     else
         for (uint32_t p = 0; p < settings->num_ps; p++)
-            window->ps[p] = (struct ps_state){.retry = INT64_MIN,
+            window->ps[p] = (struct ps_state){.retry_at = INT64_MIN,
                                               .unreachable = REACHABLE,
-                                              .before = REACHABLE};
+                                              .unreachable_before = REACHABLE};
     return window;
 }
 
@@ -80,7 +80,7 @@ static bool has_bytes(const struct block_state *block) {
     return block->kind == WINDOW_PUSH;
 }
 
-static void make_wait(struct window *window, uint32_t b) {
+static void enqueue(struct window *window, uint32_t b) {
     struct ps_state *ps = ps_of(window, b);
     window->blocks[b].stage = WAITING;
     ps->waiting++;
@@ -89,41 +89,41 @@ static void make_wait(struct window *window, uint32_t b) {
 }
 
 /* Wanting is free; window_next sends as credit allows. */
-void window_want(struct window *window, uint32_t first, uint32_t count,
-                 enum window_kind kind, uint64_t clock) {
+void window_enqueue(struct window *window, uint32_t first, uint32_t count,
+                    enum window_kind kind, uint64_t clock) {
     for (uint32_t b = first; b < first + count; b++) {
         window->blocks[b].kind = (uint8_t)kind;
         window->blocks[b].clock = clock;
-        make_wait(window, b);
-        window->awaited++;
+        enqueue(window, b);
+        window->outstanding++;
     }
 }
 
 /* Takes a block back from under way. */
-static void call_back(struct window *window, uint32_t b) {
+static void remove_in_flight(struct window *window, uint32_t b) {
     struct ps_state *ps = ps_of(window, b);
     ps->sent--;
     if (has_bytes(&window->blocks[b]))
-        ps->under_way -= window->settings.block_bytes[b];
+        ps->in_flight -= window->settings.block_bytes[b];
 }
 
 /* Silence counts from the first request, not from an answer of long ago. */
 static void send(struct window *window, uint32_t b, int64_t now) {
     struct ps_state *ps = ps_of(window, b);
     if (!ps->sent)
-        ps->heard = now;
-    window->blocks[b].stage = UNDER_WAY;
+        ps->answered_at = now;
+    window->blocks[b].stage = IN_FLIGHT;
     ps->waiting--;
     ps->sent++;
     if (has_bytes(&window->blocks[b]))
-        ps->under_way += window->settings.block_bytes[b];
+        ps->in_flight += window->settings.block_bytes[b];
 }
 
 /* Is BLOCK's sending within the ps's credit? A lone one always is. */
 static bool has_credit(const struct window *window, uint32_t p, uint32_t b) {
     const struct ps_state *ps = &window->ps[p];
-    return !has_bytes(&window->blocks[b]) || !ps->under_way ||
-           ps->under_way + window->settings.block_bytes[b] <=
+    return !has_bytes(&window->blocks[b]) || !ps->in_flight ||
+           ps->in_flight + window->settings.block_bytes[b] <=
                window->settings.credit;
 }
 
@@ -168,15 +168,15 @@ static bool next_waiting(struct window *window, uint32_t p, int64_t now,
     }
     if (!request->count)
         return false;
-    ps->asked = now;
-    ps->before = ps->unreachable;
+    ps->queried_at = now;
+    ps->unreachable_before = ps->unreachable;
     ps->unreachable = REACHABLE;
     return true;
 }
 
 /* Fills REQUEST with what is under way to ps P at one clock: pushes, to be
  * asked about, or reads, to be read again. */
-static bool list_under_way(const struct window *window, uint32_t p,
+static bool list_in_flight(const struct window *window, uint32_t p,
                            enum window_kind kind,
                            struct window_request *request) {
     request->kind = kind;
@@ -187,7 +187,7 @@ static bool list_under_way(const struct window *window, uint32_t p,
          b < window->settings.num_blocks && request->count < WINDOW_MAX_BLOCKS;
          b++) {
         const struct block_state *block = &window->blocks[b];
-        if (window->settings.block_ps[b] != p || block->stage != UNDER_WAY ||
+        if (window->settings.block_ps[b] != p || block->stage != IN_FLIGHT ||
             (block->kind == WINDOW_PULL) != (kind == WINDOW_PULL) ||
             (request->count && block->clock != request->clock))
             continue;
@@ -199,21 +199,21 @@ static bool list_under_way(const struct window *window, uint32_t p,
 
 /* Pushes are asked about by header alone, as most losses are of answers. Reads
  * have no bytes to spare and are simply sent again. */
-static bool next_ask(struct window *window, uint32_t p, int64_t now,
-                     struct window_request *request) {
+static bool next_query(struct window *window, uint32_t p, int64_t now,
+                       struct window_request *request) {
     struct ps_state *ps = &window->ps[p];
-    if (!ps->sent || now - ps->asked < window->settings.ask_after)
+    if (!ps->sent || now - ps->queried_at < window->settings.query_after)
         return false;
-    ps->asked = now;
-    return list_under_way(window, p, WINDOW_ASK, request) ||
-           list_under_way(window, p, WINDOW_PULL, request);
+    ps->queried_at = now;
+    return list_in_flight(window, p, WINDOW_QUERY, request) ||
+           list_in_flight(window, p, WINDOW_PULL, request);
 }
 
 bool window_next(struct window *window, int64_t now,
                  struct window_request *request) {
     for (uint32_t p = 0; p < window->settings.num_ps; p++)
-        if (now >= window->ps[p].retry &&
-            (next_ask(window, p, now, request) ||
+        if (now >= window->ps[p].retry_at &&
+            (next_query(window, p, now, request) ||
              next_waiting(window, p, now, request)))
             return true;
     return false;
@@ -221,72 +221,74 @@ bool window_next(struct window *window, int64_t now,
 
 /* The credit comes back. The ps's silence begins with the first request that
  * could not leave, and goes on through further tries. */
-void window_unsent(struct window *window, const struct window_request *request,
-                   int64_t now) {
+void window_requeue(struct window *window, const struct window_request *request,
+                    int64_t now) {
     struct ps_state *ps = &window->ps[request->ps];
-    ps->retry = now + window->settings.retry_after;
-    if (request->kind == WINDOW_ASK)
+    ps->retry_at = now + window->settings.retry_after;
+    if (request->kind == WINDOW_QUERY)
         return;
-    ps->unreachable = ps->before == REACHABLE ? now : ps->before;
+    ps->unreachable =
+        ps->unreachable_before == REACHABLE ? now : ps->unreachable_before;
     for (uint32_t i = 0; i < request->count; i++) {
-        call_back(window, request->blocks[i]);
-        make_wait(window, request->blocks[i]);
+        remove_in_flight(window, request->blocks[i]);
+        enqueue(window, request->blocks[i]);
     }
 }
 
-/* What was on the old connection may be lost: no need to wait for ask_after. */
+/* What was on the old connection may be lost: no need to wait for query_after.
+ */
 void window_reconnected(struct window *window, uint32_t ps) {
-    window->ps[ps].asked = -window->settings.ask_after;
+    window->ps[ps].queried_at = -window->settings.query_after;
 }
 
 /* Also an answer to a block that waits to be sent again: the first copy has
  * arrived after all. */
-bool window_arrived(struct window *window, uint32_t b, uint64_t clock,
-                    int64_t now) {
+bool window_received(struct window *window, uint32_t b, uint64_t clock,
+                     int64_t now) {
     struct block_state *block = &window->blocks[b];
     struct ps_state *ps = ps_of(window, b);
-    ps->heard = ps->asked = now;
+    ps->answered_at = ps->queried_at = now;
     if (block->stage == IDLE || block->clock != clock)
         return false;
-    if (block->stage == UNDER_WAY)
-        call_back(window, b);
+    if (block->stage == IN_FLIGHT)
+        remove_in_flight(window, b);
     else
         ps->waiting--;
     block->stage = IDLE;
-    window->awaited--;
+    window->outstanding--;
     return true;
 }
 
-void window_heard(struct window *window, uint32_t ps, int64_t now) {
-    window->ps[ps].heard = now;
+void window_answered(struct window *window, uint32_t ps, int64_t now) {
+    window->ps[ps].answered_at = now;
 }
 
 /* Its place in the order is its number: it goes before younger blocks. */
-void window_lacking(struct window *window, uint32_t b, uint64_t clock) {
+void window_missing(struct window *window, uint32_t b, uint64_t clock) {
     const struct block_state *block = &window->blocks[b];
-    if (block->stage != UNDER_WAY || block->clock != clock)
+    if (block->stage != IN_FLIGHT || block->clock != clock)
         return;
-    call_back(window, b);
-    make_wait(window, b);
+    remove_in_flight(window, b);
+    enqueue(window, b);
 }
 
-uint32_t window_awaited(const struct window *window) {
-    return window->awaited;
+uint32_t window_outstanding(const struct window *window) {
+    return window->outstanding;
 }
 
-void window_stood_still(struct window *window, int64_t still) {
+void window_add_pause(struct window *window, int64_t pause) {
     for (uint32_t p = 0; p < window->settings.num_ps; p++) {
         struct ps_state *ps = &window->ps[p];
-        ps->heard += still;
+        ps->answered_at += pause;
         if (ps->unreachable != REACHABLE)
-            ps->unreachable += still;
-        if (ps->before != REACHABLE)
-            ps->before += still;
+            ps->unreachable += pause;
+        if (ps->unreachable_before != REACHABLE)
+            ps->unreachable_before += pause;
     }
 }
 
 static int64_t silent_since(const struct ps_state *ps) {
-    int64_t since = ps->sent ? ps->heard : NEVER;
+    int64_t since = ps->sent ? ps->answered_at : NEVER;
     return ps->waiting && ps->unreachable < since ? ps->unreachable : since;
 }
 
@@ -304,10 +306,12 @@ int64_t window_deadline(const struct window *window) {
     int64_t deadline = NEVER;
     for (uint32_t p = 0; p < window->settings.num_ps; p++) {
         const struct ps_state *ps = &window->ps[p];
-        if (ps->sent && ps->asked + window->settings.ask_after < deadline)
-            deadline = ps->asked + window->settings.ask_after;
-        if (ps->waiting && ps->unreachable != REACHABLE && ps->retry < deadline)
-            deadline = ps->retry;
+        if (ps->sent &&
+            ps->queried_at + window->settings.query_after < deadline)
+            deadline = ps->queried_at + window->settings.query_after;
+        if (ps->waiting && ps->unreachable != REACHABLE &&
+            ps->retry_at < deadline)
+            deadline = ps->retry_at;
     }
     return deadline;
 }

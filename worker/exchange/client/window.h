@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 enum {
-    WINDOW_MAX_BLOCKS = 1024,      /* in one request */
-    WINDOW_ALONE_FLOATS = 16 << 10 /* a smaller gradient is announced with the
+    WINDOW_MAX_BLOCKS = 1024,    /* in one request */
+    WINDOW_MIN_FLOATS = 16 << 10 /* a smaller gradient is announced with the
                                       next one */
 };
 #define WINDOW_CREDIT (UINT64_C(64) << 20) /* credit, as trainers set it */
@@ -24,16 +24,16 @@ struct window_settings {
     const uint32_t *block_bytes; /* [num_blocks] */
     uint64_t credit;             /* bytes of gradients under way to one ps */
     uint32_t group_bytes;        /* of one request, at least one block */
-    int64_t ask_after;           /* ns without an answer */
+    int64_t query_after;         /* ns without an answer */
     int64_t retry_after;         /* ns after a request that could not leave */
 };
 
 enum window_kind {
     WINDOW_PUSH,
     WINDOW_PUSH_EMPTY,
-    WINDOW_PUSH_VOID,
+    WINDOW_PUSH_OVERFLOWED,
     WINDOW_PULL,
-    WINDOW_ASK
+    WINDOW_QUERY
 };
 
 struct window_request {
@@ -54,8 +54,8 @@ struct window *window_open(const struct window_settings *settings);
 void window_close(struct window **window);
 
 /* COUNT blocks from FIRST want this KIND at CLOCK; none of them is awaited. */
-void window_want(struct window *window, uint32_t first, uint32_t count,
-                 enum window_kind kind, uint64_t clock);
+void window_enqueue(struct window *window, uint32_t first, uint32_t count,
+                    enum window_kind kind, uint64_t clock);
 
 /* The next request to send at NOW; false when there is none. */
 bool window_next(struct window *window, int64_t now,
@@ -63,29 +63,29 @@ bool window_next(struct window *window, int64_t now,
 
 /* REQUEST could not leave at NOW: its blocks wait again, and its ps gets no
  * request for retry_after. The others' requests go on. */
-void window_unsent(struct window *window, const struct window_request *request,
-                   int64_t now);
+void window_requeue(struct window *window, const struct window_request *request,
+                    int64_t now);
 
 /* PS is connected anew: what it has is asked at once. */
 void window_reconnected(struct window *window, uint32_t ps);
 
 /* Weights of BLOCK came as the answer to CLOCK. True when they are awaited:
  * take them; an old answer's second copy is not. */
-bool window_arrived(struct window *window, uint32_t block, uint64_t clock,
-                    int64_t now);
+bool window_received(struct window *window, uint32_t block, uint64_t clock,
+                     int64_t now);
 
 /* PS has answered an ask: it is not silent. */
-void window_heard(struct window *window, uint32_t ps, int64_t now);
+void window_answered(struct window *window, uint32_t ps, int64_t now);
 
 /* PS says that it lacks BLOCK's contribution of CLOCK. */
-void window_lacking(struct window *window, uint32_t block, uint64_t clock);
+void window_missing(struct window *window, uint32_t block, uint64_t clock);
 
 /* How many blocks are awaited, sent or not. */
-uint32_t window_awaited(const struct window *window);
+uint32_t window_outstanding(const struct window *window);
 
 /* This process itself stood still for so long: silences begun before it are
  * shorter by that. */
-void window_stood_still(struct window *window, int64_t still);
+void window_add_pause(struct window *window, int64_t pause);
 
 /* A ps with blocks under way and when it last answered, or one that cannot be
  * reached and since when; false when there is none. The longest silent one. */

@@ -8,7 +8,7 @@
 static float largest(const float *z, uint32_t out) {
     float best = z[0];
     for (uint32_t j = 1; j < out; j++)
-        best = loss_larger(best, z[j]);
+        best = loss_max(best, z[j]);
     return best;
 }
 
@@ -17,7 +17,7 @@ double loss_softmax_cross_entropy(const float *z, uint32_t label, float *dz,
     float top = largest(z, out);
     double below_top = (double)top - z[label], sum = 0;
     for (uint32_t j = 0; j < out; j++) {
-        float power = loss_power(z[j], top);
+        float power = loss_exp(z[j], top);
         sum += power;
         if (dz)
             dz[j] = power;
@@ -35,10 +35,10 @@ double loss_sigmoid_cross_entropy(const float *z, uint32_t label, float *dz,
     double sum = 0;
     float share = factor / (float)out;
     for (uint32_t j = 0; j < out; j++) {
-        float slope;
-        sum += loss_sigmoid(z[j], (float)(j == label), &slope);
+        float derivative;
+        sum += loss_sigmoid(z[j], (float)(j == label), &derivative);
         if (dz)
-            dz[j] = share * slope;
+            dz[j] = share * derivative;
     }
     return sum / out;
 }
@@ -59,6 +59,6 @@ double loss_mse(const float *z, uint32_t label, float *dz, uint32_t out,
 bool loss_is_correct(const float *z, uint32_t label, uint32_t out) {
     bool correct = true;
     for (uint32_t j = 0; j < out; j++)
-        correct &= loss_leads(z[label], label, z[j], j);
+        correct &= loss_label_wins(z[label], label, z[j], j);
     return correct;
 }

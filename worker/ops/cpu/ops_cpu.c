@@ -2,7 +2,7 @@
 /* The processor as a device: its memory is the host's, every call is done when
  * it returns, so streams and events have nothing to order. What layers compute
  * is in ops_cpu_layer.c; rules and sums are proto/tensor's. */
-#include "worker/ops/cpu/ops_cpu_parts.h"
+#include "worker/ops/cpu/ops_cpu_internal.h"
 
 #include <limits.h>
 #include <stddef.h>
@@ -79,7 +79,8 @@ static void cpu_copy(struct ops_device *device, enum ops_stream stream,
         memcpy(to, from, bytes);
 }
 
-static void *cpu_native(struct ops_device *device, enum ops_stream stream) {
+static void *cpu_native_stream(struct ops_device *device,
+                               enum ops_stream stream) {
     (void)device;
     (void)stream;
     return NULL;
@@ -96,15 +97,16 @@ static void cpu_event_close(struct ops_device *device,
     *event = NULL;
 }
 
-static void cpu_pass(struct ops_device *device, enum ops_stream stream,
-                     struct ops_event *event) {
+static void cpu_order(struct ops_device *device, enum ops_stream stream,
+                      struct ops_event *event) {
     (void)device;
     (void)stream;
     (void)event;
 }
 
-static enum status cpu_await(struct ops_device *device, struct ops_event *event,
-                             struct failure *why) {
+static enum status cpu_event_sync(struct ops_device *device,
+                                  struct ops_event *event,
+                                  struct failure *why) {
     (void)device;
     (void)event;
     (void)why;
@@ -123,7 +125,7 @@ static void cpu_set_precision(struct ops_device *device,
     device->precision = precision;
 }
 
-static void cpu_span(struct ops_device *device) {
+static void cpu_capture(struct ops_device *device) {
     (void)device;
 }
 
@@ -178,8 +180,8 @@ static double add_in_order(const double *pieces, size_t count, size_t step) {
     return sum;
 }
 
-static void cpu_add_up(struct ops_device *device, enum ops_stream stream,
-                       const double *pieces, size_t count, double *sum) {
+static void cpu_reduce_sum(struct ops_device *device, enum ops_stream stream,
+                           const double *pieces, size_t count, double *sum) {
     (void)device;
     (void)stream;
     *sum = add_in_order(pieces, count, 1);
@@ -222,15 +224,15 @@ const struct ops *ops_cpu(void) {
         .upload = cpu_copy,
         .download = cpu_copy,
         .copy = cpu_copy,
-        .native = cpu_native,
+        .native_stream = cpu_native_stream,
         .event_open = cpu_event_open,
         .event_close = cpu_event_close,
-        .record = cpu_pass,
-        .follow = cpu_pass,
-        .await = cpu_await,
+        .record = cpu_order,
+        .stream_wait = cpu_order,
+        .event_sync = cpu_event_sync,
         .synchronize = cpu_synchronize,
-        .begin = cpu_span,
-        .end = cpu_span,
+        .capture_begin = cpu_capture,
+        .capture_end = cpu_capture,
         .set_precision = cpu_set_precision,
         .linear = ops_cpu_linear,
         .linear_input_gradient = ops_cpu_linear_input_gradient,
@@ -242,7 +244,7 @@ const struct ops *ops_cpu(void) {
         .scale = cpu_scale,
         .find_overflow = cpu_find_overflow,
         .square_sums = cpu_square_sums,
-        .add_up = cpu_add_up,
+        .reduce_sum = cpu_reduce_sum,
         .clip = cpu_clip,
         .rule = cpu_rule,
     };

@@ -7,7 +7,7 @@
 #include "proto/tensor/fp16.h"
 #include "worker/ops/activation.h"
 #include "worker/ops/cpu/loss.h"
-#include "worker/ops/cpu/ops_cpu_parts.h"
+#include "worker/ops/cpu/ops_cpu_internal.h"
 
 #include <dnnl.h>
 #include <math.h>
@@ -25,27 +25,27 @@ struct product {
     bool add;
 };
 
-static bool make_room(struct ops_cpu_rounded *rounded, size_t count) {
-    if (count <= rounded->room)
+static bool reserve(struct ops_cpu_operand *rounded, size_t count) {
+    if (count <= rounded->capacity)
         return true;
     free(rounded->floats);
     rounded->floats = aligned_alloc(
         OPS_CPU_ALIGNMENT,
         (count * sizeof(float) / OPS_CPU_ALIGNMENT + 1) * OPS_CPU_ALIGNMENT);
-    rounded->room = rounded->floats ? count : 0;
+    rounded->capacity = rounded->floats ? count : 0;
     return rounded->floats;
 }
 
 /* COUNT floats as a product of DEVICE takes them; NULL: no memory. */
 static const float *operand(const struct ops_device *device,
-                            struct ops_cpu_rounded *rounded,
+                            struct ops_cpu_operand *rounded,
                             const float *floats, size_t count) {
-    if (device->precision == JOB_PRECISE)
+    if (device->precision == JOB_PRECISION_FP32)
         return floats;
-    if (!make_room(rounded, count))
+    if (!reserve(rounded, count))
         return NULL;
     float *restrict to = rounded->floats;
-    if (device->precision == JOB_HALF_BF16)
+    if (device->precision == JOB_PRECISION_BF16)
         for (size_t i = 0; i < count; i++)
             to[i] = bf16_to_float(bf16_from_float(floats[i]));
     else
@@ -54,7 +54,7 @@ static const float *operand(const struct ops_device *device,
     return to;
 }
 
-static bool takes_matmul(const struct product *p) {
+static bool uses_matmul(const struct product *p) {
     return p->transpose_a == 'N' && p->transpose_b == 'T' && !p->add &&
            p->m >= OPS_CPU_MATMUL_ROWS;
 }
@@ -66,7 +66,7 @@ static void multiply(struct ops_device *device, const struct product *p) {
     const float *a = operand(device, &device->a, p->a, (size_t)p->m * p->k);
     const float *b = operand(device, &device->b, p->b, (size_t)p->k * p->n);
     omp_set_num_threads(device->threads);
-    if (a && b && takes_matmul(p) &&
+    if (a && b && uses_matmul(p) &&
         ops_cpu_matmul(&device->matmul, a, b, p->c, p->m, p->k, p->n))
         return;
     if (a && b &&
@@ -137,8 +137,8 @@ void ops_cpu_column_sums(struct ops_device *device, const float *dy, float *db,
         add_row(db, dy + i * out, out);
 }
 
-static void slope(const float *restrict y, float *restrict dy, size_t count,
-                  enum job_activation activation) {
+static void derivative(const float *restrict y, float *restrict dy,
+                       size_t count, enum job_activation activation) {
     switch (activation) {
     case JOB_RELU:
         for (size_t i = 0; i < count; i++)
@@ -161,7 +161,7 @@ void ops_cpu_activation_gradient(struct ops_device *device,
                                  enum job_activation activation, const float *y,
                                  float *dy, uint32_t n, uint32_t out) {
     (void)device;
-    slope(y, dy, (size_t)n * out, activation);
+    derivative(y, dy, (size_t)n * out, activation);
 }
 
 static double sample_loss(enum job_loss kind, const float *z, uint32_t label,

@@ -63,7 +63,7 @@ static bool choose(dnnl_primitive_desc_t *chosen, dnnl_engine_t engine,
 }
 #endif
 
-static void discard(struct plan *plan) {
+static void free_plan(struct plan *plan) {
     dnnl_primitive_destroy(plan->product);
     dnnl_memory_destroy(plan->x);
     dnnl_memory_destroy(plan->w);
@@ -89,7 +89,7 @@ static bool prepare(struct plan *plan, dnnl_engine_t engine) {
                view(&plan->y, engine, chosen, dnnl_query_dst_md);
     dnnl_primitive_desc_destroy(chosen);
     if (!can)
-        discard(plan);
+        free_plan(plan);
     return can;
 }
 
@@ -115,7 +115,7 @@ static struct plan *find(struct ops_cpu_matmul *matmul, uint32_t n, uint32_t in,
     return add(matmul, (struct plan){.n = n, .in = in, .out = out});
 }
 
-static struct ops_cpu_matmul *make(void) {
+static struct ops_cpu_matmul *open_plan(void) {
     struct ops_cpu_matmul *matmul = calloc(1, sizeof *matmul);
     if (matmul && !dnnl_engine_create(&matmul->engine, dnnl_cpu, 0) &&
         !dnnl_stream_create(&matmul->stream, matmul->engine,
@@ -126,7 +126,7 @@ static struct ops_cpu_matmul *make(void) {
 }
 
 /* oneDNN only reads through the views of x and w. */
-static bool show(dnnl_memory_t memory, const float *floats) {
+static bool bind_memory(dnnl_memory_t memory, const float *floats) {
     return !dnnl_memory_set_data_handle(memory, (void *)floats);
 }
 
@@ -134,9 +134,10 @@ bool ops_cpu_matmul(struct ops_cpu_matmul **matmul, const float *x,
                     const float *w, float *y, uint32_t n, uint32_t in,
                     uint32_t out) {
     if (!*matmul)
-        *matmul = make();
+        *matmul = open_plan();
     struct plan *plan = *matmul ? find(*matmul, n, in, out) : NULL;
-    if (!plan || !show(plan->x, x) || !show(plan->w, w) || !show(plan->y, y))
+    if (!plan || !bind_memory(plan->x, x) || !bind_memory(plan->w, w) ||
+        !bind_memory(plan->y, y))
         return false;
     const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, plan->x},
                                          {DNNL_ARG_WEIGHTS, plan->w},
@@ -152,7 +153,7 @@ void ops_cpu_matmul_close(struct ops_cpu_matmul **where) {
     if (!matmul)
         return;
     for (size_t i = 0; i < matmul->count; i++)
-        discard(&matmul->plans[i]);
+        free_plan(&matmul->plans[i]);
     dnnl_stream_destroy(matmul->stream);
     dnnl_engine_destroy(matmul->engine);
     free(matmul->plans);

@@ -6,43 +6,43 @@
 #include "proto/tensor/fp16.h"
 
 template <enum cuda_kernels_half HALF>
-CUDA_ELEMENT uint16_t half_from(float value) {
+CUDA_ELEMENT uint16_t float_to_half(float value) {
     return HALF == CUDA_KERNELS_BF16 ? bf16_from_float(value)
                                      : fp16_from_float(value);
 }
 
 template <enum cuda_kernels_half HALF>
-CUDA_ELEMENT float float_from(uint16_t half) {
+CUDA_ELEMENT float half_to_float(uint16_t half) {
     return HALF == CUDA_KERNELS_BF16 ? bf16_to_float(half)
                                      : fp16_to_float(half);
 }
 
 template <enum cuda_kernels_half HALF>
-static __global__ void shorten(const float *__restrict__ floats,
+static __global__ void to_half(const float *__restrict__ floats,
                                uint16_t *__restrict__ halves, size_t count) {
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
-        halves[i] = half_from<HALF>(floats[i]);
+        halves[i] = float_to_half<HALF>(floats[i]);
 }
 
 template <enum cuda_kernels_half HALF>
-static __global__ void lengthen(const uint16_t *__restrict__ halves,
-                                float *__restrict__ floats, size_t count) {
+static __global__ void from_half(const uint16_t *__restrict__ halves,
+                                 float *__restrict__ floats, size_t count) {
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
-        floats[i] = float_from<HALF>(halves[i]);
+        floats[i] = half_to_float<HALF>(halves[i]);
 }
 
 template <enum cuda_kernels_half HALF>
-static __global__ void settle(float *floats, size_t count) {
+static __global__ void round_to_half(float *floats, size_t count) {
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
-        floats[i] = float_from<HALF>(half_from<HALF>(floats[i]));
+        floats[i] = half_to_float<HALF>(float_to_half<HALF>(floats[i]));
 }
 
 int cuda_kernels_to_half(struct CUstream_st *stream,
                          enum cuda_kernels_half half, const float *floats,
                          uint16_t *halves, size_t count) {
     return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
-                       half == CUDA_KERNELS_BF16 ? shorten<CUDA_KERNELS_BF16>
-                                                 : shorten<CUDA_KERNELS_FP16>,
+                       half == CUDA_KERNELS_BF16 ? to_half<CUDA_KERNELS_BF16>
+                                                 : to_half<CUDA_KERNELS_FP16>,
                        floats, halves, count);
 }
 
@@ -50,8 +50,8 @@ int cuda_kernels_from_half(struct CUstream_st *stream,
                            enum cuda_kernels_half half, const uint16_t *halves,
                            float *floats, size_t count) {
     return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
-                       half == CUDA_KERNELS_BF16 ? lengthen<CUDA_KERNELS_BF16>
-                                                 : lengthen<CUDA_KERNELS_FP16>,
+                       half == CUDA_KERNELS_BF16 ? from_half<CUDA_KERNELS_BF16>
+                                                 : from_half<CUDA_KERNELS_FP16>,
                        halves, floats, count);
 }
 
@@ -59,7 +59,8 @@ int cuda_kernels_round_to_half(struct CUstream_st *stream,
                                enum cuda_kernels_half half, float *floats,
                                size_t count) {
     return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
-                       half == CUDA_KERNELS_BF16 ? settle<CUDA_KERNELS_BF16>
-                                                 : settle<CUDA_KERNELS_FP16>,
+                       half == CUDA_KERNELS_BF16
+                           ? round_to_half<CUDA_KERNELS_BF16>
+                           : round_to_half<CUDA_KERNELS_FP16>,
                        floats, count);
 }

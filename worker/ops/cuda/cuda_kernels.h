@@ -44,11 +44,11 @@ int cuda_kernels_activation_gradient(struct CUstream_st *stream,
 
 /* db[out] = column sums of dy[n, out]; added to db when ADD. Sums are float32,
  * over pieces of rows that depend on n alone. ROOM:
- * cuda_kernels_column_sums_room bytes, which may be 0 and ROOM then NULL. */
-size_t cuda_kernels_column_sums_room(size_t n, uint32_t out);
+ * cuda_kernels_column_sums_scratch bytes, which may be 0 and ROOM then NULL. */
+size_t cuda_kernels_column_sums_scratch(size_t n, uint32_t out);
 int cuda_kernels_column_sums(struct CUstream_st *stream, const float *dy,
                              float *db, size_t n, uint32_t out, bool add,
-                             void *room);
+                             void *scratch);
 
 /* --- the loss: cuda_loss.cu --- */
 
@@ -57,15 +57,15 @@ int cuda_kernels_column_sums(struct CUstream_st *stream, const float *dy,
  * nor FACTOR touches, and whether it has its largest logit at the label. DZ
  * (may be NULL, or Z itself) receives the gradient of SCALE * FACTOR * sum. The
  * second adds up what is in ROOM. Sums over classes and samples are in double.
- * ROOM: cuda_kernels_loss_room bytes, aligned to 8. The CPU's bits for DZ of
+ * ROOM: cuda_kernels_loss_scratch bytes, aligned to 8. The CPU's bits for DZ of
  * squared errors. labels[n] are below OUT; one that is not makes *LOSS NaN, its
  * row of DZ too, and reads nothing outside. */
-size_t cuda_kernels_loss_room(size_t n);
-int cuda_kernels_losses(struct CUstream_st *stream, enum job_loss kind,
-                        const float *z, const uint32_t *labels, float *dz,
-                        size_t n, uint32_t out, float scale,
-                        const float *factor, void *room);
-int cuda_kernels_add_losses(struct CUstream_st *stream, const void *room,
+size_t cuda_kernels_loss_scratch(size_t n);
+int cuda_kernels_sample_losses(struct CUstream_st *stream, enum job_loss kind,
+                               const float *z, const uint32_t *labels,
+                               float *dz, size_t n, uint32_t out, float scale,
+                               const float *factor, void *scratch);
+int cuda_kernels_sum_losses(struct CUstream_st *stream, const void *scratch,
                             size_t n, double *loss, uint32_t *correct);
 
 /* --- the update: cuda_rule.cu --- */
@@ -110,8 +110,8 @@ int cuda_kernels_square_sums(struct CUstream_st *stream, const float *x,
 
 /* As `add_up` and `clip` of worker/ops/ops.h: the CPU's bits. What `clip` finds
  * serves as FACTOR of what follows. */
-int cuda_kernels_add_up(struct CUstream_st *stream, const double *pieces,
-                        size_t count, double *sum);
+int cuda_kernels_reduce_sum(struct CUstream_st *stream, const double *pieces,
+                            size_t count, double *sum);
 int cuda_kernels_clip(struct CUstream_st *stream, const double *squares,
                       size_t count, size_t step, double limit, float *factor);
 

@@ -18,8 +18,8 @@
 #include "worker/ops/cuda/cuda_kernels.h"
 
 /* MOST_BLOCKS: all threads that the largest devices run at once, twice. */
-enum { CUDA_THREADS = 256, CUDA_WARP = 32, CUDA_MOST_BLOCKS = 2304 };
-#define CUDA_WHOLE_WARP 0xffffffffu
+enum { CUDA_THREADS = 256, CUDA_WARP = 32, CUDA_MAX_BLOCKS = 2304 };
+#define CUDA_FULL_WARP 0xffffffffu
 
 /* The first of COUNT things that a thread is given, and how far on its next
  * is. */
@@ -32,13 +32,13 @@ CUDA_ELEMENT size_t cuda_stride(void) {
 }
 
 /* A factor that may be absent. */
-CUDA_ELEMENT float cuda_times(float scale, const float *factor) {
+CUDA_ELEMENT float cuda_scale(float scale, const float *factor) {
     return factor ? scale * *factor : scale;
 }
 
 /* Blocks for COUNT things, EACH of them a block. */
 static inline unsigned cuda_blocks(size_t count, size_t each) {
-    size_t blocks = (count + each - 1) / each, most = CUDA_MOST_BLOCKS;
+    size_t blocks = (count + each - 1) / each, most = CUDA_MAX_BLOCKS;
     return (unsigned)(blocks < most ? blocks : most);
 }
 

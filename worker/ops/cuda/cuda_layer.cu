@@ -20,7 +20,7 @@ template <enum job_activation ACTIVATION> CUDA_ELEMENT float activate(float x) {
 }
 
 template <enum job_activation ACTIVATION>
-CUDA_ELEMENT float slope(float y, float dy) {
+CUDA_ELEMENT float derivative(float y, float dy) {
     switch (ACTIVATION) {
     case JOB_RELU:
         return activation_relu_gradient(y, dy);
@@ -51,10 +51,10 @@ static __global__ void add_bias(const float *__restrict__ bias,
 }
 
 template <enum job_activation ACTIVATION>
-static __global__ void multiply_slope(const float *__restrict__ y,
-                                      float *__restrict__ dy, size_t count) {
+static __global__ void apply_derivative(const float *__restrict__ y,
+                                        float *__restrict__ dy, size_t count) {
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
-        dy[i] = slope<ACTIVATION>(y[i], dy[i]);
+        dy[i] = derivative<ACTIVATION>(y[i], dy[i]);
 }
 
 template <enum job_activation ACTIVATION>
@@ -82,10 +82,10 @@ int cuda_kernels_bias_activation(struct CUstream_st *stream, const float *bias,
 }
 
 template <enum job_activation ACTIVATION>
-static int launch_slope(struct CUstream_st *stream, const float *y, float *dy,
-                        size_t count) {
+static int launch_derivative(struct CUstream_st *stream, const float *y,
+                             float *dy, size_t count) {
     return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
-                       multiply_slope<ACTIVATION>, y, dy, count);
+                       apply_derivative<ACTIVATION>, y, dy, count);
 }
 
 int cuda_kernels_activation_gradient(struct CUstream_st *stream,
@@ -93,11 +93,11 @@ int cuda_kernels_activation_gradient(struct CUstream_st *stream,
                                      const float *y, float *dy, size_t count) {
     switch (activation) {
     case JOB_RELU:
-        return launch_slope<JOB_RELU>(stream, y, dy, count);
+        return launch_derivative<JOB_RELU>(stream, y, dy, count);
     case JOB_TANH:
-        return launch_slope<JOB_TANH>(stream, y, dy, count);
+        return launch_derivative<JOB_TANH>(stream, y, dy, count);
     case JOB_SIGMOID:
-        return launch_slope<JOB_SIGMOID>(stream, y, dy, count);
+        return launch_derivative<JOB_SIGMOID>(stream, y, dy, count);
     case JOB_IDENTITY:
         return 0;
     }
@@ -173,19 +173,19 @@ static size_t pieces_of(size_t n) {
     return n <= PIECE_ROWS ? 1 : (n + PIECE_ROWS - 1) / PIECE_ROWS;
 }
 
-size_t cuda_kernels_column_sums_room(size_t n, uint32_t out) {
+size_t cuda_kernels_column_sums_scratch(size_t n, uint32_t out) {
     return n <= PIECE_ROWS ? 0 : pieces_of(n) * out * sizeof(float);
 }
 
 int cuda_kernels_column_sums(struct CUstream_st *stream, const float *dy,
                              float *db, size_t n, uint32_t out, bool add,
-                             void *room) {
+                             void *scratch) {
     size_t pieces = pieces_of(n), wide = ((size_t)out + COLUMNS - 1) / COLUMNS;
     unsigned blocks = cuda_blocks(wide * pieces, 1);
     if (pieces == 1)
         return cuda_launch(stream, blocks, sum_pieces, dy, db, n, (size_t)out,
                            pieces, add);
-    float *sums = (float *)room;
+    float *sums = (float *)scratch;
     int error = cuda_launch(stream, blocks, sum_pieces, dy, sums, n,
                             (size_t)out, pieces, false);
     if (error)

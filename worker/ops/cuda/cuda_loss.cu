@@ -19,24 +19,23 @@ struct sample {
     float factor;
 };
 
-CUDA_ELEMENT double sum_of_lanes(double value) {
+CUDA_ELEMENT double warp_sum(double value) {
     for (int apart = CUDA_WARP / 2; apart > 0; apart /= 2)
-        value += __shfl_xor_sync(CUDA_WHOLE_WARP, value, apart);
+        value += __shfl_xor_sync(CUDA_FULL_WARP, value, apart);
     return value;
 }
 
-CUDA_ELEMENT float largest_of_lanes(float value) {
+CUDA_ELEMENT float warp_max(float value) {
     for (int apart = CUDA_WARP / 2; apart > 0; apart /= 2)
-        value =
-            loss_larger(value, __shfl_xor_sync(CUDA_WHOLE_WARP, value, apart));
+        value = loss_max(value, __shfl_xor_sync(CUDA_FULL_WARP, value, apart));
     return value;
 }
 
 CUDA_ELEMENT float largest(const struct sample *s) {
     float top = -INFINITY;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP)
-        top = loss_larger(top, s->z[j]);
-    return largest_of_lanes(top);
+        top = loss_max(top, s->z[j]);
+    return warp_max(top);
 }
 
 /* A lane writes no class but its own, and LEADER, the label's logit, was read
@@ -46,12 +45,12 @@ CUDA_ELEMENT double softmax_cross_entropy(const struct sample *s,
     float top = largest(s);
     double sum = 0;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
-        float power = loss_power(s->z[j], top);
+        float power = loss_exp(s->z[j], top);
         sum += power;
         if (s->dz)
             s->dz[j] = power;
     }
-    sum = sum_of_lanes(sum);
+    sum = warp_sum(sum);
     float over_sum = (float)(s->factor / sum);
     for (size_t j = s->lane; s->dz && j < s->out; j += CUDA_WARP) {
         float share = s->dz[j] * over_sum;
@@ -64,12 +63,12 @@ CUDA_ELEMENT double sigmoid_cross_entropy(const struct sample *s) {
     double sum = 0;
     float share = s->factor / (float)s->out;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP) {
-        float slope;
-        sum += loss_sigmoid(s->z[j], (float)(j == s->label), &slope);
+        float derivative;
+        sum += loss_sigmoid(s->z[j], (float)(j == s->label), &derivative);
         if (s->dz)
-            s->dz[j] = share * slope;
+            s->dz[j] = share * derivative;
     }
-    return sum_of_lanes(sum) / s->out;
+    return warp_sum(sum) / s->out;
 }
 
 CUDA_ELEMENT double mse(const struct sample *s) {
@@ -81,14 +80,14 @@ CUDA_ELEMENT double mse(const struct sample *s) {
         if (s->dz)
             s->dz[j] = share * difference;
     }
-    return sum_of_lanes(sum) / s->out;
+    return warp_sum(sum) / s->out;
 }
 
 CUDA_ELEMENT bool is_correct(const struct sample *s, float leader) {
     bool leads = true;
     for (size_t j = s->lane; j < s->out; j += CUDA_WARP)
-        leads &= loss_leads(leader, s->label, s->z[j], (uint32_t)j);
-    return __all_sync(CUDA_WHOLE_WARP, leads);
+        leads &= loss_label_wins(leader, s->label, s->z[j], (uint32_t)j);
+    return __all_sync(CUDA_FULL_WARP, leads);
 }
 
 CUDA_ELEMENT double loss_of(enum job_loss kind, const struct sample *s,
@@ -105,7 +104,7 @@ CUDA_ELEMENT double loss_of(enum job_loss kind, const struct sample *s,
 }
 
 /* A label that is none: the loss shows it. */
-CUDA_ELEMENT double refuse(const struct sample *s) {
+CUDA_ELEMENT double write_invalid(const struct sample *s) {
     for (size_t j = s->lane; s->dz && j < s->out; j += CUDA_WARP)
         s->dz[j] = NAN;
     return NAN;
@@ -113,14 +112,15 @@ CUDA_ELEMENT double refuse(const struct sample *s) {
 
 /* losses[n], corrects[n] and dz[n, out] (may be NULL, or Z) of z[n, out] and
  * labels[n]. */
-static __global__ void lose(enum job_loss kind, const float *z,
-                            const uint32_t *labels, float *dz, size_t n,
-                            uint32_t out, float scale, const float *factor,
-                            double *losses, uint32_t *corrects) {
+static __global__ void sample_losses(enum job_loss kind, const float *z,
+                                     const uint32_t *labels, float *dz,
+                                     size_t n, uint32_t out, float scale,
+                                     const float *factor, double *losses,
+                                     uint32_t *corrects) {
     struct sample s = {};
     s.out = out;
     s.lane = threadIdx.x % CUDA_WARP;
-    s.factor = cuda_times(scale, factor);
+    s.factor = cuda_scale(scale, factor);
     size_t first = (size_t)blockIdx.x * SAMPLES + threadIdx.x / CUDA_WARP;
     for (size_t i = first; i < n; i += (size_t)gridDim.x * SAMPLES) {
         s.z = z + i * out;
@@ -129,7 +129,7 @@ static __global__ void lose(enum job_loss kind, const float *z,
         bool known = s.label < out;
         float leader = known ? s.z[s.label] : NAN;
         bool correct = is_correct(&s, leader);
-        double loss = known ? loss_of(kind, &s, leader) : refuse(&s);
+        double loss = known ? loss_of(kind, &s, leader) : write_invalid(&s);
         if (s.lane == 0) {
             losses[i] = loss;
             corrects[i] = correct;
@@ -139,7 +139,7 @@ static __global__ void lose(enum job_loss kind, const float *z,
 
 /* *LOSS and *CORRECT = the sums of losses[n] and corrects[n]: a thread every
  * 256th, then half the threads on the other half. One block. */
-static __global__ void add_samples(const double *losses,
+static __global__ void sum_samples(const double *losses,
                                    const uint32_t *corrects, size_t n,
                                    double *loss, uint32_t *correct) {
     __shared__ double sums[CUDA_THREADS];
@@ -164,24 +164,24 @@ static __global__ void add_samples(const double *losses,
     }
 }
 
-size_t cuda_kernels_loss_room(size_t n) {
+size_t cuda_kernels_loss_scratch(size_t n) {
     return n * (sizeof(double) + sizeof(uint32_t));
 }
 
-int cuda_kernels_losses(struct CUstream_st *stream, enum job_loss kind,
-                        const float *z, const uint32_t *labels, float *dz,
-                        size_t n, uint32_t out, float scale,
-                        const float *factor, void *room) {
-    double *losses = (double *)room;
+int cuda_kernels_sample_losses(struct CUstream_st *stream, enum job_loss kind,
+                               const float *z, const uint32_t *labels,
+                               float *dz, size_t n, uint32_t out, float scale,
+                               const float *factor, void *scratch) {
+    double *losses = (double *)scratch;
     uint32_t *corrects = (uint32_t *)(losses + n);
-    return cuda_launch(stream, cuda_blocks(n, SAMPLES), lose, kind, z, labels,
-                       dz, n, out, scale, factor, losses, corrects);
+    return cuda_launch(stream, cuda_blocks(n, SAMPLES), sample_losses, kind, z,
+                       labels, dz, n, out, scale, factor, losses, corrects);
 }
 
-int cuda_kernels_add_losses(struct CUstream_st *stream, const void *room,
+int cuda_kernels_sum_losses(struct CUstream_st *stream, const void *scratch,
                             size_t n, double *loss, uint32_t *correct) {
-    const double *losses = (const double *)room;
+    const double *losses = (const double *)scratch;
     const uint32_t *corrects = (const uint32_t *)(losses + n);
-    return cuda_launch(stream, 1, add_samples, losses, corrects, n, loss,
+    return cuda_launch(stream, 1, sum_samples, losses, corrects, n, loss,
                        correct);
 }

@@ -41,7 +41,7 @@ static __global__ void square(const float *__restrict__ x, size_t count,
                               double *__restrict__ pieces) {
     __shared__ float tile[TILE];
     __shared__ double lanes[LANES];
-    float whole = cuda_times(scale, factor);
+    float whole = cuda_scale(scale, factor);
     for (size_t p = blockIdx.x; p * RULE_PIECE < count; p += gridDim.x) {
         size_t first = p * RULE_PIECE;
         size_t end = count - first < RULE_PIECE ? count : first + RULE_PIECE;
@@ -92,15 +92,16 @@ CUDA_ELEMENT double add_in_order(const double *pieces, size_t count,
     return sum;
 }
 
-static __global__ void add_up(const double *pieces, size_t count, double *sum) {
+static __global__ void reduce_sum(const double *pieces, size_t count,
+                                  double *sum) {
     double found = add_in_order(pieces, count, 1);
     if (threadIdx.x == 0)
         *sum = found;
 }
 
-int cuda_kernels_add_up(struct CUstream_st *stream, const double *pieces,
-                        size_t count, double *sum) {
-    return cuda_launch(stream, 1, add_up, pieces, count, sum);
+int cuda_kernels_reduce_sum(struct CUstream_st *stream, const double *pieces,
+                            size_t count, double *sum) {
+    return cuda_launch(stream, 1, reduce_sum, pieces, count, sum);
 }
 
 static __global__ void clip(const double *squares, size_t count, size_t step,

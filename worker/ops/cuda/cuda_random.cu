@@ -16,8 +16,8 @@ static __host__ __device__ inline uint64_t positions_of(uint64_t first,
 }
 
 /* values[count] for the elements from FIRST on. */
-static __global__ void draw(uint64_t key, uint64_t number, uint64_t first,
-                            float bound, float *values, size_t count) {
+static __global__ void uniform(uint64_t key, uint64_t number, uint64_t first,
+                               float bound, float *values, size_t count) {
     uint64_t positions = positions_of(first, count);
     for (uint64_t p = cuda_first(); p < positions; p += cuda_stride()) {
         uint32_t words[WORDS];
@@ -34,14 +34,14 @@ int cuda_kernels_uniform(struct CUstream_st *stream, uint64_t key,
                          uint64_t number, uint64_t first, float bound,
                          float *values, size_t count) {
     unsigned blocks = cuda_blocks(positions_of(first, count), CUDA_THREADS);
-    return cuda_launch(stream, count ? blocks : 0, draw, key, number, first,
+    return cuda_launch(stream, count ? blocks : 0, uniform, key, number, first,
                        bound, values, count);
 }
 
 /* y[count] of x[count], which may be the same. */
-static __global__ void drop(struct cuda_kernels_mask dropout,
-                            uint32_t threshold, float gain, const float *x,
-                            float *y, size_t count) {
+static __global__ void apply_dropout(struct cuda_kernels_mask dropout,
+                                     uint32_t threshold, float gain,
+                                     const float *x, float *y, size_t count) {
     uint64_t positions = positions_of(dropout.first, count);
     uint64_t number = dropout.number + (dropout.round ? *dropout.round : 0);
     for (uint64_t p = cuda_first(); p < positions; p += cuda_stride()) {
@@ -60,7 +60,7 @@ int cuda_kernels_dropout(struct CUstream_st *stream,
                          const float *x, float *y, size_t count) {
     uint64_t positions = positions_of(dropout->first, count);
     unsigned blocks = count ? cuda_blocks(positions, CUDA_THREADS) : 0;
-    return cuda_launch(stream, blocks, drop, *dropout,
+    return cuda_launch(stream, blocks, apply_dropout, *dropout,
                        dropout_threshold(dropout->rate),
-                       dropout_gain(dropout->rate), x, y, count);
+                       dropout_scale(dropout->rate), x, y, count);
 }

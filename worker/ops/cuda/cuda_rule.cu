@@ -55,12 +55,12 @@ CUDA_ELEMENT float apply(const struct rule_constants *c, float sum,
 }
 
 template <enum rule_form FORM>
-static __global__ void sweep(struct cuda_kernels_update update) {
+static __global__ void update_weights(struct cuda_kernels_update update) {
     constexpr int slots = slots_of(FORM);
     if (update.skip && *update.skip)
         return;
     struct rule_constants c = update.constants;
-    c.scale = cuda_times(c.scale, update.factor);
+    c.scale = cuda_scale(c.scale, update.factor);
     for (size_t i = cuda_first(); i < update.elements; i += cuda_stride()) {
         float state[RULE_MAX_SLOTS] = {};
         for (int slot = 0; slot < slots; slot++)
@@ -76,17 +76,17 @@ int cuda_kernels_rule(struct CUstream_st *stream,
                       const struct cuda_kernels_update *update) {
     typedef void kernel(struct cuda_kernels_update update);
     static kernel *const sweeps[RULE_FORMS] = {
-        sweep<RULE_SGD>,
-        sweep<RULE_SGD_MOMENTUM>,
-        sweep<RULE_ADAGRAD>,
-        sweep<RULE_RMSPROP>,
-        sweep<RULE_RMSPROP_MOMENTUM>,
-        sweep<RULE_RMSPROP_CENTERED>,
-        sweep<RULE_RMSPROP_CENTERED_MOMENTUM>,
-        sweep<RULE_ADAM>,
-        sweep<RULE_ADAM_AMSGRAD>,
-        sweep<RULE_FTRL>,
-        sweep<RULE_FTRL_POWER>,
+        update_weights<RULE_SGD>,
+        update_weights<RULE_SGD_MOMENTUM>,
+        update_weights<RULE_ADAGRAD>,
+        update_weights<RULE_RMSPROP>,
+        update_weights<RULE_RMSPROP_MOMENTUM>,
+        update_weights<RULE_RMSPROP_CENTERED>,
+        update_weights<RULE_RMSPROP_CENTERED_MOMENTUM>,
+        update_weights<RULE_ADAM>,
+        update_weights<RULE_ADAM_AMSGRAD>,
+        update_weights<RULE_FTRL>,
+        update_weights<RULE_FTRL_POWER>,
     };
     if (update->form >= RULE_FORMS)
         return cudaErrorInvalidValue;
@@ -105,15 +105,15 @@ int cuda_kernels_fill(struct CUstream_st *stream, float *x, size_t count,
                        value);
 }
 
-static __global__ void multiply(float *x, size_t count, float scale,
-                                const float *factor) {
-    float whole = cuda_times(scale, factor);
+static __global__ void scale_values(float *x, size_t count, float scale,
+                                    const float *factor) {
+    float whole = cuda_scale(scale, factor);
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
         x[i] *= whole;
 }
 
 int cuda_kernels_scale(struct CUstream_st *stream, float *x, size_t count,
                        float scale, const float *factor) {
-    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS), multiply, x,
-                       count, scale, factor);
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS), scale_values,
+                       x, count, scale, factor);
 }

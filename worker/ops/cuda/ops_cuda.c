@@ -2,38 +2,38 @@
 /* capstan-cuda.so: an NVIDIA GPU as a device. Products are cuBLAS's, in float32
  * with settings that give the same bits each time; the rest is
  * cuda_kernels.h's. */
-#include "worker/ops/cuda/ops_cuda_parts.h"
+#include "worker/ops/cuda/ops_cuda_internal.h"
 #include "worker/ops/cuda/ops_cuda_update.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-bool ops_cuda_note(struct ops_device *device, cudaError_t error,
-                   const char *what) {
+bool ops_cuda_keep_error(struct ops_device *device, cudaError_t error,
+                         const char *operation) {
     if (error && !device->failed) {
         device->failed = error;
-        device->what = what;
+        device->operation = operation;
     }
     return !error;
 }
 
-enum status ops_cuda_tell(const struct ops_device *device,
-                          struct failure *why) {
+enum status ops_cuda_report_error(const struct ops_device *device,
+                                  struct failure *why) {
     if (!device->failed)
         return STATUS_OK;
     if (device->failed == cudaErrorMemoryAllocation)
         return status_fail(why, STATUS_FAILED,
                            "no memory left on device %s for %s", device->name,
-                           device->what);
+                           device->operation);
     return status_fail(why, STATUS_RETRY, "device %s is lost, at %s: %s",
-                       device->name, device->what,
+                       device->name, device->operation,
                        cudaGetErrorString(device->failed));
 }
 
-static void close_lane(struct ops_cuda_lane *lane) {
-    ops_cuda_blas_close(&lane->blas);
-    if (lane->stream)
-        cudaStreamDestroy(lane->stream);
+static void close_branch(struct ops_cuda_branch *branch) {
+    ops_cuda_blas_close(&branch->blas);
+    if (branch->stream)
+        cudaStreamDestroy(branch->stream);
 }
 
 static void close_device(struct ops_device **where) {
@@ -44,18 +44,18 @@ static void close_device(struct ops_device **where) {
     if (device->hung)
         return;
     cudaSetDevice(device->index);
-    ops_cuda_span_close(device);
+    ops_cuda_capture_close(device);
     for (int s = 0; s < OPS_STREAMS; s++)
         if (device->streams[s] && s != OPS_COMPUTE)
             cudaStreamDestroy(device->streams[s]);
-    if (device->moments)
-        cudaStreamDestroy(device->moments);
-    for (int lane = 0; lane < OPS_CUDA_LANES; lane++)
-        close_lane(&device->lanes[lane]);
+    if (device->event_stream)
+        cudaStreamDestroy(device->event_stream);
+    for (int branch = 0; branch < OPS_CUDA_BRANCHES; branch++)
+        close_branch(&device->branches[branch]);
     cudaFree(device->sums.memory);
     for (int i = 0; i < 2; i++) {
         cudaFree(device->operands[i].memory);
-        cudaFree(device->of_weights[i].memory);
+        cudaFree(device->weight_operands[i].memory);
     }
     free(device);
 }
@@ -65,39 +65,40 @@ static void close_device(struct ops_device **where) {
 static enum status open_stream(struct ops_device *device, cudaStream_t *stream,
                                bool first, struct failure *why) {
     int last_of_all = 0, first_of_all = 0;
-    ops_cuda_note(device,
-                  cudaDeviceGetStreamPriorityRange(&last_of_all, &first_of_all),
-                  "opening a stream");
-    ops_cuda_note(
+    ops_cuda_keep_error(
+        device, cudaDeviceGetStreamPriorityRange(&last_of_all, &first_of_all),
+        "opening a stream");
+    ops_cuda_keep_error(
         device,
         cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking,
                                      first ? first_of_all : last_of_all),
         "opening a stream");
-    return ops_cuda_tell(device, why);
+    return ops_cuda_report_error(device, why);
 }
 
 /* Sums are no products. */
-static enum status open_lane(struct ops_device *device,
-                             enum ops_cuda_lane_name name,
-                             struct failure *why) {
-    struct ops_cuda_lane *lane = &device->lanes[name];
+static enum status open_branch(struct ops_device *device,
+                               enum ops_cuda_branch_name name,
+                               struct failure *why) {
+    struct ops_cuda_branch *branch = &device->branches[name];
     enum status status =
-        open_stream(device, &lane->stream, name == OPS_CUDA_ALONG, why);
+        open_stream(device, &branch->stream, name == OPS_CUDA_MAIN, why);
     if (status || name == OPS_CUDA_SUMS)
         return status;
-    status = ops_cuda_blas_load(&lane->blas, why);
-    return status ? status : ops_cuda_blas_open(&lane->blas, lane->stream, why);
+    status = ops_cuda_blas_load(&branch->blas, why);
+    return status ? status
+                  : ops_cuda_blas_open(&branch->blas, branch->stream, why);
 }
 
 static enum status open_streams(struct ops_device *device,
                                 struct failure *why) {
-    ops_cuda_note(device, cudaSetDevice(device->index), "opening it");
-    enum status status = ops_cuda_tell(device, why);
-    for (int lane = 0; !status && lane < OPS_CUDA_LANES; lane++)
-        status = open_lane(device, (enum ops_cuda_lane_name)lane, why);
-    device->streams[OPS_COMPUTE] = device->lanes[OPS_CUDA_ALONG].stream;
+    ops_cuda_keep_error(device, cudaSetDevice(device->index), "opening it");
+    enum status status = ops_cuda_report_error(device, why);
+    for (int branch = 0; !status && branch < OPS_CUDA_BRANCHES; branch++)
+        status = open_branch(device, (enum ops_cuda_branch_name)branch, why);
+    device->streams[OPS_COMPUTE] = device->branches[OPS_CUDA_MAIN].stream;
     if (!status)
-        status = open_stream(device, &device->moments, false, why);
+        status = open_stream(device, &device->event_stream, false, why);
     for (int s = 0; !status && s < OPS_STREAMS; s++)
         if (s != OPS_COMPUTE)
             status = open_stream(device, &device->streams[s], s == OPS_EXCHANGE,
@@ -108,11 +109,13 @@ static enum status open_streams(struct ops_device *device,
 static enum status open_device(struct ops_device **out,
                                const struct ops_settings *settings,
                                struct failure *why) {
-    struct device_description about;
-    enum status status = ops_cuda_about_describe(settings->index, &about, why);
-    if (!status && !about.usable)
-        status = status_fail(why, STATUS_CONFIG, "device cuda %u (%s): %s",
-                             settings->index, about.name, about.reason);
+    struct device_description description;
+    enum status status =
+        ops_cuda_info_describe(settings->index, &description, why);
+    if (!status && !description.usable)
+        status =
+            status_fail(why, STATUS_CONFIG, "device cuda %u (%s): %s",
+                        settings->index, description.name, description.reason);
     if (status)
         return status;
     struct ops_device *device = calloc(1, sizeof *device);
@@ -121,10 +124,10 @@ static enum status open_device(struct ops_device **out,
     device->index = (int)settings->index;
     device->settings = *settings;
     snprintf(device->name, sizeof device->name, "cuda %u (%s)", settings->index,
-             about.name);
+             description.name);
     status = open_streams(device, why);
     if (!status)
-        status = ops_cuda_span_open(device, why);
+        status = ops_cuda_capture_open(device, why);
     if (status)
         close_device(&device);
     *out = device;
@@ -145,7 +148,7 @@ static void release(struct ops_device *device, void *memory) {
     if (device->hung)
         return;
     cudaSetDevice(device->index);
-    ops_cuda_span_forget(device);
+    ops_cuda_capture_forget(device);
     cudaFree(memory);
 }
 
@@ -161,12 +164,12 @@ static void unpin(struct ops_device *device, void *memory) {
     if (device->hung)
         return;
     cudaSetDevice(device->index);
-    ops_cuda_span_forget(device);
+    ops_cuda_capture_forget(device);
     if (cudaHostUnregister(memory))
         cudaGetLastError();
 }
 
-static void *native(struct ops_device *device, enum ops_stream stream) {
+static void *native_stream(struct ops_device *device, enum ops_stream stream) {
     return device->streams[stream];
 }
 
@@ -187,7 +190,7 @@ static struct ops_event *event_open(struct ops_device *device) {
 static void event_close(struct ops_device *device, struct ops_event **event) {
     if (!device->hung) {
         cudaSetDevice(device->index);
-        ops_cuda_span_forget(device);
+        ops_cuda_capture_forget(device);
         cudaEventDestroy((*event)->event);
         cudaEventDestroy((*event)->inner);
     }
@@ -197,7 +200,7 @@ static void event_close(struct ops_device *device, struct ops_event **event) {
 
 static void set_precision(struct ops_device *device,
                           enum job_precision precision) {
-    ops_cuda_span_forget(device);
+    ops_cuda_capture_forget(device);
     device->precision = precision;
 }
 
@@ -205,117 +208,121 @@ static void set_precision(struct ops_device *device,
 
 static void upload(struct ops_device *device, enum ops_stream stream, void *to,
                    const void *from, size_t bytes) {
-    ops_cuda_span_give(device, &(struct ops_cuda_call){.kind = OPS_CUDA_UPLOAD,
-                                                       .stream = stream,
-                                                       .a = from,
-                                                       .to = to,
-                                                       .bytes = bytes});
+    ops_cuda_capture_submit(device,
+                            &(struct ops_cuda_call){.kind = OPS_CUDA_UPLOAD,
+                                                    .stream = stream,
+                                                    .a = from,
+                                                    .to = to,
+                                                    .bytes = bytes});
 }
 
 static void download(struct ops_device *device, enum ops_stream stream,
                      void *to, const void *from, size_t bytes) {
-    ops_cuda_span_give(device,
-                       &(struct ops_cuda_call){.kind = OPS_CUDA_DOWNLOAD,
-                                               .stream = stream,
-                                               .a = from,
-                                               .to = to,
-                                               .bytes = bytes});
+    ops_cuda_capture_submit(device,
+                            &(struct ops_cuda_call){.kind = OPS_CUDA_DOWNLOAD,
+                                                    .stream = stream,
+                                                    .a = from,
+                                                    .to = to,
+                                                    .bytes = bytes});
 }
 
 static void record(struct ops_device *device, enum ops_stream stream,
                    struct ops_event *event) {
-    ops_cuda_span_give(device, &(struct ops_cuda_call){.kind = OPS_CUDA_RECORD,
-                                                       .stream = stream,
-                                                       .event = event});
+    ops_cuda_capture_submit(
+        device, &(struct ops_cuda_call){
+                    .kind = OPS_CUDA_RECORD, .stream = stream, .event = event});
 }
 
-static void follow(struct ops_device *device, enum ops_stream stream,
-                   struct ops_event *event) {
-    ops_cuda_span_give(device, &(struct ops_cuda_call){.kind = OPS_CUDA_FOLLOW,
-                                                       .stream = stream,
-                                                       .event = event});
+static void stream_wait(struct ops_device *device, enum ops_stream stream,
+                        struct ops_event *event) {
+    ops_cuda_capture_submit(
+        device, &(struct ops_cuda_call){.kind = OPS_CUDA_STREAM_WAIT,
+                                        .stream = stream,
+                                        .event = event});
 }
 
 static void linear(struct ops_device *device, const float *x, const float *w,
                    const float *bias, float *y, uint32_t n, uint32_t in,
                    uint32_t out, enum job_activation activation) {
-    ops_cuda_span_give(device, &(struct ops_cuda_call){.kind = OPS_CUDA_LINEAR,
-                                                       .a = x,
-                                                       .b = w,
-                                                       .c = bias,
-                                                       .to = y,
-                                                       .n = n,
-                                                       .in = in,
-                                                       .out = out,
-                                                       .word = activation});
+    ops_cuda_capture_submit(device,
+                            &(struct ops_cuda_call){.kind = OPS_CUDA_LINEAR,
+                                                    .a = x,
+                                                    .b = w,
+                                                    .c = bias,
+                                                    .to = y,
+                                                    .n = n,
+                                                    .in = in,
+                                                    .out = out,
+                                                    .option = activation});
 }
 
 static void linear_input_gradient(struct ops_device *device, const float *dy,
                                   const float *w, float *dx, uint32_t n,
                                   uint32_t in, uint32_t out) {
-    ops_cuda_span_give(device,
-                       &(struct ops_cuda_call){.kind = OPS_CUDA_INPUT_GRADIENT,
-                                               .a = dy,
-                                               .b = w,
-                                               .to = dx,
-                                               .n = n,
-                                               .in = in,
-                                               .out = out});
+    ops_cuda_capture_submit(
+        device, &(struct ops_cuda_call){.kind = OPS_CUDA_INPUT_GRADIENT,
+                                        .a = dy,
+                                        .b = w,
+                                        .to = dx,
+                                        .n = n,
+                                        .in = in,
+                                        .out = out});
 }
 
 static void linear_weight_gradient(struct ops_device *device, const float *dy,
                                    const float *x, float *dw, uint32_t n,
                                    uint32_t in, uint32_t out, bool add) {
-    ops_cuda_span_give(device,
-                       &(struct ops_cuda_call){.kind = OPS_CUDA_WEIGHT_GRADIENT,
-                                               .a = dy,
-                                               .b = x,
-                                               .to = dw,
-                                               .n = n,
-                                               .in = in,
-                                               .out = out,
-                                               .add = add});
+    ops_cuda_capture_submit(
+        device, &(struct ops_cuda_call){.kind = OPS_CUDA_WEIGHT_GRADIENT,
+                                        .a = dy,
+                                        .b = x,
+                                        .to = dw,
+                                        .n = n,
+                                        .in = in,
+                                        .out = out,
+                                        .add = add});
 }
 
 static void column_sums(struct ops_device *device, const float *dy, float *db,
                         uint32_t n, uint32_t out, bool add) {
-    ops_cuda_span_give(device,
-                       &(struct ops_cuda_call){.kind = OPS_CUDA_COLUMN_SUMS,
-                                               .a = dy,
-                                               .to = db,
-                                               .n = n,
-                                               .out = out,
-                                               .add = add});
+    ops_cuda_capture_submit(
+        device, &(struct ops_cuda_call){.kind = OPS_CUDA_COLUMN_SUMS,
+                                        .a = dy,
+                                        .to = db,
+                                        .n = n,
+                                        .out = out,
+                                        .add = add});
 }
 
 static void activation_gradient(struct ops_device *device,
                                 enum job_activation activation, const float *y,
                                 float *dy, uint32_t n, uint32_t out) {
-    ops_cuda_span_give(
+    ops_cuda_capture_submit(
         device, &(struct ops_cuda_call){.kind = OPS_CUDA_ACTIVATION_GRADIENT,
                                         .a = y,
                                         .to = dy,
                                         .n = n,
                                         .out = out,
-                                        .word = activation});
+                                        .option = activation});
 }
 
 static void loss(struct ops_device *device, enum job_loss kind, const float *z,
                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
                  float scale, double *sum, uint32_t *correct) {
-    ops_cuda_span_give(device, &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS,
-                                                       .a = z,
-                                                       .b = labels,
-                                                       .to = dz,
-                                                       .n = n,
-                                                       .out = out,
-                                                       .scale = scale,
-                                                       .word = kind});
-    ops_cuda_span_give(device,
-                       &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS_SUM,
-                                               .second = sum,
-                                               .third = correct,
-                                               .n = n});
+    ops_cuda_capture_submit(device,
+                            &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS,
+                                                    .a = z,
+                                                    .b = labels,
+                                                    .to = dz,
+                                                    .n = n,
+                                                    .out = out,
+                                                    .scale = scale,
+                                                    .option = kind});
+    ops_cuda_capture_submit(device,
+                            &(struct ops_cuda_call){.kind = OPS_CUDA_LOSS_SUM,
+                                                    .second = sum,
+                                                    .third = correct,
+                                                    .n = n});
 }
 
 #define TEXT(number) #number
@@ -326,11 +333,11 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .name = "cuda",
     .version =
         "cuBLAS " DOTTED(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH),
-    .check = ops_cuda_about_check,
-    .later = true,
-    .count = ops_cuda_about_count,
-    .describe = ops_cuda_about_describe,
-    .identify = ops_cuda_about_identify,
+    .check = ops_cuda_info_check,
+    .async = true,
+    .count = ops_cuda_info_count,
+    .describe = ops_cuda_info_describe,
+    .identify = ops_cuda_info_identify,
     .open = open_device,
     .close = close_device,
     .allocate = allocate,
@@ -340,15 +347,15 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .upload = upload,
     .download = download,
     .copy = ops_cuda_update_copy,
-    .native = native,
+    .native_stream = native_stream,
     .event_open = event_open,
     .event_close = event_close,
     .record = record,
-    .follow = follow,
-    .await = ops_cuda_wait_await,
-    .synchronize = ops_cuda_wait_synchronize,
-    .begin = ops_cuda_span_begin,
-    .end = ops_cuda_span_end,
+    .stream_wait = stream_wait,
+    .event_sync = ops_cuda_sync_event,
+    .synchronize = ops_cuda_sync_all,
+    .capture_begin = ops_cuda_capture_begin,
+    .capture_end = ops_cuda_capture_end,
     .set_precision = set_precision,
     .linear = linear,
     .linear_input_gradient = linear_input_gradient,
@@ -360,7 +367,7 @@ __attribute__((visibility("default"))) const struct ops capstan_device = {
     .scale = ops_cuda_update_scale,
     .find_overflow = ops_cuda_update_find_overflow,
     .square_sums = ops_cuda_update_square_sums,
-    .add_up = ops_cuda_update_add_up,
+    .reduce_sum = ops_cuda_update_reduce_sum,
     .clip = ops_cuda_update_clip,
     .rule = ops_cuda_update_rule,
 };

@@ -2,85 +2,90 @@
 #include "worker/ops/cuda/ops_cuda_call.h"
 
 #include "worker/ops/cuda/cuda_kernels.h"
-#include "worker/ops/cuda/ops_cuda_parts.h"
+#include "worker/ops/cuda/ops_cuda_internal.h"
 
 /* The kernels' contract: 0 or a cudaError_t. */
-static void note_kernel(struct ops_device *device, int error,
-                        const char *what) {
-    ops_cuda_note(device, (cudaError_t)error, what);
+static void check_kernel(struct ops_device *device, int error,
+                         const char *operation) {
+    ops_cuda_keep_error(device, (cudaError_t)error, operation);
 }
 
 /* cuBLAS has a runtime of its own: the last error of ours is of other calls,
  * and may be that an event had not come. */
-static void note_product(struct ops_device *device,
-                         const struct ops_cuda_blas *blas,
-                         cublasStatus_t status) {
+static void check_product(struct ops_device *device,
+                          const struct ops_cuda_blas *blas,
+                          cublasStatus_t status) {
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
-        ops_cuda_note(device, cudaErrorMemoryAllocation,
-                      "a product of matrices");
+        ops_cuda_keep_error(device, cudaErrorMemoryAllocation,
+                            "a product of matrices");
     else if (status)
-        ops_cuda_note(device, cudaErrorUnknown, blas->status_string(status));
+        ops_cuda_keep_error(device, cudaErrorUnknown,
+                            blas->status_string(status));
 }
 
 /* Where ROOM has to grow, it waits for what uses it, and no graph knows the old
  * one any more. A span is captured when it has been given before, so that its
  * rooms are there. */
-static bool make_room(struct ops_device *device, struct ops_cuda_room *room,
-                      size_t bytes, const char *what) {
-    if (bytes <= room->bytes)
+static bool reserve(struct ops_device *device, struct ops_cuda_scratch *scratch,
+                    size_t bytes, const char *operation) {
+    if (bytes <= scratch->bytes)
         return true;
-    if (device->spans.capturing)
-        return ops_cuda_note(device, cudaErrorStreamCaptureUnsupported, what);
-    ops_cuda_span_forget(device);
-    cudaFree(room->memory);
-    *room = (struct ops_cuda_room){0};
-    if (!ops_cuda_note(device, cudaMalloc(&room->memory, bytes), what))
+    if (device->captures.capturing)
+        return ops_cuda_keep_error(device, cudaErrorStreamCaptureUnsupported,
+                                   operation);
+    ops_cuda_capture_forget(device);
+    cudaFree(scratch->memory);
+    *scratch = (struct ops_cuda_scratch){0};
+    if (!ops_cuda_keep_error(device, cudaMalloc(&scratch->memory, bytes),
+                             operation))
         return false;
-    room->bytes = bytes;
+    scratch->bytes = bytes;
     return true;
 }
 
 /* FLOATS as a product takes them, of *TYPE: themselves, or as the nearest
  * halves; NULL: that failed. */
 static const void *operand(struct ops_device *device,
-                           const struct ops_cuda_lane *lane,
-                           struct ops_cuda_room *room, const float *floats,
-                           size_t count, cudaDataType_t *type) {
-    bool bf16 = device->precision == JOB_HALF_BF16;
+                           const struct ops_cuda_branch *branch,
+                           struct ops_cuda_scratch *scratch,
+                           const float *floats, size_t count,
+                           cudaDataType_t *type) {
+    bool bf16 = device->precision == JOB_PRECISION_BF16;
     *type = CUDA_R_32F;
-    if (device->precision == JOB_PRECISE)
+    if (device->precision == JOB_PRECISION_FP32)
         return floats;
     *type = bf16 ? CUDA_R_16BF : CUDA_R_16F;
-    if (!make_room(device, room, count * sizeof(uint16_t), "halves"))
+    if (!reserve(device, scratch, count * sizeof(uint16_t), "halves"))
         return NULL;
-    note_kernel(device,
-                cuda_kernels_to_half(
-                    lane->stream, bf16 ? CUDA_KERNELS_BF16 : CUDA_KERNELS_FP16,
-                    floats, room->memory, count),
-                "rounding to halves");
-    return device->failed ? NULL : room->memory;
+    check_kernel(
+        device,
+        cuda_kernels_to_half(branch->stream,
+                             bf16 ? CUDA_KERNELS_BF16 : CUDA_KERNELS_FP16,
+                             floats, scratch->memory, count),
+        "rounding to halves");
+    return device->failed ? NULL : scratch->memory;
 }
 
 /* Matrices are row-major here and column-major there, where each is its
  * transpose: c^T = b^T a^T. LEFT and RIGHT, of so many floats, become the
  * product's, in ROOMS if they are halves. */
-static void multiply(struct ops_device *device, struct ops_cuda_lane *lane,
+static void multiply(struct ops_device *device, struct ops_cuda_branch *branch,
                      struct ops_cuda_product *product,
-                     struct ops_cuda_room rooms[2], const float *left,
+                     struct ops_cuda_scratch scratches[2], const float *left,
                      size_t left_count, const float *right,
                      size_t right_count) {
     if (device->failed)
         return;
-    product->left =
-        operand(device, lane, &rooms[0], left, left_count, &product->type);
-    product->right =
-        operand(device, lane, &rooms[1], right, right_count, &product->type);
+    product->left = operand(device, branch, &scratches[0], left, left_count,
+                            &product->type);
+    product->right = operand(device, branch, &scratches[1], right, right_count,
+                             &product->type);
     if (product->left && product->right)
-        note_product(device, &lane->blas,
-                     ops_cuda_blas_multiply(&lane->blas, product));
+        check_product(device, &branch->blas,
+                      ops_cuda_blas_multiply(&branch->blas, product));
 }
 
-static void linear(struct ops_device *device, struct ops_cuda_lane *lane,
+static void linear(struct ops_device *device, struct ops_cuda_branch *branch,
                    const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_T,
                                        .right_as = CUBLAS_OP_N,
@@ -90,17 +95,17 @@ static void linear(struct ops_device *device, struct ops_cuda_lane *lane,
                                        .left_row = c->in,
                                        .right_row = c->in,
                                        .c = c->to};
-    multiply(device, lane, &product, device->operands, c->b,
+    multiply(device, branch, &product, device->operands, c->b,
              (size_t)c->out * c->in, c->a, (size_t)c->n * c->in);
-    note_kernel(device,
-                cuda_kernels_bias_activation(lane->stream, c->c, c->to, c->n,
-                                             c->out,
-                                             (enum job_activation)c->word),
-                "bias and activation");
+    check_kernel(device,
+                 cuda_kernels_bias_activation(branch->stream, c->c, c->to, c->n,
+                                              c->out,
+                                              (enum job_activation)c->option),
+                 "bias and activation");
 }
 
 static void input_gradient(struct ops_device *device,
-                           struct ops_cuda_lane *lane,
+                           struct ops_cuda_branch *branch,
                            const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
                                        .right_as = CUBLAS_OP_N,
@@ -110,12 +115,12 @@ static void input_gradient(struct ops_device *device,
                                        .left_row = c->in,
                                        .right_row = c->out,
                                        .c = c->to};
-    multiply(device, lane, &product, device->operands, c->b,
+    multiply(device, branch, &product, device->operands, c->b,
              (size_t)c->out * c->in, c->a, (size_t)c->n * c->out);
 }
 
 static void weight_gradient(struct ops_device *device,
-                            struct ops_cuda_lane *lane,
+                            struct ops_cuda_branch *branch,
                             const struct ops_cuda_call *c) {
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
                                        .right_as = CUBLAS_OP_T,
@@ -126,89 +131,91 @@ static void weight_gradient(struct ops_device *device,
                                        .right_row = c->out,
                                        .c = c->to,
                                        .add = c->add};
-    multiply(device, lane, &product, device->of_weights, c->b,
+    multiply(device, branch, &product, device->weight_operands, c->b,
              (size_t)c->n * c->in, c->a, (size_t)c->n * c->out);
 }
 
-static void column_sums(struct ops_device *device, struct ops_cuda_lane *lane,
+static void column_sums(struct ops_device *device,
+                        struct ops_cuda_branch *branch,
                         const struct ops_cuda_call *c) {
-    size_t bytes = cuda_kernels_column_sums_room(c->n, c->out);
-    if (make_room(device, &device->sums, bytes, "partial sums"))
-        note_kernel(device,
-                    cuda_kernels_column_sums(lane->stream, c->a, c->to, c->n,
-                                             c->out, c->add,
-                                             device->sums.memory),
-                    "column sums");
+    size_t bytes = cuda_kernels_column_sums_scratch(c->n, c->out);
+    if (reserve(device, &device->sums, bytes, "partial sums"))
+        check_kernel(device,
+                     cuda_kernels_column_sums(branch->stream, c->a, c->to, c->n,
+                                              c->out, c->add,
+                                              device->sums.memory),
+                     "column sums");
 }
 
 static void activation_gradient(struct ops_device *device,
-                                struct ops_cuda_lane *lane,
+                                struct ops_cuda_branch *branch,
                                 const struct ops_cuda_call *c) {
-    note_kernel(device,
-                cuda_kernels_activation_gradient(
-                    lane->stream, (enum job_activation)c->word, c->a, c->to,
-                    (size_t)c->n * c->out),
-                "the gradient of an activation");
+    check_kernel(device,
+                 cuda_kernels_activation_gradient(
+                     branch->stream, (enum job_activation)c->option, c->a,
+                     c->to, (size_t)c->n * c->out),
+                 "the gradient of an activation");
 }
 
-static void loss(struct ops_device *device, struct ops_cuda_lane *lane,
+static void loss(struct ops_device *device, struct ops_cuda_branch *branch,
                  const struct ops_cuda_call *c) {
-    size_t bytes = cuda_kernels_loss_room(c->n);
-    if (make_room(device, &device->sums, bytes, "partial sums"))
-        note_kernel(device,
-                    cuda_kernels_losses(lane->stream, (enum job_loss)c->word,
-                                        c->a, c->b, c->to, c->n, c->out,
-                                        c->scale, NULL, device->sums.memory),
-                    "the loss");
+    size_t bytes = cuda_kernels_loss_scratch(c->n);
+    if (reserve(device, &device->sums, bytes, "partial sums"))
+        check_kernel(
+            device,
+            cuda_kernels_sample_losses(branch->stream, (enum job_loss)c->option,
+                                       c->a, c->b, c->to, c->n, c->out,
+                                       c->scale, NULL, device->sums.memory),
+            "the loss");
 }
 
-static void loss_sum(struct ops_device *device, struct ops_cuda_lane *lane,
+static void loss_sum(struct ops_device *device, struct ops_cuda_branch *branch,
                      const struct ops_cuda_call *c) {
-    note_kernel(device,
-                cuda_kernels_add_losses(lane->stream, device->sums.memory, c->n,
-                                        c->second, c->third),
-                "the loss");
+    check_kernel(device,
+                 cuda_kernels_sum_losses(branch->stream, device->sums.memory,
+                                         c->n, c->second, c->third),
+                 "the loss");
 }
 
 static void copy(struct ops_device *device, const struct ops_cuda_call *c,
-                 enum cudaMemcpyKind way, const char *what) {
-    ops_cuda_note(
-        device,
-        cudaMemcpyAsync(c->to, c->a, c->bytes, way, device->streams[c->stream]),
-        what);
+                 enum cudaMemcpyKind direction, const char *operation) {
+    ops_cuda_keep_error(device,
+                        cudaMemcpyAsync(c->to, c->a, c->bytes, direction,
+                                        device->streams[c->stream]),
+                        operation);
 }
 
-static void compute(struct ops_device *device, struct ops_cuda_lane *lane,
+static void compute(struct ops_device *device, struct ops_cuda_branch *branch,
                     const struct ops_cuda_call *c) {
     switch ((enum ops_cuda_kind)c->kind) {
     case OPS_CUDA_LINEAR:
-        linear(device, lane, c);
+        linear(device, branch, c);
         return;
     case OPS_CUDA_INPUT_GRADIENT:
-        input_gradient(device, lane, c);
+        input_gradient(device, branch, c);
         return;
     case OPS_CUDA_WEIGHT_GRADIENT:
-        weight_gradient(device, lane, c);
+        weight_gradient(device, branch, c);
         return;
     case OPS_CUDA_COLUMN_SUMS:
-        column_sums(device, lane, c);
+        column_sums(device, branch, c);
         return;
     case OPS_CUDA_ACTIVATION_GRADIENT:
-        activation_gradient(device, lane, c);
+        activation_gradient(device, branch, c);
         return;
     case OPS_CUDA_LOSS:
-        loss(device, lane, c);
+        loss(device, branch, c);
         return;
     case OPS_CUDA_LOSS_SUM:
-        loss_sum(device, lane, c);
+        loss_sum(device, branch, c);
         return;
     default:
         return;
     }
 }
 
-void ops_cuda_call_do(struct ops_device *device,
-                      const struct ops_cuda_call *c) {
+void ops_cuda_call_execute(struct ops_device *device,
+                           const struct ops_cuda_call *c) {
     cudaStream_t stream = device->streams[c->stream];
     switch ((enum ops_cuda_kind)c->kind) {
     case OPS_CUDA_UPLOAD:
@@ -218,54 +225,56 @@ void ops_cuda_call_do(struct ops_device *device,
         copy(device, c, cudaMemcpyDeviceToHost, "a copy from it");
         return;
     case OPS_CUDA_RECORD:
-        ops_cuda_note(device, cudaEventRecord(c->event->event, stream),
-                      "recording an event");
+        ops_cuda_keep_error(device, cudaEventRecord(c->event->event, stream),
+                            "recording an event");
         return;
-    case OPS_CUDA_FOLLOW:
-        ops_cuda_note(device, cudaStreamWaitEvent(stream, c->event->event, 0),
-                      "following an event");
+    case OPS_CUDA_STREAM_WAIT:
+        ops_cuda_keep_error(device,
+                            cudaStreamWaitEvent(stream, c->event->event, 0),
+                            "following an event");
         return;
     default:
-        compute(device, &device->lanes[OPS_CUDA_ALONG], c);
+        compute(device, &device->branches[OPS_CUDA_MAIN], c);
         return;
     }
 }
 
-enum ops_cuda_lane_name ops_cuda_call_lane(const struct ops_cuda_call *call) {
+enum ops_cuda_branch_name ops_cuda_call_branch(
+    const struct ops_cuda_call *call) {
     switch ((enum ops_cuda_kind)call->kind) {
     case OPS_CUDA_WEIGHT_GRADIENT:
-        return OPS_CUDA_ASIDE;
+        return OPS_CUDA_WEIGHT_GRADIENTS;
     case OPS_CUDA_COLUMN_SUMS:
     case OPS_CUDA_LOSS_SUM:
         return OPS_CUDA_SUMS;
     default:
-        return OPS_CUDA_ALONG;
+        return OPS_CUDA_MAIN;
     }
 }
 
-void ops_cuda_call_do_in(struct ops_device *device,
-                         const struct ops_cuda_call *call,
-                         enum ops_cuda_lane_name lane) {
-    if (lane == OPS_CUDA_ALONG)
-        ops_cuda_call_do(device, call);
+void ops_cuda_call_execute_on(struct ops_device *device,
+                              const struct ops_cuda_call *call,
+                              enum ops_cuda_branch_name branch) {
+    if (branch == OPS_CUDA_MAIN)
+        ops_cuda_call_execute(device, call);
     else
-        compute(device, &device->lanes[lane], call);
+        compute(device, &device->branches[branch], call);
 }
 
 /* What a call reads or writes. */
-struct piece {
+struct operand_range {
     const void *at; /* NULL: nothing */
     uint64_t bytes;
 };
-enum { READ = 3, PIECES = 6 }; /* those it reads first */
+enum { READ = 3, OPERANDS = 6 }; /* those it reads first */
 
-static void find_pieces(const struct ops_cuda_call *c,
-                        struct piece pieces[PIECES]) {
+static void find_operands(const struct ops_cuda_call *c,
+                          struct operand_range ranges[OPERANDS]) {
     uint64_t x = (uint64_t)c->n * c->in * sizeof(float);
     uint64_t y = (uint64_t)c->n * c->out * sizeof(float);
     uint64_t w = (uint64_t)c->in * c->out * sizeof(float);
     uint64_t bias = c->out * sizeof(float), labels = c->n * sizeof(uint32_t);
-    const uint64_t bytes[][PIECES] = {
+    const uint64_t bytes[][OPERANDS] = {
         [OPS_CUDA_UPLOAD] = {c->bytes, 0, 0, c->bytes},
         [OPS_CUDA_DOWNLOAD] = {c->bytes, 0, 0, c->bytes},
         [OPS_CUDA_LINEAR] = {x, w, bias, y},
@@ -276,13 +285,15 @@ static void find_pieces(const struct ops_cuda_call *c,
         [OPS_CUDA_LOSS] = {y, labels, 0, y},
         [OPS_CUDA_LOSS_SUM] = {0, 0, 0, 0, sizeof(double), sizeof(uint32_t)},
     };
-    const void *const at[PIECES] = {c->a,  c->b,      c->c,
-                                    c->to, c->second, c->third};
-    for (int i = 0; i < PIECES; i++)
-        pieces[i] = (struct piece){at[i], at[i] ? bytes[c->kind][i] : 0};
+    const void *const at[OPERANDS] = {c->a,  c->b,      c->c,
+                                      c->to, c->second, c->third};
+    for (int i = 0; i < OPERANDS; i++)
+        ranges[i] =
+            (struct operand_range){at[i], at[i] ? bytes[c->kind][i] : 0};
 }
 
-static bool overlap(const struct piece *one, const struct piece *other) {
+static bool overlap(const struct operand_range *one,
+                    const struct operand_range *other) {
     uintptr_t first = (uintptr_t)one->at, second = (uintptr_t)other->at;
     return first < second + other->bytes && second < first + one->bytes;
 }
@@ -293,13 +304,13 @@ static bool uses_sums(const struct ops_cuda_call *call) {
            call->kind == OPS_CUDA_COLUMN_SUMS;
 }
 
-bool ops_cuda_call_meet(const struct ops_cuda_call *one,
-                        const struct ops_cuda_call *other) {
-    struct piece of_one[PIECES], of_other[PIECES];
-    find_pieces(one, of_one);
-    find_pieces(other, of_other);
-    for (int i = 0; i < PIECES; i++)
-        for (int j = 0; j < PIECES; j++)
+bool ops_cuda_call_conflicts(const struct ops_cuda_call *one,
+                             const struct ops_cuda_call *other) {
+    struct operand_range of_one[OPERANDS], of_other[OPERANDS];
+    find_operands(one, of_one);
+    find_operands(other, of_other);
+    for (int i = 0; i < OPERANDS; i++)
+        for (int j = 0; j < OPERANDS; j++)
             if ((i >= READ || j >= READ) && overlap(&of_one[i], &of_other[j]))
                 return true;
     return uses_sums(one) && uses_sums(other);

@@ -1,110 +1,116 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/cuda/ops_cuda_graph.h"
 
-#include "worker/ops/cuda/ops_cuda_parts.h"
+#include "worker/ops/cuda/ops_cuda_internal.h"
 
-void ops_cuda_graph_streams(const struct ops_cuda_span *span,
+void ops_cuda_graph_streams(const struct ops_cuda_capture *capture,
                             bool used[OPS_STREAMS]) {
     for (int s = 0; s < OPS_STREAMS; s++)
         used[s] = false;
-    for (uint32_t i = 0; i < span->count; i++)
-        used[span->calls[i].stream] = true;
+    for (uint32_t i = 0; i < capture->count; i++)
+        used[capture->calls[i].stream] = true;
 }
 
 /* A lane as it is captured. Calls are named by their number in the span. */
-struct trail {
-    uint32_t count;                /* of its calls */
-    uint32_t at[OPS_CUDA_MARKS];   /* the last of them; each has an event */
-    uint32_t seen[OPS_CUDA_LANES]; /* it follows those below, of each lane */
+struct branch_history {
+    uint32_t count; /* of its calls */
+    uint32_t
+        at[OPS_CUDA_BRANCH_EVENTS];   /* the last of them; each has an event */
+    uint32_t seen[OPS_CUDA_BRANCHES]; /* it follows those below, of each lane */
 };
 
 /* A capture under way. What OPS_COMPUTE is given goes to lanes, each in its
  * order; beside that a call follows those of other lanes alone that it meets.
  * So the gradients of parameters do not hold up the layers below. */
-struct capture {
+struct graph_capture {
     struct ops_device *device;
-    const struct ops_cuda_span *span;
-    struct trail trails[OPS_CUDA_LANES];
+    const struct ops_cuda_capture *capture;
+    struct branch_history histories[OPS_CUDA_BRANCHES];
 };
 
-static bool note(struct ops_device *device, cudaError_t error) {
-    return ops_cuda_note(device, error, "capturing it");
+static bool check_capture(struct ops_device *device, cudaError_t error) {
+    return ops_cuda_keep_error(device, error, "capturing it");
 }
 
-static void follow_event(struct ops_device *device, cudaStream_t stream,
-                         cudaEvent_t event) {
-    note(device, cudaStreamWaitEvent(stream, event, 0));
+static void wait_event(struct ops_device *device, cudaStream_t stream,
+                       cudaEvent_t event) {
+    check_capture(device, cudaStreamWaitEvent(stream, event, 0));
 }
 
 /* BEHIND goes on after what was captured of AHEAD, and is captured itself. */
-static void join(struct ops_device *device, cudaStream_t ahead,
-                 cudaStream_t behind) {
-    if (note(device, cudaEventRecord(device->spans.order, ahead)))
-        follow_event(device, behind, device->spans.order);
+static void order_after(struct ops_device *device, cudaStream_t ahead,
+                        cudaStream_t behind) {
+    if (check_capture(device, cudaEventRecord(device->captures.order, ahead)))
+        wait_event(device, behind, device->captures.order);
 }
 
-static bool is_in(const struct ops_cuda_call *call, int lane) {
+static bool is_on_branch(const struct ops_cuda_call *call, int branch) {
     return call->stream == OPS_COMPUTE && call->kind != OPS_CUDA_RECORD &&
-           call->kind != OPS_CUDA_FOLLOW &&
-           (int)ops_cuda_call_lane(call) == lane;
+           call->kind != OPS_CUDA_STREAM_WAIT &&
+           (int)ops_cuda_call_branch(call) == branch;
 }
 
 /* The last call of LANE before number AT, and not before FROM, that call AT
  * meets; AT: there is none. */
-static uint32_t last_met(const struct ops_cuda_span *span, int lane,
-                         uint32_t from, uint32_t at) {
+static uint32_t last_conflict(const struct ops_cuda_capture *capture,
+                              int branch, uint32_t from, uint32_t at) {
     for (uint32_t i = at; i-- > from;)
-        if (is_in(&span->calls[i], lane) &&
-            ops_cuda_call_meet(&span->calls[i], &span->calls[at]))
+        if (is_on_branch(&capture->calls[i], branch) &&
+            ops_cuda_call_conflicts(&capture->calls[i], &capture->calls[at]))
             return i;
     return at;
 }
 
 /* The place of the first of the lane's calls from number AT, one of them, on
  * that still has an event. */
-static uint32_t find_mark(const struct trail *trail, uint32_t at) {
-    uint32_t first =
-        trail->count > OPS_CUDA_MARKS ? trail->count - OPS_CUDA_MARKS : 0;
-    while (trail->at[first % OPS_CUDA_MARKS] < at)
+static uint32_t find_event(const struct branch_history *branch_history,
+                           uint32_t at) {
+    uint32_t first = branch_history->count > OPS_CUDA_BRANCH_EVENTS
+                         ? branch_history->count - OPS_CUDA_BRANCH_EVENTS
+                         : 0;
+    while (branch_history->at[first % OPS_CUDA_BRANCH_EVENTS] < at)
         first++;
-    return first % OPS_CUDA_MARKS;
+    return first % OPS_CUDA_BRANCH_EVENTS;
 }
 
 /* Call number AT, of LANE, comes behind those of other lanes that it meets. */
-static void follow_met(struct capture *capture, int lane, uint32_t at) {
-    struct ops_device *device = capture->device;
-    struct trail *own = &capture->trails[lane];
-    for (int other = 0; other < OPS_CUDA_LANES; other++) {
-        uint32_t met = at;
-        if (other != lane)
-            met = last_met(capture->span, other, own->seen[other], at);
-        if (met == at)
+static void wait_conflicts(struct graph_capture *graph_capture, int branch,
+                           uint32_t at) {
+    struct ops_device *device = graph_capture->device;
+    struct branch_history *own = &graph_capture->histories[branch];
+    for (int other = 0; other < OPS_CUDA_BRANCHES; other++) {
+        uint32_t conflict = at;
+        if (other != branch)
+            conflict = last_conflict(graph_capture->capture, other,
+                                     own->seen[other], at);
+        if (conflict == at)
             continue;
-        uint32_t mark = find_mark(&capture->trails[other], met);
-        follow_event(device, device->lanes[lane].stream,
-                     device->spans.marks[other][mark]);
-        own->seen[other] = capture->trails[other].at[mark] + 1;
+        uint32_t slot = find_event(&graph_capture->histories[other], conflict);
+        wait_event(device, device->branches[branch].stream,
+                   device->captures.branch_events[other][slot]);
+        own->seen[other] = graph_capture->histories[other].at[slot] + 1;
     }
 }
 
-static void compute(struct capture *capture, uint32_t at) {
-    struct ops_device *device = capture->device;
-    const struct ops_cuda_call *call = &capture->span->calls[at];
-    enum ops_cuda_lane_name lane = ops_cuda_call_lane(call);
-    struct trail *trail = &capture->trails[lane];
-    follow_met(capture, (int)lane, at);
-    ops_cuda_call_do_in(device, call, lane);
-    uint32_t mark = trail->count++ % OPS_CUDA_MARKS;
-    trail->at[mark] = at;
-    note(device, cudaEventRecord(device->spans.marks[lane][mark],
-                                 device->lanes[lane].stream));
+static void compute(struct graph_capture *graph_capture, uint32_t at) {
+    struct ops_device *device = graph_capture->device;
+    const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
+    enum ops_cuda_branch_name branch = ops_cuda_call_branch(call);
+    struct branch_history *branch_history = &graph_capture->histories[branch];
+    wait_conflicts(graph_capture, (int)branch, at);
+    ops_cuda_call_execute_on(device, call, branch);
+    uint32_t slot = branch_history->count++ % OPS_CUDA_BRANCH_EVENTS;
+    branch_history->at[slot] = at;
+    check_capture(device,
+                  cudaEventRecord(device->captures.branch_events[branch][slot],
+                                  device->branches[branch].stream));
 }
 
 /* Is the record number AT its event's last one? */
-static bool is_last(const struct ops_cuda_span *span, uint32_t at) {
-    for (uint32_t i = at + 1; i < span->count; i++)
-        if (span->calls[i].kind == OPS_CUDA_RECORD &&
-            span->calls[i].event == span->calls[at].event)
+static bool is_last(const struct ops_cuda_capture *capture, uint32_t at) {
+    for (uint32_t i = at + 1; i < capture->count; i++)
+        if (capture->calls[i].kind == OPS_CUDA_RECORD &&
+            capture->calls[i].event == capture->calls[at].event)
             return false;
     return true;
 }
@@ -113,95 +119,99 @@ static bool is_last(const struct ops_cuda_span *span, uint32_t at) {
  * capture alone, so that what is outside waits for another. What OPS_COMPUTE
  * was given is done where all lanes meet, on a stream of its own: no lane waits
  * for another because of it. */
-static void record(struct capture *capture, uint32_t at) {
-    struct ops_device *device = capture->device;
-    const struct ops_cuda_call *call = &capture->span->calls[at];
+static void record(struct graph_capture *graph_capture, uint32_t at) {
+    struct ops_device *device = graph_capture->device;
+    const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
     bool computing = call->stream == OPS_COMPUTE;
     cudaStream_t stream =
-        computing ? device->moments : device->streams[call->stream];
-    for (int lane = 0; computing && lane < OPS_CUDA_LANES; lane++)
-        join(device, device->lanes[lane].stream, stream);
-    note(device, cudaEventRecord(call->event->inner, stream));
-    if (is_last(capture->span, at))
-        note(device, cudaEventRecordWithFlags(call->event->event, stream,
-                                              cudaEventRecordExternal));
+        computing ? device->event_stream : device->streams[call->stream];
+    for (int branch = 0; computing && branch < OPS_CUDA_BRANCHES; branch++)
+        order_after(device, device->branches[branch].stream, stream);
+    check_capture(device, cudaEventRecord(call->event->inner, stream));
+    if (is_last(graph_capture->capture, at))
+        check_capture(device,
+                      cudaEventRecordWithFlags(call->event->event, stream,
+                                               cudaEventRecordExternal));
 }
 
 /* What is outside the span is left to who launches it. */
-static void follow(struct capture *capture, const struct ops_cuda_call *call) {
-    struct ops_device *device = capture->device;
-    if (call->word)
+static void stream_wait(struct graph_capture *graph_capture,
+                        const struct ops_cuda_call *call) {
+    struct ops_device *device = graph_capture->device;
+    if (call->option)
         return;
     if (call->stream != OPS_COMPUTE)
-        follow_event(device, device->streams[call->stream], call->event->inner);
-    for (int lane = 0; call->stream == OPS_COMPUTE && lane < OPS_CUDA_LANES;
-         lane++)
-        follow_event(device, device->lanes[lane].stream, call->event->inner);
+        wait_event(device, device->streams[call->stream], call->event->inner);
+    for (int branch = 0;
+         call->stream == OPS_COMPUTE && branch < OPS_CUDA_BRANCHES; branch++)
+        wait_event(device, device->branches[branch].stream, call->event->inner);
 }
 
-static void give(struct capture *capture, uint32_t at) {
-    const struct ops_cuda_call *call = &capture->span->calls[at];
+static void capture_call(struct graph_capture *graph_capture, uint32_t at) {
+    const struct ops_cuda_call *call = &graph_capture->capture->calls[at];
     if (call->kind == OPS_CUDA_RECORD)
-        record(capture, at);
-    else if (call->kind == OPS_CUDA_FOLLOW)
-        follow(capture, call);
+        record(graph_capture, at);
+    else if (call->kind == OPS_CUDA_STREAM_WAIT)
+        stream_wait(graph_capture, call);
     else if (call->stream == OPS_COMPUTE)
-        compute(capture, at);
+        compute(graph_capture, at);
     else
-        ops_cuda_call_do(capture->device, call);
+        ops_cuda_call_execute(graph_capture->device, call);
 }
 
 /* STREAM has passed all that it is captured of. */
-static void leave(struct ops_device *device, enum ops_stream stream) {
-    note(device, cudaEventRecordWithFlags(device->spans.passed[stream],
-                                          device->streams[stream],
-                                          cudaEventRecordExternal));
-    join(device, device->streams[stream], device->streams[OPS_COMPUTE]);
+static void record_passed(struct ops_device *device, enum ops_stream stream) {
+    check_capture(device,
+                  cudaEventRecordWithFlags(device->captures.completed[stream],
+                                           device->streams[stream],
+                                           cudaEventRecordExternal));
+    order_after(device, device->streams[stream], device->streams[OPS_COMPUTE]);
 }
 
-static void capture_all(struct capture *capture) {
-    struct ops_device *device = capture->device;
+static void capture_all(struct graph_capture *graph_capture) {
+    struct ops_device *device = graph_capture->device;
     cudaStream_t first = device->streams[OPS_COMPUTE];
     bool used[OPS_STREAMS];
-    ops_cuda_graph_streams(capture->span, used);
+    ops_cuda_graph_streams(graph_capture->capture, used);
     used[OPS_COMPUTE] = false;
-    for (int lane = OPS_CUDA_ALONG + 1; lane < OPS_CUDA_LANES; lane++)
-        join(device, first, device->lanes[lane].stream);
-    join(device, first, device->moments);
+    for (int branch = OPS_CUDA_MAIN + 1; branch < OPS_CUDA_BRANCHES; branch++)
+        order_after(device, first, device->branches[branch].stream);
+    order_after(device, first, device->event_stream);
     for (int s = 0; s < OPS_STREAMS; s++)
         if (used[s])
-            join(device, first, device->streams[s]);
-    for (uint32_t i = 0; i < capture->span->count && !device->failed; i++)
-        give(capture, i);
-    for (int lane = OPS_CUDA_ALONG + 1; lane < OPS_CUDA_LANES; lane++)
-        join(device, device->lanes[lane].stream, first);
-    join(device, device->moments, first);
+            order_after(device, first, device->streams[s]);
+    for (uint32_t i = 0; i < graph_capture->capture->count && !device->failed;
+         i++)
+        capture_call(graph_capture, i);
+    for (int branch = OPS_CUDA_MAIN + 1; branch < OPS_CUDA_BRANCHES; branch++)
+        order_after(device, device->branches[branch].stream, first);
+    order_after(device, device->event_stream, first);
     for (int s = 0; s < OPS_STREAMS; s++)
         if (used[s])
-            leave(device, (enum ops_stream)s);
+            record_passed(device, (enum ops_stream)s);
 }
 
 /* Other threads of the process may do what they like meanwhile
  * (ThreadLocal). */
 cudaError_t ops_cuda_graph_capture(struct ops_device *device,
-                                   struct ops_cuda_span *span) {
-    struct capture capture = {.device = device, .span = span};
+                                   struct ops_cuda_capture *capture) {
+    struct graph_capture graph_capture = {.device = device, .capture = capture};
     cudaStream_t stream = device->streams[OPS_COMPUTE];
     cudaGraph_t graph = NULL;
     cudaError_t error =
         cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
     if (!error) {
-        capture_all(&capture);
+        capture_all(&graph_capture);
         error = cudaStreamEndCapture(stream, &graph);
     }
     if (device->failed)
         error = device->failed;
     device->failed = cudaSuccess;
     if (!error)
-        error = cudaGraphInstantiate(&span->graph, graph,
+        error = cudaGraphInstantiate(&capture->graph, graph,
                                      cudaGraphInstantiateFlagUseNodePriority);
     if (error)
-        span->graph = NULL;
+        capture->graph = NULL;
     if (graph)
         cudaGraphDestroy(graph);
     cudaGetLastError();

@@ -2,7 +2,7 @@
 #include "worker/ops/cuda/ops_cuda_update.h"
 
 #include "worker/ops/cuda/cuda_kernels.h"
-#include "worker/ops/cuda/ops_cuda_parts.h"
+#include "worker/ops/cuda/ops_cuda_internal.h"
 
 #include <string.h>
 
@@ -11,62 +11,64 @@ _Static_assert(sizeof(float) == sizeof(uint32_t),
 
 void ops_cuda_update_copy(struct ops_device *device, enum ops_stream stream,
                           void *to, const void *from, size_t bytes) {
-    ops_cuda_note(device,
-                  cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                  ops_cuda_span_stream(device, stream)),
-                  "a copy within it");
+    ops_cuda_keep_error(
+        device,
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                        ops_cuda_capture_stream(device, stream)),
+        "a copy within it");
 }
 
 void ops_cuda_update_fill(struct ops_device *device, enum ops_stream stream,
                           float *x, size_t count, float value) {
-    int error = cuda_kernels_fill(ops_cuda_span_stream(device, stream), x,
+    int error = cuda_kernels_fill(ops_cuda_capture_stream(device, stream), x,
                                   count, value);
-    ops_cuda_note(device, (cudaError_t)error, "filling a vector");
+    ops_cuda_keep_error(device, (cudaError_t)error, "filling a vector");
 }
 
 void ops_cuda_update_scale(struct ops_device *device, enum ops_stream stream,
                            float *x, size_t count, float by) {
-    int error = cuda_kernels_scale(ops_cuda_span_stream(device, stream), x,
+    int error = cuda_kernels_scale(ops_cuda_capture_stream(device, stream), x,
                                    count, by, NULL);
-    ops_cuda_note(device, (cudaError_t)error, "scaling a vector");
+    ops_cuda_keep_error(device, (cudaError_t)error, "scaling a vector");
 }
 
 void ops_cuda_update_find_overflow(struct ops_device *device,
                                    enum ops_stream stream, const float *x,
                                    size_t count, uint32_t *found) {
-    cudaStream_t native = ops_cuda_span_stream(device, stream);
-    int error = cuda_kernels_fill(native, (float *)found, 1, 0);
+    cudaStream_t native_stream = ops_cuda_capture_stream(device, stream);
+    int error = cuda_kernels_fill(native_stream, (float *)found, 1, 0);
     if (!error)
-        error = cuda_kernels_find_overflow(native, x, count, found);
-    ops_cuda_note(device, (cudaError_t)error, "looking for overflows");
+        error = cuda_kernels_find_overflow(native_stream, x, count, found);
+    ops_cuda_keep_error(device, (cudaError_t)error, "looking for overflows");
 }
 
 void ops_cuda_update_square_sums(struct ops_device *device,
                                  enum ops_stream stream, const float *x,
                                  size_t count, float scale, double *pieces) {
-    int error = cuda_kernels_square_sums(ops_cuda_span_stream(device, stream),
-                                         x, count, scale, NULL, pieces);
-    ops_cuda_note(device, (cudaError_t)error, "sums of squares");
+    int error = cuda_kernels_square_sums(
+        ops_cuda_capture_stream(device, stream), x, count, scale, NULL, pieces);
+    ops_cuda_keep_error(device, (cudaError_t)error, "sums of squares");
 }
 
-void ops_cuda_update_add_up(struct ops_device *device, enum ops_stream stream,
-                            const double *pieces, size_t count, double *sum) {
-    int error = cuda_kernels_add_up(ops_cuda_span_stream(device, stream),
-                                    pieces, count, sum);
-    ops_cuda_note(device, (cudaError_t)error, "adding up");
+void ops_cuda_update_reduce_sum(struct ops_device *device,
+                                enum ops_stream stream, const double *pieces,
+                                size_t count, double *sum) {
+    int error = cuda_kernels_reduce_sum(ops_cuda_capture_stream(device, stream),
+                                        pieces, count, sum);
+    ops_cuda_keep_error(device, (cudaError_t)error, "adding up");
 }
 
 void ops_cuda_update_clip(struct ops_device *device, enum ops_stream stream,
                           const double *squares, size_t count, size_t step,
                           double limit, float *factor) {
-    int error = cuda_kernels_clip(ops_cuda_span_stream(device, stream), squares,
-                                  count, step, limit, factor);
-    ops_cuda_note(device, (cudaError_t)error, "clipping");
+    int error = cuda_kernels_clip(ops_cuda_capture_stream(device, stream),
+                                  squares, count, step, limit, factor);
+    ops_cuda_keep_error(device, (cudaError_t)error, "clipping");
 }
 
 /* As rule_apply, which the CPU's bits are those of. */
-static bool changes_nothing(const struct optimizer *rule,
-                            const struct rule_update *update) {
+static bool is_noop(const struct optimizer *rule,
+                    const struct rule_update *update) {
     bool divides_by_0 = rule->type == OPTIMIZER_FTRL && update->rate == 0;
     return update->num_gradients == 0 || divides_by_0;
 }
@@ -75,7 +77,7 @@ void ops_cuda_update_rule(struct ops_device *device, enum ops_stream stream,
                           const struct optimizer *rule,
                           const struct rule_update *update,
                           const float *factor) {
-    if (changes_nothing(rule, update))
+    if (is_noop(rule, update))
         return;
     struct cuda_kernels_update sweep = {.form = rule_form_of(rule),
                                         .constants =
@@ -85,6 +87,7 @@ void ops_cuda_update_rule(struct ops_device *device, enum ops_stream stream,
                                         .gradient = update->gradients[0],
                                         .weights = update->weights_out};
     memcpy(sweep.state, update->state_out, sizeof sweep.state);
-    int error = cuda_kernels_rule(ops_cuda_span_stream(device, stream), &sweep);
-    ops_cuda_note(device, (cudaError_t)error, "an update");
+    int error =
+        cuda_kernels_rule(ops_cuda_capture_stream(device, stream), &sweep);
+    ops_cuda_keep_error(device, (cudaError_t)error, "an update");
 }

@@ -20,8 +20,9 @@ void ops_cuda_update_find_overflow(struct ops_device *device,
 void ops_cuda_update_square_sums(struct ops_device *device,
                                  enum ops_stream stream, const float *x,
                                  size_t count, float scale, double *pieces);
-void ops_cuda_update_add_up(struct ops_device *device, enum ops_stream stream,
-                            const double *pieces, size_t count, double *sum);
+void ops_cuda_update_reduce_sum(struct ops_device *device,
+                                enum ops_stream stream, const double *pieces,
+                                size_t count, double *sum);
 void ops_cuda_update_clip(struct ops_device *device, enum ops_stream stream,
                           const double *squares, size_t count, size_t step,
                           double limit, float *factor);

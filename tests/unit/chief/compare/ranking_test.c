@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 8, MOST_RUNS = 32 };
+enum { MAXIMUM = 8, MOST_RUNS = 32 };
 
 struct lot {
-    struct verdict verdicts[MOST];
+    struct aggregate aggregates[MAXIMUM];
     unsigned count;
 };
 
@@ -30,33 +30,34 @@ static json_t *run_at(double rate) {
                      "update", 0.0);
 }
 
-static void add_runs(struct lot *lot, struct verdict_case of,
+static void add_runs(struct lot *lot, struct aggregate_runs_case of,
                      const double *rates, unsigned count) {
     json_t *runs = json_array();
     of.samples = 32;
     for (unsigned i = 0; i < count; i++)
         json_array_append_new(runs, run_at(rates[i]));
-    lot->verdicts[lot->count++] = verdict_of(&of, runs);
+    lot->aggregates[lot->count++] = aggregate_runs(&of, runs);
     json_decref(runs);
 }
 
 /* Of 2 workers: as many PS, 0: all-reduce, and runs of RATE that differ by
  * SPREAD. */
 static void add(struct lot *lot, unsigned ps, double rate, double spread) {
-    struct verdict_case of = {.mode = ps ? PREDICT_PS : PREDICT_RING,
-                              .workers = 2,
-                              .ps = ps,
-                              .link_gbits = 1};
+    struct aggregate_runs_case of = {.mode =
+                                         ps ? COST_MODEL_PS : COST_MODEL_RING,
+                                     .workers = 2,
+                                     .ps = ps,
+                                     .link_gbits = 1};
     const double rates[] = {rate - spread, rate, rate + spread};
     add_runs(lot, of, rates, 3);
 }
 
 /* What is said of the first number of workers; nothing stays in LOT. */
 static json_t *rank(struct lot *lot) {
-    json_t *list = ranking_of(lot->verdicts, lot->count);
+    json_t *list = ranking_compute(lot->aggregates, lot->count);
     json_t *one = json_incref(json_array_get(list, 0));
     while (lot->count)
-        json_decref(lot->verdicts[--lot->count].object);
+        json_decref(lot->aggregates[--lot->count].object);
     json_decref(list);
     assert_non_null(one);
     return one;
@@ -70,7 +71,7 @@ static void expect(json_t *one, const char *key, const char *value) {
     free(text);
 }
 
-static void only_beyond_the_spread_one_is_the_fastest(void **state) {
+static void a_case_is_fastest_only_beyond_the_spread(void **state) {
     struct lot lot = {0};
     (void)state;
     add(&lot, 0, 1200, 10);
@@ -93,10 +94,12 @@ static void only_beyond_the_spread_one_is_the_fastest(void **state) {
     json_decref(one);
 }
 
-static void fewer_than_three_runs_name_nobody(void **state) {
+static void fewer_than_three_runs_name_no_case(void **state) {
     struct lot lot = {0};
-    const struct verdict_case ring = {.mode = PREDICT_RING, .workers = 2};
-    const struct verdict_case ps = {.mode = PREDICT_PS, .workers = 2, .ps = 1};
+    const struct aggregate_runs_case ring = {.mode = COST_MODEL_RING,
+                                             .workers = 2};
+    const struct aggregate_runs_case ps = {
+        .mode = COST_MODEL_PS, .workers = 2, .ps = 1};
     (void)state;
     add_runs(&lot, ring, (const double[]){1000, 1000}, 2);
     add_runs(&lot, ps, (const double[]){10}, 1);
@@ -111,7 +114,7 @@ static void fewer_than_three_runs_name_nobody(void **state) {
     json_decref(one);
 }
 
-static void who_is_alone_is_not_the_fastest(void **state) {
+static void a_single_case_is_not_the_fastest(void **state) {
     struct lot lot = {0};
     (void)state;
     add(&lot, 1, 700, 1);
@@ -121,7 +124,7 @@ static void who_is_alone_is_not_the_fastest(void **state) {
     json_decref(one);
 }
 
-static void the_crossover_is_where_ps_begin_to_be_as_fast(void **state) {
+static void the_crossover_is_where_ps_become_as_fast(void **state) {
     struct lot lot = {0};
     (void)state;
     add(&lot, 0, 1000, 10);
@@ -160,7 +163,7 @@ static void expect_answers(struct lot *lot, const char *measured,
 }
 
 /* t s / sqrt(n) of three runs is 2.484 times what the outer ones differ. */
-static void the_answer_is_in_words(void **state) {
+static void the_answer_is_a_sentence(void **state) {
     static const char predicted[] =
         "\"with 1 ps all-reduce is faster by 100 %; from 2 ps on ps is as fast\"";
     struct lot lot = {0};
@@ -198,7 +201,7 @@ static void the_answer_is_in_words(void **state) {
     add(&lot, 0, 2e6, 1);
     add(&lot, 1, 1e6, 1);
     add(&lot, 2, 999600, 1);
-    json_object_set_new(lot.verdicts[1].object, "diverged", json_true());
+    json_object_set_new(lot.aggregates[1].object, "diverged", json_true());
     expect_answers(&lot,
                    "\"all-reduce is fastest, by 100 %: all-reduce 2M ± 0.00012 "
                    "%, 1 ps (diverged) 1M ± 0.00025 %, 2 ps 1M ± 0.00025 % "
@@ -210,7 +213,7 @@ static void the_answer_is_in_words(void **state) {
                    "is as fast\"");
 }
 
-static void a_prediction_says_from_how_many_ps_on(void **state) {
+static void a_prediction_gives_the_crossover_number_of_ps(void **state) {
     static const struct {
         unsigned workers, ps;
         double compute;
@@ -230,15 +233,15 @@ static void a_prediction_says_from_how_many_ps_on(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct predict_case given = {.parameters = 1e6,
-                                     .element_bytes = 4,
-                                     .link = 1e8,
-                                     .inner = INFINITY,
-                                     .compute = cases[i].compute,
-                                     .overlap = 2.0 / 3,
-                                     .workers = cases[i].workers,
-                                     .per_host = 1,
-                                     .ps = cases[i].ps};
+        struct cost_model_case given = {.parameters = 1e6,
+                                        .element_bytes = 4,
+                                        .link = 1e8,
+                                        .intra_host = INFINITY,
+                                        .compute = cases[i].compute,
+                                        .overlap = 2.0 / 3,
+                                        .workers = cases[i].workers,
+                                        .per_host = 1,
+                                        .ps = cases[i].ps};
         json_t *answer = ranking_predict(&given);
         assert_string_equal(json_string_value(answer), cases[i].words);
         json_decref(answer);
@@ -276,9 +279,10 @@ static bool names_one(struct philox_sequence *random,
         for (unsigned i = 0; i < runs; i++)
             rates[i] = draw(random);
         add_runs(&lot,
-                 (struct verdict_case){.mode = c ? PREDICT_PS : PREDICT_RING,
-                                       .workers = 2,
-                                       .ps = c},
+                 (struct aggregate_runs_case){.mode = c ? COST_MODEL_PS
+                                                        : COST_MODEL_RING,
+                                              .workers = 2,
+                                              .ps = c},
                  rates, runs);
     }
     json_t *one = rank(&lot);
@@ -289,7 +293,7 @@ static bool names_one(struct philox_sequence *random,
 
 /* docs/compare.md: 1 in 20 at most; of a thousand tries with that share, 79 or
  * more are named once in 20000 times. */
-static void of_cases_that_are_alike_hardly_ever_one_is_named(void **state) {
+static void equal_cases_are_almost_never_ranked(void **state) {
     static double (*const draws[])(struct philox_sequence *) = {
         even, skewed, in_bursts, of_two_kinds};
     static const unsigned runs[] = {3, 4, 5, 10, 32};
@@ -309,7 +313,7 @@ static void of_cases_that_are_alike_hardly_ever_one_is_named(void **state) {
             }
 }
 
-static void what_differs_by_more_than_the_spread_is_named(void **state) {
+static void a_case_beyond_the_spread_is_named(void **state) {
     enum { TRIES = 200 };
     struct lot lot = {0};
     unsigned named = 0;
@@ -321,12 +325,12 @@ static void what_differs_by_more_than_the_spread_is_named(void **state) {
             double rates[5];
             for (int r = 0; r < 5; r++)
                 rates[r] = even(&random) + 40 * ps;
-            add_runs(
-                &lot,
-                (struct verdict_case){.mode = ps ? PREDICT_PS : PREDICT_RING,
-                                      .workers = 2,
-                                      .ps = ps},
-                rates, 5);
+            add_runs(&lot,
+                     (struct aggregate_runs_case){.mode = ps ? COST_MODEL_PS
+                                                             : COST_MODEL_RING,
+                                                  .workers = 2,
+                                                  .ps = ps},
+                     rates, 5);
         }
         json_t *one = rank(&lot);
         named += json_array_size(json_object_get(one, "faster_ps")) == 1;
@@ -338,14 +342,14 @@ static void what_differs_by_more_than_the_spread_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_beyond_the_spread_one_is_the_fastest),
-        cmocka_unit_test(fewer_than_three_runs_name_nobody),
-        cmocka_unit_test(who_is_alone_is_not_the_fastest),
-        cmocka_unit_test(the_crossover_is_where_ps_begin_to_be_as_fast),
-        cmocka_unit_test(the_answer_is_in_words),
-        cmocka_unit_test(a_prediction_says_from_how_many_ps_on),
-        cmocka_unit_test(of_cases_that_are_alike_hardly_ever_one_is_named),
-        cmocka_unit_test(what_differs_by_more_than_the_spread_is_named),
+        cmocka_unit_test(a_case_is_fastest_only_beyond_the_spread),
+        cmocka_unit_test(fewer_than_three_runs_name_no_case),
+        cmocka_unit_test(a_single_case_is_not_the_fastest),
+        cmocka_unit_test(the_crossover_is_where_ps_become_as_fast),
+        cmocka_unit_test(the_answer_is_a_sentence),
+        cmocka_unit_test(a_prediction_gives_the_crossover_number_of_ps),
+        cmocka_unit_test(equal_cases_are_almost_never_ranked),
+        cmocka_unit_test(a_case_beyond_the_spread_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static void a_machine_is_found_in_any_case(void **state) {
     assert_null(vm_table_find("Standard_ND96"));
 }
 
-static void every_name_that_is_told_is_in_the_table(void **state) {
+static void every_suggested_name_is_in_the_table(void **state) {
     (void)state;
     char names[512], *rest = NULL;
     int count = 0;
@@ -35,7 +35,7 @@ static void every_name_that_is_told_is_in_the_table(void **state) {
     assert_int_equal(count, 12);
 }
 
-static void a_slip_of_a_name_finds_the_nearest(void **state) {
+static void a_misspelled_name_suggests_the_nearest(void **state) {
     (void)state;
     assert_string_equal(vm_table_nearest("p4d.24large"), "p4d.24xlarge");
     assert_string_equal(vm_table_nearest("Standard_ND96amsr_v4"),
@@ -45,8 +45,8 @@ static void a_slip_of_a_name_finds_the_nearest(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_machine_is_found_in_any_case),
-        cmocka_unit_test(every_name_that_is_told_is_in_the_table),
-        cmocka_unit_test(a_slip_of_a_name_finds_the_nearest),
+        cmocka_unit_test(every_suggested_name_is_in_the_table),
+        cmocka_unit_test(a_misspelled_name_suggests_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,13 +24,13 @@ static int teardown(void **state) {
     return 0;
 }
 
-static enum roster_verdict claim(struct roster_slot *slot, uint64_t incarnation,
-                                 int64_t now) {
+static enum roster_claim_result claim(struct roster_slot *slot,
+                                      uint64_t incarnation, int64_t now) {
     struct roster_claim claim = {incarnation, 77, 2222, "host", "host:2222", 0};
     return roster_claim(slot, &claim, now);
 }
 
-static void trainers_stand_by_rank_then_ps_by_index(void **state) {
+static void slots_are_trainers_by_rank_then_ps_by_index(void **state) {
     (void)state;
     static const enum cluster_role roles[] = {
         CLUSTER_CHIEF, CLUSTER_WORKER, CLUSTER_WORKER, CLUSTER_PS, CLUSTER_PS};
@@ -51,75 +51,75 @@ static void trainers_stand_by_rank_then_ps_by_index(void **state) {
     roster_close(&coordinating);
 }
 
-static void a_free_slot_is_taken(void **state) {
+static void a_joiner_takes_a_free_slot(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
-    assert_int_equal(claim(slot, 5, 0), ROSTER_TAKEN);
+    assert_int_equal(claim(slot, 5, 0), ROSTER_GRANTED);
     assert_int_equal(slot->state, ROSTER_HELD);
     assert_string_equal(slot->address, "host:2222");
     assert_int_equal(slot->pid, 77);
-    assert_ptr_equal(roster_holder(&roster, 5), slot);
-    assert_int_equal(claim(slot, 5, 1), ROSTER_AGAIN);
+    assert_ptr_equal(roster_find_holder(&roster, 5), slot);
+    assert_int_equal(claim(slot, 5, 1), ROSTER_ALREADY_HELD);
     assert_int_equal(roster_count(&roster, CLUSTER_PS, ROSTER_HELD), 1);
     assert_int_equal(roster_count(&roster, CLUSTER_ROLES, ROSTER_ABSENT), 4);
 }
 
-static void a_holder_that_lives_refuses_a_second(void **state) {
+static void a_live_holder_keeps_its_slot(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     assert_int_equal(claim(slot, 6, TIME_S), ROSTER_WAIT);
-    roster_heard(slot, TIME_S + 1);
+    roster_mark_alive(slot, TIME_S + 1);
     assert_int_equal(claim(slot, 6, TIME_S + 2), ROSTER_REFUSED);
-    assert_null(roster_silent(&roster, 5 * TIME_S));
-    assert_ptr_equal(roster_holder(&roster, 5), slot);
-    assert_null(roster_holder(&roster, 6));
+    assert_null(roster_find_expired(&roster, 5 * TIME_S));
+    assert_ptr_equal(roster_find_holder(&roster, 5), slot);
+    assert_null(roster_find_holder(&roster, 6));
 }
 
-static void a_holder_silent_beside_a_claim_is_dead_sooner(void **state) {
+static void a_silent_holder_with_a_claimant_is_dead_sooner(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     claim(slot, 6, TIME_S);
-    assert_null(roster_silent(&roster, 3 * TIME_S));
+    assert_null(roster_find_expired(&roster, 3 * TIME_S));
     assert_int_equal(claim(slot, 6, 3 * TIME_S), ROSTER_WAIT);
-    assert_ptr_equal(roster_silent(&roster, 3 * TIME_S + 1), slot);
+    assert_ptr_equal(roster_find_expired(&roster, 3 * TIME_S + 1), slot);
     roster_remove(slot);
-    assert_int_equal(slot->state, ROSTER_GONE);
-    assert_null(roster_holder(&roster, 5));
-    assert_null(roster_silent(&roster, 100 * TIME_S));
-    assert_int_equal(claim(slot, 6, 4 * TIME_S), ROSTER_TAKEN);
+    assert_int_equal(slot->state, ROSTER_LEFT);
+    assert_null(roster_find_holder(&roster, 5));
+    assert_null(roster_find_expired(&roster, 100 * TIME_S));
+    assert_int_equal(claim(slot, 6, 4 * TIME_S), ROSTER_GRANTED);
 }
 
-static void silence_alone_is_death_at_the_limit(void **state) {
+static void silence_alone_means_death_at_the_limit(void **state) {
     (void)state;
     struct roster_slot *slot = roster_find(&roster, CLUSTER_WORKER, 0);
     claim(slot, 5, TIME_S);
-    assert_null(roster_silent(&roster, 31 * TIME_S));
-    assert_ptr_equal(roster_silent(&roster, 31 * TIME_S + 1), slot);
-    roster_heard(slot, 31 * TIME_S + 1);
-    assert_null(roster_silent(&roster, 31 * TIME_S + 2));
+    assert_null(roster_find_expired(&roster, 31 * TIME_S));
+    assert_ptr_equal(roster_find_expired(&roster, 31 * TIME_S + 1), slot);
+    roster_mark_alive(slot, 31 * TIME_S + 1);
+    assert_null(roster_find_expired(&roster, 31 * TIME_S + 2));
 }
 
-static void a_claim_of_old_is_no_claim_after_the_holder_spoke(void **state) {
+static void a_message_of_the_holder_clears_earlier_claims(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     claim(slot, 6, TIME_S);
-    roster_heard(slot, 2 * TIME_S);
-    assert_null(roster_silent(&roster, 20 * TIME_S));
+    roster_mark_alive(slot, 2 * TIME_S);
+    assert_null(roster_find_expired(&roster, 20 * TIME_S));
     assert_int_equal(claim(slot, 7, 20 * TIME_S), ROSTER_WAIT); /* anew */
-    assert_null(roster_silent(&roster, 21 * TIME_S));
-    assert_ptr_equal(roster_silent(&roster, 23 * TIME_S), slot);
+    assert_null(roster_find_expired(&roster, 21 * TIME_S));
+    assert_ptr_equal(roster_find_expired(&roster, 23 * TIME_S), slot);
 }
 
-static void the_slots_nobody_holds_have_no_holder(void **state) {
+static void free_slots_have_no_holder(void **state) {
     (void)state;
-    assert_null(roster_holder(&roster, 0));
-    assert_null(roster_silent(&roster, INT64_MAX));
+    assert_null(roster_find_holder(&roster, 0));
+    assert_null(roster_find_expired(&roster, INT64_MAX));
 }
 
-static void slots_are_named_for_people(void **state) {
+static void slots_have_readable_names(void **state) {
     (void)state;
     char text[64];
     roster_name(&roster.slots[0], text, sizeof text);
@@ -130,19 +130,19 @@ static void slots_are_named_for_people(void **state) {
     assert_string_equal(text, "ps 0");
 }
 
-static void long_names_are_cut(void **state) {
+static void long_names_are_truncated(void **state) {
     (void)state;
     char name[1000];
     memset(name, 'h', sizeof name - 1);
     name[sizeof name - 1] = 0;
     struct roster_claim claim = {5, 1, 2, name, name, 0};
     struct roster_slot *slot = roster_ps(&roster, 0);
-    assert_int_equal(roster_claim(slot, &claim, 0), ROSTER_TAKEN);
+    assert_int_equal(roster_claim(slot, &claim, 0), ROSTER_GRANTED);
     assert_int_equal(strlen(slot->host), sizeof slot->host - 1);
     assert_int_equal(strlen(slot->address), sizeof slot->address - 1);
 }
 
-static void claimants_by_turns_keep_no_dead_holder(void **state) {
+static void alternating_claimants_do_not_keep_a_dead_holder(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
@@ -150,23 +150,24 @@ static void claimants_by_turns_keep_no_dead_holder(void **state) {
         assert_int_equal(
             claim(slot, 6 + (uint64_t)i % 2, TIME_S + i * TIME_S / 4),
             ROSTER_WAIT);
-    assert_null(roster_silent(&roster, 3 * TIME_S));
-    assert_ptr_equal(roster_silent(&roster, 3 * TIME_S + 1), slot);
+    assert_null(roster_find_expired(&roster, 3 * TIME_S));
+    assert_ptr_equal(roster_find_expired(&roster, 3 * TIME_S + 1), slot);
 }
 
-static void claimants_by_turns_are_both_refused_by_who_lives(void **state) {
+static void alternating_claimants_are_refused_while_the_holder_lives(
+    void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     bool refused[2] = {false, false};
     claim(slot, 5, 0);
     for (int64_t i = 1; i <= 5; i++) {
-        roster_heard(slot, i * TIME_S / 2);
+        roster_mark_alive(slot, i * TIME_S / 2);
         for (int who = 0; who < 2; who++)
             if (!refused[who]) /* else it has left */
                 refused[who] =
                     claim(slot, 6 + (uint64_t)who, i * TIME_S / 2 + 1 + who) ==
                     ROSTER_REFUSED;
-        assert_null(roster_silent(&roster, i * TIME_S / 2 + 10));
+        assert_null(roster_find_expired(&roster, i * TIME_S / 2 + 10));
     }
     assert_true(refused[0] && refused[1]);
 }
@@ -175,17 +176,17 @@ static void claimants_by_turns_are_both_refused_by_who_lives(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ROSTER_TEST(trainers_stand_by_rank_then_ps_by_index),
-        ROSTER_TEST(a_free_slot_is_taken),
-        ROSTER_TEST(a_holder_that_lives_refuses_a_second),
-        ROSTER_TEST(a_holder_silent_beside_a_claim_is_dead_sooner),
-        ROSTER_TEST(silence_alone_is_death_at_the_limit),
-        ROSTER_TEST(a_claim_of_old_is_no_claim_after_the_holder_spoke),
-        ROSTER_TEST(claimants_by_turns_keep_no_dead_holder),
-        ROSTER_TEST(claimants_by_turns_are_both_refused_by_who_lives),
-        ROSTER_TEST(the_slots_nobody_holds_have_no_holder),
-        ROSTER_TEST(slots_are_named_for_people),
-        ROSTER_TEST(long_names_are_cut),
+        ROSTER_TEST(slots_are_trainers_by_rank_then_ps_by_index),
+        ROSTER_TEST(a_joiner_takes_a_free_slot),
+        ROSTER_TEST(a_live_holder_keeps_its_slot),
+        ROSTER_TEST(a_silent_holder_with_a_claimant_is_dead_sooner),
+        ROSTER_TEST(silence_alone_means_death_at_the_limit),
+        ROSTER_TEST(a_message_of_the_holder_clears_earlier_claims),
+        ROSTER_TEST(alternating_claimants_do_not_keep_a_dead_holder),
+        ROSTER_TEST(alternating_claimants_are_refused_while_the_holder_lives),
+        ROSTER_TEST(free_slots_have_no_holder),
+        ROSTER_TEST(slots_have_readable_names),
+        ROSTER_TEST(long_names_are_truncated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,11 +21,11 @@ static void set_variable(void *context) {
 
 static int end_of(struct children *children, const char *script) {
     const char *arguments[] = {"sh", "-c", script, NULL};
-    struct child_start start = {.name = "child",
-                                .program = "sh",
-                                .arguments = (char *const *)arguments,
-                                .prepare = set_variable,
-                                .context = (void *)"7"};
+    struct children_command start = {.name = "child",
+                                     .program = "sh",
+                                     .arguments = (char *const *)arguments,
+                                     .prepare = set_variable,
+                                     .context = (void *)"7"};
     pid_t pid;
     int wait_status = 0;
     assert_int_equal(children_start(children, &start, &pid, NULL), STATUS_OK);
@@ -34,7 +34,7 @@ static int end_of(struct children *children, const char *script) {
     return wait_status;
 }
 
-static void a_child_is_found_prepared_and_waited_for(void **state) {
+static void a_child_starts_with_its_environment_and_is_reaped(void **state) {
     (void)state;
     struct children children;
     char text[64];
@@ -52,15 +52,15 @@ static void a_child_is_found_prepared_and_waited_for(void **state) {
     children_close(&children);
 }
 
-static void what_is_no_program_ends_with_its_code(void **state) {
+static void a_missing_program_ends_with_its_code(void **state) {
     (void)state;
     struct children children;
     const char *arguments[] = {"no-such-program", NULL};
-    struct child_start start = {.name = "child",
-                                .program = arguments[0],
-                                .arguments = (char *const *)arguments,
-                                .prepare = set_variable,
-                                .context = (void *)"7"};
+    struct children_command start = {.name = "child",
+                                     .program = arguments[0],
+                                     .arguments = (char *const *)arguments,
+                                     .prepare = set_variable,
+                                     .context = (void *)"7"};
     pid_t pid;
     int wait_status;
     assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
@@ -70,7 +70,7 @@ static void what_is_no_program_ends_with_its_code(void **state) {
     children_close(&children);
 }
 
-static void signals_asked_for_are_told_and_deadlines_kept(void **state) {
+static void requested_signals_are_reported_and_deadlines_kept(void **state) {
     (void)state;
     struct children children;
     const int more[] = {SIGQUIT};
@@ -83,7 +83,7 @@ static void signals_asked_for_are_told_and_deadlines_kept(void **state) {
 }
 
 /* A child may rely on the signal, which is nothing to the launcher. */
-static void a_reader_that_is_gone_ends_a_child_and_not_the_launcher(
+static void a_closed_output_pipe_ends_a_child_and_not_the_launcher(
     void **state) {
     (void)state;
     struct children children;
@@ -94,7 +94,7 @@ static void a_reader_that_is_gone_ends_a_child_and_not_the_launcher(
     children_close(&children);
 }
 
-static void a_hang_up_is_taken_unless_it_is_ignored(void **state) {
+static void sighup_is_handled_unless_ignored(void **state) {
     (void)state;
     struct children children;
     assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
@@ -111,12 +111,12 @@ static void a_hang_up_is_taken_unless_it_is_ignored(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_is_found_prepared_and_waited_for),
-        cmocka_unit_test(what_is_no_program_ends_with_its_code),
-        cmocka_unit_test(signals_asked_for_are_told_and_deadlines_kept),
+        cmocka_unit_test(a_child_starts_with_its_environment_and_is_reaped),
+        cmocka_unit_test(a_missing_program_ends_with_its_code),
+        cmocka_unit_test(requested_signals_are_reported_and_deadlines_kept),
         cmocka_unit_test(
-            a_reader_that_is_gone_ends_a_child_and_not_the_launcher),
-        cmocka_unit_test(a_hang_up_is_taken_unless_it_is_ignored),
+            a_closed_output_pipe_ends_a_child_and_not_the_launcher),
+        cmocka_unit_test(sighup_is_handled_unless_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

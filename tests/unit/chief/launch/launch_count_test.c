@@ -10,9 +10,10 @@
 #include <sched.h>
 #include <string.h>
 
-static enum status fill(enum launch_each each, uint32_t *count,
+static enum status fill(enum launch_nproc nproc_kind, uint32_t *count,
                         struct failure *why) {
-    struct launch_world world = {.each = each, .nproc_per_node = *count};
+    struct launch_world world = {.nproc_kind = nproc_kind,
+                                 .nproc_per_node = *count};
     struct log log;
     log_open(&log, "test", -1);
     enum status status = launch_count_fill(&world, &log, why);
@@ -20,46 +21,46 @@ static enum status fill(enum launch_each each, uint32_t *count,
     return status;
 }
 
-static void a_number_stays(void **state) {
+static void a_number_is_used_as_given(void **state) {
     uint32_t count = 3;
     struct failure why;
     (void)state;
-    assert_int_equal(fill(LAUNCH_EACH_NONE, &count, &why), STATUS_OK);
+    assert_int_equal(fill(LAUNCH_NPROC_NUMBER, &count, &why), STATUS_OK);
     assert_int_equal(count, 3);
 }
 
 /* There is no plugin beside a test, and so no GPU. */
-static void processors_are_those_that_may_be_used(void **state) {
+static void processors_are_those_of_the_affinity_mask(void **state) {
     cpu_set_t before, one;
     uint32_t count = 0;
     struct failure why;
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    assert_int_equal(fill(LAUNCH_EACH_CPU, &count, &why), STATUS_OK);
+    assert_int_equal(fill(LAUNCH_NPROC_CPU, &count, &why), STATUS_OK);
     assert_int_equal(count, CPU_COUNT(&before));
     CPU_ZERO(&one);
     for (int c = 0; !CPU_COUNT(&one); c++)
         if (CPU_ISSET(c, &before))
             CPU_SET(c, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    assert_int_equal(fill(LAUNCH_EACH_AUTO, &count, &why), STATUS_OK);
+    assert_int_equal(fill(LAUNCH_NPROC_AUTO, &count, &why), STATUS_OK);
     assert_int_equal(count, 1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-static void without_a_gpu_none_is_counted(void **state) {
+static void without_a_gpu_the_count_is_zero(void **state) {
     uint32_t count = 0;
     struct failure why;
     (void)state;
-    assert_int_equal(fill(LAUNCH_EACH_GPU, &count, &why), STATUS_CONFIG);
+    assert_int_equal(fill(LAUNCH_NPROC_GPU, &count, &why), STATUS_CONFIG);
     assert_non_null(strstr(why.text, "--nproc_per_node is gpu"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_stays),
-        cmocka_unit_test(processors_are_those_that_may_be_used),
-        cmocka_unit_test(without_a_gpu_none_is_counted),
+        cmocka_unit_test(a_number_is_used_as_given),
+        cmocka_unit_test(processors_are_those_of_the_affinity_mask),
+        cmocka_unit_test(without_a_gpu_the_count_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void every_process_gets_its_own_task_of_one_cluster(void **state) {
     setenv("CLUSTER_SPEC", "{}", 1);
     setenv("LOCAL_RANK", "3", 1);
     setenv("TF_CONFIG", "{}", 1);
-    launch_fixture_play(set, clusters);
+    launch_fixture_set_program(set, clusters);
     assert_int_equal(launch_fixture_run(set, 2, 3, 60), STATUS_OK);
     unsetenv("CLUSTER_SPEC");
     unsetenv("LOCAL_RANK");
@@ -79,17 +79,18 @@ static const char *const told =
 
 static enum status launch_distribution(struct launch_fixture *set,
                                        const char *text) {
-    struct distribution distribution;
+    struct azureml_distribution azureml_distribution;
     struct launch_options options = {
-        .grace = 60, .stop = 60, .distribution = &distribution};
+        .grace = 60, .stop = 60, .azureml_distribution = &azureml_distribution};
     const char *num_ps = strstr(text, "tensorflow") ? NULL : "1";
-    assert_int_equal(distribution_read(&distribution, text, "2", num_ps, NULL),
-                     STATUS_OK);
+    assert_int_equal(
+        azureml_read(&azureml_distribution, text, "2", num_ps, NULL),
+        STATUS_OK);
     static const char *const others[] = {"SLURM_PROCID", "PET_NNODES",
                                          "GROUP_WORLD_SIZE", "HOROVOD_RANK"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         setenv(others[i], "0", 1);
-    launch_fixture_play(set, told);
+    launch_fixture_set_program(set, told);
     enum status status = launch_fixture_run_with(set, &options);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         unsetenv(others[i]);
@@ -132,7 +133,7 @@ static void ranks_of_a_distribution_have_its_variables(void **state) {
                      1);
 }
 
-static void mpis_processes_have_theirs(void **state) {
+static void mpi_processes_have_mpi_variables(void **state) {
     struct launch_fixture *set = *state;
     assert_int_equal(launch_distribution(set, "{\"type\": \"mpi\"}"),
                      STATUS_OK);
@@ -146,16 +147,17 @@ static void mpis_processes_have_theirs(void **state) {
 }
 
 /* The leader prints it: worker 0, and no chief. */
-static void tensorflows_have_a_cluster_without_a_chief(void **state) {
+static void tensorflow_processes_have_a_cluster_without_a_chief(void **state) {
     struct launch_fixture *set = *state;
-    struct distribution distribution;
+    struct azureml_distribution azureml_distribution;
     struct launch_options options = {
-        .grace = 60, .stop = 60, .distribution = &distribution};
+        .grace = 60, .stop = 60, .azureml_distribution = &azureml_distribution};
     const char *text = "{\"type\": \"tensorflow\", \"worker_count\": 2, "
                        "\"parameter_server_count\": 1}";
-    assert_int_equal(distribution_read(&distribution, text, "2", NULL, NULL),
+    assert_int_equal(azureml_read(&azureml_distribution, text, "2", NULL, NULL),
                      STATUS_OK);
-    launch_fixture_play(set, "echo \"$TF_CONFIG\" | tee config-$$\nexit 0");
+    launch_fixture_set_program(set,
+                               "echo \"$TF_CONFIG\" | tee config-$$\nexit 0");
     assert_int_equal(launch_fixture_run_with(set, &options), STATUS_OK);
     assert_int_equal(launch_fixture_count(set, "config-*"), 3);
     json_t *config = json_loads(set->out, 0, NULL);
@@ -177,10 +179,10 @@ static void tensorflows_have_a_cluster_without_a_chief(void **state) {
     json_decref(config);
 }
 
-static void the_chief_alone_gets_the_job(void **state) {
+static void only_the_chief_gets_the_job(void **state) {
     struct launch_fixture *set = *state;
     char text[256] = "";
-    launch_fixture_play(set, clusters);
+    launch_fixture_set_program(set, clusters);
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
     glob_t found = launch_fixture_files(set, "arguments-chief-*");
     assert_int_equal(found.gl_pathc, 1);
@@ -200,49 +202,49 @@ static void the_chief_alone_gets_the_job(void **state) {
     assert_string_equal(text, "run\n");
 }
 
-static void standard_output_is_the_chiefs_and_input_nobodys(void **state) {
+static void only_the_chief_has_stdout_and_no_process_has_stdin(void **state) {
     struct launch_fixture *set = *state;
     int ends[2], saved = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "input\n", 6), 6);
     dup2(ends[0], STDIN_FILENO);
-    launch_fixture_play(set, "cat; echo from $me");
+    launch_fixture_set_program(set, "cat; echo from $me");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
     dup2(saved, STDIN_FILENO);
     close(saved);
     close(ends[0]);
     close(ends[1]);
     assert_string_equal(set->out, "from chief\n");
-    launch_fixture_logged(set, "from ps\n");
-    launch_fixture_logged(set, "from worker\n");
+    launch_fixture_expect_log(set, "from ps\n");
+    launch_fixture_expect_log(set, "from worker\n");
 }
 
 /* A terminal's Ctrl-C goes to the launcher's process group. */
-static void another_verb_gives_its_words_to_all_and_workers_speak(
+static void another_verb_forwards_its_arguments_and_workers_have_stdout(
     void **state) {
     struct launch_fixture *set = *state;
     struct launch_options options = {.verb = "bench",
-                                     .workers_speak = true,
+                                     .workers_write_stdout = true,
                                      .arguments_for_all = true,
                                      .num_ps = 2,
                                      .num_workers = 1,
                                      .grace = 60,
                                      .stop = 60};
-    launch_fixture_play(set,
-                        "echo \"$me $1 $2\"\n"
-                        "case $me in worker)\n"
-                        "for pid in $(echo $CAPSTAN_PS_PIDS | tr , ' '); do\n"
-                        "echo $pid > pid-$pid; done ;; esac");
+    launch_fixture_set_program(
+        set, "echo \"$me $1 $2\"\n"
+             "case $me in worker)\n"
+             "for pid in $(echo $CAPSTAN_PS_PIDS | tr , ' '); do\n"
+             "echo $pid > pid-$pid; done ;; esac");
     assert_int_equal(launch_fixture_run_with(set, &options), STATUS_OK);
     assert_string_equal(set->out, "worker bench job.json\n");
-    launch_fixture_logged(set, "chief bench job.json");
-    launch_fixture_logged(set, "ps bench job.json");
+    launch_fixture_expect_log(set, "chief bench job.json");
+    launch_fixture_expect_log(set, "ps bench job.json");
     assert_int_equal(launch_fixture_count(set, "pid-*"), 2);
 }
 
-static void every_process_heads_a_group_of_its_own(void **state) {
+static void every_process_leads_a_process_group(void **state) {
     struct launch_fixture *set = *state;
-    launch_fixture_play(
+    launch_fixture_set_program(
         set, "[ $(cut -d ' ' -f 5 /proc/$$/stat) = $$ ] && : > head-$$\n"
              "exit 0");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
@@ -253,12 +255,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         LAUNCH_TEST(every_process_gets_its_own_task_of_one_cluster),
         LAUNCH_TEST(ranks_of_a_distribution_have_its_variables),
-        LAUNCH_TEST(mpis_processes_have_theirs),
-        LAUNCH_TEST(tensorflows_have_a_cluster_without_a_chief),
-        LAUNCH_TEST(the_chief_alone_gets_the_job),
-        LAUNCH_TEST(standard_output_is_the_chiefs_and_input_nobodys),
-        LAUNCH_TEST(another_verb_gives_its_words_to_all_and_workers_speak),
-        LAUNCH_TEST(every_process_heads_a_group_of_its_own),
+        LAUNCH_TEST(mpi_processes_have_mpi_variables),
+        LAUNCH_TEST(tensorflow_processes_have_a_cluster_without_a_chief),
+        LAUNCH_TEST(only_the_chief_gets_the_job),
+        LAUNCH_TEST(only_the_chief_has_stdout_and_no_process_has_stdin),
+        LAUNCH_TEST(
+            another_verb_forwards_its_arguments_and_workers_have_stdout),
+        LAUNCH_TEST(every_process_leads_a_process_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static void held_ports_differ(void **state) {
     int holders[PORTS];
     struct failure why;
     for (unsigned i = 0; i < PORTS; i++) {
-        assert_int_equal(port_hold(&ports[i], &holders[i], &why), STATUS_OK);
+        assert_int_equal(port_reserve(&ports[i], &holders[i], &why), STATUS_OK);
         assert_true(ports[i] > 0);
         for (unsigned j = 0; j < i; j++)
             assert_int_not_equal(ports[i], ports[j]);
@@ -31,18 +31,18 @@ static void held_ports_differ(void **state) {
         close(holders[i]);
 }
 
-static void a_held_port_is_refused_to_a_stranger(void **state) {
+static void a_held_port_is_refused_to_other_processes(void **state) {
     (void)state;
     struct sockaddr_in address = {.sin_family = AF_INET};
     struct failure why;
     uint16_t port;
-    int holder, stranger = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(port_hold(&port, &holder, &why), STATUS_OK);
+    int port_socket, stranger = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(port_reserve(&port, &port_socket, &why), STATUS_OK);
     address.sin_port = htons(port);
     assert_int_equal(
         bind(stranger, (struct sockaddr *)&address, sizeof address), -1);
     assert_int_equal(errno, EADDRINUSE);
-    close(holder);
+    close(port_socket);
     assert_int_equal(
         bind(stranger, (struct sockaddr *)&address, sizeof address), 0);
     close(stranger);
@@ -53,8 +53,8 @@ static void bind_twice(const char *host, int ipv6) {
     struct failure why;
     char endpoint[64];
     uint16_t port;
-    int holder;
-    assert_int_equal(port_hold(&port, &holder, &why), STATUS_OK);
+    int port_socket;
+    assert_int_equal(port_reserve(&port, &port_socket, &why), STATUS_OK);
     snprintf(endpoint, sizeof endpoint, "tcp://%s:%d", host, port);
     for (unsigned life = 0; life < 2; life++) {
         void *context = zmq_ctx_new();
@@ -64,7 +64,7 @@ static void bind_twice(const char *host, int ipv6) {
         zmq_close(router);
         zmq_ctx_term(context);
     }
-    close(holder);
+    close(port_socket);
 }
 
 static void libzmq_binds_a_held_port_again_and_again(void **state) {
@@ -77,7 +77,7 @@ static void libzmq_binds_a_held_port_again_and_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(held_ports_differ),
-        cmocka_unit_test(a_held_port_is_refused_to_a_stranger),
+        cmocka_unit_test(a_held_port_is_refused_to_other_processes),
         cmocka_unit_test(libzmq_binds_a_held_port_again_and_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

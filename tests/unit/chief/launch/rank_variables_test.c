@@ -15,11 +15,11 @@ static void expect(const char *name, const char *value) {
     assert_string_equal(found, value);
 }
 
-static void torch_is_told_as_azure_tells_it(void **state) {
+static void torch_variables_match_those_of_azure(void **state) {
     (void)state;
-    const struct distribution distribution = {
-        .type = DISTRIBUTION_PYTORCH, .instances = 2, .per_instance = 3};
-    rank_variables_set(&distribution, 4);
+    const struct azureml_distribution azureml_distribution = {
+        .type = AZUREML_PYTORCH, .instances = 2, .per_instance = 3};
+    rank_variables_set(&azureml_distribution, 4);
     expect("MASTER_ADDR", "127.0.0.1");
     expect("MASTER_PORT", "6105");
     expect("WORLD_SIZE", "6");
@@ -28,30 +28,30 @@ static void torch_is_told_as_azure_tells_it(void **state) {
     expect("NODE_RANK", "1");
 }
 
-static void mpi_is_told_where_the_batchs_master_is(void **state) {
+static void mpi_variables_include_the_batch_master(void **state) {
     (void)state;
-    struct distribution distribution = {
-        .type = DISTRIBUTION_MPI, .instances = 2, .per_instance = 3};
-    rank_variables_set(&distribution, 4);
+    struct azureml_distribution azureml_distribution = {
+        .type = AZUREML_MPI, .instances = 2, .per_instance = 3};
+    rank_variables_set(&azureml_distribution, 4);
     expect("OMPI_COMM_WORLD_RANK", "4");
     expect("OMPI_COMM_WORLD_SIZE", "6");
     expect("OMPI_COMM_WORLD_LOCAL_RANK", "1");
     expect("OMPI_COMM_WORLD_LOCAL_SIZE", "3");
     expect("AZ_BATCH_MASTER_NODE", "127.0.0.1:6000");
-    rank_variables_hide("AZ_BATCH");
+    rank_variables_unset("AZ_BATCH");
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
-    distribution.instances = 1;
-    rank_variables_set(&distribution, 2);
+    azureml_distribution.instances = 1;
+    rank_variables_set(&azureml_distribution, 2);
     expect("AZ_BATCHAI_MPI_MASTER_NODE", "localhost");
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
 }
 
-static void all_that_begin_alike_are_hidden(void **state) {
+static void all_variables_of_a_prefix_are_hidden(void **state) {
     (void)state;
     setenv("OMPI_A", "1", 1);
     setenv("OMPI_B", "", 1);
     setenv("XOMPI_", "1", 1);
-    rank_variables_hide("OMPI_");
+    rank_variables_unset("OMPI_");
     assert_null(getenv("OMPI_A"));
     assert_null(getenv("OMPI_B"));
     expect("XOMPI_", "1");
@@ -59,9 +59,9 @@ static void all_that_begin_alike_are_hidden(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(torch_is_told_as_azure_tells_it),
-        cmocka_unit_test(mpi_is_told_where_the_batchs_master_is),
-        cmocka_unit_test(all_that_begin_alike_are_hidden),
+        cmocka_unit_test(torch_variables_match_those_of_azure),
+        cmocka_unit_test(mpi_variables_include_the_batch_master),
+        cmocka_unit_test(all_variables_of_a_prefix_are_hidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ static enum status choose(const struct job *job, uint32_t trainers,
     return strategy_choose(&strategy, job, &given, NULL, &why);
 }
 
-static void ps_that_are_listed_are_taken(void **state) {
+static void listed_ps_select_the_ps_strategy(void **state) {
     struct job job = {0};
     (void)state;
     assert_int_equal(choose(&job, 2, 1, false), STATUS_OK);
@@ -28,7 +28,7 @@ static void ps_that_are_listed_are_taken(void **state) {
     assert_false(strategy.allreduce);
 }
 
-static void several_trainers_and_no_ps_are_all_reduce(void **state) {
+static void several_trainers_without_ps_select_all_reduce(void **state) {
     struct job job = {0};
     (void)state;
     assert_int_equal(choose(&job, 2, 0, false), STATUS_OK);
@@ -39,7 +39,7 @@ static void several_trainers_and_no_ps_are_all_reduce(void **state) {
     assert_string_equal(strategy.backend, "gloo");
 }
 
-static void the_jobs_word_goes_before_the_clusters(void **state) {
+static void the_job_overrides_the_cluster(void **state) {
     struct job job = {.strategy = JOB_ALLREDUCE, .backend = JOB_NCCL};
     (void)state;
     assert_int_equal(choose(&job, 2, 3, false), STATUS_OK);
@@ -59,14 +59,14 @@ static void one_trainer_without_ps_keeps_its_weights(void **state) {
     assert_int_equal(choose(&job, 1, 0, true), STATUS_OK);
 }
 
-static void nobody_to_train_is_an_error(void **state) {
+static void a_cluster_without_trainers_is_an_error(void **state) {
     struct job job = {0};
     (void)state;
     assert_int_equal(choose(&job, 0, 1, false), STATUS_CONFIG);
     assert_non_null(strstr(why.text, "no trainer at all"));
 }
 
-static void what_is_to_be_added_is_said_in_the_launchers_words(void **state) {
+static void advice_uses_the_launchers_terms(void **state) {
     static const struct {
         enum strategy_members members;
         const char *ps, *worker;
@@ -91,9 +91,9 @@ static void what_is_to_be_added_is_said_in_the_launchers_words(void **state) {
 }
 
 /* Said of the job alone they would be no error: the cluster makes them one. */
-static void what_all_reduce_cannot_do_is_named(void **state) {
+static void settings_unsupported_by_all_reduce_are_named(void **state) {
     struct job stale = {.staleness = JOB_STALENESS_INF};
-    struct job halved = {.wire = JOB_BF16};
+    struct job halved = {.wire = JOB_WIRE_BF16};
     (void)state;
     assert_int_equal(choose(&stale, 2, 0, false), STATUS_CONFIG);
     assert_non_null(strstr(why.text, "strategy.staleness"));
@@ -103,30 +103,29 @@ static void what_all_reduce_cannot_do_is_named(void **state) {
     assert_int_equal(choose(&halved, 2, 1, false), STATUS_OK);
 }
 
-static void auto_is_nccl_where_each_trainer_has_a_device(void **state) {
+static void auto_selects_nccl_when_each_trainer_has_a_device(void **state) {
     struct job job = {0};
     struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
                                     {"worker 1", "device b", "", 1},
                                     {"worker 2", "device c", "", 1}};
     (void)state;
-    assert_string_equal(strategy_settle(&job, ranks, 3, NULL), "nccl");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 3, NULL), "nccl");
     ranks[2].device = "device a";
-    assert_string_equal(strategy_settle(&job, ranks, 3, NULL), "gloo");
-    assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "nccl");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 3, NULL), "gloo");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 2, NULL), "nccl");
     ranks[1].without_nccl = "no libnccl.so.2";
-    assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "gloo");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 2, NULL), "gloo");
     ranks[1] = (struct strategy_rank){"worker 1", NULL, "", 1};
-    assert_string_equal(strategy_settle(&job, ranks, 2, NULL), "gloo");
-    assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "nccl");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 2, NULL), "gloo");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 1, NULL), "nccl");
     ranks[0].replicas = 2;
-    assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "gloo");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 1, NULL), "gloo");
     ranks[0].replicas = 1;
     job.zero.offload = true;
-    assert_string_equal(strategy_settle(&job, ranks, 1, NULL), "gloo");
+    assert_string_equal(strategy_resolve_backend(&job, ranks, 1, NULL), "gloo");
 }
 
-static void what_is_offloaded_or_summed_by_gloo_leaves_the_device(
-    void **state) {
+static void offloaded_state_and_gloo_sums_use_host_memory(void **state) {
     struct job job = {0};
     struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
                                     {"worker 1", "device a", "", 1}};
@@ -144,15 +143,15 @@ static void what_is_offloaded_or_summed_by_gloo_leaves_the_device(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ps_that_are_listed_are_taken),
-        cmocka_unit_test(several_trainers_and_no_ps_are_all_reduce),
-        cmocka_unit_test(the_jobs_word_goes_before_the_clusters),
+        cmocka_unit_test(listed_ps_select_the_ps_strategy),
+        cmocka_unit_test(several_trainers_without_ps_select_all_reduce),
+        cmocka_unit_test(the_job_overrides_the_cluster),
         cmocka_unit_test(one_trainer_without_ps_keeps_its_weights),
-        cmocka_unit_test(nobody_to_train_is_an_error),
-        cmocka_unit_test(what_is_to_be_added_is_said_in_the_launchers_words),
-        cmocka_unit_test(what_all_reduce_cannot_do_is_named),
-        cmocka_unit_test(auto_is_nccl_where_each_trainer_has_a_device),
-        cmocka_unit_test(what_is_offloaded_or_summed_by_gloo_leaves_the_device),
+        cmocka_unit_test(a_cluster_without_trainers_is_an_error),
+        cmocka_unit_test(advice_uses_the_launchers_terms),
+        cmocka_unit_test(settings_unsupported_by_all_reduce_are_named),
+        cmocka_unit_test(auto_selects_nccl_when_each_trainer_has_a_device),
+        cmocka_unit_test(offloaded_state_and_gloo_sums_use_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static int setup(void **state) {
     run->trainers = fixture->trainers;
     run->phase = RUN_TRAINING;
     run->test_samples = 10;
-    run->rounds = (struct rounds){
+    run->run_schedule = (struct run_schedule){
         .total = 1000, .accumulation = 1, .epoch_batches = EPOCH};
     run->roster.num_ranks = run->roster.count = RANKS;
     run->roster.slots = fixture->slots;
@@ -36,7 +36,7 @@ static int setup(void **state) {
     for (uint32_t r = 0; r < RANKS; r++) {
         fixture->slots[r] = (struct roster_slot){
             .rank = r, .state = ROSTER_HELD, .incarnation = 7 + r};
-        fixture->trainers[r] = (struct run_trainer){.viewed = true, .from = 1};
+        fixture->trainers[r] = (struct run_trainer){.in_view = true, .from = 1};
     }
     *state = fixture;
     return 0;
@@ -45,8 +45,8 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct fixture *fixture = *state;
     for (uint32_t i = 0; i < fixture->run.num_evaluations; i++) {
-        parts_close(&fixture->run.evaluations[i].parts);
-        free(fixture->run.evaluations[i].marks);
+        evaluation_split_close(&fixture->run.evaluations[i].parts);
+        free(fixture->run.evaluations[i].rank_points);
     }
     free(fixture->run.evaluations);
     free(fixture);
@@ -64,10 +64,10 @@ static void report(struct fixture *fixture, uint32_t rank, uint64_t step,
     evaluated.train_samples = step;
     evaluated.train_loss_sum = loss * (double)step;
     evaluated.training_s = (double)step;
-    evaluations_part(&fixture->run, &fixture->slots[rank], &evaluated);
+    evaluations_receive_part(&fixture->run, &fixture->slots[rank], &evaluated);
 }
 
-static void an_epoch_ends_with_the_part_of_the_last(void **state) {
+static void an_epoch_ends_with_the_last_trainers_split(void **state) {
     struct fixture *fixture = *state;
     report(fixture, 1, EPOCH, 3);
     assert_int_equal(fixture->run.evaluated, 0);
@@ -93,7 +93,8 @@ static void an_epochs_loss_is_that_of_its_step(void **state) {
 }
 
 /* What it had read when it took part is not counted once more. */
-static void who_comes_back_before_it_is_over_counts_once(void **state) {
+static void a_trainer_that_rejoins_during_an_evaluation_counts_once(
+    void **state) {
     struct fixture *fixture = *state;
     report(fixture, 0, EPOCH, 4);
     fixture->slots[0].incarnation++;
@@ -108,9 +109,9 @@ static void who_comes_back_before_it_is_over_counts_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(an_epoch_ends_with_the_part_of_the_last),
+        TEST(an_epoch_ends_with_the_last_trainers_split),
         TEST(an_epochs_loss_is_that_of_its_step),
-        TEST(who_comes_back_before_it_is_over_counts_once),
+        TEST(a_trainer_that_rejoins_during_an_evaluation_counts_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static void expect_bar(const struct progress_numbers *numbers, unsigned columns,
     assert_string_equal(text, expected);
 }
 
-static void the_bar_shows_position_share_and_figures(void **state) {
+static void the_bar_shows_position_percentage_and_figures(void **state) {
     (void)state;
     expect_bar(&halfway, 79,
                " epoch 3/5 [========>          ]  45%  loss 0.4123  "
@@ -46,7 +46,7 @@ static void the_bar_shows_position_share_and_figures(void **state) {
                "loss 0.4123  12.3k examples/s  0:21 left");
 }
 
-static void a_narrow_terminal_drops_the_bar_first_the_time_left_last(
+static void a_narrow_terminal_drops_the_bar_first_and_the_remaining_time_last(
     void **state) {
     (void)state;
     expect_bar(&halfway, 70,
@@ -75,7 +75,7 @@ static void no_bar_is_wider_than_its_terminal(void **state) {
     }
 }
 
-static void the_bar_is_full_at_the_end_and_stays_so_beyond(void **state) {
+static void the_bar_is_full_at_and_past_the_end(void **state) {
     (void)state;
     struct progress_numbers numbers = {.step = 7,
                                        .total_steps = 7,
@@ -89,7 +89,7 @@ static void the_bar_is_full_at_the_end_and_stays_so_beyond(void **state) {
     expect_bar(&numbers, 30, " step 0/7 [>            ]   0%");
 }
 
-static void the_share_is_exact(void **state) {
+static void the_percentage_is_exact(void **state) {
     (void)state;
     for (uint64_t step = 0; step <= 100; step++) {
         struct progress_numbers numbers = {.step = step,
@@ -105,7 +105,7 @@ static void the_share_is_exact(void **state) {
     }
 }
 
-static void what_is_not_known_is_left_out(void **state) {
+static void unknown_figures_are_left_out(void **state) {
     (void)state;
     struct progress_numbers numbers = {.step = 12,
                                        .loss = NAN,
@@ -195,11 +195,11 @@ static void a_line_names_epoch_and_step(void **state) {
 }
 
 /* A rate or a time left would be of another moment. */
-static void a_run_without_a_step_says_for_how_long_and_why(void **state) {
+static void a_run_without_a_step_shows_how_long_and_why(void **state) {
     (void)state;
     struct progress_numbers numbers = halfway;
     char text[256];
-    numbers.still = 7.4;
+    numbers.stalled = 7.4;
     progress_line_text(text, sizeof text, &numbers);
     assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
                               "no step for 7 s");
@@ -214,7 +214,7 @@ static void a_run_without_a_step_says_for_how_long_and_why(void **state) {
                " epoch 3/5  45%  no step for 7 s (waiting for worker 1)");
 }
 
-static void a_loss_is_short_however_large(void **state) {
+static void a_large_loss_is_short(void **state) {
     (void)state;
     char text[64];
     progress_loss_text(text, sizeof text, 0.41234);
@@ -247,7 +247,7 @@ struct screen {
     int saved, reader;
 };
 
-static struct screen lead_into(int writer, int reader) {
+static struct screen log_into(int writer, int reader) {
     struct screen screen = {dup(STDERR_FILENO), reader};
     fcntl(reader, F_SETFL, O_NONBLOCK);
     dup2(writer, STDERR_FILENO);
@@ -255,17 +255,17 @@ static struct screen lead_into(int writer, int reader) {
     return screen;
 }
 
-static struct screen lead_into_pipe(void) {
+static struct screen log_into_pipe(void) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    return lead_into(ends[1], ends[0]);
+    return log_into(ends[1], ends[0]);
 }
 
-static struct screen lead_into_terminal(unsigned short columns) {
+static struct screen log_into_terminal(unsigned short columns) {
     int writer, reader;
     struct winsize window = {.ws_row = 24, .ws_col = columns};
     assert_int_equal(openpty(&reader, &writer, NULL, NULL, &window), 0);
-    return lead_into(writer, reader);
+    return log_into(writer, reader);
 }
 
 /* What was written since the last look. */
@@ -283,10 +283,10 @@ static void restore(struct screen *screen) {
 
 static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
     (void)state;
-    const struct log log = {.who = "chief", .terminal = true};
+    const struct log log = {.source = "chief", .terminal = true};
     struct progress progress;
     char text[512];
-    struct screen screen = lead_into_terminal(71);
+    struct screen screen = log_into_terminal(71);
     progress_open(&progress, &log, 0);
     progress_update(&progress, &halfway, 0);
     seen(&screen, text, sizeof text);
@@ -309,10 +309,10 @@ static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
 
 static void the_end_of_an_epoch_stays_above_the_bar(void **state) {
     (void)state;
-    const struct log log = {.who = "chief", .terminal = true};
+    const struct log log = {.source = "chief", .terminal = true};
     struct progress progress;
     char text[512];
-    struct screen screen = lead_into_terminal(80);
+    struct screen screen = log_into_terminal(80);
     progress_open(&progress, &log, 0);
     progress_update(&progress, &halfway, 0);
     seen(&screen, text, sizeof text);
@@ -340,11 +340,12 @@ static bool writes(struct progress *progress, struct screen *screen,
     return length > 0 && text[length - 1] == '\n' && !strchr(text, '\r');
 }
 
-static void elsewhere_a_line_comes_every_five_seconds(void **state) {
+static void without_a_terminal_a_line_is_logged_every_five_seconds(
+    void **state) {
     (void)state;
-    const struct log log = {.who = "chief"};
+    const struct log log = {.source = "chief"};
     struct progress progress;
-    struct screen screen = lead_into_pipe();
+    struct screen screen = log_into_pipe();
     progress_open(&progress, &log, 7 * TIME_S);
     bool early = writes(&progress, &screen, 10, 12 * TIME_S - 1);
     bool first = writes(&progress, &screen, 10, 12 * TIME_S);
@@ -369,11 +370,11 @@ static bool has_line(struct progress *progress, struct screen *screen,
     return strstr(seen(screen, text, sizeof text), position);
 }
 
-static void each_point_has_a_line_however_soon(void **state) {
+static void each_metric_has_a_line_at_any_rate(void **state) {
     (void)state;
-    const struct log log = {.who = "chief"};
+    const struct log log = {.source = "chief"};
     struct progress progress;
-    struct screen screen = lead_into_pipe();
+    struct screen screen = log_into_pipe();
     progress_open(&progress, &log, 0);
     bool first = has_line(&progress, &screen, 100);
     bool second = has_line(&progress, &screen, 200);
@@ -387,12 +388,12 @@ static void each_point_has_a_line_however_soon(void **state) {
     assert_true(none_came);
 }
 
-static void a_terminal_has_no_line_a_point(void **state) {
+static void a_terminal_has_no_line_for_each_metric(void **state) {
     (void)state;
-    const struct log log = {.who = "chief", .terminal = true};
+    const struct log log = {.source = "chief", .terminal = true};
     struct progress progress;
     char text[512];
-    struct screen screen = lead_into_terminal(80);
+    struct screen screen = log_into_terminal(80);
     progress_open(&progress, &log, 0);
     progress_point(&progress, &halfway);
     seen(&screen, text, sizeof text);
@@ -400,11 +401,11 @@ static void a_terminal_has_no_line_a_point(void **state) {
     assert_string_equal(text, "");
 }
 
-static void no_log_is_silence(void **state) {
+static void a_null_log_is_silent(void **state) {
     (void)state;
     struct progress progress;
     char text[64];
-    struct screen screen = lead_into_pipe();
+    struct screen screen = log_into_pipe();
     progress_open(&progress, NULL, 0);
     progress_update(&progress, &halfway, TIME_S);
     progress_point(&progress, &halfway);
@@ -417,26 +418,27 @@ static void no_log_is_silence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bar_shows_position_share_and_figures),
+        cmocka_unit_test(the_bar_shows_position_percentage_and_figures),
         cmocka_unit_test(
-            a_narrow_terminal_drops_the_bar_first_the_time_left_last),
+            a_narrow_terminal_drops_the_bar_first_and_the_remaining_time_last),
         cmocka_unit_test(no_bar_is_wider_than_its_terminal),
-        cmocka_unit_test(the_bar_is_full_at_the_end_and_stays_so_beyond),
-        cmocka_unit_test(the_share_is_exact),
-        cmocka_unit_test(what_is_not_known_is_left_out),
+        cmocka_unit_test(the_bar_is_full_at_and_past_the_end),
+        cmocka_unit_test(the_percentage_is_exact),
+        cmocka_unit_test(unknown_figures_are_left_out),
         cmocka_unit_test(counts_have_three_digits_and_a_unit),
         cmocka_unit_test(times_read_as_a_clock),
         cmocka_unit_test(a_loss_of_any_size_is_readable),
         cmocka_unit_test(a_line_names_epoch_and_step),
-        cmocka_unit_test(a_run_without_a_step_says_for_how_long_and_why),
-        cmocka_unit_test(a_loss_is_short_however_large),
+        cmocka_unit_test(a_run_without_a_step_shows_how_long_and_why),
+        cmocka_unit_test(a_large_loss_is_short),
         cmocka_unit_test(an_epoch_ends_with_its_accuracy),
         cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second),
         cmocka_unit_test(the_end_of_an_epoch_stays_above_the_bar),
-        cmocka_unit_test(elsewhere_a_line_comes_every_five_seconds),
-        cmocka_unit_test(each_point_has_a_line_however_soon),
-        cmocka_unit_test(a_terminal_has_no_line_a_point),
-        cmocka_unit_test(no_log_is_silence),
+        cmocka_unit_test(
+            without_a_terminal_a_line_is_logged_every_five_seconds),
+        cmocka_unit_test(each_metric_has_a_line_at_any_rate),
+        cmocka_unit_test(a_terminal_has_no_line_for_each_metric),
+        cmocka_unit_test(a_null_log_is_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/summary.h"
 
-#include "chief/report/measures.h"
+#include "chief/report/metrics.h"
 #include "proto/base/time.h"
-#include "tests/lib/measures_fixture.h"
+#include "tests/lib/metrics_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* What the summary prints on standard output and says on standard error. */
-static char *summary_of(struct measures_fixture *measured) {
+static char *summary_of(struct metrics_fixture *measured) {
     static char text[4096];
     FILE *kept = tmpfile();
     struct log log;
@@ -29,7 +29,7 @@ static char *summary_of(struct measures_fixture *measured) {
     dup2(fileno(kept), STDERR_FILENO);
     log_open(&log, "chief", -1);
     measured->run.log = &log;
-    summary_tell(&measured->run, true);
+    summary_print(&measured->run, true);
     measured->run.log = NULL;
     dup2(out, STDOUT_FILENO);
     dup2(error, STDERR_FILENO);
@@ -44,9 +44,9 @@ static char *summary_of(struct measures_fixture *measured) {
 /* An epoch had ended before it: that one's loss is not its own. */
 static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
     void **state) {
-    struct measures_fixture *measured = *state;
+    struct metrics_fixture *measured = *state;
     measured->run.epochs_ended = 1;
-    measures_fixture_beat(measured, 100, 150);
+    metrics_fixture_heartbeat(measured, 100, 150);
     char *said = summary_of(measured);
     if (!strstr(said, "\"train_loss\":1.5,"))
         fail_msg("%s", said);
@@ -56,7 +56,7 @@ static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
         fail_msg("%s", said);
 }
 
-static void expect_summary(struct measures_fixture *measured, const char *part,
+static void expect_summary(struct metrics_fixture *measured, const char *part,
                            bool there) {
     char *said = summary_of(measured);
     if (!strstr(said, part) == there)
@@ -64,14 +64,14 @@ static void expect_summary(struct measures_fixture *measured, const char *part,
 }
 
 /* 10 steps in 5 seconds, of which TRAINERS have waited 2 for weights. */
-static void waits(struct measures_fixture *measured, uint32_t trainers) {
+static void waits(struct metrics_fixture *measured, uint32_t trainers) {
     measured->run.roster.num_ranks = trainers;
-    measures_fixture_beat(measured, 10, 10);
-    measured->trainers[0].beat.wire_s = 2;
+    metrics_fixture_heartbeat(measured, 10, 10);
+    measured->trainers[0].heartbeat.wire_s = 2;
 }
 
-static void the_key_to_change_is_that_of_the_job(void **state) {
-    struct measures_fixture *measured = *state;
+static void the_suggested_key_is_one_of_the_job(void **state) {
+    struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
     expect_summary(measured,
@@ -84,9 +84,9 @@ static void the_key_to_change_is_that_of_the_job(void **state) {
 }
 
 /* Nothing is on a wire, and there is nobody else to wait for. */
-static void a_process_alone_is_told_of_its_own_ps(void **state) {
-    struct measures_fixture *measured = *state;
-    measured->run.ps_inside = "ps";
+static void a_single_process_gets_advice_for_its_own_ps(void **state) {
+    struct metrics_fixture *measured = *state;
+    measured->run.ps_inproc = "ps";
     measured->job.batch_key = "train_micro_batch_size_per_gpu";
     waits(measured, 1);
     expect_summary(measured,
@@ -95,11 +95,11 @@ static void a_process_alone_is_told_of_its_own_ps(void **state) {
                    true);
 }
 
-static void a_silent_peer_is_named_and_no_key(void **state) {
-    struct measures_fixture *measured = *state;
+static void a_silent_peer_is_named_without_a_key(void **state) {
+    struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
-    measured->run.lost_time = (struct run_lost){1.2, 1.2, "worker 1"};
+    measured->run.lost_time = (struct run_wait_loss){1.2, 1.2, "worker 1"};
     expect_summary(measured,
                    "largest cause of lost time: waiting for worker 1, which "
                    "was silent for 1.2 s, 24 %\n",
@@ -108,8 +108,8 @@ static void a_silent_peer_is_named_and_no_key(void **state) {
     expect_summary(measured, "other trainers), 22 %; key:", true);
 }
 
-static void what_failed_is_no_cause_of_lost_time(void **state) {
-    struct measures_fixture *measured = *state;
+static void failed_peers_are_no_cause_of_lost_time(void **state) {
+    struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
     measured->run.status = STATUS_RETRY;
@@ -121,23 +121,24 @@ static void what_failed_is_no_cause_of_lost_time(void **state) {
 
 /* Two trainers without rounds whose losses were FIRST in the first step, and
  * BEFORE and AFTER the mean of the first and the last half of the tenths. */
-static struct measures_fixture *learns(struct measures_fixture *measured,
-                                       double first, double before,
-                                       double after) {
+static struct metrics_fixture *learns(struct metrics_fixture *measured,
+                                      double first, double before,
+                                      double after) {
     measured->run.began = true;
     measured->run.roster.num_ranks = 2;
     measured->job.staleness = JOB_STALENESS_INF;
     measured->job.schedule.lr = 0.1;
     measured->job.batch_key = "train_batch_size";
     for (int i = 0; i < 2; i++)
-        measured->trainers[i].beat.first_loss = first;
-    for (int i = 0; i < RUN_TENTHS; i++)
-        measured->run.tenths[i] = (struct run_point){
-            .loss = 10 * (i < RUN_TENTHS / 2 ? before : after), .samples = 10};
+        measured->trainers[i].heartbeat.first_loss = first;
+    for (int i = 0; i < RUN_DECILES; i++)
+        measured->run.deciles[i] = (struct run_point){
+            .loss = 10 * (i < RUN_DECILES / 2 ? before : after), .samples = 10};
     return measured;
 }
 
-static void a_rate_too_large_for_pushes_is_said_with_one_to_try(void **state) {
+static void a_learning_rate_too_large_is_reported_with_one_to_try(
+    void **state) {
     learns(*state, 2.3, 4, 2.25);
     expect_summary(*state,
                    "warning: the run has diverged: train loss 2.3 at first, 4 "
@@ -160,7 +161,7 @@ static void a_rate_too_large_for_pushes_is_said_with_one_to_try(void **state) {
     expect_summary(*state, "diverged: the loss is no number. With", true);
 }
 
-static void who_learns_has_not_diverged(void **state) {
+static void a_decreasing_loss_has_not_diverged(void **state) {
     learns(*state, 2.3, 2.4, 1);
     expect_summary(*state, "diverged", false);
     learns(*state, 2.3, 2.3, 2.2); /* little, but nothing went wrong */
@@ -170,7 +171,8 @@ static void who_learns_has_not_diverged(void **state) {
 }
 
 /* There the rate is no other than elsewhere. */
-static void rounds_and_a_lone_trainer_are_not_told_of_pushes(void **state) {
+static void synchronous_and_single_runs_get_no_advice_about_pushes(
+    void **state) {
     learns(*state, 2.3, 4, 4)->job.staleness = 0;
     expect_summary(*state, "diverged", false);
     learns(*state, 2.3, 4, 4)->run.roster.num_ranks = 1;
@@ -178,19 +180,19 @@ static void rounds_and_a_lone_trainer_are_not_told_of_pushes(void **state) {
 }
 
 #define MEASURED(f)                                                            \
-    cmocka_unit_test_setup_teardown(f, measures_fixture_setup,                 \
-                                    measures_fixture_teardown)
+    cmocka_unit_test_setup_teardown(f, metrics_fixture_setup,                  \
+                                    metrics_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         MEASURED(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps),
-        MEASURED(the_key_to_change_is_that_of_the_job),
-        MEASURED(a_process_alone_is_told_of_its_own_ps),
-        MEASURED(a_silent_peer_is_named_and_no_key),
-        MEASURED(a_rate_too_large_for_pushes_is_said_with_one_to_try),
-        MEASURED(who_learns_has_not_diverged),
-        MEASURED(rounds_and_a_lone_trainer_are_not_told_of_pushes),
-        MEASURED(what_failed_is_no_cause_of_lost_time),
+        MEASURED(the_suggested_key_is_one_of_the_job),
+        MEASURED(a_single_process_gets_advice_for_its_own_ps),
+        MEASURED(a_silent_peer_is_named_without_a_key),
+        MEASURED(a_learning_rate_too_large_is_reported_with_one_to_try),
+        MEASURED(a_decreasing_loss_has_not_diverged),
+        MEASURED(synchronous_and_single_runs_get_no_advice_about_pushes),
+        MEASURED(failed_peers_are_no_cause_of_lost_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static const struct free_memory_limit *find(const struct machine *machine,
     return NULL;
 }
 
-static void the_machine_has_what_is_available_and_swap(void **state) {
+static void host_memory_is_available_memory_plus_swap(void **state) {
     struct machine *machine = *state;
     look(machine);
     assert_int_equal(machine->count, 1);
@@ -81,7 +81,7 @@ static void the_machine_has_what_is_available_and_swap(void **state) {
     assert_string_equal(machine->limits[0].name, "free memory");
 }
 
-static void what_zfs_keeps_of_files_is_free(void **state) {
+static void the_zfs_cache_counts_as_free(void **state) {
     struct machine *machine = *state;
     write_file(machine, "/proc/spl/kstat/zfs/arcstats",
                "name type data\nc_min 4 1000\nsize 4 7000\n"
@@ -113,7 +113,7 @@ static void each_control_group_around_a_process_is_a_limit(void **state) {
     assert_string_not_equal(job->key, top->key);
 }
 
-static void the_first_generation_of_control_groups_is_one_too(void **state) {
+static void cgroup_v1_is_a_limit_too(void **state) {
     struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup",
                "5:cpu:/cpus\n4:memory:/job\n1:name=systemd:/\n");
@@ -134,7 +134,8 @@ static void the_first_generation_of_control_groups_is_one_too(void **state) {
 }
 
 /* A container sees its own group as the root, whatever its name is outside. */
-static void a_group_that_is_not_seen_is_the_root_that_is(void **state) {
+static void an_invisible_control_group_is_replaced_by_the_visible_root(
+    void **state) {
     struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup", "0::/docker/1234\n");
     write_file(machine, "/sys/fs/cgroup/memory.max", "20000000\n");
@@ -154,7 +155,7 @@ static void a_full_group_leaves_nothing(void **state) {
     assert_int_equal(find(machine, "group /,")->free, 0);
 }
 
-static void what_is_not_there_is_no_limit(void **state) {
+static void a_missing_file_is_no_limit(void **state) {
     struct machine *machine = *state;
     write_file(machine, "/proc/meminfo", "nothing\n");
     write_file(machine, "/proc/self/cgroup", "nonsense\n0::/job\n");
@@ -162,7 +163,7 @@ static void what_is_not_there_is_no_limit(void **state) {
     assert_int_equal(machine->count, 0);
 }
 
-static void a_limit_of_the_process_is_its_own(void **state) {
+static void an_rlimit_limits_only_the_process(void **state) {
     struct machine *machine = *state;
     struct rlimit before, less;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
@@ -180,7 +181,7 @@ static void a_limit_of_the_process_is_its_own(void **state) {
     assert_non_null(strstr(own->key, pid));
 }
 
-static void half_of_it_is_some_and_less_than_all_memory(void **state) {
+static void free_memory_is_above_zero_and_below_all_memory(void **state) {
     uint64_t all =
         (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     (void)state;
@@ -193,15 +194,15 @@ static void half_of_it_is_some_and_less_than_all_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(the_machine_has_what_is_available_and_swap),
-        TEST(what_zfs_keeps_of_files_is_free),
+        TEST(host_memory_is_available_memory_plus_swap),
+        TEST(the_zfs_cache_counts_as_free),
         TEST(each_control_group_around_a_process_is_a_limit),
-        TEST(the_first_generation_of_control_groups_is_one_too),
-        TEST(a_group_that_is_not_seen_is_the_root_that_is),
+        TEST(cgroup_v1_is_a_limit_too),
+        TEST(an_invisible_control_group_is_replaced_by_the_visible_root),
         TEST(a_full_group_leaves_nothing),
-        TEST(what_is_not_there_is_no_limit),
-        TEST(a_limit_of_the_process_is_its_own),
-        cmocka_unit_test(half_of_it_is_some_and_less_than_all_memory),
+        TEST(a_missing_file_is_no_limit),
+        TEST(an_rlimit_limits_only_the_process),
+        cmocka_unit_test(free_memory_is_above_zero_and_below_all_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

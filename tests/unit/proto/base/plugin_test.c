@@ -18,7 +18,7 @@
  * unless that is "". */
 static void make(const char *name, unsigned abi, const char *missing) {
     char path[PATH_MAX], source[PATH_MAX + 8], command[3 * PATH_MAX];
-    skip_without("gcc", "gcc");
+    skip_unless_installed("gcc", "gcc");
     plugin_path(name, path, sizeof path);
     snprintf(source, sizeof source, "%s.c", path);
     FILE *file = fopen(source, "w");
@@ -40,13 +40,13 @@ static void make(const char *name, unsigned abi, const char *missing) {
     unlink(source);
 }
 
-static void unmake(const char *name) {
+static void remove_plugins(const char *name) {
     char path[PATH_MAX];
     plugin_path(name, path, sizeof path);
     unlink(path);
 }
 
-static void one_that_fits_is_found(void **state) {
+static void a_matching_plugin_is_found(void **state) {
     const void *table;
     struct failure why;
     (void)state;
@@ -56,7 +56,7 @@ static void one_that_fits_is_found(void **state) {
     const struct plugin_head *head = table;
     assert_string_equal(head->name, "fitting");
     assert_string_equal(head->version, "1.2");
-    unmake("fitting");
+    remove_plugins("fitting");
 }
 
 static void expect_missing(const char *name, const char *symbol,
@@ -69,22 +69,22 @@ static void expect_missing(const char *name, const char *symbol,
         fail_msg("no \"%s\" in: %s", text, why.text);
 }
 
-static void what_is_missing_is_said(void **state) {
+static void a_missing_plugin_is_reported(void **state) {
     (void)state;
     expect_missing("nowhere", "test_table", "capstan-nowhere.so");
     expect_missing("nowhere", "test_table", "not in this build");
     make("older", 2, "");
     expect_missing("older", "test_table", "version 2, this program 3");
-    unmake("older");
+    remove_plugins("older");
     make("lame", 3, "no such device");
     expect_missing("lame", "test_table", "no such device");
-    unmake("lame");
+    remove_plugins("lame");
     make("another", 3, "");
     expect_missing("another", "other_table", "no plugin of capstan");
-    unmake("another");
+    remove_plugins("another");
 }
 
-static void a_file_that_is_no_plugin_is_told_as_the_linker_tells(void **state) {
+static void a_file_that_is_no_plugin_has_the_linkers_error(void **state) {
     char path[PATH_MAX];
     (void)state;
     plugin_path("text", path, sizeof path);
@@ -93,14 +93,14 @@ static void a_file_that_is_no_plugin_is_told_as_the_linker_tells(void **state) {
     fputs("not a shared object", file);
     fclose(file);
     expect_missing("text", "test_table", "capstan-text.so");
-    unmake("text");
+    remove_plugins("text");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_fits_is_found),
-        cmocka_unit_test(what_is_missing_is_said),
-        cmocka_unit_test(a_file_that_is_no_plugin_is_told_as_the_linker_tells),
+        cmocka_unit_test(a_matching_plugin_is_found),
+        cmocka_unit_test(a_missing_plugin_is_reported),
+        cmocka_unit_test(a_file_that_is_no_plugin_has_the_linkers_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static void a_failure_carries_its_status_and_text(void **state) {
     assert_string_equal(why.text, "port: 7");
 }
 
-static void nobody_has_to_listen(void **state) {
+static void the_failure_argument_is_optional(void **state) {
     (void)state;
     assert_int_equal(status_fail(NULL, STATUS_RETRY, "x"), STATUS_RETRY);
     assert_int_equal(status_errno(NULL, STATUS_RETRY, ENOENT, "x"),
@@ -27,7 +27,7 @@ static void nobody_has_to_listen(void **state) {
     assert_int_equal(status_context(NULL, "x"), STATUS_FAILED);
 }
 
-static void a_number_of_errno_is_told_in_words(void **state) {
+static void an_errno_is_described_in_words(void **state) {
     (void)state;
     struct failure why;
     assert_int_equal(
@@ -37,7 +37,7 @@ static void a_number_of_errno_is_told_in_words(void **state) {
 }
 
 /* A supervisor tries again on 138, and stops on 1 and 2. */
-static void the_machines_state_is_worth_a_retry_a_refusal_is_not(void **state) {
+static void resource_errors_are_retryable_and_refusals_are_not(void **state) {
     static const int passing[] = {EMFILE, ENFILE, ENOMEM, EAGAIN,
                                   EINTR,  EIO,    ESTALE, ENOBUFS};
     static const int lasting[] = {ENOENT, EACCES, EISDIR,       ENOTDIR,
@@ -65,7 +65,7 @@ static void context_goes_before_the_text_and_keeps_the_status(void **state) {
     assert_string_equal(why.text, "outer 1: inner");
 }
 
-static void texts_that_are_too_long_are_cut(void **state) {
+static void texts_that_are_too_long_are_truncated(void **state) {
     (void)state;
     struct failure why;
     char text[3000];
@@ -82,27 +82,27 @@ static void texts_that_are_too_long_are_cut(void **state) {
     assert_int_equal(strncmp(why.text, "before: xxx", 11), 0);
 }
 
-static void what_was_heard_is_marked_until_the_next_failure(void **state) {
+static void a_reported_failure_is_marked_until_the_next(void **state) {
     (void)state;
     struct failure why;
     (void)status_fail(&why, STATUS_RETRY, "another's words");
-    assert_false(why.heard);
-    assert_int_equal(status_heard(&why), STATUS_RETRY);
-    assert_true(why.heard);
+    assert_false(why.reported);
+    assert_int_equal(status_mark_reported(&why), STATUS_RETRY);
+    assert_true(why.reported);
     (void)status_fail(&why, STATUS_CONFIG, "own words");
-    assert_false(why.heard);
-    assert_int_equal(status_heard(NULL), STATUS_FAILED);
+    assert_false(why.reported);
+    assert_int_equal(status_mark_reported(NULL), STATUS_FAILED);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_carries_its_status_and_text),
-        cmocka_unit_test(nobody_has_to_listen),
-        cmocka_unit_test(a_number_of_errno_is_told_in_words),
-        cmocka_unit_test(the_machines_state_is_worth_a_retry_a_refusal_is_not),
+        cmocka_unit_test(the_failure_argument_is_optional),
+        cmocka_unit_test(an_errno_is_described_in_words),
+        cmocka_unit_test(resource_errors_are_retryable_and_refusals_are_not),
         cmocka_unit_test(context_goes_before_the_text_and_keeps_the_status),
-        cmocka_unit_test(texts_that_are_too_long_are_cut),
-        cmocka_unit_test(what_was_heard_is_marked_until_the_next_failure),
+        cmocka_unit_test(texts_that_are_too_long_are_truncated),
+        cmocka_unit_test(a_reported_failure_is_marked_until_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void seconds_become_nanoseconds_up_to_never(void **state) {
     assert_true(time_to_seconds(2500 * TIME_MS) == 2.5);
 }
 
-static void waits_are_rounded_up_and_bounded(void **state) {
+static void timeouts_are_rounded_up_and_bounded(void **state) {
     (void)state;
     static const struct {
         int64_t now, deadline;
@@ -63,7 +63,7 @@ int main(void) {
         cmocka_unit_test(the_clock_never_goes_back),
         cmocka_unit_test(the_calendar_is_unix_time),
         cmocka_unit_test(seconds_become_nanoseconds_up_to_never),
-        cmocka_unit_test(waits_are_rounded_up_and_bounded),
+        cmocka_unit_test(timeouts_are_rounded_up_and_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static void anything_else_is_refused(void **state) {
     }
 }
 
-static void a_text_has_the_largest_unit_that_fits(void **state) {
+static void text_uses_the_largest_unit_that_fits(void **state) {
     (void)state;
     const struct {
         uint64_t bytes;
@@ -65,7 +65,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_are_powers_of_1024),
         cmocka_unit_test(anything_else_is_refused),
-        cmocka_unit_test(a_text_has_the_largest_unit_that_fits),
+        cmocka_unit_test(text_uses_the_largest_unit_that_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static json_t *value_of_a(const char *text, bool *duplicate) {
     return value;
 }
 
-static void a_number_too_large_is_the_largest_there_is(void **state) {
+static void a_number_too_large_becomes_the_largest(void **state) {
     (void)state;
     static const char *const texts[] = {
         "{\"a\": 9223372036854775808}",
@@ -66,7 +66,7 @@ static void too_many_such_numbers_are_refused(void **state) {
     free(text);
 }
 
-static void the_usual_mistake_is_named(void **state) {
+static void a_common_mistake_is_named(void **state) {
     (void)state;
     static const char *const told[][2] = {
         {"{ 'a': 1}", "json.dumps"},
@@ -97,10 +97,10 @@ static void the_usual_mistake_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_too_large_is_the_largest_there_is),
+        cmocka_unit_test(a_number_too_large_becomes_the_largest),
         cmocka_unit_test(a_real_too_large_stays_a_real),
         cmocka_unit_test(too_many_such_numbers_are_refused),
-        cmocka_unit_test(the_usual_mistake_is_named),
+        cmocka_unit_test(a_common_mistake_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void assert_block(struct checkpoint_reader *reader,
     free(floats);
 }
 
-static void blocks_come_back_whatever_the_number_of_ps(void **state) {
+static void blocks_are_read_back_for_any_number_of_ps(void **state) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -68,7 +68,7 @@ static void blocks_come_back_whatever_the_number_of_ps(void **state) {
     }
 }
 
-static void a_slot_that_was_not_written_is_told(void **state) {
+static void a_missing_slot_is_reported(void **state) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -170,7 +170,7 @@ static void assert_newest(const char *dir, uint64_t upto, uint64_t step) {
     manifest_clear(&manifest);
 }
 
-static void the_newest_that_verifies_is_taken(void **state) {
+static void the_newest_valid_checkpoint_is_chosen(void **state) {
     const char *dir = *state;
     char path[PATH_MAX + 128];
     for (uint64_t step = 10; step <= 40; step += 10)
@@ -184,7 +184,7 @@ static void the_newest_that_verifies_is_taken(void **state) {
     assert_newest(dir, CHECKPOINT_READER_ANY, 20);
 }
 
-static void none_at_all_is_no_failure_but_only_damaged_ones_are(void **state) {
+static void an_empty_folder_succeeds_and_only_damaged_ones_fail(void **state) {
     const char *dir = *state;
     struct manifest manifest;
     struct failure why;
@@ -218,8 +218,7 @@ static void set_holder(const char *dir, uint64_t step, const char *host) {
     manifest_clear(&manifest);
 }
 
-static void a_file_on_another_host_is_left_out_and_its_host_named(
-    void **state) {
+static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -233,8 +232,8 @@ static void a_file_on_another_host_is_left_out_and_its_host_named(
     assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
     checkpoint_folder(dir, 1, folder, sizeof folder);
     assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
-    assert_true(checkpoint_reader_elsewhere(folder, &manifest.files[0]));
-    assert_false(checkpoint_reader_elsewhere(folder, &manifest.files[1]));
+    assert_true(checkpoint_reader_is_remote(folder, &manifest.files[0]));
+    assert_false(checkpoint_reader_is_remote(folder, &manifest.files[1]));
     assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
                      STATUS_OK);
     assert_int_equal(checkpoint_reader_block(reader, 0, 0, none, &why),
@@ -252,18 +251,18 @@ static void a_file_on_another_host_is_left_out_and_its_host_named(
 }
 
 #define IN_DIR(test)                                                           \
-    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_enter_folder,     \
-                                    checkpoint_fixture_leave_folder)
+    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_setup_folder,     \
+                                    checkpoint_fixture_teardown_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_DIR(blocks_come_back_whatever_the_number_of_ps),
-        IN_DIR(a_slot_that_was_not_written_is_told),
+        IN_DIR(blocks_are_read_back_for_any_number_of_ps),
+        IN_DIR(a_missing_slot_is_reported),
         IN_DIR(damage_fails_verification_and_is_named),
         IN_DIR(a_block_without_its_row_fails_verification),
-        IN_DIR(the_newest_that_verifies_is_taken),
-        IN_DIR(none_at_all_is_no_failure_but_only_damaged_ones_are),
-        IN_DIR(a_file_on_another_host_is_left_out_and_its_host_named),
+        IN_DIR(the_newest_valid_checkpoint_is_chosen),
+        IN_DIR(an_empty_folder_succeeds_and_only_damaged_ones_fail),
+        IN_DIR(a_file_on_another_host_is_skipped_and_its_host_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

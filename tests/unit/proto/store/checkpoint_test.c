@@ -46,7 +46,7 @@ static void make(const char *dir, const char *name) {
         close(open(path, O_WRONLY | O_CREAT, 0666));
 }
 
-static void names_are_as_promised(void **state) {
+static void names_are_as_documented(void **state) {
     (void)state;
     char text[64];
     checkpoint_folder("dir", 1500, text, sizeof text);
@@ -77,7 +77,7 @@ static void only_step_folders_with_a_manifest_are_listed(void **state) {
     assert_steps(dir, STEPS(3, 20));
 }
 
-static void a_directory_that_cannot_be_read_is_told(void **state) {
+static void an_unreadable_directory_is_reported(void **state) {
     const char *dir = *state;
     char path[PATH_MAX + 16];
     uint64_t *steps;
@@ -91,7 +91,7 @@ static void a_directory_that_cannot_be_read_is_told(void **state) {
     assert_null(steps);
 }
 
-static void a_removed_step_is_gone_and_foreign_files_stay(void **state) {
+static void removing_a_step_leaves_foreign_files(void **state) {
     const char *dir = *state;
     struct failure why;
     checkpoint_fixture_write(dir, 3, 2);
@@ -107,7 +107,7 @@ static void a_removed_step_is_gone_and_foreign_files_stay(void **state) {
     assert_int_equal(checkpoint_fixture_entries(folder), 1);
 }
 
-static void a_removal_that_fails_has_taken_the_manifest(void **state) {
+static void a_failed_removal_has_removed_the_manifest(void **state) {
     const char *dir = *state;
     char name[64];
     struct failure why;
@@ -121,7 +121,7 @@ static void a_removal_that_fails_has_taken_the_manifest(void **state) {
     assert_steps(dir, NO_STEPS);
 }
 
-static void pruning_keeps_the_newest_and_what_is_under_way(void **state) {
+static void pruning_keeps_the_newest_and_those_in_progress(void **state) {
     const char *dir = *state;
     struct failure why;
     for (uint64_t step = 1; step <= 5; step++)
@@ -138,7 +138,7 @@ static void pruning_keeps_the_newest_and_what_is_under_way(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 3);
 }
 
-static void remains_stay_while_nothing_is_complete(void **state) {
+static void partial_steps_stay_until_one_is_complete(void **state) {
     const char *dir = *state;
     struct failure why;
     make(dir, "step-000000035/");
@@ -146,7 +146,7 @@ static void remains_stay_while_nothing_is_complete(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
 }
 
-static void steps_of_an_earlier_run_are_set_aside_whole(void **state) {
+static void steps_of_an_earlier_run_are_moved_aside_whole(void **state) {
     const char *dir = *state;
     char aside[PATH_MAX + 32];
     size_t moved;
@@ -165,7 +165,7 @@ static void steps_of_an_earlier_run_are_set_aside_whole(void **state) {
     assert_int_equal(checkpoint_reader_verify(aside, 3, &why), STATUS_OK);
 }
 
-static void folders_are_made_with_their_parents_and_twice(void **state) {
+static void folders_are_created_with_parents_and_idempotently(void **state) {
     const char *dir = *state;
     char deep[PATH_MAX + 16], folder[PATH_MAX];
     struct failure why;
@@ -201,7 +201,7 @@ static void write_until_killed(const char *dir, uint64_t first,
     }
 }
 
-static void killed_at_any_moment_what_is_listed_verifies(void **state) {
+static void after_a_kill_every_listed_step_verifies(void **state) {
     const char *dir = *state;
     unsigned seed = (unsigned)time(NULL);
     uint64_t newest = 1, *steps;
@@ -231,21 +231,21 @@ static void killed_at_any_moment_what_is_listed_verifies(void **state) {
 }
 
 #define IN_DIR(test)                                                           \
-    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_enter_folder,     \
-                                    checkpoint_fixture_leave_folder)
+    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_setup_folder,     \
+                                    checkpoint_fixture_teardown_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_as_promised),
+        cmocka_unit_test(names_are_as_documented),
         IN_DIR(only_step_folders_with_a_manifest_are_listed),
-        IN_DIR(a_directory_that_cannot_be_read_is_told),
-        IN_DIR(a_removed_step_is_gone_and_foreign_files_stay),
-        IN_DIR(a_removal_that_fails_has_taken_the_manifest),
-        IN_DIR(pruning_keeps_the_newest_and_what_is_under_way),
-        IN_DIR(remains_stay_while_nothing_is_complete),
-        IN_DIR(steps_of_an_earlier_run_are_set_aside_whole),
-        IN_DIR(folders_are_made_with_their_parents_and_twice),
-        IN_DIR(killed_at_any_moment_what_is_listed_verifies),
+        IN_DIR(an_unreadable_directory_is_reported),
+        IN_DIR(removing_a_step_leaves_foreign_files),
+        IN_DIR(a_failed_removal_has_removed_the_manifest),
+        IN_DIR(pruning_keeps_the_newest_and_those_in_progress),
+        IN_DIR(partial_steps_stay_until_one_is_complete),
+        IN_DIR(steps_of_an_earlier_run_are_moved_aside_whole),
+        IN_DIR(folders_are_created_with_parents_and_idempotently),
+        IN_DIR(after_a_kill_every_listed_step_verifies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void fill(struct manifest *manifest) {
     strcpy(manifest->files[1].holder, "node-7");
 }
 
-static void a_manifest_comes_back_from_its_file(void **state) {
+static void a_manifest_reads_back_from_its_file(void **state) {
     (void)state;
     char folder[PATH_MAX];
     struct manifest written, read;
@@ -64,7 +64,7 @@ static void a_manifest_comes_back_from_its_file(void **state) {
     checkpoint_fixture_remove(folder);
 }
 
-static void the_text_of_what_was_parsed_is_the_same(void **state) {
+static void the_text_of_a_parsed_manifest_is_the_same(void **state) {
     (void)state;
     struct manifest manifest, parsed;
     struct failure why;
@@ -83,7 +83,7 @@ static void the_text_of_what_was_parsed_is_the_same(void **state) {
     manifest_clear(&parsed);
 }
 
-static void a_loss_scaler_is_there_where_one_is_used(void **state) {
+static void a_loss_scaler_is_present_only_where_used(void **state) {
     (void)state;
     struct manifest manifest, parsed;
     struct failure why;
@@ -108,7 +108,7 @@ static void a_loss_scaler_is_there_where_one_is_used(void **state) {
     free(text);
 }
 
-static void what_has_no_text_is_refused(void **state) {
+static void a_manifest_without_a_text_form_is_refused(void **state) {
     (void)state;
     struct manifest manifest;
     fill(&manifest);
@@ -261,7 +261,7 @@ static void a_field_out_of_range_is_named(void **state) {
     }
 }
 
-static void a_null_job_and_a_good_change_are_taken(void **state) {
+static void a_null_job_and_a_valid_change_are_accepted(void **state) {
     (void)state;
     struct manifest parsed;
     struct failure why;
@@ -301,14 +301,14 @@ static void garbage_in_the_file_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_manifest_comes_back_from_its_file),
-        cmocka_unit_test(the_text_of_what_was_parsed_is_the_same),
-        cmocka_unit_test(a_loss_scaler_is_there_where_one_is_used),
-        cmocka_unit_test(what_has_no_text_is_refused),
+        cmocka_unit_test(a_manifest_reads_back_from_its_file),
+        cmocka_unit_test(the_text_of_a_parsed_manifest_is_the_same),
+        cmocka_unit_test(a_loss_scaler_is_present_only_where_used),
+        cmocka_unit_test(a_manifest_without_a_text_form_is_refused),
         cmocka_unit_test(every_flipped_bit_is_refused_or_changes_nothing),
         cmocka_unit_test(every_truncated_text_is_refused),
         cmocka_unit_test(a_field_out_of_range_is_named),
-        cmocka_unit_test(a_null_job_and_a_good_change_are_taken),
+        cmocka_unit_test(a_null_job_and_a_valid_change_are_accepted),
         cmocka_unit_test(garbage_in_the_file_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,8 +32,8 @@ enum {
     SKIPPED = 77, /* exit status of a child that may not do what it is for */
 };
 
-static int enter(void **state) {
-    return checkpoint_fixture_enter(state, "shard.mdb");
+static int setup(void **state) {
+    return checkpoint_fixture_setup(state, "shard.mdb");
 }
 
 /* Key I of NUM_KEYS, ascending; every fifth is a short row. */
@@ -74,7 +74,7 @@ static void fill_order(uint32_t *order, unsigned seed) {
 }
 
 /* Writes the shard, built in FOLDER, its keys shuffled by SEED unless 0. */
-static void write_shard(const struct checkpoint_fixture_place *place,
+static void write_shard(const struct checkpoint_fixture_file *place,
                         const char *folder, unsigned seed,
                         struct shard_info *info) {
     struct shard_writer *writer;
@@ -104,8 +104,8 @@ static void assert_all_there(struct shard_reader *reader) {
     }
 }
 
-static void what_was_put_in_any_order_comes_back(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void values_put_in_any_order_read_back(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -138,8 +138,8 @@ static void keys_sort_by_parameter_then_offset_then_slot(void **state) {
     }
 }
 
-static void values_beyond_one_commit_come_back(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void values_beyond_one_commit_read_back(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     enum { VALUE = 1 << 20, COUNT = 70 };
     struct shard_writer *writer;
     struct shard_reader *reader;
@@ -173,7 +173,7 @@ static void values_beyond_one_commit_come_back(void **state) {
 }
 
 static void a_key_put_twice_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
     assert_int_equal(shard_writer_open(&writer, place->path, 100, 2, &why),
@@ -182,13 +182,13 @@ static void a_key_put_twice_is_refused(void **state) {
                      STATUS_OK);
     assert_int_equal(shard_writer_put(writer, key_of(1), "y", 1, &why),
                      STATUS_FAILED);
-    shard_writer_abandon(&writer);
+    shard_writer_abort(&writer);
     assert_null(writer);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
 }
 
 static void a_missing_key_is_named(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -204,7 +204,7 @@ static void a_missing_key_is_named(void **state) {
     shard_reader_close(&reader);
 }
 
-static void assert_refused(const struct checkpoint_fixture_place *place,
+static void assert_refused(const struct checkpoint_fixture_file *place,
                            const struct shard_info *info, const char *text) {
     struct shard_reader *reader;
     struct failure why;
@@ -216,7 +216,7 @@ static void assert_refused(const struct checkpoint_fixture_place *place,
 }
 
 static void a_truncated_file_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
     for (off_t size = (off_t)info.size - 1; size > 0; size /= 3) {
@@ -226,7 +226,7 @@ static void a_truncated_file_is_refused(void **state) {
 }
 
 static void any_flipped_bit_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
     int fd = open(place->path, O_RDWR);
@@ -243,8 +243,8 @@ static void any_flipped_bit_is_refused(void **state) {
     close(fd);
 }
 
-static void what_is_no_file_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void an_invalid_file_is_refused(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     assert_refused(place, &info, "No such file");
     assert_int_equal(mkdir(place->path, 0777), 0);
@@ -254,9 +254,9 @@ static void what_is_no_file_is_refused(void **state) {
     assert_refused(place, &info, "is not a file");
 }
 
-static void a_file_of_the_right_hash_that_is_no_database_is_refused(
+static void a_file_with_the_right_hash_that_is_no_database_is_refused(
     void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     struct failure why;
     int fd = open(place->path, O_RDWR | O_CREAT, 0666);
@@ -269,8 +269,8 @@ static void a_file_of_the_right_hash_that_is_no_database_is_refused(
 
 /* As when a ps wrote what it had wrongly in memory: the file's hash is right.
  */
-static void a_value_that_does_not_fit_its_own_hash_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void a_value_that_does_not_match_its_hash_is_refused(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -293,8 +293,8 @@ static void a_value_that_does_not_fit_its_own_hash_is_refused(void **state) {
     shard_reader_close(&reader);
 }
 
-static void one_built_elsewhere_is_the_same_and_leaves_nothing(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void a_file_built_in_another_folder_is_identical(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct shard_info here, copied;
     struct shard_reader *reader;
     struct failure why;
@@ -315,8 +315,8 @@ static void one_built_elsewhere_is_the_same_and_leaves_nothing(void **state) {
     checkpoint_fixture_remove(local);
 }
 
-static void too_little_room_is_told_before_anything_is_written(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void too_little_space_is_reported_before_writing(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
     assert_int_equal(
@@ -340,7 +340,7 @@ static enum status write_megabytes(const char *path, uint32_t count,
         status = shard_writer_put(writer, (struct shard_key){.parameter = i},
                                   value, 1 << 20, why);
     if (status)
-        shard_writer_abandon(&writer);
+        shard_writer_abort(&writer);
     else
         status = shard_writer_finish(&writer, &info, why);
     free(value);
@@ -348,8 +348,8 @@ static enum status write_megabytes(const char *path, uint32_t count,
 }
 
 /* Exit status of a child that found all as it should be: 0. */
-static int in_child(int (*body)(const struct checkpoint_fixture_place *),
-                    const struct checkpoint_fixture_place *place) {
+static int in_child(int (*body)(const struct checkpoint_fixture_file *),
+                    const struct checkpoint_fixture_file *place) {
     fflush(NULL);
     pid_t child = fork();
     if (!child)
@@ -359,7 +359,7 @@ static int in_child(int (*body)(const struct checkpoint_fixture_place *),
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int fill_small_mount(const struct checkpoint_fixture_place *place) {
+static int fill_small_mount(const struct checkpoint_fixture_file *place) {
     struct failure why;
     char kept[PATH_MAX + 32];
     if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWNS | CLONE_NEWUSER))
@@ -383,14 +383,14 @@ static int fill_small_mount(const struct checkpoint_fixture_place *place) {
     return write_megabytes(place->path, 2, &why) ? 5 : 0;
 }
 
-static void a_full_disk_is_told_and_nothing_remains(void **state) {
+static void a_full_disk_is_reported_and_nothing_remains(void **state) {
     int found = in_child(fill_small_mount, *state);
     if (found == SKIPPED)
         skip_test("a small disk cannot be mounted: that needs root");
     assert_int_equal(found, 0);
 }
 
-static int meet_the_size_limit(const struct checkpoint_fixture_place *place) {
+static int reach_the_size_limit(const struct checkpoint_fixture_file *place) {
     struct failure why;
     struct rlimit limit = {4 << 20, 4 << 20};
     signal(SIGXFSZ, SIG_IGN);
@@ -403,12 +403,12 @@ static int meet_the_size_limit(const struct checkpoint_fixture_place *place) {
     return checkpoint_fixture_entries(place->folder) ? 4 : 0;
 }
 
-static void a_file_that_may_not_grow_is_told_and_nothing_remains(void **state) {
-    assert_int_equal(in_child(meet_the_size_limit, *state), 0);
+static void a_file_size_limit_is_reported_and_nothing_remains(void **state) {
+    assert_int_equal(in_child(reach_the_size_limit, *state), 0);
 }
 
-static void a_folder_that_is_not_there_is_told(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void a_missing_folder_is_reported(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
@@ -418,25 +418,25 @@ static void a_folder_that_is_not_there_is_told(void **state) {
 }
 
 #define IN_PLACE(test)                                                         \
-    cmocka_unit_test_setup_teardown(test, enter, checkpoint_fixture_leave)
+    cmocka_unit_test_setup_teardown(test, setup, checkpoint_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_PLACE(what_was_put_in_any_order_comes_back),
+        IN_PLACE(values_put_in_any_order_read_back),
         cmocka_unit_test(keys_sort_by_parameter_then_offset_then_slot),
-        IN_PLACE(values_beyond_one_commit_come_back),
+        IN_PLACE(values_beyond_one_commit_read_back),
         IN_PLACE(a_key_put_twice_is_refused),
         IN_PLACE(a_missing_key_is_named),
         IN_PLACE(a_truncated_file_is_refused),
         IN_PLACE(any_flipped_bit_is_refused),
-        IN_PLACE(what_is_no_file_is_refused),
-        IN_PLACE(a_file_of_the_right_hash_that_is_no_database_is_refused),
-        IN_PLACE(a_value_that_does_not_fit_its_own_hash_is_refused),
-        IN_PLACE(one_built_elsewhere_is_the_same_and_leaves_nothing),
-        IN_PLACE(too_little_room_is_told_before_anything_is_written),
-        IN_PLACE(a_full_disk_is_told_and_nothing_remains),
-        IN_PLACE(a_file_that_may_not_grow_is_told_and_nothing_remains),
-        IN_PLACE(a_folder_that_is_not_there_is_told),
+        IN_PLACE(an_invalid_file_is_refused),
+        IN_PLACE(a_file_with_the_right_hash_that_is_no_database_is_refused),
+        IN_PLACE(a_value_that_does_not_match_its_hash_is_refused),
+        IN_PLACE(a_file_built_in_another_folder_is_identical),
+        IN_PLACE(too_little_space_is_reported_before_writing),
+        IN_PLACE(a_full_disk_is_reported_and_nothing_remains),
+        IN_PLACE(a_file_size_limit_is_reported_and_nothing_remains),
+        IN_PLACE(a_missing_folder_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,8 @@ static const struct parameter tensors[NUM_TENSORS] = {
     {"large", 2, {1000, 300}, 0, 300000},
 };
 
-static int enter(void **state) {
-    return checkpoint_fixture_enter(state, "w.safetensors");
+static int setup(void **state) {
+    return checkpoint_fixture_setup(state, "w.safetensors");
 }
 
 static float value_of(uint32_t t, uint64_t e) {
@@ -45,14 +45,14 @@ static enum status fetch(void *context, uint32_t t, float *floats,
 }
 
 /* Fetching tensor *FAILS fails, unless FAILS is NULL. */
-static enum status try_write(const struct checkpoint_fixture_place *place,
+static enum status try_write(const struct checkpoint_fixture_file *place,
                              enum tensor_format format, uint32_t *fails,
                              struct failure *why) {
     const struct tensor_source source = {tensors, NUM_TENSORS, fetch, fails};
     return tensor_file_write(place->path, format, &source, why);
 }
 
-static void write_file(const struct checkpoint_fixture_place *place,
+static void write_file(const struct checkpoint_fixture_file *place,
                        enum tensor_format format) {
     struct failure why;
     if (try_write(place, format, NULL, &why))
@@ -60,8 +60,8 @@ static void write_file(const struct checkpoint_fixture_place *place,
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
-static void what_was_written_is_read_back(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void written_tensors_read_back(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
@@ -77,8 +77,8 @@ static void what_was_written_is_read_back(void **state) {
     free(floats);
 }
 
-static void what_differs_from_the_model_is_named(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void a_difference_from_the_model_is_named(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     static const struct {
         struct parameter tensor;
         const char *named;
@@ -102,7 +102,7 @@ static void what_differs_from_the_model_is_named(void **state) {
     tensor_file_close(&file);
 }
 
-static void the_format_goes_by_the_ending(void **state) {
+static void the_file_extension_selects_the_format(void **state) {
     (void)state;
     enum tensor_format format;
     struct failure why;
@@ -116,8 +116,8 @@ static void the_format_goes_by_the_ending(void **state) {
     assert_non_null(strstr(why.text, ".safetensors or .npz"));
 }
 
-static void a_failed_fetch_leaves_what_was_there(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void a_failed_fetch_keeps_the_existing_file(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct failure why;
     struct stat before, after;
     for (int format = 0; format < 2; format++) {
@@ -135,8 +135,8 @@ static void a_failed_fetch_leaves_what_was_there(void **state) {
     }
 }
 
-static void a_file_that_cannot_be_made_is_named(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void a_file_that_cannot_be_created_is_named(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
     assert_int_equal(try_write(place, TENSOR_NPZ, NULL, &why), STATUS_FAILED);
@@ -144,7 +144,7 @@ static void a_file_that_cannot_be_made_is_named(void **state) {
 }
 
 /* Writes a safetensors file of a header that says LENGTH, and DATA bytes. */
-static void write_raw(const struct checkpoint_fixture_place *place,
+static void write_raw(const struct checkpoint_fixture_file *place,
                       uint64_t length, const char *header, size_t data) {
     FILE *file = fopen(place->path, "w");
     fwrite(&length, 8, 1, file);
@@ -155,7 +155,7 @@ static void write_raw(const struct checkpoint_fixture_place *place,
 }
 
 static void a_bad_header_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     static const char *const headers[] = {
         "",
         "[]",
@@ -191,7 +191,7 @@ static void a_bad_header_is_refused(void **state) {
 }
 
 static void a_length_beyond_the_file_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     static const uint64_t lengths[] = {
         3, 100, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63, 100000001};
     struct tensor_file *file;
@@ -209,7 +209,7 @@ static void a_length_beyond_the_file_is_refused(void **state) {
 }
 
 static void every_shorter_file_is_refused(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
     struct stat about;
@@ -222,8 +222,8 @@ static void every_shorter_file_is_refused(void **state) {
     }
 }
 
-static void a_file_cut_after_it_was_opened_is_told(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void a_file_truncated_after_opening_is_reported(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
@@ -239,7 +239,7 @@ static void a_file_cut_after_it_was_opened_is_told(void **state) {
 
 /* Runs SCRIPT, which has the file's path as sys.argv[1], by a Python that has
  * MODULE; skips the test when none has. */
-static void check_by_python(const struct checkpoint_fixture_place *place,
+static void check_by_python(const struct checkpoint_fixture_file *place,
                             const char *module, const char *script) {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
     char command[PATH_MAX + 2048];
@@ -270,7 +270,7 @@ static void check_by_python(const struct checkpoint_fixture_place *place,
     "    assert (a.ravel() == want.astype(numpy.float32)).all(), n\n"
 
 static void numpy_loads_the_npz(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_NPZ);
     check_by_python(
         place, "numpy",
@@ -278,7 +278,7 @@ static void numpy_loads_the_npz(void **state) {
 }
 
 static void the_safetensors_package_loads_the_file(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+    struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     check_by_python(place, "safetensors.numpy",
                     "import sys\nfrom safetensors.numpy import load_file\n"
@@ -286,8 +286,8 @@ static void the_safetensors_package_loads_the_file(void **state) {
 }
 
 /* The published format, field by field, for where that package is missing. */
-static void the_safetensors_file_is_as_its_format_says(void **state) {
-    struct checkpoint_fixture_place *place = *state;
+static void the_safetensors_file_follows_its_format(void **state) {
+    struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     FILE *file = fopen(place->path, "r");
     uint64_t length;
@@ -321,22 +321,22 @@ static void the_safetensors_file_is_as_its_format_says(void **state) {
 }
 
 #define IN_PLACE(test)                                                         \
-    cmocka_unit_test_setup_teardown(test, enter, checkpoint_fixture_leave)
+    cmocka_unit_test_setup_teardown(test, setup, checkpoint_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_PLACE(what_was_written_is_read_back),
-        IN_PLACE(what_differs_from_the_model_is_named),
-        cmocka_unit_test(the_format_goes_by_the_ending),
-        IN_PLACE(a_failed_fetch_leaves_what_was_there),
-        IN_PLACE(a_file_that_cannot_be_made_is_named),
+        IN_PLACE(written_tensors_read_back),
+        IN_PLACE(a_difference_from_the_model_is_named),
+        cmocka_unit_test(the_file_extension_selects_the_format),
+        IN_PLACE(a_failed_fetch_keeps_the_existing_file),
+        IN_PLACE(a_file_that_cannot_be_created_is_named),
         IN_PLACE(a_bad_header_is_refused),
         IN_PLACE(a_length_beyond_the_file_is_refused),
         IN_PLACE(every_shorter_file_is_refused),
-        IN_PLACE(a_file_cut_after_it_was_opened_is_told),
+        IN_PLACE(a_file_truncated_after_opening_is_reported),
         IN_PLACE(numpy_loads_the_npz),
         IN_PLACE(the_safetensors_package_loads_the_file),
-        IN_PLACE(the_safetensors_file_is_as_its_format_says),
+        IN_PLACE(the_safetensors_file_follows_its_format),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void check(float value, uint16_t half) {
         fail_msg("%08x became %04x: %a, not %a", bits, half, found, expected);
 }
 
-static void every_bf16_means_what_its_fields_say(void **state) {
+static void every_bf16_decodes_by_its_fields(void **state) {
     (void)state;
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = bf16_to_float((uint16_t)half);
@@ -75,7 +75,7 @@ static void every_bf16_means_what_its_fields_say(void **state) {
     }
 }
 
-static void every_bf16_is_the_nearest_to_itself(void **state) {
+static void every_bf16_rounds_to_itself(void **state) {
     (void)state;
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = bf16_to_float((uint16_t)half);
@@ -89,7 +89,7 @@ static const uint16_t lower[] = {0,      1,      0x7ffe, 0x7fff,
                                  0x8000, 0x8001, 0xfffe, 0xffff};
 enum { LOWER = sizeof lower / sizeof *lower };
 
-static void the_nearest_is_taken_of_two_the_even(void **state) {
+static void rounding_is_to_nearest_ties_to_even(void **state) {
     (void)state;
     for (uint32_t upper = 0; upper < HALVES; upper++)
         for (int i = 0; i < LOWER; i++) {
@@ -98,7 +98,7 @@ static void the_nearest_is_taken_of_two_the_even(void **state) {
         }
 }
 
-static void random_floats_go_to_the_nearest(void **state) {
+static void random_floats_round_to_nearest(void **state) {
     struct philox_sequence random;
     (void)state;
     seed_open(&random);
@@ -109,7 +109,7 @@ static void random_floats_go_to_the_nearest(void **state) {
     }
 }
 
-static void ends_of_the_range_are_as_the_format_has_them(void **state) {
+static void limits_of_the_range_follow_the_format(void **state) {
     (void)state;
     static const struct {
         uint32_t bits;
@@ -162,11 +162,11 @@ static void every_variant_gives_the_same_bits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_bf16_means_what_its_fields_say),
-        cmocka_unit_test(every_bf16_is_the_nearest_to_itself),
-        cmocka_unit_test(the_nearest_is_taken_of_two_the_even),
-        cmocka_unit_test(random_floats_go_to_the_nearest),
-        cmocka_unit_test(ends_of_the_range_are_as_the_format_has_them),
+        cmocka_unit_test(every_bf16_decodes_by_its_fields),
+        cmocka_unit_test(every_bf16_rounds_to_itself),
+        cmocka_unit_test(rounding_is_to_nearest_ties_to_even),
+        cmocka_unit_test(random_floats_round_to_nearest),
+        cmocka_unit_test(limits_of_the_range_follow_the_format),
         cmocka_unit_test(every_variant_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

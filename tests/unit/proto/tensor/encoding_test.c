@@ -21,34 +21,34 @@ static void fill(float *floats) {
     floats[4] = -INFINITY;
 }
 
-static void float32_travels_as_it_is(void **state) {
+static void float32_is_sent_unchanged(void **state) {
     (void)state;
     float floats[COUNT], back[COUNT];
     char room[COUNT * 4 + 1];
     fill(floats);
-    assert_int_equal(encoding_bytes(JOB_FLOAT32, COUNT), 4 * COUNT);
-    encoding_write(NULL, JOB_FLOAT32, floats, COUNT, room + 1);
-    encoding_read(NULL, JOB_FLOAT32, room + 1, COUNT, back);
+    assert_int_equal(encoding_bytes(JOB_WIRE_FLOAT32, COUNT), 4 * COUNT);
+    encoding_write(NULL, JOB_WIRE_FLOAT32, floats, COUNT, room + 1);
+    encoding_read(NULL, JOB_WIRE_FLOAT32, room + 1, COUNT, back);
     assert_memory_equal(back, floats, sizeof floats);
-    encoding_round(JOB_FLOAT32, back, COUNT);
+    encoding_round(JOB_WIRE_FLOAT32, back, COUNT);
     assert_memory_equal(back, floats, sizeof floats);
 }
 
-static void bf16_travels_in_half_the_bytes_each_float_rounded(void **state) {
+static void bf16_is_sent_rounded_in_half_the_bytes(void **state) {
     (void)state;
     float floats[COUNT], back[COUNT];
     char room[COUNT * 2 + 2];
     fill(floats);
-    assert_int_equal(encoding_bytes(JOB_BF16, COUNT), 2 * COUNT);
+    assert_int_equal(encoding_bytes(JOB_WIRE_BF16, COUNT), 2 * COUNT);
     room[COUNT * 2 + 1] = 'x';
-    encoding_write(NULL, JOB_BF16, floats, COUNT, room + 1);
+    encoding_write(NULL, JOB_WIRE_BF16, floats, COUNT, room + 1);
     assert_int_equal(room[COUNT * 2 + 1], 'x');
-    encoding_read(NULL, JOB_BF16, room + 1, COUNT, back);
+    encoding_read(NULL, JOB_WIRE_BF16, room + 1, COUNT, back);
     for (int i = 0; i < COUNT; i++) {
         float expected = bf16_to_float(bf16_from_float(floats[i]));
         assert_memory_equal(&back[i], &expected, sizeof expected);
     }
-    encoding_round(JOB_BF16, floats, COUNT);
+    encoding_round(JOB_WIRE_BF16, floats, COUNT);
     assert_memory_equal(back, floats, sizeof floats);
 }
 
@@ -57,23 +57,23 @@ static void the_bytes_of_a_bf16_are_little_endian(void **state) {
     (void)state;
     const float value = -1.5f;
     unsigned char bytes[2];
-    encoding_write(NULL, JOB_BF16, &value, 1, bytes);
+    encoding_write(NULL, JOB_WIRE_BF16, &value, 1, bytes);
     assert_int_equal(bytes[0], 0xc0);
     assert_int_equal(bytes[1], 0xbf);
 }
 
 static void headers_name_the_encoding(void **state) {
     (void)state;
-    assert_int_equal(encoding_name(JOB_FLOAT32),
+    assert_int_equal(encoding_name(JOB_WIRE_FLOAT32),
                      CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
-    assert_int_equal(encoding_name(JOB_BF16),
+    assert_int_equal(encoding_name(JOB_WIRE_BF16),
                      CAPSTAN__DATA_HEADER__ENCODING__BF16);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float32_travels_as_it_is),
-        cmocka_unit_test(bf16_travels_in_half_the_bytes_each_float_rounded),
+        cmocka_unit_test(float32_is_sent_unchanged),
+        cmocka_unit_test(bf16_is_sent_rounded_in_half_the_bytes),
         cmocka_unit_test(the_bytes_of_a_bf16_are_little_endian),
         cmocka_unit_test(headers_name_the_encoding),
     };

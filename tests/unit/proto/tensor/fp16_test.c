@@ -79,7 +79,7 @@ static void check(float value) {
                  compilers_half(value));
 }
 
-static void every_fp16_means_what_its_fields_say(void **state) {
+static void every_fp16_decodes_by_its_fields(void **state) {
     (void)state;
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = fp16_to_float((uint16_t)half);
@@ -96,7 +96,7 @@ static void every_fp16_means_what_its_fields_say(void **state) {
     }
 }
 
-static void every_fp16_is_the_nearest_to_itself(void **state) {
+static void every_fp16_rounds_to_itself(void **state) {
     (void)state;
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = fp16_to_float((uint16_t)half);
@@ -106,7 +106,7 @@ static void every_fp16_is_the_nearest_to_itself(void **state) {
 }
 
 /* Between two neighbours: the middle, and the floats beside both and it. */
-static void the_nearest_is_taken_of_two_the_even(void **state) {
+static void rounding_is_to_nearest_ties_to_even(void **state) {
     (void)state;
     for (uint32_t half = 0; half < 0x7c00; half++) {
         double low = meaning((uint16_t)half);
@@ -124,7 +124,7 @@ static void the_nearest_is_taken_of_two_the_even(void **state) {
 }
 
 /* All exponents and signs, with fractions at which rounding turns. */
-static void floats_of_every_size_go_to_the_nearest(void **state) {
+static void floats_of_every_magnitude_round_to_nearest(void **state) {
     (void)state;
     static const uint32_t lower[] = {0,      1,      0x0fff, 0x1000, 0x1001,
                                      0x1fff, 0x2fff, 0x3000, 0x7fff, 0xffff};
@@ -133,7 +133,7 @@ static void floats_of_every_size_go_to_the_nearest(void **state) {
             check(float_of(upper << 16 | lower[i]));
 }
 
-static void random_floats_go_to_the_nearest(void **state) {
+static void random_floats_round_to_nearest(void **state) {
     struct philox_sequence random;
     (void)state;
     seed_open(&random);
@@ -141,7 +141,7 @@ static void random_floats_go_to_the_nearest(void **state) {
         check(float_of(philox_next(&random)));
 }
 
-static void ends_of_the_range_are_as_the_format_has_them(void **state) {
+static void limits_of_the_range_follow_the_format(void **state) {
     (void)state;
     static const struct {
         uint32_t bits;
@@ -166,12 +166,12 @@ static void ends_of_the_range_are_as_the_format_has_them(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_fp16_means_what_its_fields_say),
-        cmocka_unit_test(every_fp16_is_the_nearest_to_itself),
-        cmocka_unit_test(the_nearest_is_taken_of_two_the_even),
-        cmocka_unit_test(floats_of_every_size_go_to_the_nearest),
-        cmocka_unit_test(random_floats_go_to_the_nearest),
-        cmocka_unit_test(ends_of_the_range_are_as_the_format_has_them),
+        cmocka_unit_test(every_fp16_decodes_by_its_fields),
+        cmocka_unit_test(every_fp16_rounds_to_itself),
+        cmocka_unit_test(rounding_is_to_nearest_ties_to_even),
+        cmocka_unit_test(floats_of_every_magnitude_round_to_nearest),
+        cmocka_unit_test(random_floats_round_to_nearest),
+        cmocka_unit_test(limits_of_the_range_follow_the_format),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

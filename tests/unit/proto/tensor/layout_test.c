@@ -48,7 +48,7 @@ static void a_block_is_a_512th_within_64_kib_and_1_mib(void **state) {
     assert_int_equal(layout_block_bytes(LAYOUT_MAX_ELEMENTS * 4), MIB);
 }
 
-static void blocks_run_from_the_last_parameter_to_the_first(void **state) {
+static void blocks_are_ordered_from_last_parameter_to_first(void **state) {
     (void)state;
     struct layout *layout = build(mlp, MLP);
     assert_int_equal(layout->elements, 784 * 512 + 512 + 5120);
@@ -175,7 +175,7 @@ static uint64_t digest_of(const struct parameter *parameters, uint32_t count) {
     return digest;
 }
 
-static void the_digest_tells_names_shapes_bounds_and_order(void **state) {
+static void the_digest_covers_names_shapes_bounds_and_order(void **state) {
     (void)state;
     uint64_t digest = digest_of(mlp, MLP);
     struct parameter other[MLP];
@@ -195,7 +195,7 @@ static void the_digest_tells_names_shapes_bounds_and_order(void **state) {
     assert_true(digest_of(mlp, MLP - 1) != digest);
 }
 
-static void the_digest_overlooks_what_means_nothing(void **state) {
+static void the_digest_ignores_unused_bytes(void **state) {
     (void)state;
     struct parameter other[MLP];
     memcpy(other, mlp, sizeof mlp);
@@ -205,7 +205,7 @@ static void the_digest_overlooks_what_means_nothing(void **state) {
     assert_true(digest_of(other, MLP) == digest_of(mlp, MLP));
 }
 
-static void first_weights_do_not_depend_on_the_cut(void **state) {
+static void first_weights_do_not_depend_on_the_blocks(void **state) {
     (void)state;
     struct layout *layout = build(mlp, MLP);
     float *whole = malloc(784 * 512 * sizeof *whole);
@@ -221,7 +221,7 @@ static void first_weights_do_not_depend_on_the_cut(void **state) {
     layout_free(&layout);
 }
 
-static void first_weights_of_bound_0_are_plain_zeros(void **state) {
+static void first_weights_of_bound_0_are_zeros(void **state) {
     (void)state;
     struct layout *layout = build(mlp, MLP);
     float weights[512], zeros[512] = {0};
@@ -234,15 +234,15 @@ static void first_weights_of_bound_0_are_plain_zeros(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_is_a_512th_within_64_kib_and_1_mib),
-        cmocka_unit_test(blocks_run_from_the_last_parameter_to_the_first),
+        cmocka_unit_test(blocks_are_ordered_from_last_parameter_to_first),
         cmocka_unit_test(blocks_cover_each_parameter_once),
         cmocka_unit_test(a_scalar_is_one_element),
         cmocka_unit_test(a_wrong_parameter_is_refused_by_name),
         cmocka_unit_test(no_parameters_and_too_many_are_refused),
-        cmocka_unit_test(the_digest_tells_names_shapes_bounds_and_order),
-        cmocka_unit_test(the_digest_overlooks_what_means_nothing),
-        cmocka_unit_test(first_weights_do_not_depend_on_the_cut),
-        cmocka_unit_test(first_weights_of_bound_0_are_plain_zeros),
+        cmocka_unit_test(the_digest_covers_names_shapes_bounds_and_order),
+        cmocka_unit_test(the_digest_ignores_unused_bytes),
+        cmocka_unit_test(first_weights_do_not_depend_on_the_blocks),
+        cmocka_unit_test(first_weights_of_bound_0_are_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static void step(struct loss_scaler *scaler, const struct job_fp16 *fp16,
     if (overflow)
         loss_scaler_overflow(scaler, fp16, scaler->scale);
     else
-        loss_scaler_good(scaler, fp16);
+        loss_scaler_no_overflow(scaler, fp16);
 }
 
 /* The scale after each step; x is one that overflowed. Made by DeepSpeed's own
@@ -110,14 +110,14 @@ static const struct {
     {3, 4, 1, false, 6, ".x.x", {8, 6, 6, 0}},
 };
 
-static void each_step_is_deepspeeds(void **state) {
+static void each_step_matches_deepspeed(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct job_fp16 fp16 =
             dynamic(table[i].power, table[i].window, table[i].hysteresis);
         fp16.consecutive_hysteresis = table[i].consecutive;
         fp16.min_loss_scale = table[i].least;
-        struct loss_scaler scaler = loss_scaler_first(&fp16);
+        struct loss_scaler scaler = loss_scaler_init(&fp16);
         for (size_t k = 0; table[i].steps[k]; k++) {
             step(&scaler, &fp16, table[i].steps[k] == 'x');
             if (scaler.scale != table[i].scales[k])
@@ -127,11 +127,11 @@ static void each_step_is_deepspeeds(void **state) {
     }
 }
 
-static void a_fixed_scale_stays_and_overflows_are_counted(void **state) {
+static void a_fixed_scale_is_constant_and_overflows_are_counted(void **state) {
     (void)state;
     struct job_fp16 fp16 = dynamic(16, 1, 1);
     fp16.loss_scale = 128;
-    struct loss_scaler scaler = loss_scaler_first(&fp16);
+    struct loss_scaler scaler = loss_scaler_init(&fp16);
     for (int i = 0; i < 6; i++) {
         step(&scaler, &fp16, i % 2);
         assert_true(scaler.scale == 128);
@@ -142,7 +142,7 @@ static void a_fixed_scale_stays_and_overflows_are_counted(void **state) {
 static void without_fp16_the_scale_is_1(void **state) {
     (void)state;
     const struct job_fp16 none = {0};
-    struct loss_scaler scaler = loss_scaler_first(&none);
+    struct loss_scaler scaler = loss_scaler_init(&none);
     assert_true(scaler.scale == 1);
     step(&scaler, &none, true);
     step(&scaler, &none, false);
@@ -152,7 +152,7 @@ static void without_fp16_the_scale_is_1(void **state) {
 
 /* However it overflows, the scale stays a power of two between its ends, and a
  * window without an overflow doubles it. */
-static void a_dynamic_scale_keeps_within_its_ends(void **state) {
+static void a_dynamic_scale_stays_within_its_limits(void **state) {
     (void)state;
     struct philox_sequence random;
     seed_open(&random);
@@ -161,7 +161,7 @@ static void a_dynamic_scale_keeps_within_its_ends(void **state) {
             dynamic(philox_below(&random, 128), 1 + philox_below(&random, 6),
                     1 + philox_below(&random, 4));
         fp16.consecutive_hysteresis = philox_below(&random, 2);
-        struct loss_scaler scaler = loss_scaler_first(&fp16);
+        struct loss_scaler scaler = loss_scaler_init(&fp16);
         uint32_t chance = philox_below(&random, 101);
         uint64_t skipped = 0;
         for (int k = 0; k < 400 && scaler.scale > 0; k++) {
@@ -188,7 +188,7 @@ static void a_dynamic_scale_keeps_within_its_ends(void **state) {
 static void overflows_of_an_earlier_scale_are_only_counted(void **state) {
     (void)state;
     struct job_fp16 fp16 = dynamic(16, 1000, 1);
-    struct loss_scaler scaler = loss_scaler_first(&fp16);
+    struct loss_scaler scaler = loss_scaler_init(&fp16);
     for (int i = 0; i < 4; i++)
         loss_scaler_overflow(&scaler, &fp16, 65536);
     assert_true(scaler.scale == 32768);
@@ -196,16 +196,16 @@ static void overflows_of_an_earlier_scale_are_only_counted(void **state) {
 }
 
 /* Interrupted anywhere, it goes on as if it had not been. */
-static void a_saved_scaler_goes_on(void **state) {
+static void a_saved_scaler_resumes(void **state) {
     (void)state;
     struct philox_sequence random;
     seed_open(&random);
     struct job_fp16 fp16 = dynamic(20, 5, 3);
-    struct loss_scaler whole = loss_scaler_first(&fp16), cut = whole;
+    struct loss_scaler whole = loss_scaler_init(&fp16), cut = whole;
     for (int k = 0; k < 500 && whole.scale > 0; k++) {
         bool overflow = philox_below(&random, 6) == 0;
         step(&whole, &fp16, overflow);
-        cut = loss_scaler_resumed(&fp16, &cut);
+        cut = loss_scaler_restore(&fp16, &cut);
         step(&cut, &fp16, overflow);
         assert_true(cut.scale == whole.scale);
         assert_int_equal(cut.good, whole.good);
@@ -214,7 +214,7 @@ static void a_saved_scaler_goes_on(void **state) {
     }
 }
 
-static void what_no_dynamic_scale_has_left_begins_anew(void **state) {
+static void state_without_a_dynamic_scale_starts_over(void **state) {
     (void)state;
     struct job_fp16 fp16 = dynamic(16, 1000, 2), fixed = fp16;
     fixed.loss_scale = 64;
@@ -224,24 +224,24 @@ static void what_no_dynamic_scale_has_left_begins_anew(void **state) {
         {.scale = 0, .hysteresis = 1, .skipped = 40}, /* it was at its end */
     };
     for (size_t i = 0; i < 3; i++) {
-        struct loss_scaler next = loss_scaler_resumed(&fp16, &kept[i]);
+        struct loss_scaler next = loss_scaler_restore(&fp16, &kept[i]);
         assert_true(next.scale == 65536 && next.hysteresis == 2);
         assert_int_equal(next.skipped, kept[i].skipped);
     }
     struct loss_scaler saved = {.scale = 8, .hysteresis = 1, .skipped = 5};
-    assert_true(loss_scaler_resumed(&fixed, &saved).scale == 64);
-    assert_int_equal(loss_scaler_resumed(&fixed, &saved).skipped, 5);
+    assert_true(loss_scaler_restore(&fixed, &saved).scale == 64);
+    assert_int_equal(loss_scaler_restore(&fixed, &saved).skipped, 5);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_step_is_deepspeeds),
-        cmocka_unit_test(a_fixed_scale_stays_and_overflows_are_counted),
+        cmocka_unit_test(each_step_matches_deepspeed),
+        cmocka_unit_test(a_fixed_scale_is_constant_and_overflows_are_counted),
         cmocka_unit_test(without_fp16_the_scale_is_1),
-        cmocka_unit_test(a_dynamic_scale_keeps_within_its_ends),
+        cmocka_unit_test(a_dynamic_scale_stays_within_its_limits),
         cmocka_unit_test(overflows_of_an_earlier_scale_are_only_counted),
-        cmocka_unit_test(a_saved_scaler_goes_on),
-        cmocka_unit_test(what_no_dynamic_scale_has_left_begins_anew),
+        cmocka_unit_test(a_saved_scaler_resumes),
+        cmocka_unit_test(state_without_a_dynamic_scale_starts_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static uint64_t join(const uint32_t halves[2]) {
     return (uint64_t)halves[1] << 32 | halves[0];
 }
 
-static void the_published_answers_are_given(void **state) {
+static void published_test_vectors_are_reproduced(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof known_answers / sizeof *known_answers; i++) {
         uint32_t words[4];
@@ -51,7 +51,7 @@ static void a_value_is_24_bits_of_its_own_word(void **state) {
     }
 }
 
-static void a_value_does_not_depend_on_the_piece_it_is_asked_in(void **state) {
+static void a_value_does_not_depend_on_the_requested_range(void **state) {
     (void)state;
     enum { COUNT = 700 };
     float whole[COUNT], pieces[COUNT];
@@ -131,9 +131,9 @@ static void numbers_below_a_limit_are_unbiased(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_published_answers_are_given),
+        cmocka_unit_test(published_test_vectors_are_reproduced),
         cmocka_unit_test(a_value_is_24_bits_of_its_own_word),
-        cmocka_unit_test(a_value_does_not_depend_on_the_piece_it_is_asked_in),
+        cmocka_unit_test(a_value_does_not_depend_on_the_requested_range),
         cmocka_unit_test(positions_beyond_32_bits_are_distinct),
         cmocka_unit_test(values_are_uniform_within_the_bound),
         cmocka_unit_test(the_largest_word_stays_below_the_bound),

@@ -17,7 +17,7 @@ struct fixture {
     struct job job;
     struct layout *layout;
     Capstan__Parameter **parameters;
-    Capstan__Place places[2], *place_of[2];
+    Capstan__PsEndpoint places[2], *place_of[2];
     uint16_t block_ps[BLOCKS];
     Capstan__Plan message;
 };
@@ -36,7 +36,7 @@ static int setup(void **state) {
     assert_int_equal(fixture.layout->num_blocks, BLOCKS);
     fixture.parameters = plan_parameters(fixture.layout);
     for (int p = 0; p < 2; p++) {
-        capstan__place__init(&fixture.places[p]);
+        capstan__ps_endpoint__init(&fixture.places[p]);
         fixture.places[p].address = p ? "[::1]:7" : "10.0.0.1:7";
         fixture.places[p].incarnation = 5 + (uint64_t)p;
         fixture.place_of[p] = &fixture.places[p];
@@ -67,7 +67,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void a_plan_comes_over_as_it_was(void **state) {
+static void a_plan_is_transmitted_unchanged(void **state) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
@@ -81,14 +81,14 @@ static void a_plan_comes_over_as_it_was(void **state) {
     assert_int_equal(plan->ps[1].incarnation, 6);
     assert_int_equal(plan->num_ps, 2);
     assert_int_equal(plan->num_ranks, 2);
-    assert_int_equal(plan->rounds.start, 10);
-    assert_int_equal(plan->rounds.start_batch, 33);
-    assert_int_equal(plan->rounds.total, 100);
-    assert_int_equal(plan->rounds.accumulation, 3);
-    assert_int_equal(plan->rounds.epoch_batches, 7);
-    assert_int_equal(plan->rounds.every_steps, 50);
-    assert_int_equal(plan->rounds.every_epochs, 4);
-    assert_true(plan->rounds.checkpoints);
+    assert_int_equal(plan->run_schedule.start, 10);
+    assert_int_equal(plan->run_schedule.start_batch, 33);
+    assert_int_equal(plan->run_schedule.total, 100);
+    assert_int_equal(plan->run_schedule.accumulation, 3);
+    assert_int_equal(plan->run_schedule.epoch_batches, 7);
+    assert_int_equal(plan->run_schedule.every_steps, 50);
+    assert_int_equal(plan->run_schedule.every_epochs, 4);
+    assert_true(plan->run_schedule.checkpoints);
     assert_true(plan->pull_first);
     assert_false(plan->allreduce);
     assert_string_equal(plan->checkpoint_dir, "/run/checkpoint");
@@ -102,7 +102,7 @@ static void a_plan_comes_over_as_it_was(void **state) {
     assert_null(plan);
 }
 
-static void what_it_starts_from_comes_over_too(void **state) {
+static void the_start_checkpoint_is_transmitted_too(void **state) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
@@ -113,13 +113,13 @@ static void what_it_starts_from_comes_over_too(void **state) {
     assert_string_equal(plan->restore_folder, "/run/step-10");
     assert_string_equal(plan->restore_manifest, "{}");
     assert_null(plan->checkpoint_dir);
-    assert_false(plan->rounds.checkpoints);
+    assert_false(plan->run_schedule.checkpoints);
     assert_false(plan->pull_first);
     plan_close(&plan);
 }
 
 /* Those that the cluster lists hold nothing, and there may be none. */
-static void in_all_reduce_no_block_lies_on_a_ps(void **state) {
+static void in_all_reduce_no_ps_holds_a_block(void **state) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
@@ -150,7 +150,7 @@ static void refused(struct fixture *fixture, enum status status,
         fail_msg("'%s' is not in: %s", part, why.text);
 }
 
-static void a_loss_scaler_comes_over_with_the_plan(void **state) {
+static void a_loss_scaler_is_transmitted_with_the_plan(void **state) {
     struct fixture *fixture = *state;
     struct loss_scaler scaler = {
         .scale = 512, .good = 4, .hysteresis = 1, .skipped = 10};
@@ -292,7 +292,7 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
     assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 12);
-    replicas[1] = JOB_MOST_DEVICES + 1;
+    replicas[1] = JOB_MAX_DEVICES + 1;
     assert_int_equal(plan_solve_batch(&job, &fixture->message, &why),
                      STATUS_FAILED);
     replicas[1] = 0;
@@ -304,7 +304,7 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
 }
 
 /* The sum over several devices of a trainer is in its host's memory. */
-static void gradients_stay_on_one_device_or_none(void **state) {
+static void device_gradients_need_exactly_one_device(void **state) {
     struct fixture *fixture = *state;
     uint32_t replicas[] = {1, 2};
     struct plan *plan;
@@ -321,7 +321,7 @@ static void gradients_stay_on_one_device_or_none(void **state) {
 }
 
 /* A batch is not divided by a number that no run can have. */
-static void a_batch_is_not_solved_for_no_trainers(void **state) {
+static void a_batch_is_not_solved_for_zero_trainers(void **state) {
     static const uint32_t wrong[] = {0, RULE_MAX_GRADIENTS + 1, UINT32_MAX};
     struct fixture *fixture = *state;
     struct failure why;
@@ -336,7 +336,7 @@ static void a_batch_is_not_solved_for_no_trainers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_plan_comes_over_as_it_was, setup,
+        cmocka_unit_test_setup_teardown(a_plan_is_transmitted_unchanged, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(replicas_are_numbered_by_rank, setup,
                                         teardown),
@@ -344,15 +344,15 @@ int main(void) {
             a_plan_is_of_the_trainers_that_were_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(
             the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
-        cmocka_unit_test_setup_teardown(gradients_stay_on_one_device_or_none,
+        cmocka_unit_test_setup_teardown(
+            device_gradients_need_exactly_one_device, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_zero_trainers,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_no_trainers,
+        cmocka_unit_test_setup_teardown(
+            a_loss_scaler_is_transmitted_with_the_plan, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_start_checkpoint_is_transmitted_too,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(a_loss_scaler_comes_over_with_the_plan,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(what_it_starts_from_comes_over_too,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(in_all_reduce_no_block_lies_on_a_ps,
+        cmocka_unit_test_setup_teardown(in_all_reduce_no_ps_holds_a_block,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(fields_out_of_range_are_named, setup,
                                         teardown),

@@ -29,18 +29,19 @@ static struct job_model random_model(unsigned *seed) {
 static void expect_apart(const struct recompute *plan, uint32_t l) {
     for (uint32_t k = 0; k < plan->layers; k++)
         if (k != l && (plan->kept[l] || plan->kept[k] ||
-                       plan->stretch[k] == plan->stretch[l]))
-            assert_int_not_equal(plan->room[k], plan->room[l]);
+                       plan->segment[k] == plan->segment[l]))
+            assert_int_not_equal(plan->activation_of[k],
+                                 plan->activation_of[l]);
 }
 
-static void expect_stretch(const struct recompute *plan, uint32_t l) {
-    assert_true(plan->stretch[l] <= l);
-    assert_true(!plan->stretch[l] || plan->kept[plan->stretch[l] - 1]);
-    for (uint32_t k = plan->stretch[l]; k < l; k++)
+static void expect_segment(const struct recompute *plan, uint32_t l) {
+    assert_true(plan->segment[l] <= l);
+    assert_true(!plan->segment[l] || plan->kept[plan->segment[l] - 1]);
+    for (uint32_t k = plan->segment[l]; k < l; k++)
         assert_false(plan->kept[k]);
 }
 
-static void any_output_is_kept_or_follows_from_what_is(void **state) {
+static void every_output_is_kept_or_recomputable(void **state) {
     (void)state;
     unsigned seed = 7;
     for (int i = 0; i < 2000; i++) {
@@ -51,10 +52,11 @@ static void any_output_is_kept_or_follows_from_what_is(void **state) {
         assert_int_equal(plan.layers, hidden + 1);
         assert_true(plan.kept[hidden]);
         for (uint32_t l = 0; l < plan.layers; l++) {
-            assert_true(plan.room[l] < plan.rooms);
-            assert_true(plan.width[plan.room[l]] >= model.layers[l + 1]);
+            assert_true(plan.activation_of[l] < plan.activations);
+            assert_true(plan.width[plan.activation_of[l]] >=
+                        model.layers[l + 1]);
             expect_apart(&plan, l);
-            expect_stretch(&plan, l);
+            expect_segment(&plan, l);
             kept += plan.kept[l];
         }
         bool all = !model.kept || model.kept >= hidden;
@@ -65,7 +67,7 @@ static void any_output_is_kept_or_follows_from_what_is(void **state) {
     }
 }
 
-static void those_between_are_spread_evenly(void **state) {
+static void kept_outputs_are_spread_evenly(void **state) {
     (void)state;
     struct job_model model = {.num_layers = 18, .kept = 3};
     struct recompute plan;
@@ -74,14 +76,14 @@ static void those_between_are_spread_evenly(void **state) {
     recompute_plan(&plan, &model);
     /* 16 hidden: 3 + k + 3 + k + 3 + k + 4 */
     assert_true(plan.kept[3] && plan.kept[7] && plan.kept[11]);
-    assert_int_equal(plan.rooms, 1 + 3 + 4);
+    assert_int_equal(plan.activations, 1 + 3 + 4);
     assert_int_equal(recompute_floats(&plan), 800);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_output_is_kept_or_follows_from_what_is),
-        cmocka_unit_test(those_between_are_spread_evenly),
+        cmocka_unit_test(every_output_is_kept_or_recomputable),
+        cmocka_unit_test(kept_outputs_are_spread_evenly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

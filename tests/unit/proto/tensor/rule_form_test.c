@@ -14,7 +14,7 @@
 
 enum { CASES = sizeof rule_cases / sizeof *rule_cases };
 
-static void every_form_is_one_of_some_rule(void **state) {
+static void every_form_belongs_to_a_rule(void **state) {
     bool seen[RULE_FORMS] = {false};
     (void)state;
     for (int c = 0; c < CASES; c++)
@@ -24,7 +24,7 @@ static void every_form_is_one_of_some_rule(void **state) {
 }
 
 /* Kingma and Ba 2015, algorithm 1, in double. */
-static void adams_constants_correct_the_bias_of_its_averages(void **state) {
+static void adam_constants_correct_the_bias_of_the_averages(void **state) {
     struct optimizer adam = {
         .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     (void)state;
@@ -39,7 +39,7 @@ static void adams_constants_correct_the_bias_of_its_averages(void **state) {
     }
 }
 
-static void to_maximise_is_to_turn_the_gradient_round(void **state) {
+static void maximize_negates_the_gradient(void **state) {
     struct optimizer sgd = {.type = OPTIMIZER_SGD, .maximize = true};
     struct rule_update update = {.step = 1, .rate = 0.1, .scale = 0.5f};
     (void)state;
@@ -48,9 +48,9 @@ static void to_maximise_is_to_turn_the_gradient_round(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_is_one_of_some_rule),
-        cmocka_unit_test(adams_constants_correct_the_bias_of_its_averages),
-        cmocka_unit_test(to_maximise_is_to_turn_the_gradient_round),
+        cmocka_unit_test(every_form_belongs_to_a_rule),
+        cmocka_unit_test(adam_constants_correct_the_bias_of_the_averages),
+        cmocka_unit_test(maximize_negates_the_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,8 @@ static void for_every_variant(check *each, const struct rule_case *one,
 static void for_everything(check *each) {
     for (int l = 0; l < 2 * LENGTHS; l++) {
         struct block_data data;
-        data_open(&data, lengths[l / 2], l % 2 ? JOB_BF16 : JOB_FLOAT32);
+        data_open(&data, lengths[l / 2],
+                  l % 2 ? JOB_WIRE_BF16 : JOB_WIRE_FLOAT32);
         for (int c = 0; c < RULE_CASES; c++)
             for (unsigned n = 1; n <= MAX_GRADIENTS; n += n == 2 ? 5 : 1)
                 for_every_variant(each, &rule_cases[c], &data, n);
@@ -205,18 +206,18 @@ static void an_update_in_place_gives_the_same_bits(void **state) {
 }
 
 /* A round of bf16 and one of the same numbers as float32 end alike. */
-static void gradients_in_bf16_count_as_the_floats_they_stand_for(void **state) {
+static void gradients_in_bf16_count_as_their_float_values(void **state) {
     (void)state;
     struct block_data data;
     struct tensors expected, room;
-    data_open(&data, 1025, JOB_BF16);
+    data_open(&data, 1025, JOB_WIRE_BF16);
     tensors_allocate(&expected, data.elements);
     tensors_allocate(&room, data.elements);
     struct block_data floats = data;
-    floats.wire = JOB_FLOAT32;
+    floats.wire = JOB_WIRE_FLOAT32;
     for (unsigned k = 0; k < MAX_GRADIENTS; k++) {
         float *gradient = malloc(data.elements * sizeof *gradient);
-        encoding_read(NULL, JOB_BF16, data.gradients[k], data.elements,
+        encoding_read(NULL, JOB_WIRE_BF16, data.gradients[k], data.elements,
                       gradient);
         floats.gradients[k] = gradient;
     }
@@ -261,12 +262,12 @@ static void gradients_are_added_in_order(enum job_wire wire) {
 
 static void gradients_in_float32_are_added_in_order(void **state) {
     (void)state;
-    gradients_are_added_in_order(JOB_FLOAT32);
+    gradients_are_added_in_order(JOB_WIRE_FLOAT32);
 }
 
 static void gradients_in_bf16_are_added_in_order(void **state) {
     (void)state;
-    gradients_are_added_in_order(JOB_BF16);
+    gradients_are_added_in_order(JOB_WIRE_BF16);
 }
 
 static const float special[] = {
@@ -275,7 +276,7 @@ static const float special[] = {
 };
 enum { SPECIAL = sizeof special / sizeof *special };
 
-static bool alike(float a, float b) {
+static bool have_same_bits(float a, float b) {
     return (isnan(a) && isnan(b)) || memcmp(&a, &b, sizeof a) == 0;
 }
 
@@ -287,7 +288,7 @@ static void check_special(const struct rule_loops *loops,
     update_whole(loops, one, data, num_gradients, room);
     for (size_t i = 0; i < data->elements; i++) {
         for (unsigned t = 0; t <= rule_slots(&one->rule); t++)
-            if (!alike(room->of[t][i], expected->of[t][i]))
+            if (!have_same_bits(room->of[t][i], expected->of[t][i]))
                 fail_msg("%s, %s: tensor %u, element %zu: %g, not %g",
                          one->name, loops->name, t, i, (double)room->of[t][i],
                          (double)expected->of[t][i]);
@@ -311,18 +312,18 @@ static void special_values_propagate_alike(enum job_wire wire) {
     data_close(&data);
 }
 
-static void special_values_propagate_alike_and_a_nan_stays(void **state) {
+static void special_values_propagate_the_same_and_a_nan_stays(void **state) {
     (void)state;
-    special_values_propagate_alike(JOB_FLOAT32);
-    special_values_propagate_alike(JOB_BF16);
+    special_values_propagate_alike(JOB_WIRE_FLOAT32);
+    special_values_propagate_alike(JOB_WIRE_BF16);
 }
 
-static void square_sums_are_the_same_bits_everywhere(void **state) {
+static void square_sums_have_the_same_bits_in_every_variant(void **state) {
     (void)state;
     for (int l = 0; l < 2 * LENGTHS; l++) {
         struct block_data data;
         data_open(&data, RULE_PIECE + lengths[l / 2],
-                  l % 2 ? JOB_BF16 : JOB_FLOAT32);
+                  l % 2 ? JOB_WIRE_BF16 : JOB_WIRE_FLOAT32);
         double expected[2], pieces[2];
         size_t bytes = (lengths[l / 2] > 0 ? 2 : 1) * sizeof *pieces;
         size_t count;
@@ -344,7 +345,7 @@ static void square_sums_are_the_same_bits_everywhere(void **state) {
     }
 }
 
-static void squares_lie_in_fixed_lanes(void **state) {
+static void squares_are_summed_in_fixed_simd_lanes(void **state) {
     (void)state;
     float values[2 * RULE_LANES + 3];
     double expected[RULE_LANES] = {0};
@@ -361,7 +362,7 @@ static void squares_lie_in_fixed_lanes(void **state) {
     }
 }
 
-static void the_variants_end_with_the_plain_one(void **state) {
+static void the_plain_variant_is_the_last(void **state) {
     (void)state;
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
@@ -385,13 +386,13 @@ int main(void) {
         cmocka_unit_test(every_variant_gives_the_same_bits),
         cmocka_unit_test(every_split_gives_the_same_bits),
         cmocka_unit_test(an_update_in_place_gives_the_same_bits),
-        cmocka_unit_test(gradients_in_bf16_count_as_the_floats_they_stand_for),
+        cmocka_unit_test(gradients_in_bf16_count_as_their_float_values),
         cmocka_unit_test(gradients_in_float32_are_added_in_order),
         cmocka_unit_test(gradients_in_bf16_are_added_in_order),
-        cmocka_unit_test(special_values_propagate_alike_and_a_nan_stays),
-        cmocka_unit_test(square_sums_are_the_same_bits_everywhere),
-        cmocka_unit_test(squares_lie_in_fixed_lanes),
-        cmocka_unit_test(the_variants_end_with_the_plain_one),
+        cmocka_unit_test(special_values_propagate_the_same_and_a_nan_stays),
+        cmocka_unit_test(square_sums_have_the_same_bits_in_every_variant),
+        cmocka_unit_test(squares_are_summed_in_fixed_simd_lanes),
+        cmocka_unit_test(the_plain_variant_is_the_last),
         cmocka_unit_test(the_processor_can_run_every_variant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,7 +129,7 @@ static const struct {
      {-0.24059935f, -0.46829352f, -0.02406147f, -0.04830509f}},
 };
 
-static void ftrl_gives_the_values_tensorflow_publishes(void **state) {
+static void ftrl_gives_the_values_published_by_tensorflow(void **state) {
     (void)state;
     const float gradient[4] = {0.1f, 0.2f, 0.01f, 0.02f};
     const void *gradients[] = {gradient};
@@ -265,7 +265,7 @@ static void square_sums_agree_with_double(void **state) {
     test_free(values);
 }
 
-static void a_variant_is_chosen_by_its_name(void **state) {
+static void a_variant_is_selected_by_name(void **state) {
     (void)state;
     static const char *const all[] = {"plain", "avx2", "avx512"};
     const struct rule_loops *loops;
@@ -292,9 +292,9 @@ static void a_variant_is_chosen_by_its_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_variant_is_chosen_by_its_name),
+        cmocka_unit_test(a_variant_is_selected_by_name),
         cmocka_unit_test(fifty_rounds_agree_with_a_double_oracle),
-        cmocka_unit_test(ftrl_gives_the_values_tensorflow_publishes),
+        cmocka_unit_test(ftrl_gives_the_values_published_by_tensorflow),
         cmocka_unit_test(no_gradient_leaves_weights_and_state_unchanged),
         cmocka_unit_test(ftrl_at_rate_0_leaves_weights_and_state_unchanged),
         cmocka_unit_test(a_variance_rounded_below_0_is_0),

@@ -35,7 +35,7 @@ static void expect(const struct schedule *schedule, uint64_t step,
         fail_msg("step %u: %.17g, not %.17g", (unsigned)step, rate, expected);
 }
 
-static void a_constant_rate_is_the_optimisers(void **state) {
+static void a_constant_rate_is_the_optimizers(void **state) {
     (void)state;
     struct schedule constant = {.type = SCHEDULE_CONSTANT, .lr = 0.3};
     expect(&constant, 1, 0.3);
@@ -52,7 +52,7 @@ static void a_warmup_rises_with_the_logarithm_then_stays(void **state) {
     expect(&warmup, 100000, 0.05);
 }
 
-static void a_linear_warmup_rises_evenly(void **state) {
+static void a_linear_warmup_rises_linearly(void **state) {
     (void)state;
     struct schedule linear = warmup;
     linear.warmup_linear = true;
@@ -62,7 +62,7 @@ static void a_linear_warmup_rises_evenly(void **state) {
     expect(&linear, 101, 0.05);
 }
 
-static void a_decay_falls_evenly_to_the_least_rate(void **state) {
+static void a_decay_falls_linearly_to_the_minimum_rate(void **state) {
     (void)state;
     struct schedule decay = warmup;
     decay.type = SCHEDULE_WARMUP_DECAY;
@@ -74,7 +74,7 @@ static void a_decay_falls_evenly_to_the_least_rate(void **state) {
     expect(&decay, 5000, 0.001);
 }
 
-static void a_cosine_falls_to_its_least_ratio_and_stays(void **state) {
+static void a_cosine_falls_to_its_minimum_ratio_and_stays(void **state) {
     (void)state;
     expect(&cosine, 1, 0.2 * 0.1);
     expect(&cosine, 5, 0.2 * (0.1 + 0.9 * 0.6989700043360189));
@@ -84,7 +84,7 @@ static void a_cosine_falls_to_its_least_ratio_and_stays(void **state) {
     expect(&cosine, 160, 0.2 * 0.01);
 }
 
-static void fewer_than_two_steps_of_warmup_are_two(void **state) {
+static void fewer_than_two_warmup_steps_count_as_two(void **state) {
     (void)state;
     struct schedule brief = warmup;
     for (brief.warmup_num_steps = 0; brief.warmup_num_steps < 3;
@@ -95,7 +95,7 @@ static void fewer_than_two_steps_of_warmup_are_two(void **state) {
     }
 }
 
-static void a_total_within_the_warmup_ends_at_the_least_rate(void **state) {
+static void a_total_within_the_warmup_ends_at_the_minimum_rate(void **state) {
     (void)state;
     struct schedule brief = warmup;
     brief.type = SCHEDULE_WARMUP_DECAY;
@@ -108,7 +108,7 @@ static void a_total_within_the_warmup_ends_at_the_least_rate(void **state) {
     expect(&wave, 12, 0.2 * 0.01);
 }
 
-static void a_decay_to_nothing_ends_at_its_total(void **state) {
+static void a_decay_to_zero_ends_at_its_total(void **state) {
     (void)state;
     struct schedule decay = warmup;
     decay.type = SCHEDULE_WARMUP_DECAY;
@@ -126,14 +126,14 @@ static void a_decay_to_nothing_ends_at_its_total(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_constant_rate_is_the_optimisers),
+        cmocka_unit_test(a_constant_rate_is_the_optimizers),
         cmocka_unit_test(a_warmup_rises_with_the_logarithm_then_stays),
-        cmocka_unit_test(a_linear_warmup_rises_evenly),
-        cmocka_unit_test(a_decay_falls_evenly_to_the_least_rate),
-        cmocka_unit_test(a_cosine_falls_to_its_least_ratio_and_stays),
-        cmocka_unit_test(fewer_than_two_steps_of_warmup_are_two),
-        cmocka_unit_test(a_decay_to_nothing_ends_at_its_total),
-        cmocka_unit_test(a_total_within_the_warmup_ends_at_the_least_rate),
+        cmocka_unit_test(a_linear_warmup_rises_linearly),
+        cmocka_unit_test(a_decay_falls_linearly_to_the_minimum_rate),
+        cmocka_unit_test(a_cosine_falls_to_its_minimum_ratio_and_stays),
+        cmocka_unit_test(fewer_than_two_warmup_steps_count_as_two),
+        cmocka_unit_test(a_decay_to_zero_ends_at_its_total),
+        cmocka_unit_test(a_total_within_the_warmup_ends_at_the_minimum_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,8 +35,8 @@ static int teardown(void **state) {
 }
 
 static void push(struct fixture *fixture, uint32_t rank, uint64_t clock) {
-    ledger_take(&fixture->ledger, 0, rank,
-                fixture->gate.slots[rank].incarnation, clock);
+    ledger_record(&fixture->ledger, 0, rank,
+                  fixture->gate.slots[rank].incarnation, clock);
 }
 
 static bool full(const struct fixture *fixture, uint64_t round) {
@@ -49,15 +49,15 @@ static bool may_read(const struct fixture *fixture, uint64_t clock) {
 
 static void only_the_holder_of_a_rank_is_known(void **state) {
     struct fixture *fixture = *state;
-    assert_true(gate_knows(&fixture->gate, 1, 101));
-    assert_false(gate_knows(&fixture->gate, 1, 100));
-    assert_false(gate_knows(&fixture->gate, RANKS, 100));
-    assert_false(gate_knows(&fixture->gate, UINT32_MAX, 100));
+    assert_true(gate_is_current(&fixture->gate, 1, 101));
+    assert_false(gate_is_current(&fixture->gate, 1, 100));
+    assert_false(gate_is_current(&fixture->gate, RANKS, 100));
+    assert_false(gate_is_current(&fixture->gate, UINT32_MAX, 100));
     fixture->gate.slots[1].incarnation = 0;
-    assert_false(gate_knows(&fixture->gate, 1, 0));
+    assert_false(gate_is_current(&fixture->gate, 1, 0));
 }
 
-static void a_round_waits_for_everyone_who_is_awaited(void **state) {
+static void a_round_waits_for_every_live_trainer(void **state) {
     struct fixture *fixture = *state;
     push(fixture, 0, 1);
     push(fixture, 1, 1);
@@ -67,7 +67,7 @@ static void a_round_waits_for_everyone_who_is_awaited(void **state) {
     assert_false(full(fixture, 2));
 }
 
-static void a_round_waits_for_nobody_who_joined_later(void **state) {
+static void a_round_does_not_wait_for_later_joiners(void **state) {
     struct fixture *fixture = *state;
     fixture->gate.slots[2].from = 3;
     push(fixture, 0, 1);
@@ -80,7 +80,7 @@ static void a_round_waits_for_nobody_who_joined_later(void **state) {
     assert_int_equal(gate_clock(&fixture->gate, &fixture->ledger, 0, 2), 2);
 }
 
-static void the_dead_are_not_waited_for(void **state) {
+static void a_round_does_not_wait_for_dead_trainers(void **state) {
     struct fixture *fixture = *state;
     fixture->gate.slots[1].live = false;
     push(fixture, 0, 1);
@@ -95,7 +95,7 @@ static void a_former_holders_clock_is_not_its_successors(void **state) {
     assert_int_equal(gate_clock(&fixture->gate, &fixture->ledger, 0, 1), 3);
 }
 
-static void synchronous_readers_get_their_round(void **state) {
+static void synchronous_pulls_get_their_round(void **state) {
     struct fixture *fixture = *state;
     assert_true(gate_may_read(&fixture->gate, &fixture->ledger, 0, 4, 4));
     assert_true(gate_may_read(&fixture->gate, &fixture->ledger, 0, 5, 4));
@@ -117,7 +117,7 @@ static void the_slowest_live_trainer_bounds_all_others(void **state) {
     assert_false(may_read(fixture, 6));
 }
 
-static void the_slowest_itself_never_waits(void **state) {
+static void the_slowest_trainer_never_waits(void **state) {
     struct fixture *fixture = *state;
     fixture->gate.staleness = 1;
     push(fixture, 0, 90);
@@ -127,14 +127,14 @@ static void the_slowest_itself_never_waits(void **state) {
     assert_true(may_read(fixture, 4));
 }
 
-static void nobody_waits_without_a_bound(void **state) {
+static void without_a_bound_no_trainer_waits(void **state) {
     struct fixture *fixture = *state;
     fixture->gate.staleness = GATE_ASYNCHRONOUS;
     assert_true(may_read(fixture, UINT64_MAX));
 }
 
 /* Against the definition, over random clocks and slots. */
-static void bounds_are_those_of_the_definition(void **state) {
+static void staleness_bounds_match_the_definition(void **state) {
     struct fixture *fixture = *state;
     struct philox_sequence random;
     seed_open(&random);
@@ -150,7 +150,7 @@ static void bounds_are_those_of_the_definition(void **state) {
                                        1 + philox_below(&random, 5),
                                        philox_below(&random, 3) > 0};
             uint64_t pushed = slot->from + philox_below(&random, 5);
-            ledger_take(&fixture->ledger, 0, r, 1, pushed);
+            ledger_record(&fixture->ledger, 0, r, 1, pushed);
             clocks[r] = slot->incarnation == 1 ? pushed : slot->from - 1;
             if (slot->live && clocks[r] < lowest)
                 lowest = clocks[r];
@@ -168,15 +168,15 @@ static void bounds_are_those_of_the_definition(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         GATE_TEST(only_the_holder_of_a_rank_is_known),
-        GATE_TEST(a_round_waits_for_everyone_who_is_awaited),
-        GATE_TEST(a_round_waits_for_nobody_who_joined_later),
-        GATE_TEST(the_dead_are_not_waited_for),
+        GATE_TEST(a_round_waits_for_every_live_trainer),
+        GATE_TEST(a_round_does_not_wait_for_later_joiners),
+        GATE_TEST(a_round_does_not_wait_for_dead_trainers),
         GATE_TEST(a_former_holders_clock_is_not_its_successors),
-        GATE_TEST(synchronous_readers_get_their_round),
+        GATE_TEST(synchronous_pulls_get_their_round),
         GATE_TEST(the_slowest_live_trainer_bounds_all_others),
-        GATE_TEST(the_slowest_itself_never_waits),
-        GATE_TEST(nobody_waits_without_a_bound),
-        GATE_TEST(bounds_are_those_of_the_definition),
+        GATE_TEST(the_slowest_trainer_never_waits),
+        GATE_TEST(without_a_bound_no_trainer_waits),
+        GATE_TEST(staleness_bounds_match_the_definition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 
 enum { BLOCKS = 3, RANKS = 4, INCARNATIONS = 3, CLOCKS = 12 };
 
-static void nothing_was_taken_at_the_start(void **state) {
+static void a_new_ledger_has_no_pushes(void **state) {
     (void)state;
     struct ledger ledger;
     assert_true(ledger_open(&ledger, BLOCKS, RANKS));
@@ -31,11 +31,11 @@ static void an_empty_shard_has_an_empty_ledger(void **state) {
     ledger_close(&ledger);
 }
 
-static void a_row_is_its_blocks_alone(void **state) {
+static void rows_of_blocks_are_independent(void **state) {
     (void)state;
     struct ledger ledger;
     assert_true(ledger_open(&ledger, BLOCKS, RANKS));
-    ledger_take(&ledger, 1, 2, 7, 5);
+    ledger_record(&ledger, 1, 2, 7, 5);
     assert_int_equal(ledger_row(&ledger, 1)[2].incarnation, 7);
     assert_int_equal(ledger_row(&ledger, 1)[2].clock, 5);
     assert_false(ledger_has(&ledger, 0, 2, 7, 5));
@@ -46,7 +46,7 @@ static void a_row_is_its_blocks_alone(void **state) {
 
 /* The model remembers every contribution that was ever taken; the ledger only
  * the last, which must do as clocks of an incarnation rise. */
-static void it_tells_what_a_complete_history_would(void **state) {
+static void the_ledger_agrees_with_a_complete_history(void **state) {
     (void)state;
     struct philox_sequence random;
     seed_open(&random);
@@ -72,7 +72,7 @@ static void it_tells_what_a_complete_history_would(void **state) {
                              taken[b][r][holder[r]][asked]);
             if (asked != clock[b][r] + 1)
                 continue;
-            ledger_take(&ledger, b, r, holder[r], asked);
+            ledger_record(&ledger, b, r, holder[r], asked);
             taken[b][r][holder[r]][asked] = true;
             clock[b][r] = asked;
         }
@@ -82,10 +82,10 @@ static void it_tells_what_a_complete_history_would(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_was_taken_at_the_start),
+        cmocka_unit_test(a_new_ledger_has_no_pushes),
         cmocka_unit_test(an_empty_shard_has_an_empty_ledger),
-        cmocka_unit_test(a_row_is_its_blocks_alone),
-        cmocka_unit_test(it_tells_what_a_complete_history_would),
+        cmocka_unit_test(rows_of_blocks_are_independent),
+        cmocka_unit_test(the_ledger_agrees_with_a_complete_history),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

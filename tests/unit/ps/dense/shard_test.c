@@ -91,7 +91,7 @@ static void first_weights_are_those_of_the_layout(void **state) {
     free(expected);
 }
 
-static void an_update_is_in_place_when_nobody_reads(void **state) {
+static void an_update_is_in_place_without_readers(void **state) {
     struct fixture *fixture = *state;
     struct buffer *before = shard_tensor(fixture->shard, 1, 0);
     float first = weights(fixture, 1)[1];
@@ -101,7 +101,7 @@ static void an_update_is_in_place_when_nobody_reads(void **state) {
     assert_int_equal(shard_copied_bytes(fixture->shard), 0);
 }
 
-static void what_is_held_stays_as_it_is(void **state) {
+static void held_weights_do_not_change(void **state) {
     struct fixture *fixture = *state;
     size_t bytes = shard_block_bytes(fixture->shard, 0);
     float *copy = malloc(bytes);
@@ -119,21 +119,21 @@ static void what_is_held_stays_as_it_is(void **state) {
     free(copy);
 }
 
-static void weights_lie_where_they_can_be_shown_again(void **state) {
+static void updated_weights_stay_in_shared_memory(void **state) {
     struct fixture *fixture = *state;
     struct buffer *held[80];
-    assert_non_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
-    assert_null(buffer_memory(shard_tensor(fixture->shard, 0, 1)));
+    assert_non_null(buffer_segment(shard_tensor(fixture->shard, 0, 0)));
+    assert_null(buffer_segment(shard_tensor(fixture->shard, 0, 1)));
     for (int i = 0; i < 80; i++) {
         held[i] = buffer_hold(shard_tensor(fixture->shard, 0, 0));
         update(fixture, 0, (uint64_t)i + 1);
     }
-    assert_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    assert_null(buffer_segment(shard_tensor(fixture->shard, 0, 0)));
     for (int i = 0; i < 80; i++)
         buffer_release(&held[i]);
     float before = weights(fixture, 0)[0]; /* its gradient is 0 */
     update(fixture, 0, 81);
-    assert_non_null(buffer_memory(shard_tensor(fixture->shard, 0, 0)));
+    assert_non_null(buffer_segment(shard_tensor(fixture->shard, 0, 0)));
     assert_true(weights(fixture, 0)[0] == before);
     struct buffer *shown = shard_tensor(fixture->shard, 0, 0);
     update(fixture, 0, 82);
@@ -149,7 +149,7 @@ static void a_held_buffer_outlives_the_shard(void **state) {
     buffer_release(&held);
 }
 
-static void assigned_weights_may_lie_anywhere(void **state) {
+static void assigned_weights_may_have_any_alignment(void **state) {
     struct fixture *fixture = *state;
     size_t bytes = shard_block_bytes(fixture->shard, 1);
     memmove((char *)fixture->gradient + 1, fixture->gradient, bytes);
@@ -189,11 +189,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         SHARD_TEST(blocks_are_those_of_the_plan),
         SHARD_TEST(first_weights_are_those_of_the_layout),
-        SHARD_TEST(an_update_is_in_place_when_nobody_reads),
-        SHARD_TEST(weights_lie_where_they_can_be_shown_again),
-        SHARD_TEST(what_is_held_stays_as_it_is),
+        SHARD_TEST(an_update_is_in_place_without_readers),
+        SHARD_TEST(updated_weights_stay_in_shared_memory),
+        SHARD_TEST(held_weights_do_not_change),
         SHARD_TEST(a_held_buffer_outlives_the_shard),
-        SHARD_TEST(assigned_weights_may_lie_anywhere),
+        SHARD_TEST(assigned_weights_may_have_any_alignment),
         SHARD_TEST(square_sums_are_of_the_scaled_sum),
         SHARD_TEST(a_shard_may_be_empty),
     };

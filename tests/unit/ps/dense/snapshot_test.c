@@ -23,7 +23,7 @@ enum { ELEMENTS = 40000, BLOCKS = 3, RANKS = 2 };
 struct fixture {
     struct layout *layout;
     struct shard *shard;
-    struct exchange *exchange;
+    struct update_core *update_core;
     struct snapshots *snapshots;
     uint64_t round[BLOCKS];
     char folder[PATH_MAX];
@@ -44,23 +44,23 @@ static int setup(void **state) {
     struct parameter parameter = {
         .name = "w", .num_dims = 1, .dims = {ELEMENTS}};
     struct optimizer optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.5};
-    struct exchange_settings exchange = {
+    struct update_core_settings update_core = {
         .num_blocks = BLOCKS, .num_ranks = RANKS, .scaler = {.skipped = 7}};
     struct gate_slot slots[RANKS] = {{77, 1, true}, {0, 0, false}};
-    struct exchange_action action;
+    struct update_core_action action;
     struct failure why;
     if (layout_build(&fixture->layout, &parameter, 1, &why) ||
         shard_open(&fixture->shard, fixture->layout, ids, BLOCKS, &optimizer,
                    &why))
         return -1;
     shard_initialise(fixture->shard, 1);
-    fixture->exchange = exchange_open(&exchange);
-    exchange_view(fixture->exchange, 1, slots);
-    while (exchange_next(fixture->exchange, &action))
+    fixture->update_core = update_core_open(&update_core);
+    update_core_set_view(fixture->update_core, 1, slots);
+    while (update_core_next(fixture->update_core, &action))
         ;
     checkpoint_fixture_folder(fixture->folder);
-    if (snapshots_open(&fixture->snapshots, fixture->shard, fixture->exchange,
-                       &why))
+    if (snapshots_open(&fixture->snapshots, fixture->shard,
+                       fixture->update_core, &why))
         return -1;
     *state = fixture;
     return 0;
@@ -69,7 +69,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct fixture *fixture = *state;
     snapshots_close(&fixture->snapshots);
-    exchange_close(&fixture->exchange);
+    update_core_close(&fixture->update_core);
     shard_close(&fixture->shard);
     layout_free(&fixture->layout);
     checkpoint_fixture_remove(fixture->folder);
@@ -81,12 +81,12 @@ static int teardown(void **state) {
 static void close_round(struct fixture *fixture, uint32_t b) {
     static float zeros[ELEMENTS];
     const void *gradients[] = {zeros};
-    struct exchange_action action;
+    struct update_core_action action;
     struct failure why;
     uint64_t round = ++fixture->round[b];
-    assert_int_equal(exchange_push(fixture->exchange, b, 0, round, 1),
-                     EXCHANGE_TAKEN);
-    while (exchange_next(fixture->exchange, &action))
+    assert_int_equal(update_core_push(fixture->update_core, b, 0, round, 1),
+                     UPDATE_CORE_ACCEPTED);
+    while (update_core_next(fixture->update_core, &action))
         ;
     struct shard_round update = {.gradients = gradients,
                                  .num_gradients = 1,
@@ -143,7 +143,7 @@ static void check_file(struct fixture *fixture, const struct snapshot_result *r,
     shard_reader_close(&reader);
 }
 
-static void a_snapshot_is_written_as_it_was_while_training_goes_on(
+static void a_snapshot_is_written_unchanged_while_training_continues(
     void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 9);
@@ -165,7 +165,7 @@ static void a_snapshot_is_written_as_it_was_while_training_goes_on(
     check_file(fixture, &result, 1);
 }
 
-static void blocks_may_come_after_the_order(void **state) {
+static void blocks_may_arrive_after_the_command(void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 1);
     snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
@@ -180,28 +180,28 @@ static void blocks_may_come_after_the_order(void **state) {
     check_file(fixture, &result, 1);
 }
 
-static void only_kept_weights_may_be_read(void **state) {
+static void only_held_weights_may_be_read(void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 5);
     close_round(fixture, 0);
     snapshot_add(snapshot, 0, 1);
     assert_null(snapshot_weights(snapshot, 0));
-    snapshot_keep(snapshot);
+    snapshot_retain(snapshot);
     assert_non_null(snapshot_weights(snapshot, 0));
     assert_null(snapshot_weights(snapshot, 1));
     close_round(fixture, 0);
     assert_true(*(float *)buffer_data(snapshot_weights(snapshot, 0)) == 1);
     assert_ptr_equal(snapshots_find(fixture->snapshots, 5), snapshot);
-    snapshot_end(snapshot);
+    snapshot_release(snapshot);
     assert_null(snapshots_find(fixture->snapshots, 5));
     assert_int_equal(shard_copied_bytes(fixture->shard), 0);
 }
 
-static void a_kept_one_stays_after_it_was_written(void **state) {
+static void a_held_snapshot_stays_after_it_was_written(void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 5);
     add_all(fixture, snapshot);
-    snapshot_keep(snapshot);
+    snapshot_retain(snapshot);
     snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
     assert_true(await_done(fixture).written);
     assert_ptr_equal(snapshots_find(fixture->snapshots, 5), snapshot);
@@ -209,12 +209,11 @@ static void a_kept_one_stays_after_it_was_written(void **state) {
         assert_non_null(snapshot_weights(snapshot, b));
     struct snapshot_result result;
     assert_false(snapshots_done(fixture->snapshots, &result)); /* told once */
-    snapshot_end(snapshot);
+    snapshot_release(snapshot);
     assert_null(snapshots_find(fixture->snapshots, 5));
 }
 
-static void a_folder_that_is_not_there_is_a_failure_with_a_reason(
-    void **state) {
+static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 5);
     add_all(fixture, snapshot);
@@ -229,7 +228,7 @@ static void a_folder_that_is_not_there_is_a_failure_with_a_reason(
     assert_true(await_done(fixture).written);
 }
 
-static void several_are_written_one_after_the_other(void **state) {
+static void several_snapshots_are_written_in_sequence(void **state) {
     struct fixture *fixture = *state;
     char name[32];
     for (uint64_t id = 1; id <= 3; id++) {
@@ -246,7 +245,7 @@ static void several_are_written_one_after_the_other(void **state) {
     }
 }
 
-static void those_that_end_together_are_told_in_their_order(void **state) {
+static void snapshots_that_end_together_are_reported_in_order(void **state) {
     struct fixture *fixture = *state;
     int64_t end = time_now() + 20 * TIME_S;
     char name[32];
@@ -262,7 +261,7 @@ static void those_that_end_together_are_told_in_their_order(void **state) {
         assert_int_equal(await_done(fixture).id, id);
 }
 
-static void what_is_half_written_is_removed_at_the_end(void **state) {
+static void a_partial_file_is_removed_at_the_end(void **state) {
     struct fixture *fixture = *state;
     struct snapshot *snapshot = snapshots_begin(fixture->snapshots, 1);
     snapshot_write(snapshot, NULL, fixture->folder, "shard.mdb");
@@ -276,14 +275,14 @@ static void what_is_half_written_is_removed_at_the_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SNAPSHOT_TEST(a_snapshot_is_written_as_it_was_while_training_goes_on),
-        SNAPSHOT_TEST(blocks_may_come_after_the_order),
-        SNAPSHOT_TEST(only_kept_weights_may_be_read),
-        SNAPSHOT_TEST(a_kept_one_stays_after_it_was_written),
-        SNAPSHOT_TEST(a_folder_that_is_not_there_is_a_failure_with_a_reason),
-        SNAPSHOT_TEST(several_are_written_one_after_the_other),
-        SNAPSHOT_TEST(those_that_end_together_are_told_in_their_order),
-        SNAPSHOT_TEST(what_is_half_written_is_removed_at_the_end),
+        SNAPSHOT_TEST(a_snapshot_is_written_unchanged_while_training_continues),
+        SNAPSHOT_TEST(blocks_may_arrive_after_the_command),
+        SNAPSHOT_TEST(only_held_weights_may_be_read),
+        SNAPSHOT_TEST(a_held_snapshot_stays_after_it_was_written),
+        SNAPSHOT_TEST(a_missing_folder_is_a_failure_with_its_reason),
+        SNAPSHOT_TEST(several_snapshots_are_written_in_sequence),
+        SNAPSHOT_TEST(snapshots_that_end_together_are_reported_in_order),
+        SNAPSHOT_TEST(a_partial_file_is_removed_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
-#include "tests/lib/gloo_play.h"
+#include "tests/lib/gloo_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,164 +18,167 @@
 /* Each case is played over TCP, and over shared memory. */
 static bool kinds[] = {false, true};
 
-static bool lanes_of(void **state) {
+static bool transports_of(void **state) {
     return *(const bool *)*state;
 }
 
-static void every_call_is_right_on_all_ranks_and_has_the_same_bits_again(
-    void **state) {
-    struct gloo_play play = {
-        .ops = gloo_play_load(), .lanes = lanes_of(state), .timeout = 20};
-    for (uint32_t i = 0; i < RANK_BOARD_RANKS; i++)
-        play.ways[i] = play.lanes ? "over shared memory" : "";
-    for (play.size = 1; play.size <= 5; play.size++)
+static void every_call_is_correct_and_repeatable_on_all_ranks(void **state) {
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(), .shm = transports_of(state), .timeout = 20};
+    for (uint32_t i = 0; i < RENDEZVOUS_FAKE_RANKS; i++)
+        fixture.transports[i] = fixture.shm ? "over shared memory" : "";
+    for (fixture.size = 1; fixture.size <= 5; fixture.size++)
         for (int algorithm = 0; algorithm < 2; algorithm++) {
-            play.algorithm =
+            fixture.algorithm =
                 algorithm ? COLLECTIVE_HALVING_DOUBLING : COLLECTIVE_RING;
-            uint64_t bits = gloo_play_run_all(play);
-            assert_true(bits == gloo_play_run_all(play));
+            uint64_t bits = gloo_fixture_run_all(fixture);
+            assert_true(bits == gloo_fixture_run_all(fixture));
         }
 }
 
 static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
     for (uint32_t size = 2; size <= 5; size++) {
-        struct gloo_play play = {.ops = gloo_play_load(),
-                                 .lanes = lanes_of(state),
-                                 .size = size,
-                                 .timeout = 30};
-        struct rank_board *board = rank_board_open();
+        struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                       .shm = transports_of(state),
+                                       .size = size,
+                                       .timeout = 30};
+        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
         for (uint32_t i = 0; i < size; i++)
-            rank_board_start(board, i, gloo_play_without_end, &play);
-        assert_true(rank_board_await(board, size));
+            rendezvous_fake_start(rendezvous, i, gloo_fixture_call_forever,
+                                  &fixture);
+        assert_true(rendezvous_fake_await_arrivals(rendezvous, size));
         int64_t killed = time_now();
-        kill(board->pids[1], SIGKILL);
-        gloo_play_expect_named(board, size, 1, "was lost");
+        kill(rendezvous->pids[1], SIGKILL);
+        gloo_fixture_expect_failed_rank(rendezvous, size, 1, "was lost");
         assert_true(time_now() - killed < 5 * TIME_S);
-        rank_board_close(&board);
+        rendezvous_fake_close(&rendezvous);
     }
 }
 
 /* Who gives up first has waited for as long as it may, by its own clock; the
  * others hear of it. */
-static int64_t longest_wait(const struct rank_board *board, uint32_t size) {
+static int64_t longest_wait(const struct rendezvous_fake *rendezvous,
+                            uint32_t size) {
     int64_t longest = 0;
     for (uint32_t i = 0; i < size; i++)
-        if (board->ends[i].waited > longest)
-            longest = board->ends[i].waited;
+        if (rendezvous->ends[i].waited > longest)
+            longest = rendezvous->ends[i].waited;
     return longest;
 }
 
-static void a_stopped_rank_is_named_by_all_when_time_is_over(void **state) {
+static void a_stopped_rank_is_named_by_all_at_the_timeout(void **state) {
     for (uint32_t size = 2; size <= 5; size++) {
-        struct gloo_play play = {.ops = gloo_play_load(),
-                                 .lanes = lanes_of(state),
-                                 .size = size,
-                                 .timeout = 2};
-        struct rank_board *board = rank_board_open();
+        struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                       .shm = transports_of(state),
+                                       .size = size,
+                                       .timeout = 2};
+        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
         for (uint32_t i = 0; i < size; i++)
-            rank_board_start(board, i, gloo_play_without_end, &play);
-        assert_true(rank_board_await(board, size));
+            rendezvous_fake_start(rendezvous, i, gloo_fixture_call_forever,
+                                  &fixture);
+        assert_true(rendezvous_fake_await_arrivals(rendezvous, size));
         int64_t stopped = time_now();
-        kill(board->pids[1], SIGSTOP);
-        gloo_play_expect_named(board, size, 1, "did not come");
-        assert_true(longest_wait(board, size) > 19 * TIME_S / 10);
+        kill(rendezvous->pids[1], SIGSTOP);
+        gloo_fixture_expect_failed_rank(rendezvous, size, 1, "did not come");
+        assert_true(longest_wait(rendezvous, size) > 19 * TIME_S / 10);
         assert_true(time_now() - stopped < 6 * TIME_S);
-        rank_board_close(&board);
+        rendezvous_fake_close(&rendezvous);
     }
 }
 
 /* Rank 1 cuts its lines, and closes when all others have failed. */
-static void play_until_cut(struct rank_board *board, uint32_t rank,
-                           const void *context) {
+static void run_until_closed(struct rendezvous_fake *rendezvous, uint32_t rank,
+                             const void *context) {
     static float data[1000];
-    const struct gloo_play *play = context;
-    struct collective *group = gloo_play_meet(board, rank, play);
+    const struct gloo_fixture *fixture = context;
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, fixture);
     struct failure why = {0};
-    enum status status = play->ops->all_reduce(group, data, 1000, &why);
+    enum status status = fixture->ops->all_reduce(group, data, 1000, &why);
     if (rank == 1) {
-        play->ops->abort(group);
-        rank_board_await(board, play->size - 1);
+        fixture->ops->abort(group);
+        rendezvous_fake_await_arrivals(rendezvous, fixture->size - 1);
     } else if (!status) {
-        status = play->ops->all_reduce(group, data, 1000, &why);
-        rank_board_arrive(board);
+        status = fixture->ops->all_reduce(group, data, 1000, &why);
+        rendezvous_fake_arrive(rendezvous);
     }
-    play->ops->close(&group);
-    gloo_play_end(board, rank, status, why.text);
+    fixture->ops->close(&group);
+    gloo_fixture_end(rendezvous, rank, status, why.text);
 }
 
 /* Though it lives: nobody has waited for as long as they may. */
-static void a_line_that_ends_is_no_time_that_is_over(void **state) {
+static void a_closed_connection_is_not_a_timeout(void **state) {
     for (uint32_t size = 2; size <= 4; size++) {
-        struct gloo_play play = {.ops = gloo_play_load(),
-                                 .lanes = lanes_of(state),
-                                 .size = size,
-                                 .timeout = 500};
-        struct rank_board *board = rank_board_open();
+        struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                       .shm = transports_of(state),
+                                       .size = size,
+                                       .timeout = 500};
+        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
         for (uint32_t i = 0; i < size; i++)
-            rank_board_start(board, i, play_until_cut, &play);
-        gloo_play_expect_named(board, size, 1, "was lost");
-        rank_board_close(&board);
+            rendezvous_fake_start(rendezvous, i, run_until_closed, &fixture);
+        gloo_fixture_expect_failed_rank(rendezvous, size, 1, "was lost");
+        rendezvous_fake_close(&rendezvous);
     }
 }
 
 struct aborter {
-    const struct gloo_play *play;
-    struct rank_board *board;
+    const struct gloo_fixture *fixture;
+    struct rendezvous_fake *rendezvous;
     struct collective *group;
 };
 
 static void *abort_soon(void *context) {
     struct aborter *aborter = context;
-    if (rank_board_await(aborter->board, 2))
-        aborter->play->ops->abort(aborter->group);
+    if (rendezvous_fake_await_arrivals(aborter->rendezvous, 2))
+        aborter->fixture->ops->abort(aborter->group);
     return NULL;
 }
 
 /* Rank 0 waits in a call for rank 1, which stays away until 0 has ended. */
-static void play_abort(struct rank_board *board, uint32_t rank,
-                       const void *context) {
+static void run_abort(struct rendezvous_fake *rendezvous, uint32_t rank,
+                      const void *context) {
     static float data[100000];
-    const struct gloo_play *play = context;
-    struct collective *group = gloo_play_meet(board, rank, play);
-    struct aborter aborter = {play, board, group};
+    const struct gloo_fixture *fixture = context;
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, fixture);
+    struct aborter aborter = {fixture, rendezvous, group};
     struct failure why = {0};
     pthread_t thread;
-    rank_board_arrive(board);
+    rendezvous_fake_arrive(rendezvous);
     if (rank == 1) {
-        bool ended = rank_board_await(board, 3);
-        play->ops->close(&group);
-        gloo_play_end(board, 1, ended ? STATUS_OK : STATUS_FAILED, "");
+        bool ended = rendezvous_fake_await_arrivals(rendezvous, 3);
+        fixture->ops->close(&group);
+        gloo_fixture_end(rendezvous, 1, ended ? STATUS_OK : STATUS_FAILED, "");
     }
     pthread_create(&thread, NULL, abort_soon, &aborter);
     int64_t begun = time_now();
-    enum status status = play->ops->all_reduce(group, data, 100000, &why);
-    enum status later = play->ops->all_gather(group, data, 100000, NULL);
+    enum status status = fixture->ops->all_reduce(group, data, 100000, &why);
+    enum status later = fixture->ops->all_gather(group, data, 100000, NULL);
     bool soon = time_now() - begun < 5 * TIME_S;
     pthread_join(thread, NULL);
-    rank_board_arrive(board);
-    play->ops->close(&group);
+    rendezvous_fake_arrive(rendezvous);
+    fixture->ops->close(&group);
     if (!status || !later || !soon)
-        gloo_play_end(board, 0, STATUS_FAILED, soon ? "went on" : "late");
-    gloo_play_end(board, 0, STATUS_OK, "");
+        gloo_fixture_end(rendezvous, 0, STATUS_FAILED,
+                         soon ? "went on" : "late");
+    gloo_fixture_end(rendezvous, 0, STATUS_OK, "");
 }
 
-static void abort_ends_a_call_under_way_and_later_ones(void **state) {
-    struct gloo_play play = {.ops = gloo_play_load(),
-                             .lanes = lanes_of(state),
-                             .size = 2,
-                             .timeout = 30};
+static void abort_ends_the_current_call_and_later_ones(void **state) {
+    struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                   .shm = transports_of(state),
+                                   .size = 2,
+                                   .timeout = 30};
     for (int i = 0; i < 20; i++) {
-        struct rank_board *board = rank_board_open();
-        rank_board_start(board, 0, play_abort, &play);
-        rank_board_start(board, 1, play_abort, &play);
-        gloo_play_expect_well(board, 2);
-        rank_board_close(&board);
+        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+        rendezvous_fake_start(rendezvous, 0, run_abort, &fixture);
+        rendezvous_fake_start(rendezvous, 1, run_abort, &fixture);
+        gloo_fixture_expect_success(rendezvous, 2);
+        rendezvous_fake_close(&rendezvous);
     }
 }
 
-static void the_plugin_says_what_it_is(void **state) {
+static void the_plugin_reports_its_name_and_version(void **state) {
     (void)state;
-    const struct collective_ops *ops = gloo_play_load();
+    const struct collective_ops *ops = gloo_fixture_load();
     struct failure why = {0};
     assert_string_equal(ops->name, "gloo");
     assert_true(strlen(ops->version) > 2);
@@ -188,12 +191,12 @@ int main(void) {
         "over shared memory: " #f, f, NULL, NULL, &kinds[1]                    \
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_plugin_says_what_it_is),
-        BOTH(every_call_is_right_on_all_ranks_and_has_the_same_bits_again),
+        cmocka_unit_test(the_plugin_reports_its_name_and_version),
+        BOTH(every_call_is_correct_and_repeatable_on_all_ranks),
         BOTH(a_killed_rank_is_named_by_all_within_seconds),
-        BOTH(a_stopped_rank_is_named_by_all_when_time_is_over),
-        BOTH(a_line_that_ends_is_no_time_that_is_over),
-        BOTH(abort_ends_a_call_under_way_and_later_ones),
+        BOTH(a_stopped_rank_is_named_by_all_at_the_timeout),
+        BOTH(a_closed_connection_is_not_a_timeout),
+        BOTH(abort_ends_the_current_call_and_later_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static bool is_of_nvidia(const char *missing) {
 }
 
 /* Built only where NCCL and CUDA are; it works only where a GPU is. */
-static void it_works_or_says_what_is_missing(void **state) {
+static void nccl_works_or_reports_what_is_missing(void **state) {
     (void)state;
     char path[PATH_MAX];
     const char *program = getenv("CAPSTAN");
@@ -55,7 +55,7 @@ static void it_works_or_says_what_is_missing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_works_or_says_what_is_missing),
+        cmocka_unit_test(nccl_works_or_reports_what_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

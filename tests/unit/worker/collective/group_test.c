@@ -24,7 +24,7 @@ struct member {
 static void *sum_and_spread(void *argument) {
     struct member *member = argument;
     struct group *ranks = &member->ranks;
-    member->status = group_meet(ranks, &member->settings, &member->why);
+    member->status = group_connect(ranks, &member->settings, &member->why);
     if (!member->status)
         member->status =
             group_broadcast(ranks, member->data, COUNT, 1, &member->why);
@@ -82,13 +82,13 @@ static void bytes_and_time_are_counted(void **state) {
     collective_fixture_close(&fixture);
 }
 
-static void expect_way(const struct group *ranks, const char *expected) {
+static void expect_transport(const struct group *ranks, const char *expected) {
     char text[64] = "?";
-    group_way(ranks, text, sizeof text);
+    group_transport(ranks, text, sizeof text);
     assert_string_equal(text, expected);
 }
 
-static void the_way_is_what_the_backend_tells(void **state) {
+static void the_transport_is_the_backends(void **state) {
     struct collective_fixture fixture;
     struct collective_store store = {.context = &fixture};
     struct member members[SIZE];
@@ -96,18 +96,18 @@ static void the_way_is_what_the_backend_tells(void **state) {
     (void)state;
     collective_fixture_open(&fixture, SIZE);
     open_members(members, &store);
-    expect_way(&members[1].ranks, "");
+    expect_transport(&members[1].ranks, "");
     run_all(members);
-    expect_way(&members[1].ranks, "by thread 1");
+    expect_transport(&members[1].ranks, "by thread 1");
     for (uint32_t r = 0; r < SIZE; r++)
         group_close(&members[r].ranks);
     collective_fixture_close(&fixture);
     group_open(&alone, NULL, 0, 1);
-    expect_way(&alone, "");
+    expect_transport(&alone, "");
     group_close(&alone);
 }
 
-static void an_abort_before_the_meeting_counts(void **state) {
+static void an_abort_before_the_rendezvous_counts(void **state) {
     struct collective_fixture fixture;
     struct collective_store store = {.context = &fixture};
     struct member members[SIZE];
@@ -124,7 +124,7 @@ static void an_abort_before_the_meeting_counts(void **state) {
     collective_fixture_close(&fixture);
 }
 
-static void one_alone_needs_no_backend(void **state) {
+static void a_single_rank_needs_no_backend(void **state) {
     struct member one = {.settings = {.size = 1}, .data = {1, 2}};
     (void)state;
     group_open(&one.ranks, NULL, 0, 1);
@@ -139,9 +139,9 @@ static void one_alone_needs_no_backend(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_and_time_are_counted),
-        cmocka_unit_test(the_way_is_what_the_backend_tells),
-        cmocka_unit_test(an_abort_before_the_meeting_counts),
-        cmocka_unit_test(one_alone_needs_no_backend),
+        cmocka_unit_test(the_transport_is_the_backends),
+        cmocka_unit_test(an_abort_before_the_rendezvous_counts),
+        cmocka_unit_test(a_single_rank_needs_no_backend),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

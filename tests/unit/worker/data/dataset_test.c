@@ -118,16 +118,16 @@ static void a_corrupt_file_of_labels_is_refused(void **state) {
     assert_non_null(strstr(fixture->why.text, "ends after byte 10"));
 }
 
-static void a_look_finds_a_file_that_is_not_there(void **state) {
+static void a_check_reports_a_missing_file(void **state) {
     struct fixture *fixture = *state;
     write_bytes(fixture->images, images, sizeof images);
     assert_int_equal(
-        dataset_look(fixture->images, fixture->labels, &fixture->why),
+        dataset_check_files(fixture->images, fixture->labels, &fixture->why),
         STATUS_CONFIG);
     assert_non_null(strstr(fixture->why.text, fixture->labels));
     write_bytes(fixture->labels, labels, 1); /* it reads nothing */
     assert_int_equal(
-        dataset_look(fixture->images, fixture->labels, &fixture->why),
+        dataset_check_files(fixture->images, fixture->labels, &fixture->why),
         STATUS_OK);
 }
 
@@ -139,7 +139,7 @@ int main(void) {
         TEST(another_number_of_labels_is_refused),
         TEST(swapped_files_are_refused_with_the_guess),
         TEST(a_corrupt_file_of_labels_is_refused),
-        TEST(a_look_finds_a_file_that_is_not_there),
+        TEST(a_check_reports_a_missing_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

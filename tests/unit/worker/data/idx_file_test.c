@@ -113,7 +113,7 @@ static uint8_t *large_content(void) {
 }
 
 /* What a supervisor's next try may find mended. */
-static void no_descriptor_to_read_by_is_worth_a_retry(void **state) {
+static void running_out_of_descriptors_is_retryable(void **state) {
     struct fixture *fixture = *state;
     struct rlimit before, none;
     write_gzip(fixture->path, small, sizeof small);
@@ -128,7 +128,7 @@ static void no_descriptor_to_read_by_is_worth_a_retry(void **state) {
     assert_int_equal(read_images(fixture), STATUS_OK);
 }
 
-static void a_file_larger_than_one_read_is_whole(void **state) {
+static void a_file_larger_than_one_read_is_read_whole(void **state) {
     struct fixture *fixture = *state;
     uint8_t *bytes = large_content();
     write_gzip(fixture->path, bytes, LARGE);
@@ -163,7 +163,7 @@ static const struct corruption corruptions[] = {
     {28, 3, 5, "found magic number 0x00000805"},
 };
 
-static void a_corrupt_content_is_refused_by_place(void **state) {
+static void corrupt_content_is_refused_with_its_position(void **state) {
     struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof corruptions / sizeof *corruptions; i++) {
         const struct corruption *corruption = &corruptions[i];
@@ -186,7 +186,7 @@ static void sizes_beyond_the_limit_are_refused_unread(void **state) {
     assert_refused(fixture, "byte 8: found size 4294967295 of dimension 1");
 }
 
-static void a_header_that_claims_a_terabyte_costs_no_memory(void **state) {
+static void a_header_that_claims_a_terabyte_allocates_nothing(void **state) {
     struct fixture *fixture = *state;
     uint8_t bytes[sizeof small];
     memcpy(bytes, small, sizeof small);
@@ -226,7 +226,7 @@ static void a_wrong_checksum_or_length_is_refused(void **state) {
     free(bytes);
 }
 
-static void a_gzip_file_cut_anywhere_is_refused(void **state) {
+static void a_gzip_file_truncated_anywhere_is_refused(void **state) {
     struct fixture *fixture = *state;
     uint8_t bytes[256];
     write_gzip(fixture->path, small, sizeof small);
@@ -238,8 +238,7 @@ static void a_gzip_file_cut_anywhere_is_refused(void **state) {
 }
 
 /* Content that just fills a buffer of zlib's, and a byte less or more. */
-static void a_gzip_file_cut_in_its_trailer_is_refused_at_any_size(
-    void **state) {
+static void a_gzip_file_truncated_in_its_trailer_is_refused(void **state) {
     struct fixture *fixture = *state;
     for (uint32_t buffer = 8192; buffer <= 65536; buffer *= 2)
         for (uint32_t size = buffer - 1; size <= buffer + 1; size++) {
@@ -309,7 +308,8 @@ static void gzip_members_follow_each_other(void **state) {
 }
 
 /* Also where they come with another read of the file than its end. */
-static void bytes_behind_gzip_data_are_counted_and_left_out(void **state) {
+static void trailing_bytes_after_gzip_data_are_counted_and_ignored(
+    void **state) {
     struct fixture *fixture = *state;
     static const uint8_t junk[200000] = {0x1f, 'x'};
     uint8_t *bytes = large_content();
@@ -327,7 +327,7 @@ static void bytes_behind_gzip_data_are_counted_and_left_out(void **state) {
     free(bytes);
 }
 
-static void what_is_not_a_readable_file_is_named(void **state) {
+static void an_unreadable_file_is_named(void **state) {
     struct fixture *fixture = *state;
     assert_refused(fixture, "cannot open the file of images: No such file");
     char path[sizeof fixture->path];
@@ -341,18 +341,18 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(plain_and_gzip_files_give_the_same),
-        TEST(no_descriptor_to_read_by_is_worth_a_retry),
-        TEST(a_file_larger_than_one_read_is_whole),
-        TEST(a_corrupt_content_is_refused_by_place),
+        TEST(running_out_of_descriptors_is_retryable),
+        TEST(a_file_larger_than_one_read_is_read_whole),
+        TEST(corrupt_content_is_refused_with_its_position),
         TEST(sizes_beyond_the_limit_are_refused_unread),
-        TEST(a_header_that_claims_a_terabyte_costs_no_memory),
+        TEST(a_header_that_claims_a_terabyte_allocates_nothing),
         TEST(a_wrong_checksum_or_length_is_refused),
-        TEST(a_gzip_file_cut_anywhere_is_refused),
-        TEST(a_gzip_file_cut_in_its_trailer_is_refused_at_any_size),
+        TEST(a_gzip_file_truncated_anywhere_is_refused),
+        TEST(a_gzip_file_truncated_in_its_trailer_is_refused),
         TEST(no_flipped_bit_of_a_gzip_file_changes_the_content),
         TEST(gzip_members_follow_each_other),
-        TEST(bytes_behind_gzip_data_are_counted_and_left_out),
-        TEST(what_is_not_a_readable_file_is_named),
+        TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored),
+        TEST(an_unreadable_file_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

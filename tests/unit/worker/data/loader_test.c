@@ -43,7 +43,7 @@ static const struct sampler_options options = {.num_samples = SAMPLES,
 static struct loader *open_loader(struct fixture *fixture, uint64_t first,
                                   uint32_t readers, uint32_t depth) {
     struct loader *loader = NULL;
-    struct loader_ahead ahead = {readers, depth};
+    struct loader_prefetch ahead = {readers, depth};
     struct failure why;
     assert_int_equal(
         loader_open(&loader, &fixture->dataset, &options, first, ahead, &why),
@@ -66,8 +66,7 @@ static void assert_batch(struct fixture *fixture, struct sampler *sampler,
     }
 }
 
-static void what_it_delivers_is_the_same_for_any_readers_and_depth(
-    void **state) {
+static void batches_do_not_depend_on_readers_or_queue_depth(void **state) {
     struct fixture *fixture = *state;
     static const uint32_t depths[] = {1, 2, 3, 8, 100};
     static const uint64_t firsts[] = {0, 1, 4, 5, 1234567};
@@ -105,7 +104,7 @@ static void a_batch_stays_until_the_next_call(void **state) {
     }
 }
 
-static void it_closes_at_any_moment(void **state) {
+static void a_loader_can_close_at_any_moment(void **state) {
     struct fixture *fixture = *state;
     for (uint32_t taken = 0; taken < 60; taken++) {
         struct loader *loader =
@@ -119,12 +118,12 @@ static void it_closes_at_any_moment(void **state) {
     loader_close(NULL);
 }
 
-static void options_that_fail_leave_nothing_behind(void **state) {
+static void a_failed_open_leaves_nothing_open(void **state) {
     struct fixture *fixture = *state;
     struct sampler_options bad = options;
     bad.rank = bad.num_ranks;
     struct loader *loader = NULL;
-    struct loader_ahead ahead = {3, 2};
+    struct loader_prefetch ahead = {3, 2};
     struct failure why;
     assert_int_equal(
         loader_open(&loader, &fixture->dataset, &bad, 0, ahead, &why),
@@ -134,11 +133,10 @@ static void options_that_fail_leave_nothing_behind(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            what_it_delivers_is_the_same_for_any_readers_and_depth),
+        cmocka_unit_test(batches_do_not_depend_on_readers_or_queue_depth),
         cmocka_unit_test(a_batch_stays_until_the_next_call),
-        cmocka_unit_test(it_closes_at_any_moment),
-        cmocka_unit_test(options_that_fail_leave_nothing_behind),
+        cmocka_unit_test(a_loader_can_close_at_any_moment),
+        cmocka_unit_test(a_failed_open_leaves_nothing_open),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

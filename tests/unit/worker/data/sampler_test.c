@@ -34,7 +34,7 @@ static uint32_t read_epoch(const struct sampler_options *options,
 
 /* torch.utils.data.DistributedSampler with shuffle=False on 11 samples and 4
  * replicas: the indices are padded by their beginning to a multiple of 4. */
-static void file_order_is_shared_out_as_torch_does(void **state) {
+static void file_order_is_distributed_as_in_torch(void **state) {
     (void)state;
     static const uint32_t expected[4][3] = {
         {0, 4, 8}, {1, 5, 9}, {2, 6, 10}, {3, 7, 0}};
@@ -114,7 +114,7 @@ static void the_short_last_batch_is_kept_or_dropped(void **state) {
     sampler_close(&sampler);
 }
 
-static void nothing_to_read_is_refused(void **state) {
+static void an_empty_dataset_is_refused(void **state) {
     (void)state;
     struct sampler_options options = {
         .num_samples = 7, .num_ranks = 2, .micro_batch = 5, .drop_last = true};
@@ -132,7 +132,7 @@ static void nothing_to_read_is_refused(void **state) {
 
 /* A batch is a function of its number: whoever starts anywhere, or goes back
  * and forth, reads what who read all in order has read. */
-static void any_order_of_calls_gives_the_same(void **state) {
+static void results_do_not_depend_on_the_order_of_calls(void **state) {
     (void)state;
     struct sampler_options options = {.num_samples = 50,
                                       .rank = 1,
@@ -181,7 +181,7 @@ static void orders_differ_by_seed_and_by_epoch(void **state) {
 /* Over 24000 epochs of 4 samples each of the 24 orders comes 1000 times, give
  * or take: chi-square with 23 degrees of freedom is below 49.7 but for one
  * seed in a thousand. */
-static void every_order_is_as_likely(void **state) {
+static void every_permutation_is_equally_likely(void **state) {
     (void)state;
     struct sampler_options options = {.num_samples = 4,
                                       .num_ranks = 1,
@@ -208,14 +208,14 @@ static void every_order_is_as_likely(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(file_order_is_shared_out_as_torch_does),
+        cmocka_unit_test(file_order_is_distributed_as_in_torch),
         cmocka_unit_test(more_ranks_than_samples_wrap_more_than_once),
         cmocka_unit_test(all_ranks_together_read_every_sample),
         cmocka_unit_test(the_short_last_batch_is_kept_or_dropped),
-        cmocka_unit_test(nothing_to_read_is_refused),
-        cmocka_unit_test(any_order_of_calls_gives_the_same),
+        cmocka_unit_test(an_empty_dataset_is_refused),
+        cmocka_unit_test(results_do_not_depend_on_the_order_of_calls),
         cmocka_unit_test(orders_differ_by_seed_and_by_epoch),
-        cmocka_unit_test(every_order_is_as_likely),
+        cmocka_unit_test(every_permutation_is_equally_likely),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-static void weights_are_free_once_a_gradient_is_announced(void **state) {
+static void weights_are_unused_once_their_gradient_is_announced(void **state) {
     (void)state;
     struct mlp_fixture fixture = {0}, plain = {0};
     mlp_fixture_open(&fixture, &mlp_medium);
@@ -50,20 +50,20 @@ static void weights_are_free_once_a_gradient_is_announced(void **state) {
 /* What a device is told of spans; what it computes has to lie in one. */
 static struct { unsigned begun, ended, layers; } spans;
 
-static void note_begin(struct ops_device *device) {
+static void record_begin(struct ops_device *device) {
     (void)device;
     assert_int_equal(spans.begun++, spans.ended);
 }
 
-static void note_end(struct ops_device *device) {
+static void record_end(struct ops_device *device) {
     (void)device;
     assert_int_equal(++spans.ended, spans.begun);
 }
 
-static void note_linear(struct ops_device *device, const float *x,
-                        const float *w, const float *bias, float *y, uint32_t n,
-                        uint32_t in, uint32_t out,
-                        enum job_activation activation) {
+static void record_linear(struct ops_device *device, const float *x,
+                          const float *w, const float *bias, float *y,
+                          uint32_t n, uint32_t in, uint32_t out,
+                          enum job_activation activation) {
     assert_int_equal(spans.begun, spans.ended + 1);
     spans.layers++;
     ops_cpu()->linear(device, x, w, bias, y, n, in, out, activation);
@@ -89,7 +89,7 @@ static bool refuse(void *context, double loss) {
     return false;
 }
 
-static void a_pass_is_a_span_that_needs_of_weights_cut(void **state) {
+static void waiting_for_weights_splits_the_captured_graph(void **state) {
     static const struct mlp_hooks all[] = {
         {NULL, need_outside, NULL, done_inside},
         {NULL, NULL, NULL, done_inside},
@@ -102,9 +102,9 @@ static void a_pass_is_a_span_that_needs_of_weights_cut(void **state) {
     mlp_fixture_open(&fixture, &mlp_medium);
     mlp_close(&fixture.mlp);
     struct ops noting = *ops_cpu();
-    noting.begin = note_begin;
-    noting.end = note_end;
-    noting.linear = note_linear;
+    noting.capture_begin = record_begin;
+    noting.capture_end = record_end;
+    noting.linear = record_linear;
     assert_int_equal(mlp_open(&fixture.mlp, &mlp_medium, &noting,
                               fixture.device, MLP_BATCH, NULL),
                      STATUS_OK);
@@ -125,8 +125,8 @@ static void a_pass_is_a_span_that_needs_of_weights_cut(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_are_free_once_a_gradient_is_announced),
-        cmocka_unit_test(a_pass_is_a_span_that_needs_of_weights_cut),
+        cmocka_unit_test(weights_are_unused_once_their_gradient_is_announced),
+        cmocka_unit_test(waiting_for_weights_splits_the_captured_graph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

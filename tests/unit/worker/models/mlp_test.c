@@ -128,7 +128,7 @@ static void gradients_are_those_of_finite_differences(void **state) {
     }
 }
 
-static void a_single_layer_is_a_model_too(void **state) {
+static void a_single_layer_is_a_valid_model(void **state) {
     (void)state;
     struct job_model model = {
         .num_layers = 2, .layers = {4, 3}, .loss = JOB_SOFTMAX_CROSS_ENTROPY};
@@ -203,7 +203,7 @@ static void the_same_pass_gives_the_same_bits(void **state) {
 }
 
 /* On the CPU, where it is told at once too. */
-static void what_settles_is_the_result_of_the_last_pass(void **state) {
+static void the_settled_result_is_that_of_the_last_pass(void **state) {
     (void)state;
     struct mlp_fixture fixture = {0};
     struct mlp_result told, settled = {0};
@@ -211,7 +211,8 @@ static void what_settles_is_the_result_of_the_last_pass(void **state) {
     for (uint32_t count = 1; count <= MLP_BATCH; count += 13) {
         struct loader_batch batch = mlp_fixture_samples(&fixture, 0, count);
         mlp_evaluate(fixture.mlp, &batch, fixture.weights, NULL, &told);
-        assert_int_equal(mlp_settle(fixture.mlp, &settled, NULL), STATUS_OK);
+        assert_int_equal(mlp_wait_result(fixture.mlp, &settled, NULL),
+                         STATUS_OK);
         assert_int_equal(settled.count, count);
         assert_int_equal(settled.correct, told.correct);
         assert_true(settled.loss == told.loss);
@@ -238,7 +239,7 @@ static void parameters_are_those_of_torch_linear(void **state) {
     assert_true(parameters[3].init_bound == 0.1f);
 }
 
-static void data_that_do_not_fit_the_model_are_named(void **state) {
+static void data_that_do_not_match_the_model_are_named(void **state) {
     (void)state;
     struct job_model model = {.num_layers = 3, .layers = {784, 100, 10}};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
@@ -276,7 +277,7 @@ static double test_accuracy(struct mlp_fixture *fixture) {
     struct sampler_options options = {
         .num_samples = test->count, .num_ranks = 1, .micro_batch = MLP_BATCH};
     assert_int_equal(loader_open(&loader, test, &options, 0,
-                                 (struct loader_ahead){1, 2}, NULL),
+                                 (struct loader_prefetch){1, 2}, NULL),
                      STATUS_OK);
     uint32_t correct = 0, count = 0;
     while (count < test->count) {
@@ -317,7 +318,7 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
                                       .seed = 1,
                                       .shuffle = true};
     assert_int_equal(loader_open(&loader, train, &options, 0,
-                                 (struct loader_ahead){1, 4}, &why),
+                                 (struct loader_prefetch){1, 4}, &why),
                      STATUS_OK);
     double first = 0, last = 0;
     for (int step = 0; step < 200; step++) {
@@ -339,12 +340,12 @@ static void two_hundred_steps_learn_fashion_mnist(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_of_finite_differences),
-        cmocka_unit_test(a_single_layer_is_a_model_too),
+        cmocka_unit_test(a_single_layer_is_a_valid_model),
         cmocka_unit_test(accumulated_parts_equal_the_whole_batch),
         cmocka_unit_test(the_same_pass_gives_the_same_bits),
-        cmocka_unit_test(what_settles_is_the_result_of_the_last_pass),
+        cmocka_unit_test(the_settled_result_is_that_of_the_last_pass),
         cmocka_unit_test(parameters_are_those_of_torch_linear),
-        cmocka_unit_test(data_that_do_not_fit_the_model_are_named),
+        cmocka_unit_test(data_that_do_not_match_the_model_are_named),
         cmocka_unit_test(two_hundred_steps_learn_fashion_mnist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 #include "worker/ops/device.h"
 
 #include "tests/gpu/fake_device.h"
-#include "tests/lib/wire_fixture.h"
+#include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,22 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct fake_device_plan two = {.devices = 2};
+static const struct fake_device_settings two = {.devices = 2};
 
-static struct device_wish wish(enum job_device kind) {
-    return (struct device_wish){
+static struct device_request request(enum job_device kind) {
+    return (struct device_request){
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
 }
 
 /* Opens what WISH means, closes it, and returns what was said; *INDEX is -1 for
  * the CPU. */
-static const char *take(struct wire_fixture *fixture,
-                        const struct device_wish *wish, int *index) {
+static const char *take(struct link_fixture *fixture,
+                        const struct device_request *request, int *index) {
     struct device device;
     struct failure why;
-    wire_fixture_listen(fixture);
-    enum status status = device_open(&device, wish, &fixture->log, &why);
-    const char *said = wire_fixture_said(fixture);
+    link_fixture_capture_log(fixture);
+    enum status status = device_open(&device, request, &fixture->log, &why);
+    const char *said = link_fixture_captured_log(fixture);
     if (status)
         fail_msg("%s", why.text);
     *index = device.ops == ops_cpu() ? -1 : (int)device.index;
@@ -42,11 +42,11 @@ static void expect_text(const char *text, const char *part) {
         fail_msg("no \"%s\" in: %s", part, text);
 }
 
-static void the_local_rank_chooses(void **state) {
+static void the_local_rank_selects_the_device(void **state) {
     int index;
-    fake_device_arrange(&two);
+    fake_device_configure(&two);
     for (uint32_t rank = 0; rank < 2; rank++) {
-        struct device_wish second = wish(JOB_DEVICE_AUTO);
+        struct device_request second = request(JOB_DEVICE_AUTO);
         second.local_rank = rank;
         second.local_trainers = 2;
         const char *said = take(*state, &second, &index);
@@ -57,10 +57,10 @@ static void the_local_rank_chooses(void **state) {
     }
 }
 
-static void more_trainers_than_devices_share_and_say_so(void **state) {
+static void more_trainers_than_devices_share_and_log_it(void **state) {
     int index;
-    fake_device_arrange(&two);
-    struct device_wish third = wish(JOB_DEVICE_CUDA);
+    fake_device_configure(&two);
+    struct device_request third = request(JOB_DEVICE_CUDA);
     third.local_rank = 2;
     expect_text(take(*state, &third, &index), "they share them");
     assert_int_equal(index, 0);
@@ -70,10 +70,10 @@ static void more_trainers_than_devices_share_and_say_so(void **state) {
     assert_int_equal(index, 1);
 }
 
-static void fewer_trainers_than_devices_say_so(void **state) {
+static void fewer_trainers_than_devices_log_it(void **state) {
     int index;
-    fake_device_arrange(&(struct fake_device_plan){.devices = 4});
-    struct device_wish second = wish(JOB_DEVICE_CUDA);
+    fake_device_configure(&(struct fake_device_settings){.devices = 4});
+    struct device_request second = request(JOB_DEVICE_CUDA);
     second.local_rank = 1;
     second.local_trainers = 2;
     expect_text(take(*state, &second, &index), "one each, and the rest stay");
@@ -83,23 +83,23 @@ static void fewer_trainers_than_devices_say_so(void **state) {
     assert_null(strstr(take(*state, &second, &index), "one each"));
 }
 
-static void the_cpu_is_taken_when_asked_for_without_a_word(void **state) {
+static void a_requested_cpu_is_used_silently(void **state) {
     int index;
-    fake_device_arrange(&two);
-    struct device_wish cpu = wish(JOB_DEVICE_CPU);
+    fake_device_configure(&two);
+    struct device_request cpu = request(JOB_DEVICE_CPU);
     assert_string_equal(take(*state, &cpu, &index), "");
     assert_int_equal(index, -1);
 }
 
-static void without_a_gpu_auto_is_the_cpu_and_says_why(void **state) {
+static void without_a_gpu_auto_uses_the_cpu_and_logs_why(void **state) {
     int index;
-    struct device_wish wanted = wish(JOB_DEVICE_AUTO);
-    fake_device_arrange(&(struct fake_device_plan){.devices = 0});
+    struct device_request wanted = request(JOB_DEVICE_AUTO);
+    fake_device_configure(&(struct fake_device_settings){.devices = 0});
     expect_text(take(*state, &wanted, &index),
                 "device cpu; cuda: there is no GPU");
     assert_int_equal(index, -1);
-    fake_device_arrange(
-        &(struct fake_device_plan){.devices = 1, .older = true});
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 1, .unsupported = true});
     expect_text(take(*state, &wanted, &index),
                 "device cpu; cuda: device 0 (Fake GPU): compute capability 3.0 "
                 "is older than this build");
@@ -110,7 +110,7 @@ static void without_a_gpu_auto_is_the_cpu_and_says_why(void **state) {
     assert_int_equal(index, -1);
 }
 
-static void expect_refusal(struct device_wish wanted, const char *text) {
+static void expect_refusal(struct device_request wanted, const char *text) {
     struct device device;
     struct failure why;
     assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_CONFIG);
@@ -119,30 +119,31 @@ static void expect_refusal(struct device_wish wanted, const char *text) {
     assert_null(device.ops);
 }
 
-static void a_wished_gpu_that_is_not_there_is_an_error(void **state) {
+static void a_requested_but_missing_gpu_is_an_error(void **state) {
     (void)state;
-    struct device_wish wanted = wish(JOB_DEVICE_CUDA);
-    fake_device_arrange(&(struct fake_device_plan){.devices = 0});
+    struct device_request wanted = request(JOB_DEVICE_CUDA);
+    fake_device_configure(&(struct fake_device_settings){.devices = 0});
     expect_refusal(wanted, "there is no GPU");
-    fake_device_arrange(
-        &(struct fake_device_plan){.devices = 1, .older = true});
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 1, .unsupported = true});
     expect_refusal(wanted, "older than this build");
     wanted.cuda = NULL;
     expect_refusal(wanted, "capstan-cuda.so");
 }
 
-static void a_lack_of_memory_names_what_needs_less(void **state) {
+static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
     (void)state;
     struct device device;
-    struct device_wish wanted = wish(JOB_DEVICE_CUDA);
+    struct device_request wanted = request(JOB_DEVICE_CUDA);
     struct job job = {.micro_batch = 64, .accumulation = 3};
     struct failure why;
-    fake_device_arrange(
-        &(struct fake_device_plan){.devices = 1, .memory = 3u << 30});
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 1, .memory = 3u << 30});
     assert_int_equal(device_open(&device, &wanted, NULL, &why), STATUS_OK);
     void *half = device.ops->allocate(device.handle, 1u << 20);
     status_fail(&why, STATUS_FAILED, "no memory for tea");
-    assert_int_equal(device_advise(&device, &job, &why), STATUS_FAILED);
+    assert_int_equal(device_add_memory_hint(&device, &job, &why),
+                     STATUS_FAILED);
     assert_string_equal(
         why.text,
         "no memory for tea, where 3 of 3 GiB are free. What needs less: "
@@ -151,32 +152,32 @@ static void a_lack_of_memory_names_what_needs_less(void **state) {
         "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
     job.micro_batch = 1;
     status_fail(&why, STATUS_FAILED, "no memory for tea");
-    device_advise(&device, &job, &why);
+    device_add_memory_hint(&device, &job, &why);
     assert_null(strstr(why.text, "micro_batch"));
     device.ops->release(device.handle, half);
     device_close(&device);
 }
 
-static void memory_that_cannot_be_pinned_is_told(void **state) {
-    struct wire_fixture *fixture = *state;
+static void a_pinning_failure_is_logged(void **state) {
+    struct link_fixture *fixture = *state;
     struct device device;
-    struct device_wish wanted = wish(JOB_DEVICE_CUDA);
+    struct device_request wanted = request(JOB_DEVICE_CUDA);
     struct failure why;
     char memory[100];
-    fake_device_arrange(
-        &(struct fake_device_plan){.devices = 1, .unpinnable = true});
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 1, .unpinnable = true});
     assert_int_equal(device_open(&device, &wanted, &fixture->log, &why),
                      STATUS_OK);
-    wire_fixture_listen(fixture);
+    link_fixture_capture_log(fixture);
     device_pin(&device, memory, sizeof memory);
-    expect_text(wire_fixture_said(fixture),
+    expect_text(link_fixture_captured_log(fixture),
                 "device cuda 0 (Fake GPU): 100 bytes of the host's memory "
                 "cannot be pinned");
     device_unpin(&device, memory);
     device_close(&device);
 }
 
-static void closing_none_is_nothing(void **state) {
+static void closing_null_does_nothing(void **state) {
     struct device none = {0};
     (void)state;
     device_close(&none);
@@ -184,20 +185,20 @@ static void closing_none_is_nothing(void **state) {
 }
 
 #define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, wire_fixture_setup,                     \
-                                    wire_fixture_teardown)
+    cmocka_unit_test_setup_teardown(f, link_fixture_setup,                     \
+                                    link_fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(the_local_rank_chooses),
-        TEST(more_trainers_than_devices_share_and_say_so),
-        TEST(fewer_trainers_than_devices_say_so),
-        TEST(the_cpu_is_taken_when_asked_for_without_a_word),
-        TEST(without_a_gpu_auto_is_the_cpu_and_says_why),
-        TEST(a_wished_gpu_that_is_not_there_is_an_error),
-        TEST(a_lack_of_memory_names_what_needs_less),
-        TEST(memory_that_cannot_be_pinned_is_told),
-        TEST(closing_none_is_nothing),
+        TEST(the_local_rank_selects_the_device),
+        TEST(more_trainers_than_devices_share_and_log_it),
+        TEST(fewer_trainers_than_devices_log_it),
+        TEST(a_requested_cpu_is_used_silently),
+        TEST(without_a_gpu_auto_uses_the_cpu_and_logs_why),
+        TEST(a_requested_but_missing_gpu_is_an_error),
+        TEST(an_allocation_failure_names_the_keys_to_reduce),
+        TEST(a_pinning_failure_is_logged),
+        TEST(closing_null_does_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

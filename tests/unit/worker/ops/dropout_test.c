@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-static void the_threshold_is_the_rate_of_all_words(void **state) {
+static void the_threshold_is_the_rate_times_the_word_range(void **state) {
     (void)state;
     assert_int_equal(dropout_threshold(0), 0);
     assert_int_equal(dropout_threshold(0.5), 1u << 31);
@@ -17,7 +17,7 @@ static void the_threshold_is_the_rate_of_all_words(void **state) {
     assert_int_equal(dropout_threshold(1 - 0x1p-32), UINT32_MAX);
 }
 
-static void words_below_the_threshold_leave_their_element_out(void **state) {
+static void words_below_the_threshold_drop_their_element(void **state) {
     (void)state;
     assert_true(dropout_element(3, 99, 100, 2) == 0);
     assert_true(dropout_element(3, 100, 100, 2) == 6);
@@ -25,14 +25,14 @@ static void words_below_the_threshold_leave_their_element_out(void **state) {
     assert_true(dropout_element(3, UINT32_MAX, UINT32_MAX, 2) == 6);
 }
 
-static void what_is_kept_makes_up_for_what_is_not(void **state) {
+static void kept_elements_are_scaled_up(void **state) {
     (void)state;
-    assert_true(dropout_gain(0) == 1);
-    assert_true(dropout_gain(0.5) == 2);
-    assert_true(dropout_gain(0.75) == 4);
+    assert_true(dropout_scale(0) == 1);
+    assert_true(dropout_scale(0.5) == 2);
+    assert_true(dropout_scale(0.75) == 4);
 }
 
-static void a_nan_shows_though_it_is_left_out(void **state) {
+static void a_dropped_nan_stays_nan(void **state) {
     (void)state;
     assert_true(isnan(dropout_element(NAN, 0, 1, 2)));
     assert_true(isnan(dropout_element(INFINITY, 0, 1, 2)));
@@ -40,10 +40,10 @@ static void a_nan_shows_though_it_is_left_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_threshold_is_the_rate_of_all_words),
-        cmocka_unit_test(words_below_the_threshold_leave_their_element_out),
-        cmocka_unit_test(what_is_kept_makes_up_for_what_is_not),
-        cmocka_unit_test(a_nan_shows_though_it_is_left_out),
+        cmocka_unit_test(the_threshold_is_the_rate_times_the_word_range),
+        cmocka_unit_test(words_below_the_threshold_drop_their_element),
+        cmocka_unit_test(kept_elements_are_scaled_up),
+        cmocka_unit_test(a_dropped_nan_stays_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

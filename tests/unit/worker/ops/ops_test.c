@@ -7,7 +7,7 @@
 #include "proto/tensor/bf16.h"
 #include "proto/tensor/fp16.h"
 #include "tests/gpu/fake_device.h"
-#include "tests/gpu/near_device.h"
+#include "tests/gpu/sync_device.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/skip.h"
 
@@ -36,8 +36,8 @@ static const struct ops *far;
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct failure why;
-    fixture->ops = far ? near_device_ops() : ops_cpu();
-    if (far ? near_device_open(&fixture->device, far, &why)
+    fixture->ops = far ? sync_device_ops() : ops_cpu();
+    if (far ? sync_device_open(&fixture->device, far, &why)
             : ops_cpu_open(&fixture->device, 1, &why))
         fail_msg("%s", why.text);
     *state = fixture;
@@ -277,7 +277,7 @@ static void activation_gradient_agrees_with_double_precision(void **state) {
 }
 
 /* Sums of one product each, so that an input is a sum: special values. */
-static void relu_lets_nan_through_and_nothing_negative(void **state) {
+static void relu_passes_nan_and_clears_negatives(void **state) {
     struct fixture *fixture = *state;
     enum { N = 9 };
     static const float inputs[N] = {NAN,      INFINITY, -INFINITY,
@@ -399,7 +399,7 @@ static void *threads_of_a_product(void *argument) {
     return (void *)more;
 }
 
-static void one_thread_means_the_calling_one(void **state) {
+static void one_thread_is_the_calling_thread(void **state) {
     pthread_t caller;
     void *more;
     assert_int_equal(
@@ -433,9 +433,10 @@ static void memory_is_aligned_and_zero(void **state) {
 
 /* What X is in PRECISION. */
 static float half_of(enum job_precision precision, float x) {
-    if (precision == JOB_HALF_BF16)
+    if (precision == JOB_PRECISION_BF16)
         return bf16_to_float(bf16_from_float(x));
-    return precision == JOB_HALF_FP16 ? fp16_to_float(fp16_from_float(x)) : x;
+    return precision == JOB_PRECISION_FP16 ? fp16_to_float(fp16_from_float(x))
+                                           : x;
 }
 
 /* The sum of TERMS products of rounded factors, A's STEP_A apart. */
@@ -491,8 +492,8 @@ static void check_precision(struct fixture *fixture,
 }
 
 static void operands_of_products_are_rounded_and_sums_are_not(void **state) {
-    static const enum job_precision each[] = {JOB_HALF_BF16, JOB_HALF_FP16,
-                                              JOB_PRECISE};
+    static const enum job_precision each[] = {
+        JOB_PRECISION_BF16, JOB_PRECISION_FP16, JOB_PRECISION_FP32};
     for (int p = 0; p < 3; p++)
         for (int i = 0; i < NUM_SHAPES; i++)
             check_precision(*state, each[p], shapes[i]);
@@ -505,15 +506,15 @@ static void precision_is_that_of_its_format(void **state) {
         enum job_precision precision;
         float input, output;
     } cases[] = {
-        {JOB_PRECISE, 1 + 0x1p-12f, 1 + 0x1p-12f},
-        {JOB_HALF_BF16, 1 + 0x1p-9f, 1},
-        {JOB_HALF_BF16, 1e38f, 0x1.2cp126f},
-        {JOB_HALF_FP16, 1 + 0x1p-9f, 1 + 0x1p-9f},
-        {JOB_HALF_FP16, 1 + 0x1p-12f, 1},
-        {JOB_HALF_FP16, 65504, 65504},
-        {JOB_HALF_FP16, 65520, INFINITY},
-        {JOB_HALF_FP16, -1e38f, -INFINITY},
-        {JOB_HALF_FP16, 0x1p-26f, 0},
+        {JOB_PRECISION_FP32, 1 + 0x1p-12f, 1 + 0x1p-12f},
+        {JOB_PRECISION_BF16, 1 + 0x1p-9f, 1},
+        {JOB_PRECISION_BF16, 1e38f, 0x1.2cp126f},
+        {JOB_PRECISION_FP16, 1 + 0x1p-9f, 1 + 0x1p-9f},
+        {JOB_PRECISION_FP16, 1 + 0x1p-12f, 1},
+        {JOB_PRECISION_FP16, 65504, 65504},
+        {JOB_PRECISION_FP16, 65520, INFINITY},
+        {JOB_PRECISION_FP16, -1e38f, -INFINITY},
+        {JOB_PRECISION_FP16, 0x1p-26f, 0},
     };
     float *x = values(fixture, 1, 1), *w = values(fixture, 1, 1);
     float *bias = values(fixture, 1, 1), *y = nans(fixture, 1);
@@ -549,7 +550,7 @@ static void a_vector_is_filled_and_scaled(void **state) {
     }
 }
 
-static void an_overflow_is_found_wherever_it_is(void **state) {
+static void an_overflow_is_found_at_any_position(void **state) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     struct fixture *fixture = *state;
     for (int v = 0; v < VECTORS; v++) {
@@ -600,8 +601,8 @@ static void a_norm_clips_as_the_host_would(void **state) {
         every_other += i % STEP ? 0 : pieces[i];
         sum += pieces[i];
     }
-    fixture->ops->add_up(fixture->device, OPS_EXCHANGE, pieces, STEP * PIECES,
-                         &found);
+    fixture->ops->reduce_sum(fixture->device, OPS_EXCHANGE, pieces,
+                             STEP * PIECES, &found);
     assert_true(found == sum);
     for (int i = 0; i < 3; i++) {
         double factor = limits[i] / (sqrt(every_other) + 1e-6);
@@ -679,14 +680,14 @@ static int test_every_device(const char *name) {
         TEST(weight_gradient_agrees_with_double_precision),
         TEST(column_sums_agree_with_double_precision),
         TEST(activation_gradient_agrees_with_double_precision),
-        TEST(relu_lets_nan_through_and_nothing_negative),
+        TEST(relu_passes_nan_and_clears_negatives),
         TEST(saturated_activations_stay_in_range),
         TEST(the_loss_of_a_batch_is_the_sum_of_its_samples),
         TEST(the_same_call_gives_the_same_bits),
         TEST(operands_of_products_are_rounded_and_sums_are_not),
         TEST(precision_is_that_of_its_format),
         TEST(a_vector_is_filled_and_scaled),
-        TEST(an_overflow_is_found_wherever_it_is),
+        TEST(an_overflow_is_found_at_any_position),
         TEST(sums_of_squares_have_the_bits_of_the_rules_loops),
         TEST(a_norm_clips_as_the_host_would),
         TEST(an_update_has_the_bits_of_the_rules_loops),
@@ -696,7 +697,7 @@ static int test_every_device(const char *name) {
 
 static int test_the_cpu(void) {
     const struct CMUnitTest tests[] = {
-        TEST(one_thread_means_the_calling_one),
+        TEST(one_thread_is_the_calling_thread),
         TEST(a_device_without_threads_is_refused),
         TEST(memory_is_aligned_and_zero),
     };
@@ -705,7 +706,7 @@ static int test_the_cpu(void) {
 
 static struct failure without_gpu;
 
-static void the_gpu_of_this_machine_does_the_same(void **state) {
+static void the_gpu_of_this_machine_agrees(void **state) {
     (void)state;
     skip_test("%s", without_gpu.text);
 }
@@ -713,9 +714,9 @@ static void the_gpu_of_this_machine_does_the_same(void **state) {
 /* The GPU of this machine, where it has one. */
 static int test_a_gpu(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_gpu_of_this_machine_does_the_same),
+        cmocka_unit_test(the_gpu_of_this_machine_agrees),
     };
-    far = near_device_plugin(&without_gpu);
+    far = sync_device_plugin(&without_gpu);
     return far ? test_every_device("a GPU")
                : cmocka_run_group_tests_name("a GPU", tests, NULL, NULL);
 }
@@ -723,7 +724,7 @@ static int test_a_gpu(void) {
 int main(void) {
     int failed = test_every_device("the CPU") + test_the_cpu();
     far = fake_device_ops();
-    fake_device_arrange(&(struct fake_device_plan){.devices = 1});
+    fake_device_configure(&(struct fake_device_settings){.devices = 1});
     failed += test_every_device("a fake GPU");
     return failed + test_a_gpu();
 }

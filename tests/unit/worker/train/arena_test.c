@@ -33,7 +33,8 @@ static void open_arena(struct arena *arena, const struct layout *layout) {
         fail_msg("%s", why.text);
 }
 
-static void neighbours_of_the_plan_are_neighbours_in_memory(void **state) {
+static void parameters_adjacent_in_the_plan_are_adjacent_in_memory(
+    void **state) {
     static const uint32_t elements[] = {3, 40000, 17, 16384};
     struct layout *layout = build(elements, 4);
     struct arena arena;
@@ -54,8 +55,7 @@ static void neighbours_of_the_plan_are_neighbours_in_memory(void **state) {
     layout_free(&layout);
 }
 
-static void parameters_apart_begin_on_a_boundary_with_zeros_between(
-    void **state) {
+static void separated_parameters_are_aligned_and_zero_padded(void **state) {
     static const uint32_t elements[] = {3, 40000, 17, 16384, 1};
     struct layout *layout = build(elements, 5);
     struct arena arena;
@@ -72,7 +72,7 @@ static void parameters_apart_begin_on_a_boundary_with_zeros_between(
                 assert_true(floats[end] == 0);
             end += elements[p];
         }
-        assert_true(arena.offsets[4] >= REDUCER_WORD);
+        assert_true(arena.offsets[4] >= REDUCER_HEADER_FLOATS);
         assert_true(end <= total && total - end < 16);
         for (; end < total; end++)
             assert_true(floats[end] == 0);
@@ -81,7 +81,7 @@ static void parameters_apart_begin_on_a_boundary_with_zeros_between(
     layout_free(&layout);
 }
 
-static void whole_64_bytes_begin_on_a_boundary(void **state) {
+static void parameters_of_64_bytes_are_aligned(void **state) {
     static const uint32_t elements[] = {32, 4096, 16, 10};
     struct layout *layout = build(elements, 4);
     struct arena arena;
@@ -114,7 +114,7 @@ static void both_buffers_hold_every_parameter(void **state) {
     layout_free(&layout);
 }
 
-static void a_word_of_zeros_stands_before_the_first_in_memory(void **state) {
+static void a_zero_word_precedes_the_first_parameter(void **state) {
     static const uint32_t elements[] = {32, 5};
     struct layout *layout = build(elements, 2);
     struct arena arena;
@@ -122,7 +122,7 @@ static void a_word_of_zeros_stands_before_the_first_in_memory(void **state) {
     open_arena(&arena, layout);
     const float *weights = buffer_data(arena.weights);
     const float *gradients = buffer_data(arena.gradients);
-    assert_true(arena.offsets[1] >= REDUCER_WORD);
+    assert_true(arena.offsets[1] >= REDUCER_HEADER_FLOATS);
     for (uint64_t i = 0; i < arena.offsets[1]; i++)
         assert_true(weights[i] == 0 && gradients[i] == 0);
     assert_int_equal(buffer_bytes(arena.weights),
@@ -131,7 +131,7 @@ static void a_word_of_zeros_stands_before_the_first_in_memory(void **state) {
     layout_free(&layout);
 }
 
-static void another_beside_it_has_its_weights_and_own_gradients(void **state) {
+static void a_second_arena_shares_weights_but_not_gradients(void **state) {
     static const uint32_t elements[] = {5, 7};
     struct layout *layout = build(elements, 2);
     struct arena arena, beside;
@@ -139,7 +139,7 @@ static void another_beside_it_has_its_weights_and_own_gradients(void **state) {
     (void)state;
     open_arena(&arena, layout);
     for (int own = 0; own < 2; own++) {
-        assert_int_equal(arena_open_beside(&beside, &arena, layout, own, &why),
+        assert_int_equal(arena_open_replica(&beside, &arena, layout, own, &why),
                          STATUS_OK);
         assert_null(beside.weights);
         for (uint32_t p = 0; p < 2; p++) {
@@ -158,13 +158,13 @@ static void another_beside_it_has_its_weights_and_own_gradients(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_of_the_plan_are_neighbours_in_memory),
         cmocka_unit_test(
-            parameters_apart_begin_on_a_boundary_with_zeros_between),
-        cmocka_unit_test(whole_64_bytes_begin_on_a_boundary),
+            parameters_adjacent_in_the_plan_are_adjacent_in_memory),
+        cmocka_unit_test(separated_parameters_are_aligned_and_zero_padded),
+        cmocka_unit_test(parameters_of_64_bytes_are_aligned),
         cmocka_unit_test(both_buffers_hold_every_parameter),
-        cmocka_unit_test(a_word_of_zeros_stands_before_the_first_in_memory),
-        cmocka_unit_test(another_beside_it_has_its_weights_and_own_gradients),
+        cmocka_unit_test(a_zero_word_precedes_the_first_parameter),
+        cmocka_unit_test(a_second_arena_shares_weights_but_not_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

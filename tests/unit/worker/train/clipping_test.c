@@ -77,7 +77,7 @@ static void a_gradient_above_the_limit_is_scaled_to_it(void **state) {
     expect_times(fixture, 0.5 / (fixture->norm + 1e-6));
 }
 
-static void one_below_it_stays_as_it_is(void **state) {
+static void a_gradient_below_the_limit_is_unchanged(void **state) {
     struct fixture *fixture = *state;
     clipping_apply(fixture->layout, fixture->gradients, fixture->norm * 1.001,
                    NULL);
@@ -88,7 +88,7 @@ static void one_below_it_stays_as_it_is(void **state) {
 }
 
 /* As blocks of large models are. */
-static void a_block_of_several_pieces_counts_whole(void **state) {
+static void a_block_in_several_pieces_counts_as_a_whole(void **state) {
     struct fixture *fixture = *state;
     struct parameter parameter = fixture->layout->parameters[1];
     struct block block = {.elements = (uint32_t)parameter.elements};
@@ -123,7 +123,7 @@ static void every_processor_gives_the_same_bits(void **state) {
     free(first);
 }
 
-static void what_is_no_number_is_left_for_others_to_find(void **state) {
+static void nonfinite_norms_do_not_clip(void **state) {
     struct fixture *fixture = *state;
     fixture->gradients[1][5] = NAN;
     clipping_apply(fixture->layout, fixture->gradients, 0.5, NULL);
@@ -136,14 +136,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             a_gradient_above_the_limit_is_scaled_to_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_below_it_stays_as_it_is, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_block_of_several_pieces_counts_whole,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(every_processor_gives_the_same_bits,
+        cmocka_unit_test_setup_teardown(a_gradient_below_the_limit_is_unchanged,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(
-            what_is_no_number_is_left_for_others_to_find, setup, teardown),
+            a_block_in_several_pieces_counts_as_a_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_processor_gives_the_same_bits,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(nonfinite_norms_do_not_clip, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests_name("clipping", tests, NULL, NULL);
 }

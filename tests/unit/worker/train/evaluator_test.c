@@ -3,7 +3,7 @@
 
 #include "proto/config/job/job.h"
 #include "proto/store/checkpoint.h"
-#include "proto/store/claim.h"
+#include "proto/store/dir_lock.h"
 #include "proto/store/manifest.h"
 #include "proto/store/shard_writer.h"
 #include "tests/cluster/cluster_run.h"
@@ -253,7 +253,8 @@ static void each_checkpoint_is_measured_up_to_the_final_one(void **state) {
 }
 
 /* A run of more epochs went on from it. */
-static void a_final_one_that_another_follows_is_not_the_end(void **state) {
+static void a_final_checkpoint_followed_by_another_is_not_the_end(
+    void **state) {
     struct fixture *fixture = *state;
     fixture->settings.timeout = 0.1;
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
@@ -265,19 +266,19 @@ static void a_final_one_that_another_follows_is_not_the_end(void **state) {
 }
 
 /* It goes on from the final checkpoint that it found, and will write others. */
-static void while_a_run_uses_the_directory_a_final_one_is_not_the_end(
+static void a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder(
     void **state) {
     struct fixture *fixture = *state;
-    struct claim *claim;
+    struct dir_lock *dir_lock;
     fixture->settings.timeout = 0.1;
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
     write_checkpoint(fixture, 10, true, "");
-    struct claim_settings settings = {
-        .dir = fixture->dir, .run = 2, .who = "the chief"};
-    must(claim_take(&claim, &settings, &fixture->why), &fixture->why);
+    struct dir_lock_settings settings = {
+        .dir = fixture->dir, .run = 2, .owner = "the chief"};
+    must(dir_lock_acquire(&dir_lock, &settings, &fixture->why), &fixture->why);
     assert_int_equal(evaluate(fixture), STATUS_RETRY);
     assert_int_equal(fixture->num_lines, 1);
-    claim_release(&claim);
+    dir_lock_release(&dir_lock);
     must(evaluate(fixture), &fixture->why);
 }
 
@@ -292,7 +293,7 @@ static void damage(const struct fixture *fixture, uint64_t step) {
     close(file);
 }
 
-static void a_damaged_checkpoint_is_passed_over(void **state) {
+static void a_damaged_checkpoint_is_skipped(void **state) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, false, "");
     write_checkpoint(fixture, 20, true, "");
@@ -311,7 +312,7 @@ static void a_damaged_final_checkpoint_is_a_failure(void **state) {
     expect_words(fixture, "ps-0.mdb");
 }
 
-static void who_holds_the_files_elsewhere_is_named(void **state) {
+static void a_host_that_holds_the_files_is_named(void **state) {
     struct fixture *fixture = *state;
     char path[PATH_MAX];
     write_checkpoint(fixture, 10, true, "host-b");
@@ -321,7 +322,7 @@ static void who_holds_the_files_elsewhere_is_named(void **state) {
     expect_words(fixture, "on the disk of host host-b alone");
 }
 
-static void a_job_without_a_test_set_is_told(void **state) {
+static void a_job_without_a_test_set_is_reported(void **state) {
     struct fixture *fixture = *state;
     load_job(fixture, "{\"data\": {\"test\": null}}");
     write_checkpoint(fixture, 10, true, "");
@@ -330,7 +331,7 @@ static void a_job_without_a_test_set_is_told(void **state) {
 }
 
 /* Of two hosts the data need not lie in the same place. */
-static void missing_data_is_told_with_its_path(void **state) {
+static void missing_data_is_reported_with_its_path(void **state) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
     assert_int_equal(unlink(fixture->job->data.test_labels), 0);
@@ -339,21 +340,21 @@ static void missing_data_is_told_with_its_path(void **state) {
     expect_words(fixture, fixture->job->data.test_labels);
 }
 
-static void a_folder_that_is_not_there_yet_is_awaited(void **state) {
+static void the_evaluator_waits_for_its_folder(void **state) {
     struct fixture *fixture = *state;
     fixture->settings.timeout = 0.1;
     assert_int_equal(evaluate(fixture), STATUS_RETRY);
     expect_words(fixture, fixture->dir);
 }
 
-static void without_a_folder_it_says_what_to_give(void **state) {
+static void a_missing_folder_option_is_named(void **state) {
     struct fixture *fixture = *state;
     fixture->settings.dir = NULL;
     assert_int_equal(evaluate(fixture), STATUS_CONFIG);
     expect_words(fixture, "--checkpoint-dir");
 }
 
-static void a_signal_ends_it(void **state) {
+static void a_signal_ends_the_evaluator(void **state) {
     struct fixture *fixture = *state;
     eventfd_write(fixture->settings.interrupts, SIGTERM);
     assert_int_equal(evaluate(fixture), STATUS_TERMINATED);
@@ -367,16 +368,17 @@ static void a_signal_ends_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_DATA(each_checkpoint_is_measured_up_to_the_final_one),
-        WITH_DATA(a_final_one_that_another_follows_is_not_the_end),
-        WITH_DATA(while_a_run_uses_the_directory_a_final_one_is_not_the_end),
-        WITH_DATA(a_damaged_checkpoint_is_passed_over),
+        WITH_DATA(a_final_checkpoint_followed_by_another_is_not_the_end),
+        WITH_DATA(
+            a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder),
+        WITH_DATA(a_damaged_checkpoint_is_skipped),
         WITH_DATA(a_damaged_final_checkpoint_is_a_failure),
-        WITH_DATA(who_holds_the_files_elsewhere_is_named),
-        WITH_DATA(a_job_without_a_test_set_is_told),
-        WITH_DATA(missing_data_is_told_with_its_path),
-        WITH_DATA(a_folder_that_is_not_there_yet_is_awaited),
-        WITH_DATA(without_a_folder_it_says_what_to_give),
-        WITH_DATA(a_signal_ends_it),
+        WITH_DATA(a_host_that_holds_the_files_is_named),
+        WITH_DATA(a_job_without_a_test_set_is_reported),
+        WITH_DATA(missing_data_is_reported_with_its_path),
+        WITH_DATA(the_evaluator_waits_for_its_folder),
+        WITH_DATA(a_missing_folder_option_is_named),
+        WITH_DATA(a_signal_ends_the_evaluator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "proto/base/time.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/checkpoint_fixture.h"
-#include "tests/lib/wire_fixture.h"
+#include "tests/lib/link_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 /* A trainer on two images of 2 x 2, of which reports are awaited. */
 struct fixture {
-    struct wire_fixture *wire;
+    struct link_fixture *wire;
     char folder[PATH_MAX], images[PATH_MAX + 8], labels[PATH_MAX + 8];
     struct job job;
     struct trainer_settings settings;
@@ -41,7 +41,7 @@ static int setup(void **state) {
     static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 0, 1};
     struct fixture *fixture = calloc(1, sizeof *fixture);
     void *wire;
-    wire_fixture_setup(&wire);
+    link_fixture_setup(&wire);
     fixture->wire = wire;
     checkpoint_fixture_folder(fixture->folder);
     write_file(fixture->images, fixture->folder, "i", images, sizeof images);
@@ -55,9 +55,10 @@ static int setup(void **state) {
     fixture->settings = (struct trainer_settings){.log = &fixture->wire->log,
                                                   .job = &fixture->job,
                                                   .num_ranks = 1,
-                                                  .asks = true,
+                                                  .requests_assignment = true,
                                                   .cuda = fake_device_ops()};
-    fake_device_arrange(&(struct fake_device_plan){.devices = 4, .machine = 7});
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 4, .machine = 7});
     *state = fixture;
     return 0;
 }
@@ -67,7 +68,7 @@ static int teardown(void **state) {
     void *wire = fixture->wire;
     trainer_close(&fixture->trainer);
     checkpoint_fixture_remove(fixture->folder);
-    wire_fixture_teardown(&wire);
+    link_fixture_teardown(&wire);
     free(fixture);
     return 0;
 }
@@ -75,9 +76,9 @@ static int teardown(void **state) {
 static struct trainer_report await(struct fixture *fixture,
                                    enum trainer_event event) {
     struct trainer_report report;
-    while (!trainer_reports(fixture->trainer, &report)) {
+    while (!trainer_next_report(fixture->trainer, &report)) {
         struct pollfd item = {trainer_descriptor(fixture->trainer), POLLIN, 0};
-        assert_int_equal(poll(&item, 1, (int)(WIRE_FIXTURE_LIMIT / TIME_MS)),
+        assert_int_equal(poll(&item, 1, (int)(LINK_FIXTURE_DEADLINE / TIME_MS)),
                          1);
     }
     if (report.event == TRAINER_FAILED)
@@ -91,7 +92,7 @@ static struct trainer_report begin(struct fixture *fixture) {
     trainer_close(&fixture->trainer);
     if (trainer_open(&fixture->trainer, &fixture->settings, &why))
         fail_msg("%s", why.text);
-    return await(fixture, TRAINER_SEES);
+    return await(fixture, TRAINER_DEVICES_LISTED);
 }
 
 /* It is the PLACE-th of TRAINERS: takes COUNT devices, FIRST and after. */
@@ -99,15 +100,15 @@ static void expect_taken(struct fixture *fixture, uint32_t place,
                          uint32_t trainers, uint32_t count, uint32_t first) {
     char id[DEVICE_ID];
     begin(fixture);
-    trainer_share(fixture->trainer, place, trainers);
-    struct trainer_report report = await(fixture, TRAINER_DECLARES);
+    trainer_assign_device(fixture->trainer, place, trainers);
+    struct trainer_report report = await(fixture, TRAINER_DECLARED);
     assert_int_equal(report.replicas, count);
     assert_int_equal(trainer_device_index(fixture->trainer), first);
     snprintf(id, sizeof id, "fake 7.%u", first);
     assert_string_equal(report.devices[0].id, id);
 }
 
-static void it_tells_what_it_sees_and_would_take(void **state) {
+static void a_trainer_reports_visible_and_wanted_devices(void **state) {
     struct fixture *fixture = *state;
     struct trainer_report sight = begin(fixture);
     assert_int_equal(sight.num_devices, 4);
@@ -117,24 +118,24 @@ static void it_tells_what_it_sees_and_would_take(void **state) {
     sight = begin(fixture);
     assert_int_equal(sight.num_devices, 4);
     assert_int_equal(sight.replicas, 3);
-    fixture->settings.told = true;
+    fixture->settings.reported = true;
     assert_int_equal(begin(fixture).replicas, 1);
     fixture->settings.local_trainers = 1;
     assert_int_equal(begin(fixture).replicas, 3);
 }
 
-static void who_shares_takes_the_device_of_its_place(void **state) {
+static void a_sharing_trainer_uses_the_device_of_its_index(void **state) {
     struct fixture *fixture = *state;
     expect_taken(fixture, 1, 3, 1, 1);
     expect_taken(fixture, 5, 6, 1, 1);
     fixture->settings.local_trainers = 1; /* as the cluster's names have it */
     expect_taken(fixture, 2, 3, 1, 2);
-    fixture->settings.told = true;
+    fixture->settings.reported = true;
     fixture->settings.local_rank = 3;
     expect_taken(fixture, 2, 3, 1, 3);
 }
 
-static void who_is_alone_takes_all(void **state) {
+static void a_single_trainer_uses_all_devices(void **state) {
     struct fixture *fixture = *state;
     expect_taken(fixture, 0, 1, 4, 0);
     fixture->settings.local_rank = 1; /* likewise */
@@ -143,9 +144,9 @@ static void who_is_alone_takes_all(void **state) {
 }
 
 /* It is one of a process a device. */
-static void but_not_who_was_told_its_local_rank(void **state) {
+static void a_given_local_rank_limits_a_trainer_to_one_device(void **state) {
     struct fixture *fixture = *state;
-    fixture->settings.told = true;
+    fixture->settings.reported = true;
     fixture->settings.local_rank = 2;
     expect_taken(fixture, 0, 1, 1, 2);
     fixture->settings.local_rank = 0;
@@ -154,36 +155,36 @@ static void but_not_who_was_told_its_local_rank(void **state) {
     expect_taken(fixture, 0, 1, 4, 0);
 }
 
-static void where_no_id_is_told_the_names_count(void **state) {
+static void devices_without_ids_are_matched_by_host_name(void **state) {
     struct fixture *fixture = *state;
-    fake_device_arrange(
-        &(struct fake_device_plan){.devices = 4, .nameless = true});
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 4, .without_ids = true});
     fixture->settings.local_rank = 1;
     fixture->settings.local_trainers = 2;
     assert_int_equal(begin(fixture).num_devices, 0);
-    assert_int_equal(await(fixture, TRAINER_DECLARES).replicas, 1);
+    assert_int_equal(await(fixture, TRAINER_DECLARED).replicas, 1);
     assert_int_equal(trainer_device_index(fixture->trainer), 1);
 }
 
-static void who_computes_on_the_processor_waits_for_nobody(void **state) {
+static void a_cpu_trainer_waits_for_no_assignment(void **state) {
     struct fixture *fixture = *state;
     fixture->job.device = JOB_DEVICE_CPU;
     assert_int_equal(begin(fixture).num_devices, 0);
-    assert_int_equal(await(fixture, TRAINER_DECLARES).replicas, 1);
-    assert_false(trainer_is_remote(fixture->trainer));
+    assert_int_equal(await(fixture, TRAINER_DECLARED).replicas, 1);
+    assert_false(trainer_has_device_memory(fixture->trainer));
 }
 
 /* What there is no code for would not be taken. */
-static void an_older_device_is_seen_and_not_counted(void **state) {
+static void an_unsupported_device_is_visible_and_not_counted(void **state) {
     struct fixture *fixture = *state;
-    fake_device_arrange(
-        &(struct fake_device_plan){.devices = 2, .older = true});
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 2, .unsupported = true});
     struct trainer_report sight = begin(fixture);
     assert_int_equal(sight.num_devices, 2);
     assert_int_equal(sight.replicas, 1);
 }
 
-static void it_ends_while_it_waits_for_its_place(void **state) {
+static void a_trainer_can_end_while_it_waits_for_its_assignment(void **state) {
     struct fixture *fixture = *state;
     begin(fixture);
     trainer_close(&fixture->trainer);
@@ -194,14 +195,14 @@ static void it_ends_while_it_waits_for_its_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(it_tells_what_it_sees_and_would_take),
-        TEST(who_shares_takes_the_device_of_its_place),
-        TEST(who_is_alone_takes_all),
-        TEST(but_not_who_was_told_its_local_rank),
-        TEST(where_no_id_is_told_the_names_count),
-        TEST(who_computes_on_the_processor_waits_for_nobody),
-        TEST(an_older_device_is_seen_and_not_counted),
-        TEST(it_ends_while_it_waits_for_its_place),
+        TEST(a_trainer_reports_visible_and_wanted_devices),
+        TEST(a_sharing_trainer_uses_the_device_of_its_index),
+        TEST(a_single_trainer_uses_all_devices),
+        TEST(a_given_local_rank_limits_a_trainer_to_one_device),
+        TEST(devices_without_ids_are_matched_by_host_name),
+        TEST(a_cpu_trainer_waits_for_no_assignment),
+        TEST(an_unsupported_device_is_visible_and_not_counted),
+        TEST(a_trainer_can_end_while_it_waits_for_its_assignment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ struct outcome {
 static void add_weights(struct trainer_fixture *fixture,
                         struct outcome *outcome) {
     const struct layout *layout = trainer_layout(fixture->trainer);
-    struct shard *shard = service_shard(fixture->service);
+    struct shard *shard = server_shard(fixture->server);
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         assert_true(outcome->elements + layout->blocks[b].elements <= 64);
         memcpy(outcome->weights + outcome->elements,
@@ -37,7 +37,7 @@ static void add_weights(struct trainer_fixture *fixture,
 
 /* A fixture of its own for a run on a fake GPU, or (NULL) the CPU. */
 static struct trainer_fixture *renew(void **state,
-                                     const struct fake_device_plan *gpu) {
+                                     const struct fake_device_settings *gpu) {
     trainer_fixture_teardown(state);
     trainer_fixture_setup(state);
     struct trainer_fixture *fixture = *state;
@@ -45,20 +45,20 @@ static struct trainer_fixture *renew(void **state,
     fixture->job.data.shuffle = true; /* no two batches are alike */
     fixture->job.device = gpu ? JOB_DEVICE_CUDA : JOB_DEVICE_CPU;
     if (gpu)
-        fake_device_arrange(gpu);
+        fake_device_configure(gpu);
     return fixture;
 }
 
 /* Runs JOB's changes on a fixture of their own, on the CPU or a fake GPU. */
 static struct outcome run_whole(void **state, void (*change)(struct job *job),
-                                const struct fake_device_plan *gpu) {
+                                const struct fake_device_settings *gpu) {
     struct trainer_fixture *fixture = renew(state, gpu);
     struct outcome outcome = {0};
     struct trainer_progress progress;
     struct trainer_report report;
     change(&fixture->job);
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     while ((report = trainer_fixture_report(fixture)).event != TRAINER_LEFT) {
         if (report.event == TRAINER_FAILED)
@@ -97,12 +97,12 @@ static void skip_steps(struct job *job) {
 /* Its first steps overflow. */
 static void take_fp16(struct job *job) {
     job->fp16 = trainer_fixture_fp16(20);
-    job->model.precision = JOB_HALF_FP16;
+    job->model.precision = JOB_PRECISION_FP16;
 }
 
 static void take_bf16(struct job *job) {
     job->bf16.enabled = job->bf16.check_overflow = true;
-    job->model.precision = JOB_HALF_BF16;
+    job->model.precision = JOB_PRECISION_BF16;
 }
 
 static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
@@ -112,7 +112,7 @@ static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
         struct outcome cpu = run_whole(state, changes[c], NULL);
         for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
-            struct fake_device_plan gpu = {
+            struct fake_device_settings gpu = {
                 .order = order, .seed = c, .devices = 1};
             struct outcome found = run_whole(state, changes[c], &gpu);
             assert_memory_equal(&found, &cpu, sizeof cpu);
@@ -120,32 +120,33 @@ static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
     }
 }
 
-static void a_snapshot_is_evaluated_on_a_gpu_too(void **state) {
-    struct fake_device_plan gpu = {.devices = 1};
+static void a_snapshot_is_evaluated_on_a_gpu(void **state) {
+    struct fake_device_settings gpu = {.devices = 1};
     struct trainer_fixture *fixture = renew(state, &gpu);
-    struct trainer_order order = {.id = 0, .step = TRAINER_STEPS, .parts = 1};
+    struct trainer_evaluation_request order = {
+        .id = 0, .step = TRAINER_STEPS, .parts = 1};
     struct trainer_report report;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     double last = 0;
     while ((report = trainer_fixture_report(fixture)).event != TRAINER_LEFT)
         last = report.loss_sum;
-    trainer_evaluate(fixture->trainer, &order);
+    trainer_request_evaluation(fixture->trainer, &order);
     report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_EVALUATED);
-    assert_int_equal(report.count, TRAINER_TESTS);
+    assert_int_equal(report.count, TRAINER_TEST_SAMPLES);
     assert_true(report.loss_sum == last);
 }
 
 /* At any call: while it opens, trains or evaluates. */
-static void a_lost_gpu_is_worth_a_retry(void **state) {
+static void a_lost_gpu_is_retryable(void **state) {
     for (uint64_t call = 1; call < 400; call += 7) {
-        struct fake_device_plan gpu = {.devices = 1, .lose = call};
+        struct fake_device_settings gpu = {.devices = 1, .lose_at = call};
         struct trainer_fixture *fixture = renew(state, &gpu);
         struct trainer_report report;
         trainer_fixture_open(fixture);
-        trainer_fixture_declared(fixture);
+        trainer_fixture_expect_declaration(fixture);
         trainer_fixture_begin(fixture);
         while ((report = trainer_fixture_report(fixture)).event ==
                TRAINER_EVALUATED)
@@ -165,16 +166,16 @@ static void a_lost_gpu_is_worth_a_retry(void **state) {
 /* In its third step. */
 static struct trainer_fixture *train_until_it_hangs(void **state,
                                                     double timeout) {
-    struct fake_device_plan gpu = {.devices = 1, .hang = 100};
+    struct fake_device_settings gpu = {.devices = 1, .hang_at = 100};
     struct trainer_fixture *fixture = renew(state, &gpu);
     fixture->job.timeouts.step = timeout;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     return fixture;
 }
 
-static void a_gpu_that_does_not_end_is_told_in_time(void **state) {
+static void a_hanging_gpu_is_reported_in_time(void **state) {
     struct trainer_fixture *fixture = train_until_it_hangs(state, 0.25);
     struct trainer_report report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
@@ -184,12 +185,12 @@ static void a_gpu_that_does_not_end_is_told_in_time(void **state) {
                         "for 0.25 s (timeouts.step)");
 }
 
-static void a_gpu_that_does_not_end_holds_no_end_up(void **state) {
+static void a_hanging_gpu_does_not_delay_the_end(void **state) {
     struct trainer_fixture *fixture = train_until_it_hangs(state, 1000);
     struct trainer_progress progress = {0};
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     while (progress.clock < 2) {
-        trainer_fixture_turn(fixture);
+        trainer_fixture_run_once(fixture);
         trainer_progress(fixture->trainer, &progress);
         assert_true(time_now() < deadline);
     }
@@ -198,16 +199,17 @@ static void a_gpu_that_does_not_end_holds_no_end_up(void **state) {
 }
 
 /* Each piece that a trainer takes of the device's memory. */
-static void a_gpu_without_memory_says_what_needs_less(void **state) {
+static void a_gpu_without_memory_names_the_keys_to_reduce(void **state) {
     static const char *const wanted[] = {
         "for weights and gradients of ", "for the activations of 256 samples",
         "for 2 batches of 3 samples", "for 2 batches of 256 samples"};
     bool found[4] = {false};
     for (uint64_t piece = 1; piece < 40; piece++) {
-        struct fake_device_plan gpu = {.devices = 1, .refuse = piece};
+        struct fake_device_settings gpu = {.devices = 1,
+                                           .fail_allocation = piece};
         struct trainer_fixture *fixture = renew(state, &gpu);
         trainer_fixture_open(fixture);
-        trainer_fixture_declared(fixture);
+        trainer_fixture_expect_declaration(fixture);
         trainer_fixture_begin(fixture);
         struct trainer_report report = trainer_fixture_report(fixture);
         if (report.event != TRAINER_FAILED)
@@ -232,11 +234,11 @@ static void a_gpu_without_memory_says_what_needs_less(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TRAINER_TEST(a_gpu_ends_in_the_bits_of_the_cpu),
-        TRAINER_TEST(a_snapshot_is_evaluated_on_a_gpu_too),
-        TRAINER_TEST(a_lost_gpu_is_worth_a_retry),
-        TRAINER_TEST(a_gpu_that_does_not_end_is_told_in_time),
-        TRAINER_TEST(a_gpu_that_does_not_end_holds_no_end_up),
-        TRAINER_TEST(a_gpu_without_memory_says_what_needs_less),
+        TRAINER_TEST(a_snapshot_is_evaluated_on_a_gpu),
+        TRAINER_TEST(a_lost_gpu_is_retryable),
+        TRAINER_TEST(a_hanging_gpu_is_reported_in_time),
+        TRAINER_TEST(a_hanging_gpu_does_not_delay_the_end),
+        TRAINER_TEST(a_gpu_without_memory_names_the_keys_to_reduce),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

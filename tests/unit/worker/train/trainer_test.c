@@ -20,7 +20,7 @@
 static void a_run_is_trained_and_evaluated_at_each_epoch(void **state) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     double first = 0;
     for (uint64_t step = 4; step <= TRAINER_STEPS; step += 4) {
@@ -28,7 +28,7 @@ static void a_run_is_trained_and_evaluated_at_each_epoch(void **state) {
         assert_int_equal(report.event, TRAINER_EVALUATED);
         assert_int_equal(report.id, 0);
         assert_int_equal(report.step, step);
-        assert_int_equal(report.count, TRAINER_TESTS);
+        assert_int_equal(report.count, TRAINER_TEST_SAMPLES);
         assert_true(isfinite(report.loss_sum));
         if (step > 4)
             assert_true(report.loss_sum < first);
@@ -41,15 +41,16 @@ static void a_run_is_trained_and_evaluated_at_each_epoch(void **state) {
     trainer_progress(fixture->trainer, &progress);
     assert_int_equal(progress.clock, TRAINER_STEPS);
     assert_int_equal(progress.samples, TRAINER_STEPS * TRAINER_BATCH);
-    assert_int_equal(exchange_version(service_exchange(fixture->service), 0),
-                     TRAINER_STEPS);
+    assert_int_equal(
+        update_core_version(server_update_core(fixture->server), 0),
+        TRAINER_STEPS);
 }
 
 static void the_trainers_weights_are_those_of_the_ps(void **state) {
     struct trainer_fixture *fixture = *state;
     fixture->job.accumulation = 2;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     while (trainer_fixture_report(fixture).event != TRAINER_LEFT)
         ;
@@ -59,7 +60,7 @@ static void the_trainers_weights_are_those_of_the_ps(void **state) {
     const struct layout *layout = trainer_layout(fixture->trainer);
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         const struct block *block = &layout->blocks[b];
-        struct shard *shard = service_shard(fixture->service);
+        struct shard *shard = server_shard(fixture->server);
         assert_memory_equal((float *)buffer_data(weights) +
                                 offsets[block->parameter] + block->offset,
                             buffer_data(shard_tensor(shard, b, 0)),
@@ -67,10 +68,10 @@ static void the_trainers_weights_are_those_of_the_ps(void **state) {
     }
 }
 
-static void small_gradients_leave_together(void **state) {
+static void small_gradients_share_a_message(void **state) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     while (trainer_fixture_report(fixture).event != TRAINER_LEFT)
         ;
@@ -79,12 +80,12 @@ static void small_gradients_leave_together(void **state) {
 
 /* It computes with the same numbers whether it made the first weights or has
  * read them: what a resumed run does. */
-static void first_weights_are_as_a_reader_gets_them(void **state) {
+static void first_weights_equal_those_of_a_pull(void **state) {
     struct trainer_fixture *fixture = *state;
-    fixture->job.wire = JOB_BF16;
+    fixture->job.wire = JOB_WIRE_BF16;
     fixture->steps = 0;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     while (trainer_fixture_report(fixture).event != TRAINER_LEFT)
         ;
@@ -96,7 +97,7 @@ static void first_weights_are_as_a_reader_gets_them(void **state) {
         const struct block *block = &layout->blocks[b];
         float first[64];
         layout_init_block(layout, b, fixture->job.seed, first);
-        encoding_round(JOB_BF16, first, block->elements);
+        encoding_round(JOB_WIRE_BF16, first, block->elements);
         assert_memory_equal((float *)buffer_data(weights) +
                                 offsets[block->parameter] + block->offset,
                             first, block->elements * sizeof *first);
@@ -108,21 +109,21 @@ static void first_weights_are_as_a_reader_gets_them(void **state) {
 static void a_step_allocates_nothing(void **state) {
     struct trainer_fixture *fixture = *state;
     enum { WARM = 10, LAST = 200 };
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct trainer_progress progress = {0};
     struct trainer_report report;
     fixture->job.staleness = JOB_STALENESS_INF;
     fixture->steps = LAST;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     for (; progress.clock < WARM; assert_true(time_now() < deadline)) {
-        trainer_fixture_turn(fixture);
+        trainer_fixture_run_once(fixture);
         trainer_progress(fixture->trainer, &progress);
     }
     unsigned long warm = allocations_made();
     for (; progress.clock < LAST; assert_true(time_now() < deadline)) {
-        trainer_fixture_turn(fixture);
+        trainer_fixture_run_once(fixture);
         trainer_progress(fixture->trainer, &progress);
     }
     assert_int_equal(allocations_made(), warm);
@@ -138,7 +139,7 @@ static void a_step_with_threads_allocates_nothing(void **state) {
 /* Norm of all weights' distance from where they started. */
 static double way_of_weights(const struct trainer_fixture *fixture) {
     const struct layout *layout = trainer_layout(fixture->trainer);
-    struct shard *shard = service_shard(fixture->service);
+    struct shard *shard = server_shard(fixture->server);
     double sum = 0;
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         float first[64];
@@ -150,13 +151,13 @@ static double way_of_weights(const struct trainer_fixture *fixture) {
     return sqrt(sum);
 }
 
-static void with_staleness_it_clips_its_own_gradient(void **state) {
+static void with_staleness_a_trainer_clips_its_own_gradient(void **state) {
     struct trainer_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     fixture->job.gradient_clipping = 0.01;
     fixture->steps = 1;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     struct trainer_report report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_LEFT);
@@ -164,11 +165,11 @@ static void with_staleness_it_clips_its_own_gradient(void **state) {
     assert_true(fabs(way_of_weights(fixture) - 0.5 * 0.01) < 1e-5);
 }
 
-static void a_loss_that_is_not_finite_ends_the_run(void **state) {
+static void a_nonfinite_loss_ends_the_run(void **state) {
     struct trainer_fixture *fixture = *state;
     fixture->job.schedule.lr = 1e38;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     struct trainer_report report;
     do
@@ -179,13 +180,13 @@ static void a_loss_that_is_not_finite_ends_the_run(void **state) {
     assert_non_null(strstr(report.why.text, "nan at step 2"));
 }
 
-static void steps_of_such_a_loss_may_be_skipped(void **state) {
+static void steps_with_a_nonfinite_loss_may_be_skipped(void **state) {
     struct trainer_fixture *fixture = *state;
     fixture->job.schedule.lr = 1e38;
     fixture->job.nan_skip = true;
-    wire_fixture_listen(fixture->wire);
+    link_fixture_capture_log(fixture->wire);
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     struct trainer_report report;
     do
@@ -193,7 +194,7 @@ static void steps_of_such_a_loss_may_be_skipped(void **state) {
     while (report.event == TRAINER_EVALUATED);
     assert_int_equal(report.event, TRAINER_LEFT);
     assert_int_equal(report.clock, TRAINER_STEPS);
-    const char *said = wire_fixture_said(fixture->wire);
+    const char *said = link_fixture_captured_log(fixture->wire);
     assert_non_null(strstr(said, "step 2 is skipped"));
 }
 
@@ -204,10 +205,10 @@ static void train_in(struct trainer_fixture *fixture,
     size_t used = 0;
     fixture->job.model.precision = precision;
     fixture->job.fp16 = trainer_fixture_fp16(0);
-    fixture->job.fp16.enabled = precision == JOB_HALF_FP16;
+    fixture->job.fp16.enabled = precision == JOB_PRECISION_FP16;
     fixture->job.fp16.loss_scale = scale;
     assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_LEFT);
-    struct shard *shard = service_shard(fixture->service);
+    struct shard *shard = server_shard(fixture->server);
     for (uint32_t b = 0; b < shard_blocks(shard); b++) {
         size_t bytes = shard_block_bytes(shard, b);
         memcpy(weights + used, buffer_data(shard_tensor(shard, b, 0)), bytes);
@@ -215,39 +216,40 @@ static void train_in(struct trainer_fixture *fixture,
     }
     trainer_close(&fixture->trainer);
     client_close(&fixture->client);
-    service_close(&fixture->service);
+    server_close(&fixture->server);
 }
 
 /* Halves have the weights within their precision, and not its bits; a loss
  * scale that is a power of two changes none. */
-static void halves_train_as_float32_does(void **state) {
+static void half_precision_trains_like_float32(void **state) {
     struct trainer_fixture *fixture = *state;
     float precise[64] = {0}, half[64] = {0}, scaled[64] = {0};
-    train_in(fixture, JOB_PRECISE, 0, precise);
-    static const enum job_precision each[] = {JOB_HALF_BF16, JOB_HALF_FP16};
+    train_in(fixture, JOB_PRECISION_FP32, 0, precise);
+    static const enum job_precision each[] = {JOB_PRECISION_BF16,
+                                              JOB_PRECISION_FP16};
     for (int p = 0; p < 2; p++) {
         train_in(fixture, each[p], 1, half);
         assert_memory_not_equal(half, precise, sizeof half);
         for (int i = 0; i < 64; i++)
             assert_true(fabsf(half[i] - precise[i]) < (p ? 0.002f : 0.02f));
     }
-    train_in(fixture, JOB_HALF_FP16, 0x1p6, scaled);
+    train_in(fixture, JOB_PRECISION_FP16, 0x1p6, scaled);
     assert_memory_equal(half, scaled, sizeof half);
 }
 
 static void steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
     struct trainer_fixture *fixture = *state;
     struct trainer_progress progress;
-    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(20);
-    wire_fixture_listen(fixture->wire);
+    link_fixture_capture_log(fixture->wire);
     assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_LEFT);
     trainer_progress(fixture->trainer, &progress);
     assert_int_equal(progress.clock, TRAINER_STEPS);
     assert_in_range(progress.skipped, 1, TRAINER_STEPS - 1);
     assert_true(progress.loss_scale == exp2(20 - (double)progress.skipped));
     assert_true(way_of_weights(fixture) > 0);
-    const char *said = wire_fixture_said(fixture->wire);
+    const char *said = link_fixture_captured_log(fixture->wire);
     assert_non_null(strstr(said, "loss scale 1.04858e+06 from step 1 on"));
     assert_non_null(strstr(said, "step 1 is skipped: its gradients overflow at "
                                  "loss scale 1.04858e+06"));
@@ -257,7 +259,7 @@ static void steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
 
 static void steps_that_overflow_change_no_weight(void **state) {
     struct trainer_fixture *fixture = *state;
-    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(0);
     fixture->job.fp16.loss_scale = 0x1p40;
     assert_int_equal(trainer_fixture_train(fixture).event, TRAINER_LEFT);
@@ -269,7 +271,7 @@ static void steps_that_overflow_change_no_weight(void **state) {
 
 static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
     struct trainer_fixture *fixture = *state;
-    fixture->job.model.precision = JOB_HALF_FP16;
+    fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(40);
     fixture->job.fp16.min_loss_scale = 0x1p39;
     struct trainer_report report = trainer_fixture_train(fixture);
@@ -279,10 +281,10 @@ static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
     assert_non_null(strstr(report.why.text, "step 3"));
 }
 
-static void it_leaves_after_the_step_when_asked(void **state) {
+static void a_trainer_leaves_after_the_step_when_requested(void **state) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_leave(fixture->trainer);
     trainer_fixture_begin(fixture);
     struct trainer_report report = trainer_fixture_report(fixture);
@@ -292,11 +294,11 @@ static void it_leaves_after_the_step_when_asked(void **state) {
 
 /* Nothing is heard of it: it neither goes on to its last step nor says that it
  * has. */
-static void without_more_weights_it_takes_no_step(void **state) {
+static void without_new_weights_no_step_is_taken(void **state) {
     struct trainer_fixture *fixture = *state;
     struct trainer_progress progress;
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin_with(fixture, true);
     zmq_pollitem_t item = {NULL, trainer_descriptor(fixture->trainer),
                            ZMQ_POLLIN, 0};
@@ -317,15 +319,15 @@ static void data_that_cannot_be_read_is_reported(void **state) {
     assert_non_null(strstr(report.why.text, fixture->job.data.train_images));
 }
 
-static void it_ends_wherever_it_waits(void **state) {
+static void a_trainer_can_end_in_every_wait(void **state) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_close(&fixture->trainer); /* perhaps at its data */
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_close(&fixture->trainer); /* for the plan */
     trainer_fixture_open(fixture);
-    trainer_fixture_declared(fixture);
+    trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
     trainer_close(&fixture->trainer); /* for weights that never come */
     assert_null(fixture->trainer);
@@ -339,21 +341,21 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TRAINER_TEST(a_run_is_trained_and_evaluated_at_each_epoch),
         TRAINER_TEST(the_trainers_weights_are_those_of_the_ps),
-        TRAINER_TEST(small_gradients_leave_together),
+        TRAINER_TEST(small_gradients_share_a_message),
         TRAINER_TEST(a_step_allocates_nothing),
         TRAINER_TEST(a_step_with_threads_allocates_nothing),
-        TRAINER_TEST(first_weights_are_as_a_reader_gets_them),
-        TRAINER_TEST(with_staleness_it_clips_its_own_gradient),
-        TRAINER_TEST(a_loss_that_is_not_finite_ends_the_run),
-        TRAINER_TEST(steps_of_such_a_loss_may_be_skipped),
-        TRAINER_TEST(halves_train_as_float32_does),
+        TRAINER_TEST(first_weights_equal_those_of_a_pull),
+        TRAINER_TEST(with_staleness_a_trainer_clips_its_own_gradient),
+        TRAINER_TEST(a_nonfinite_loss_ends_the_run),
+        TRAINER_TEST(steps_with_a_nonfinite_loss_may_be_skipped),
+        TRAINER_TEST(half_precision_trains_like_float32),
         TRAINER_TEST(steps_that_overflow_are_skipped_until_the_scale_fits),
         TRAINER_TEST(steps_that_overflow_change_no_weight),
         TRAINER_TEST(an_overflow_at_the_least_scale_ends_the_run),
-        TRAINER_TEST(it_leaves_after_the_step_when_asked),
-        TRAINER_TEST(without_more_weights_it_takes_no_step),
+        TRAINER_TEST(a_trainer_leaves_after_the_step_when_requested),
+        TRAINER_TEST(without_new_weights_no_step_is_taken),
         TRAINER_TEST(data_that_cannot_be_read_is_reported),
-        TRAINER_TEST(it_ends_wherever_it_waits),
+        TRAINER_TEST(a_trainer_can_end_in_every_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,19 +29,19 @@ static void refuse(enum bench_options_key key, const char *text,
         fail_msg("'%s' is not in: %s", part, problem);
 }
 
-static void without_flags_it_goes_from_64_bytes_to_64_megabytes(void **state) {
+static void default_sizes_are_64_bytes_to_64_megabytes(void **state) {
     (void)state;
     struct bench_options bench;
     bench_options_open(&bench);
     assert_int_equal(bench.num_sizes, 6);
     assert_int_equal(bench.sizes[0], 64);
     assert_int_equal(bench.sizes[5], 64 << 20);
-    assert_int_equal(bench.lane, BENCH_LANE_AUTO);
+    assert_int_equal(bench.transport, BENCH_TRANSPORT_AUTO);
     assert_int_equal(bench.requests, 0);
     assert_false(bench.verbose);
 }
 
-static void sizes_replace_the_usual_ones(void **state) {
+static void given_sizes_replace_the_defaults(void **state) {
     (void)state;
     struct bench_options bench = set(BENCH_OPTIONS_SIZES, "4,1K,8G");
     assert_int_equal(bench.num_sizes, 3);
@@ -50,19 +50,21 @@ static void sizes_replace_the_usual_ones(void **state) {
     assert_int_equal(bench.sizes[2], UINT64_C(8) << 30);
 }
 
-static void each_flag_is_taken(void **state) {
+static void each_flag_is_parsed(void **state) {
     (void)state;
     assert_int_equal(set(BENCH_OPTIONS_REPEATS, "101").repeats, 101);
     assert_true(set(BENCH_OPTIONS_SECONDS, "0.25").seconds == 0.25);
     assert_int_equal(set(BENCH_OPTIONS_REQUESTS, "100000000").requests,
                      100000000);
-    assert_int_equal(set(BENCH_OPTIONS_LANE, "tcp").lane, BENCH_LANE_TCP);
-    assert_int_equal(set(BENCH_OPTIONS_LANE, "shm").lane, BENCH_LANE_SHM);
+    assert_int_equal(set(BENCH_OPTIONS_LANE, "tcp").transport,
+                     BENCH_TRANSPORT_TCP);
+    assert_int_equal(set(BENCH_OPTIONS_LANE, "shm").transport,
+                     BENCH_TRANSPORT_SHM);
     assert_true(set(BENCH_OPTIONS_VERBOSE, NULL).verbose);
     assert_true(set(BENCH_OPTIONS_BATCHED, NULL).batched);
 }
 
-static void what_is_out_of_range_is_named(void **state) {
+static void a_value_out_of_range_is_named(void **state) {
     (void)state;
     refuse(BENCH_OPTIONS_SIZES, "", "such as 64,4K,1M");
     refuse(BENCH_OPTIONS_SIZES, "5", "multiples of 4");
@@ -91,10 +93,10 @@ static void what_is_out_of_range_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_flags_it_goes_from_64_bytes_to_64_megabytes),
-        cmocka_unit_test(sizes_replace_the_usual_ones),
-        cmocka_unit_test(each_flag_is_taken),
-        cmocka_unit_test(what_is_out_of_range_is_named),
+        cmocka_unit_test(default_sizes_are_64_bytes_to_64_megabytes),
+        cmocka_unit_test(given_sizes_replace_the_defaults),
+        cmocka_unit_test(each_flag_is_parsed),
+        cmocka_unit_test(a_value_out_of_range_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

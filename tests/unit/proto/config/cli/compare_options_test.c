@@ -31,8 +31,7 @@ static void refuse(enum compare_options_key key, const char *text,
         fail_msg("'%s' is not in: %s", part, problem);
 }
 
-static void without_flags_it_is_one_ps_two_workers_and_three_repeats(
-    void **state) {
+static void defaults_are_one_ps_two_workers_and_three_repeats(void **state) {
     (void)state;
     struct compare_options compare;
     compare_options_open(&compare);
@@ -43,7 +42,7 @@ static void without_flags_it_is_one_ps_two_workers_and_three_repeats(
     assert_true(compare.limit == 600 && compare.target == 0.875);
 }
 
-static void each_flag_is_taken(void **state) {
+static void each_flag_is_parsed(void **state) {
     (void)state;
     struct compare_options compare = set(COMPARE_OPTIONS_WORKERS, "1,2,16");
     assert_int_equal(compare.workers.count, 3);
@@ -69,7 +68,7 @@ static void each_flag_is_taken(void **state) {
     assert_string_equal(set(COMPARE_OPTIONS_PLOT, "a.SVG").plot, "a.SVG");
 }
 
-static void parameters_are_counted_in_thousands_of_thousands(void **state) {
+static void parameters_are_given_in_millions(void **state) {
     (void)state;
     assert_true(set(COMPARE_OPTIONS_PARAMS, "669706").parameters == 669706);
     assert_true(set(COMPARE_OPTIONS_PARAMS, "25.6M").parameters == 25.6e6);
@@ -78,7 +77,7 @@ static void parameters_are_counted_in_thousands_of_thousands(void **state) {
     assert_true(set(COMPARE_OPTIONS_PARAMS, "1t").parameters == 1e12);
 }
 
-static void what_is_out_of_range_is_named(void **state) {
+static void a_value_out_of_range_is_named(void **state) {
     (void)state;
     refuse(COMPARE_OPTIONS_PARAMS, "25.6X", "such as 25.6M");
     refuse(COMPARE_OPTIONS_PARAMS, "25MM", "such as 25.6M");
@@ -112,35 +111,34 @@ static void flags_of_a_prediction_and_of_runs_do_not_mix(void **state) {
     (void)state;
     struct compare_options compare = set(COMPARE_OPTIONS_PARAMS, "1M");
     assert_non_null(
-        strstr(compare_options_wrong(&compare, true), "go with --predict"));
+        strstr(compare_options_error(&compare, true), "go with --predict"));
     assert_non_null(
-        strstr(compare_options_wrong(&(struct compare_options){0}, false),
+        strstr(compare_options_error(&(struct compare_options){0}, false),
                "JOB.json, or --predict"));
     take(&compare, COMPARE_OPTIONS_PREDICT, NULL);
     assert_non_null(
-        strstr(compare_options_wrong(&compare, false), "--link-gbits, or"));
+        strstr(compare_options_error(&compare, false), "--link-gbits, or"));
     take(&compare, COMPARE_OPTIONS_LINK, "10");
-    assert_null(compare_options_wrong(&compare, false));
+    assert_null(compare_options_error(&compare, false));
     assert_non_null(
-        strstr(compare_options_wrong(&compare, true), "takes no job"));
+        strstr(compare_options_error(&compare, true), "takes no job"));
     take(&compare, COMPARE_OPTIONS_WORKERS, "1,2");
     assert_non_null(
-        strstr(compare_options_wrong(&compare, false), "one number"));
+        strstr(compare_options_error(&compare, false), "one number"));
     compare = set(COMPARE_OPTIONS_LINK, "1");
     take(&compare, COMPARE_OPTIONS_STEPS, "5");
-    assert_null(compare_options_wrong(&compare, true));
+    assert_null(compare_options_error(&compare, true));
     take(&compare, COMPARE_OPTIONS_PREDICT, NULL);
     assert_non_null(
-        strstr(compare_options_wrong(&compare, false), "makes none"));
+        strstr(compare_options_error(&compare, false), "makes none"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            without_flags_it_is_one_ps_two_workers_and_three_repeats),
-        cmocka_unit_test(each_flag_is_taken),
-        cmocka_unit_test(parameters_are_counted_in_thousands_of_thousands),
-        cmocka_unit_test(what_is_out_of_range_is_named),
+        cmocka_unit_test(defaults_are_one_ps_two_workers_and_three_repeats),
+        cmocka_unit_test(each_flag_is_parsed),
+        cmocka_unit_test(parameters_are_given_in_millions),
+        cmocka_unit_test(a_value_out_of_range_is_named),
         cmocka_unit_test(flags_of_a_prediction_and_of_runs_do_not_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

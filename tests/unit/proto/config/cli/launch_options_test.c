@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/launch_options.h"
 
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static char *const command[] = {(char *)"true", NULL};
 struct form {
     const char *says;
     struct launch_flags flags;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES];
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES];
     struct launch_world expect;
 };
 
@@ -26,10 +26,10 @@ static void check(const struct form *form) {
     struct failure why = {0};
     flags.command = command;
     print_message("%s\n", form->says);
-    if (launch_options_settle(&world, &flags, cluster_form_lookup,
-                              (void *)form->environment, &why))
+    if (launch_options_resolve(&world, &flags, cluster_case_lookup,
+                               (void *)form->environment, &why))
         fail_msg("%s", why.text);
-    assert_int_equal(world.each, form->expect.each);
+    assert_int_equal(world.nproc_kind, form->expect.nproc_kind);
     assert_int_equal(world.nproc_per_node, form->expect.nproc_per_node);
     assert_int_equal(world.nnodes, form->expect.nnodes);
     assert_int_equal(world.node_rank, form->expect.node_rank);
@@ -38,7 +38,7 @@ static void check(const struct form *form) {
     assert_true(world.grace == form->expect.grace);
 }
 
-static void flags_win_over_variables_and_these_over_defaults(void **state) {
+static void flags_override_variables_which_override_defaults(void **state) {
     (void)state;
     static const struct form forms[] = {
         {"nothing", {0}, {{0}}, {0, 1, 1, 0, "127.0.0.1", 29500, 40}},
@@ -107,7 +107,7 @@ static void flags_win_over_variables_and_these_over_defaults(void **state) {
         {"one for each that there is",
          {0},
          {{"PET_NPROC_PER_NODE", "auto"}},
-         {LAUNCH_EACH_AUTO, 0, 1, 0, "127.0.0.1", 29500, 40}},
+         {LAUNCH_NPROC_AUTO, 0, 1, 0, "127.0.0.1", 29500, 40}},
         {"under a launcher whose agent holds the port",
          {0},
          {{"MASTER_PORT", "29400"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
@@ -117,7 +117,7 @@ static void flags_win_over_variables_and_these_over_defaults(void **state) {
         check(&forms[i]);
 }
 
-static void what_cannot_be_is_refused(void **state) {
+static void impossible_settings_are_refused(void **state) {
     (void)state;
     static const struct {
         struct launch_flags flags;
@@ -133,15 +133,15 @@ static void what_cannot_be_is_refused(void **state) {
         {{.grace = "-1"}, "--grace takes seconds"},
         {{.module = true, .no_python = true}, "--module is"},
     };
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct launch_world world;
     struct failure why = {0};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct launch_flags flags = forms[i].flags;
         flags.command = command;
-        assert_int_equal(launch_options_settle(&world, &flags,
-                                               cluster_form_lookup, environment,
-                                               &why),
+        assert_int_equal(launch_options_resolve(&world, &flags,
+                                                cluster_case_lookup,
+                                                environment, &why),
                          STATUS_CONFIG);
         if (strncmp(why.text, forms[i].text, strlen(forms[i].text)))
             fail_msg("%s is expected, not: %s", forms[i].text, why.text);
@@ -150,33 +150,33 @@ static void what_cannot_be_is_refused(void **state) {
 
 static void several_nodes_of_mpi_need_the_address_of_the_first(void **state) {
     (void)state;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"OMPI_COMM_WORLD_RANK", "1"},
         {"OMPI_COMM_WORLD_SIZE", "2"},
         {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
     struct launch_flags flags = {.command = command};
     struct launch_world world;
     struct failure why = {0};
-    assert_int_equal(launch_options_settle(&world, &flags, cluster_form_lookup,
-                                           environment, &why),
+    assert_int_equal(launch_options_resolve(&world, &flags, cluster_case_lookup,
+                                            environment, &why),
                      STATUS_CONFIG);
     assert_non_null(strstr(why.text, "master_addr_missing"));
 }
 
 static void a_command_is_needed(void **state) {
     (void)state;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct launch_flags flags = {0};
     struct launch_world world;
-    assert_int_equal(launch_options_settle(&world, &flags, cluster_form_lookup,
-                                           environment, NULL),
+    assert_int_equal(launch_options_resolve(&world, &flags, cluster_case_lookup,
+                                            environment, NULL),
                      STATUS_CONFIG);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_win_over_variables_and_these_over_defaults),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(flags_override_variables_which_override_defaults),
+        cmocka_unit_test(impossible_settings_are_refused),
         cmocka_unit_test(several_nodes_of_mpi_need_the_address_of_the_first),
         cmocka_unit_test(a_command_is_needed),
     };

@@ -61,165 +61,170 @@ static struct reading *read_line(const char *line) {
     return &reading;
 }
 
-static const struct options *sound(const char *line) {
+static const struct options *parse_valid(const char *line) {
     struct reading *reading = read_line(line);
     if (reading->status)
         fail_msg("%s: %s", line, reading->why.text);
     return &reading->options;
 }
 
-static void wrong(const char *line, const char *part) {
+static void expect_error(const char *line, const char *part) {
     struct reading *reading = read_line(line);
     if (reading->status != STATUS_CONFIG || !strstr(reading->why.text, part))
         fail_msg("%s: status %d, '%s' is not in: %s", line, reading->status,
                  part, reading->why.text);
 }
 
-static void run_takes_a_job_and_the_flags_of_legacy_scripts(void **state) {
+static void run_accepts_a_job_and_legacy_flags(void **state) {
     (void)state;
     const struct options *options =
-        sound("run --job_name=worker --task_index 1 --ps_hosts a:1,b:2 "
-              "--worker_hosts c:3 --chief_hosts d:4 job.json");
-    assert_int_equal(options->verb, OPTIONS_RUN);
+        parse_valid("run --job_name=worker --task_index 1 --ps_hosts a:1,b:2 "
+                    "--worker_hosts c:3 --chief_hosts d:4 job.json");
+    assert_int_equal(options->cli_command, CLI_COMMAND_RUN);
     assert_string_equal(options->job, "job.json");
     assert_string_equal(options->flags.job_name, "worker");
     assert_string_equal(options->flags.task_index, "1");
     assert_string_equal(options->flags.ps_hosts, "a:1,b:2");
     assert_string_equal(options->flags.worker_hosts, "c:3");
     assert_string_equal(options->flags.chief_hosts, "d:4");
-    assert_null(sound("run")->job);
+    assert_null(parse_valid("run")->job);
 }
 
-static void a_local_rank_given_twice_has_to_be_the_same(void **state) {
+static void two_local_ranks_have_to_agree(void **state) {
     (void)state;
-    sound("run --local_rank 1 --local-rank 1 a.json");
-    wrong("run --local_rank 0 --local-rank 1 a.json", "given twice");
+    parse_valid("run --local_rank 1 --local-rank 1 a.json");
+    expect_error("run --local_rank 0 --local-rank 1 a.json", "given twice");
 }
 
-static void compare_takes_a_job_or_predicts(void **state) {
+static void compare_accepts_a_job_or_a_prediction(void **state) {
     (void)state;
-    const struct options *options = sound(
+    const struct options *options = parse_valid(
         "compare --ps 1,2 --workers=1,2,4 --steps 300 --set seed=2 a.json");
     assert_string_equal(options->job, "a.json");
     assert_int_equal(options->num_sets, 1);
     assert_int_equal(options->compare.ps.count, 2);
     assert_int_equal(options->compare.workers.values[2], 4);
     assert_int_equal(options->compare.steps, 300);
-    options = sound("compare --predict --params 25.6M --vm p4d.24xlarge "
-                    "--workers 8 --wire bf16 --json");
+    options = parse_valid("compare --predict --params 25.6M --vm p4d.24xlarge "
+                          "--workers 8 --wire bf16 --json");
     assert_true(options->compare.predict && options->compare.bf16);
     assert_true(options->json);
     assert_string_equal(options->compare.vm, "p4d.24xlarge");
-    wrong("compare", "JOB.json, or --predict; `capstan compare");
-    wrong("compare --predict --params 1M", "needs --link-gbits");
-    wrong("compare --compute-ms 5 a.json", "go with --predict");
-    wrong("compare --ps 0 a.json", "from 1 to 1024");
-    wrong("compare --predict --params 1M --link-gbits 1 --set a=1",
-          "--predict has none");
-    wrong("compare --predict --params 1M --link-gbits 1 --lane tcp",
-          "--lane is of runs");
-    wrong("compare --predict --params 1M --link-gbits 1 "
-          "--deepspeed_config a.json",
-          "--predict has none");
-    wrong("compare --vm list a.json", "takes no job");
-    sound("compare --vm list");
+    expect_error("compare", "JOB.json, or --predict; `capstan compare");
+    expect_error("compare --predict --params 1M", "needs --link-gbits");
+    expect_error("compare --compute-ms 5 a.json", "go with --predict");
+    expect_error("compare --ps 0 a.json", "from 1 to 1024");
+    expect_error("compare --predict --params 1M --link-gbits 1 --set a=1",
+                 "--predict has none");
+    expect_error("compare --predict --params 1M --link-gbits 1 --lane tcp",
+                 "--lane is of runs");
+    expect_error("compare --predict --params 1M --link-gbits 1 "
+                 "--deepspeed_config a.json",
+                 "--predict has none");
+    expect_error("compare --vm list a.json", "takes no job");
+    parse_valid("compare --vm list");
 }
 
-static void bench_takes_its_flags_and_keeps_the_words(void **state) {
+static void bench_parses_its_flags_and_keeps_the_arguments(void **state) {
     (void)state;
     const struct options *options =
-        sound("bench --sizes 64,1M --lane tcp --ps 2 --repeats=3 --json");
-    assert_int_equal(options->verb, OPTIONS_BENCH);
+        parse_valid("bench --sizes 64,1M --lane tcp --ps 2 --repeats=3 --json");
+    assert_int_equal(options->cli_command, CLI_COMMAND_BENCH);
     assert_int_equal(options->bench.num_sizes, 2);
     assert_int_equal(options->bench.sizes[1], 1 << 20);
     assert_int_equal(options->bench.repeats, 3);
     assert_int_equal(options->num_ps, 2);
     assert_true(options->json);
     assert_string_equal(options->words[0], "--sizes");
-    assert_int_equal(sound("bench")->bench.num_sizes, 6);
-    wrong("bench --sizes 5", "multiples of 4");
-    wrong("bench --lane=udp", "tcp, shm or auto, not 'udp'; `capstan bench");
-    wrong("bench job.json", "go with --simulate");
-    wrong("bench a b", "'b' is one word too many");
-    wrong("bench --ps 0", "--ps");
+    assert_int_equal(parse_valid("bench")->bench.num_sizes, 6);
+    expect_error("bench --sizes 5", "multiples of 4");
+    expect_error("bench --lane=udp",
+                 "tcp, shm or auto, not 'udp'; `capstan bench");
+    expect_error("bench job.json", "go with --simulate");
+    expect_error("bench a b", "'b' is one word too many");
+    expect_error("bench --ps 0", "--ps");
 }
 
-static void a_simulation_is_of_a_job_or_of_a_vector(void **state) {
+static void a_simulation_needs_a_job_or_a_vector(void **state) {
     (void)state;
-    const struct options *options =
-        sound("bench --simulate --ps 4 --workers 16 --link-gbits 10 job.json");
+    const struct options *options = parse_valid(
+        "bench --simulate --ps 4 --workers 16 --link-gbits 10 job.json");
     assert_true(options->simulate.on);
     assert_int_equal(options->num_workers, 16);
     assert_true(options->simulate.link_gbits == 10);
     assert_string_equal(options->job, "job.json");
-    assert_int_equal(sound("bench --simulate --bytes 64M")->simulate.bytes,
-                     64 << 20);
-    wrong("bench --simulate", "either JOB.json or --bytes");
-    wrong("bench --simulate --bytes 64M job.json", "either JOB.json or");
-    wrong("bench --sweep", "go with --simulate");
-    wrong("bench --workers 2", "go with --simulate");
-    wrong("bench --simulate --workers 0 --bytes 4", "at least 1");
-    wrong("bench --simulate --place there job.json", "not 'there'");
+    assert_int_equal(
+        parse_valid("bench --simulate --bytes 64M")->simulate.bytes, 64 << 20);
+    expect_error("bench --simulate", "either JOB.json or --bytes");
+    expect_error("bench --simulate --bytes 64M job.json", "either JOB.json or");
+    expect_error("bench --sweep", "go with --simulate");
+    expect_error("bench --workers 2", "go with --simulate");
+    expect_error("bench --simulate --workers 0 --bytes 4", "at least 1");
+    expect_error("bench --simulate --place there job.json", "not 'there'");
 }
 
 static void settings_keep_their_order(void **state) {
     (void)state;
     const struct options *options =
-        sound("run --set a.b=1 --json --set seed=2 j --join-timeout 2.5");
+        parse_valid("run --set a.b=1 --json --set seed=2 j --join-timeout 2.5");
     assert_int_equal(options->num_sets, 2);
     assert_string_equal(options->sets[0], "a.b=1");
     assert_string_equal(options->sets[1], "seed=2");
     assert_true(options->json);
     assert_true(fabs(options->join_timeout - 2.5) < 1e-9);
-    wrong("run --set seed", "--set takes KEY.PATH=VALUE, not 'seed'");
+    expect_error("run --set seed", "--set takes KEY.PATH=VALUE, not 'seed'");
 }
 
-static void more_settings_than_there_is_room_for_are_refused(void **state) {
+static void too_many_settings_are_refused(void **state) {
     (void)state;
     char line[8192] = "run";
     for (int i = 0; i < OPTIONS_MAX_SETS; i++)
         strcat(line, " --set a=1");
-    assert_int_equal(sound(line)->num_sets, OPTIONS_MAX_SETS);
+    assert_int_equal(parse_valid(line)->num_sets, OPTIONS_MAX_SETS);
     strcat(line, " --set a=1");
-    wrong(line, "--set");
+    expect_error(line, "--set");
 }
 
 static void local_counts_ps_and_workers(void **state) {
     (void)state;
-    const struct options *options = sound("local --ps 2 --workers=3 job.json");
+    const struct options *options =
+        parse_valid("local --ps 2 --workers=3 job.json");
     assert_int_equal(options->num_ps, 2);
     assert_int_equal(options->num_workers, 3);
-    assert_int_equal(sound("local job.json")->num_ps, 1);
-    assert_int_equal(sound("local job.json")->num_workers, 1);
-    assert_null(sound("local job.json")->lane);
-    assert_string_equal(sound("local --lane tcp job.json")->lane, "tcp");
-    assert_string_equal(sound("run --lane=auto job.json")->lane, "auto");
-    wrong("run --lane shm j", "auto or tcp, not 'shm'");
-    wrong("local", "local takes JOB.json");
-    wrong("local --ps two j", "--ps takes a count from 0 to 1024, not 'two'");
-    wrong("local --ps -1 j", "not '-1'");
-    wrong("local --ps 1025 j", "not '1025'");
-    wrong("local --workers 99999999999999999999 j",
-          "--workers takes a count from 0 to 1024, not '9999");
-    wrong("local --ps 2x j", "not '2x'");
+    assert_int_equal(parse_valid("local job.json")->num_ps, 1);
+    assert_int_equal(parse_valid("local job.json")->num_workers, 1);
+    assert_null(parse_valid("local job.json")->lane);
+    assert_string_equal(parse_valid("local --lane tcp job.json")->lane, "tcp");
+    assert_string_equal(parse_valid("run --lane=auto job.json")->lane, "auto");
+    expect_error("run --lane shm j", "auto or tcp, not 'shm'");
+    expect_error("local", "local takes JOB.json");
+    expect_error("local --ps two j",
+                 "--ps takes a count from 0 to 1024, not 'two'");
+    expect_error("local --ps -1 j", "not '-1'");
+    expect_error("local --ps 1025 j", "not '1025'");
+    expect_error("local --workers 99999999999999999999 j",
+                 "--workers takes a count from 0 to 1024, not '9999");
+    expect_error("local --ps 2x j", "not '2x'");
 }
 
-static void local_takes_a_distribution_in_place_of_counts(void **state) {
+static void local_accepts_a_distribution_in_place_of_counts(void **state) {
     (void)state;
-    const struct options *options =
-        sound("local --distribution {} --instances 2 --num-ps 1 job.json");
-    assert_string_equal(options->distribution, "{}");
+    const struct options *options = parse_valid(
+        "local --distribution {} --instances 2 --num-ps 1 job.json");
+    assert_string_equal(options->azureml_distribution, "{}");
     assert_string_equal(options->instances, "2");
     assert_string_equal(options->flags.num_ps, "1");
-    wrong("local --distribution {} --ps 1 job.json", "--distribution says");
-    wrong("local --distribution {} --workers 1 job.json", "--distribution");
-    wrong("local --instances 2 job.json", "go with --distribution");
-    wrong("local --num-ps 2 job.json", "go with --distribution");
+    expect_error("local --distribution {} --ps 1 job.json",
+                 "--distribution says");
+    expect_error("local --distribution {} --workers 1 job.json",
+                 "--distribution");
+    expect_error("local --instances 2 job.json", "go with --distribution");
+    expect_error("local --num-ps 2 job.json", "go with --distribution");
 }
 
-static void launch_leaves_the_commands_words_alone(void **state) {
+static void launch_leaves_the_commands_arguments_unchanged(void **state) {
     (void)state;
-    const struct options *options = sound(
+    const struct options *options = parse_valid(
         "launch --nproc-per-node 2 --use_env -m train --nnodes 3 --json -- x");
     assert_string_equal(options->launch.nproc_per_node, "2");
     assert_true(options->launch.use_env && options->launch.module);
@@ -228,18 +233,18 @@ static void launch_leaves_the_commands_words_alone(void **state) {
     assert_string_equal(options->launch.command[1], "--nnodes");
     assert_string_equal(options->launch.command[5], "x");
     assert_null(options->launch.command[6]);
-    options = sound("launch --master_addr=m --master-port 7 -- sh -c x");
+    options = parse_valid("launch --master_addr=m --master-port 7 -- sh -c x");
     assert_string_equal(options->launch.master_addr, "m");
     assert_string_equal(options->launch.master_port, "7");
     assert_string_equal(options->launch.command[0], "sh");
-    wrong("launch", "COMMAND");
-    wrong("launch --nproc_per_node", "nproc_per_node");
+    expect_error("launch", "COMMAND");
+    expect_error("launch --nproc_per_node", "nproc_per_node");
 }
 
-static void ckpt_takes_an_action_and_a_folder(void **state) {
+static void ckpt_needs_an_action_and_a_folder(void **state) {
     (void)state;
     const struct options *options =
-        sound("ckpt export dir --step 1500 --format npz out.npz --state");
+        parse_valid("ckpt export dir --step 1500 --format npz out.npz --state");
     assert_string_equal(options->action, "export");
     assert_string_equal(options->dir, "dir");
     assert_string_equal(options->out, "out.npz");
@@ -247,75 +252,83 @@ static void ckpt_takes_an_action_and_a_folder(void **state) {
     assert_true(options->has_step);
     assert_int_equal(options->step, 1500);
     assert_true(options->with_state);
-    assert_false(sound("ckpt ls dir")->has_step);
-    assert_string_equal(sound("ckpt --json ls dir")->action, "ls");
-    wrong("ckpt ls", "capstan ckpt ls takes DIR; `capstan ckpt ls --help`");
-    wrong("ckpt export dir", "capstan ckpt export takes DIR OUT;");
-    wrong("ckpt dir", "capstan ckpt takes ls|verify|export DIR [OUT];");
-    wrong("ckpt ls dir --state", "unknown flag --state; `capstan ckpt ls");
-    wrong("ckpt verify dir out", "'out' is one word too many");
-    wrong("ckpt export a b c", "'c' is one word too many");
-    wrong("ckpt ls dir --step -5", "not '-5'");
-    wrong("ckpt ls dir --step 18446744073709551616", "not '1844");
+    assert_false(parse_valid("ckpt ls dir")->has_step);
+    assert_string_equal(parse_valid("ckpt --json ls dir")->action, "ls");
+    expect_error("ckpt ls",
+                 "capstan ckpt ls takes DIR; `capstan ckpt ls --help`");
+    expect_error("ckpt export dir", "capstan ckpt export takes DIR OUT;");
+    expect_error("ckpt dir", "capstan ckpt takes ls|verify|export DIR [OUT];");
+    expect_error("ckpt ls dir --state",
+                 "unknown flag --state; `capstan ckpt ls");
+    expect_error("ckpt verify dir out", "'out' is one word too many");
+    expect_error("ckpt export a b c", "'c' is one word too many");
+    expect_error("ckpt ls dir --step -5", "not '-5'");
+    expect_error("ckpt ls dir --step 18446744073709551616", "not '1844");
 }
 
-static void the_rate_of_the_network_is_above_nothing(void **state) {
+static void the_network_rate_must_be_positive(void **state) {
     (void)state;
-    assert_true(sound("run j --link-gbits 2.5")->link_gbits == 2.5);
-    assert_true(sound("local j --link-gbits=100")->link_gbits == 100);
-    assert_true(sound("run j")->link_gbits == 0);
-    wrong("run j --link-gbits 0", "not '0'");
-    wrong("run j --link-gbits -1", "not '-1'");
-    wrong("run j --link-gbits nan", "not 'nan'");
-    wrong("run j --link-gbits 1e6", "not '1e6'");
-    wrong("local j --link-gbits 1g", "not '1g'");
+    assert_true(parse_valid("run j --link-gbits 2.5")->link_gbits == 2.5);
+    assert_true(parse_valid("local j --link-gbits=100")->link_gbits == 100);
+    assert_true(parse_valid("run j")->link_gbits == 0);
+    expect_error("run j --link-gbits 0", "not '0'");
+    expect_error("run j --link-gbits -1", "not '-1'");
+    expect_error("run j --link-gbits nan", "not 'nan'");
+    expect_error("run j --link-gbits 1e6", "not '1e6'");
+    expect_error("local j --link-gbits 1g", "not '1g'");
 }
 
-static void what_is_not_known_is_said_with_help(void **state) {
+static void an_unknown_argument_is_reported_with_help(void **state) {
     (void)state;
-    wrong("", "no verb");
-    wrong("train", "no verb 'train'");
-    wrong("run --fast", "unknown flag --fast; `capstan run --help`");
-    wrong("local --workers=2 --pss 2 j", "unknown flag --pss; nearest: --ps;");
-    wrong("run j -x", "unknown flag -x; ");
-    wrong("run --json -xy j", "unknown flag -x; ");
-    wrong("run a b", "'b' is one word too many");
-    wrong("cluster x", "'x' is one word too many");
-    wrong("run --join-timeout 0", "not '0'");
-    wrong("run --join-timeout nan", "not 'nan'");
-    wrong("run --join-timeout", "--join-timeout takes a value: "
-                                "--join-timeout=SECONDS; `capstan run --help`");
-    wrong("run j --json=3", "--json takes no value; ");
-    wrong("info --ps 2", "capstan info --help");
+    expect_error("", "no verb");
+    expect_error("train", "no verb 'train'");
+    expect_error("run --fast", "unknown flag --fast; `capstan run --help`");
+    expect_error("local --workers=2 --pss 2 j",
+                 "unknown flag --pss; nearest: --ps;");
+    expect_error("run j -x", "unknown flag -x; ");
+    expect_error("run --json -xy j", "unknown flag -x; ");
+    expect_error("run a b", "'b' is one word too many");
+    expect_error("cluster x", "'x' is one word too many");
+    expect_error("run --join-timeout 0", "not '0'");
+    expect_error("run --join-timeout nan", "not 'nan'");
+    expect_error("run --join-timeout",
+                 "--join-timeout takes a value: "
+                 "--join-timeout=SECONDS; `capstan run --help`");
+    expect_error("run j --json=3", "--json takes no value; ");
+    expect_error("info --ps 2", "capstan info --help");
 }
 
 /* A DeepSpeed script has --deepspeed beside --deepspeed_config. */
-static void the_beginning_of_a_flag_is_no_flag_and_eats_nothing(void **state) {
+static void an_abbreviated_flag_is_unknown_and_takes_no_value(void **state) {
     (void)state;
-    wrong("run --deepspeed --deepspeed_config ds.json j",
-          "unknown flag --deepspeed; nearest: --deepspeed_config; ");
-    wrong("run --deepspeed j", "unknown flag --deepspeed; nearest: ");
-    wrong("run j --deepspeed=ds.json", "unknown flag --deepspeed; ");
-    wrong("local --worker 2 j", "unknown flag --worker; nearest: --workers;");
-    wrong("local --worker=2 j", "unknown flag --worker; nearest: --workers;");
-    wrong("run j --js", "unknown flag --js; nearest: --json; ");
-    wrong("info --he", "unknown flag --he; ");
-    wrong("ckpt ls --ste 5 dir", "unknown flag --ste; nearest: --step; ");
-    wrong("launch --nproc 2 sh", "unknown flag --nproc; ");
-    assert_string_equal(sound("run --set a=--js j")->sets[0], "a=--js");
-    assert_string_equal(sound("run j --checkpoint-dir --js")->checkpoint_dir,
+    expect_error("run --deepspeed --deepspeed_config ds.json j",
+                 "unknown flag --deepspeed; nearest: --deepspeed_config; ");
+    expect_error("run --deepspeed j", "unknown flag --deepspeed; nearest: ");
+    expect_error("run j --deepspeed=ds.json", "unknown flag --deepspeed; ");
+    expect_error("local --worker 2 j",
+                 "unknown flag --worker; nearest: --workers;");
+    expect_error("local --worker=2 j",
+                 "unknown flag --worker; nearest: --workers;");
+    expect_error("run j --js", "unknown flag --js; nearest: --json; ");
+    expect_error("info --he", "unknown flag --he; ");
+    expect_error("ckpt ls --ste 5 dir",
+                 "unknown flag --ste; nearest: --step; ");
+    expect_error("launch --nproc 2 sh", "unknown flag --nproc; ");
+    assert_string_equal(parse_valid("run --set a=--js j")->sets[0], "a=--js");
+    assert_string_equal(
+        parse_valid("run j --checkpoint-dir --js")->checkpoint_dir, "--js");
+    assert_string_equal(parse_valid("launch sh --js")->launch.command[1],
                         "--js");
-    assert_string_equal(sound("launch sh --js")->launch.command[1], "--js");
 }
 
-static void help_is_all_there_is_to_do(void **state) {
+static void help_excludes_other_actions(void **state) {
     (void)state;
     static const char *const lines[] = {
         "--help",   "-h",          "help",        "run --help",
         "local -h", "ckpt --help", "info --help", "cluster --help"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        assert_true(sound(lines[i])->shown);
-    assert_false(sound("info")->shown);
+        assert_true(parse_valid(lines[i])->printed_help);
+    assert_false(parse_valid("info")->printed_help);
 }
 
 static void the_help_of_a_verb_lists_its_flags(void **state) {
@@ -342,7 +355,7 @@ static void the_help_of_a_verb_lists_its_flags(void **state) {
 }
 
 /* What ls and verify do not take is not in their help. */
-static void each_part_of_a_verb_has_a_help_of_its_own(void **state) {
+static void each_subcommand_has_its_own_help(void **state) {
     (void)state;
     static const char *const reading[] = {"ckpt ls --help",
                                           "ckpt verify --help"};
@@ -354,42 +367,42 @@ static void each_part_of_a_verb_has_a_help_of_its_own(void **state) {
     }
 }
 
-static void the_version_is_all_there_is_to_do(void **state) {
+static void version_excludes_other_actions(void **state) {
     (void)state;
     static const char *const lines[] = {"--version", "-V", "run --version",
                                         "info -V"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        assert_true(sound(lines[i])->shown);
+        assert_true(parse_valid(lines[i])->printed_help);
 }
 
-static void percent_signs_are_only_text(void **state) {
+static void percent_signs_are_plain_text(void **state) {
     (void)state;
-    wrong("run --set %s%n%s", "'%s%n%s'");
-    wrong("local --ps %d j", "'%d'");
-    wrong("%s", "no verb '%s'");
+    expect_error("run --set %s%n%s", "'%s%n%s'");
+    expect_error("local --ps %d j", "'%d'");
+    expect_error("%s", "no verb '%s'");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(run_takes_a_job_and_the_flags_of_legacy_scripts),
-        cmocka_unit_test(a_local_rank_given_twice_has_to_be_the_same),
-        cmocka_unit_test(compare_takes_a_job_or_predicts),
-        cmocka_unit_test(bench_takes_its_flags_and_keeps_the_words),
-        cmocka_unit_test(a_simulation_is_of_a_job_or_of_a_vector),
+        cmocka_unit_test(run_accepts_a_job_and_legacy_flags),
+        cmocka_unit_test(two_local_ranks_have_to_agree),
+        cmocka_unit_test(compare_accepts_a_job_or_a_prediction),
+        cmocka_unit_test(bench_parses_its_flags_and_keeps_the_arguments),
+        cmocka_unit_test(a_simulation_needs_a_job_or_a_vector),
         cmocka_unit_test(settings_keep_their_order),
-        cmocka_unit_test(more_settings_than_there_is_room_for_are_refused),
+        cmocka_unit_test(too_many_settings_are_refused),
         cmocka_unit_test(local_counts_ps_and_workers),
-        cmocka_unit_test(local_takes_a_distribution_in_place_of_counts),
-        cmocka_unit_test(launch_leaves_the_commands_words_alone),
-        cmocka_unit_test(ckpt_takes_an_action_and_a_folder),
-        cmocka_unit_test(the_rate_of_the_network_is_above_nothing),
-        cmocka_unit_test(what_is_not_known_is_said_with_help),
-        cmocka_unit_test(the_beginning_of_a_flag_is_no_flag_and_eats_nothing),
-        cmocka_unit_test(help_is_all_there_is_to_do),
+        cmocka_unit_test(local_accepts_a_distribution_in_place_of_counts),
+        cmocka_unit_test(launch_leaves_the_commands_arguments_unchanged),
+        cmocka_unit_test(ckpt_needs_an_action_and_a_folder),
+        cmocka_unit_test(the_network_rate_must_be_positive),
+        cmocka_unit_test(an_unknown_argument_is_reported_with_help),
+        cmocka_unit_test(an_abbreviated_flag_is_unknown_and_takes_no_value),
+        cmocka_unit_test(help_excludes_other_actions),
         cmocka_unit_test(the_help_of_a_verb_lists_its_flags),
-        cmocka_unit_test(each_part_of_a_verb_has_a_help_of_its_own),
-        cmocka_unit_test(the_version_is_all_there_is_to_do),
-        cmocka_unit_test(percent_signs_are_only_text),
+        cmocka_unit_test(each_subcommand_has_its_own_help),
+        cmocka_unit_test(version_excludes_other_actions),
+        cmocka_unit_test(percent_signs_are_plain_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

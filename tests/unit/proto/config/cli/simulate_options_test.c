@@ -23,13 +23,13 @@ static int setup(void **state) {
     return 0;
 }
 
-static void without_flags_a_gigabit_and_this_machine(void **state) {
+static void defaults_are_a_gigabit_and_this_machine(void **state) {
     (void)state;
     assert_false(simulate.on || simulate.given || simulate.sweep);
     assert_true(simulate.link_gbits == 1 && simulate.overhead == 1);
     assert_true(simulate.compute < 0);
     assert_int_equal(simulate.cores, 0);
-    assert_int_equal(simulate.place, SIMULATE_APART);
+    assert_int_equal(simulate.colocation, SIMULATE_COLOCATE_NONE);
 }
 
 static void each_flag_sets_its_value(void **state) {
@@ -60,10 +60,10 @@ static void each_flag_sets_its_value(void **state) {
     assert_int_equal(simulate.seed, 0);
     assert_int_equal(simulate.bytes, 100 << 20);
     assert_int_equal(simulate.group, 64 << 10);
-    assert_int_equal(simulate.place, SIMULATE_PAIRS);
+    assert_int_equal(simulate.colocation, SIMULATE_COLOCATE_PAIRS);
 }
 
-static void a_bad_value_is_named_with_what_is_allowed(void **state) {
+static void a_bad_value_is_named_with_the_allowed_range(void **state) {
     (void)state;
     static const struct {
         enum simulate_options_key key;
@@ -93,9 +93,9 @@ static void a_bad_value_is_named_with_what_is_allowed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(without_flags_a_gigabit_and_this_machine, setup),
+        cmocka_unit_test_setup(defaults_are_a_gigabit_and_this_machine, setup),
         cmocka_unit_test_setup(each_flag_sets_its_value, setup),
-        cmocka_unit_test_setup(a_bad_value_is_named_with_what_is_allowed,
+        cmocka_unit_test_setup(a_bad_value_is_named_with_the_allowed_range,
                                setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

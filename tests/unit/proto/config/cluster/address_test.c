@@ -17,7 +17,7 @@ struct address {
     unsigned port;
 };
 
-static void host_and_port_are_told_apart(void **state) {
+static void host_and_port_are_separated(void **state) {
     (void)state;
     static const struct address addresses[] = {
         {"a:1", "a", 1},
@@ -51,7 +51,7 @@ static void check_refused(const char *text, const char *class) {
         fail_msg("%s: %s is expected, not: %s", text, class, why.text);
 }
 
-static void a_port_is_a_number_to_65535(void **state) {
+static void a_port_is_at_most_65535(void **state) {
     (void)state;
     static const char *const wrong[] = {
         "",      "a",     "a:",       "a:65536", "a:99999999999999999999",
@@ -107,7 +107,7 @@ static void the_longest_name_fits_and_a_longer_one_is_refused(void **state) {
     check_refused(text, "bad_host: ");
 }
 
-static void what_address_writes_it_reads(void **state) {
+static void a_written_address_reads_back(void **state) {
     (void)state;
     static const char *const texts[] = {"a:1", "[::1]:2", "localhost:0"};
     for (size_t i = 0; i < COUNT(texts); i++) {
@@ -122,11 +122,11 @@ static void what_address_writes_it_reads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_and_port_are_told_apart),
-        cmocka_unit_test(a_port_is_a_number_to_65535),
+        cmocka_unit_test(host_and_port_are_separated),
+        cmocka_unit_test(a_port_is_at_most_65535),
         cmocka_unit_test(a_host_is_a_name_or_a_number),
         cmocka_unit_test(the_longest_name_fits_and_a_longer_one_is_refused),
-        cmocka_unit_test(what_address_writes_it_reads),
+        cmocka_unit_test(a_written_address_reads_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/chief_address.h"
 
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 /* A host with its ports, or the start of an error. */
 struct form {
     const char *says;
-    struct chief_place place;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES];
+    struct chief_location location;
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES];
     const char *host; /* NULL: refused with `error` */
     int port, ports;
     const char *error;
@@ -25,10 +25,10 @@ static void check(const struct form *form) {
     struct cluster_task task = {0};
     struct failure why = {0};
     uint16_t ports;
-    struct cluster_input input = {.lookup = cluster_form_lookup,
+    struct cluster_input input = {.lookup = cluster_case_lookup,
                                   .context = (void *)form->environment};
     enum status status =
-        chief_address_read(&task, &ports, &form->place, &input, &why);
+        chief_address_read(&task, &ports, &form->location, &input, &why);
     print_message("%s\n", form->says);
     if (!form->host) {
         assert_int_equal(status, STATUS_CONFIG);
@@ -47,7 +47,7 @@ static void check(const struct form *form) {
         "AZ_BATCHAI_MPI_MASTER_NODE", "10.0.0.9"                               \
     }
 
-static void the_first_that_is_told_counts(void **state) {
+static void the_first_address_found_counts(void **state) {
     (void)state;
     static const struct form forms[] = {
         {"all are told",
@@ -129,7 +129,7 @@ static void the_first_that_is_told_counts(void **state) {
         check(&forms[i]);
 }
 
-static void ports_above_that_of_torchruns_agent_are_taken(void **state) {
+static void the_port_is_above_that_of_torchruns_agent(void **state) {
     (void)state;
     static const char agent[] = "TORCHELASTIC_USE_AGENT_STORE";
     const struct form forms[] = {
@@ -166,7 +166,7 @@ static void ports_above_that_of_torchruns_agent_are_taken(void **state) {
         check(&forms[i]);
 }
 
-static void what_is_no_address_is_refused(void **state) {
+static void an_invalid_address_is_refused(void **state) {
     (void)state;
     static const struct form forms[] = {
         {"nothing", {0}, {{0}}, NULL, 0, 0, "master_addr_missing: "},
@@ -226,9 +226,9 @@ static void what_is_no_address_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_that_is_told_counts),
-        cmocka_unit_test(ports_above_that_of_torchruns_agent_are_taken),
-        cmocka_unit_test(what_is_no_address_is_refused),
+        cmocka_unit_test(the_first_address_found_counts),
+        cmocka_unit_test(the_port_is_above_that_of_torchruns_agent),
+        cmocka_unit_test(an_invalid_address_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

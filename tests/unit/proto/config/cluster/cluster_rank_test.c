@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/cluster_rank.h"
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ static uint32_t local_rank(const char *type, int index, const char *given) {
              "\"A:2\", \"a:3\", \"b:2\"], \"ps\": [\"a:4\", \"a:5\"]}, "
              "\"task\": {\"type\": \"%s\", \"index\": %d}}",
              type, index);
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"TF_CONFIG", value},
         {"LOCAL_RANK", given},
         {"OMPI_COMM_WORLD_LOCAL_RANK", "9"},
@@ -27,16 +27,16 @@ static uint32_t local_rank(const char *type, int index, const char *given) {
     struct cluster *cluster;
     uint32_t rank = 99;
     assert_int_equal(
-        cluster_resolve(&cluster, NULL, cluster_form_lookup, environment, NULL),
+        cluster_resolve(&cluster, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
-    assert_int_equal(cluster_rank_local(cluster, cluster_form_lookup,
+    assert_int_equal(cluster_rank_local(cluster, cluster_case_lookup,
                                         environment, &rank, NULL),
                      STATUS_OK);
     cluster_free(&cluster);
     return rank;
 }
 
-static void the_local_rank_is_the_place_on_the_host(void **state) {
+static void the_local_rank_counts_processes_of_the_host(void **state) {
     (void)state;
     assert_int_equal(local_rank("chief", 0, NULL), 0);
     assert_int_equal(local_rank("worker", 0, NULL), 0);
@@ -46,41 +46,41 @@ static void the_local_rank_is_the_place_on_the_host(void **state) {
 }
 
 /* Of worker 2 of the same cluster, as "RANK of COUNT". */
-static void whether_the_chief_trains_moves_the_others(void **state) {
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+static void a_training_chief_shifts_the_other_ranks(void **state) {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"TF_CONFIG", "{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": "
                       "[\"b:1\", \"A:2\", \"a:3\", \"b:2\"]}, \"task\": "
                       "{\"type\": \"worker\", \"index\": 2}}"}};
-    struct cluster_neighbours neighbours;
+    struct cluster_local_peers local_peers;
     struct cluster *cluster;
     uint32_t count;
     (void)state;
     assert_int_equal(
-        cluster_resolve(&cluster, NULL, cluster_form_lookup, environment, NULL),
+        cluster_resolve(&cluster, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
-    assert_int_equal(cluster_rank_neighbours(cluster, cluster_form_lookup,
-                                             environment, &neighbours, NULL),
+    assert_int_equal(cluster_rank_local_peers(cluster, cluster_case_lookup,
+                                              environment, &local_peers, NULL),
                      STATUS_OK);
     cluster_free(&cluster);
-    assert_int_equal(cluster_rank_place(&neighbours, true, &count), 2);
+    assert_int_equal(cluster_rank_on_host(&local_peers, true, &count), 2);
     assert_int_equal(count, 3);
-    assert_int_equal(cluster_rank_place(&neighbours, false, &count), 1);
+    assert_int_equal(cluster_rank_on_host(&local_peers, false, &count), 1);
     assert_int_equal(count, 2);
-    neighbours.told = 7;
-    assert_int_equal(cluster_rank_place(&neighbours, false, &count), 7);
+    local_peers.reported = 7;
+    assert_int_equal(cluster_rank_on_host(&local_peers, false, &count), 7);
 }
 
-static void who_is_alone_counts_itself(void **state) {
-    struct cluster_form_variable none[CLUSTER_FORM_VARIABLES] = {{0}};
+static void a_single_process_counts_itself(void **state) {
+    struct cluster_case_variable none[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster alone = {
-        .local = true, .role = CLUSTER_WORKER, .local_rank = CLUSTER_NOT_TOLD};
-    struct cluster_neighbours neighbours;
+        .local = true, .role = CLUSTER_WORKER, .local_rank = CLUSTER_UNKNOWN};
+    struct cluster_local_peers local_peers;
     uint32_t count = 9;
     (void)state;
-    assert_int_equal(cluster_rank_neighbours(&alone, cluster_form_lookup, none,
-                                             &neighbours, NULL),
+    assert_int_equal(cluster_rank_local_peers(&alone, cluster_case_lookup, none,
+                                              &local_peers, NULL),
                      STATUS_OK);
-    assert_int_equal(cluster_rank_place(&neighbours, true, &count), 0);
+    assert_int_equal(cluster_rank_on_host(&local_peers, true, &count), 0);
     assert_int_equal(count, 1);
 }
 
@@ -88,46 +88,47 @@ static void who_is_alone_counts_itself(void **state) {
  * NUM_PS is "2". */
 static uint32_t trainers_here(const char *num_ps, const char *const *names,
                               const char *const *values) {
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster_flags flags = {.num_ps = num_ps};
-    struct cluster_neighbours neighbours;
+    struct cluster_local_peers local_peers;
     struct cluster *cluster;
     struct failure why;
     uint32_t count = 9;
     for (int i = 0; names[i]; i++)
-        environment[i] = (struct cluster_form_variable){names[i], values[i]};
-    if (cluster_resolve(&cluster, &flags, cluster_form_lookup, environment,
+        environment[i] = (struct cluster_case_variable){names[i], values[i]};
+    if (cluster_resolve(&cluster, &flags, cluster_case_lookup, environment,
                         &why))
         fail_msg("%s", why.text);
-    assert_int_equal(cluster_rank_neighbours(cluster, cluster_form_lookup,
-                                             environment, &neighbours, NULL),
+    assert_int_equal(cluster_rank_local_peers(cluster, cluster_case_lookup,
+                                              environment, &local_peers, NULL),
                      STATUS_OK);
     cluster_free(&cluster);
-    (void)cluster_rank_place(&neighbours, false, &count);
+    (void)cluster_rank_on_host(&local_peers, false, &count);
     return count;
 }
 
 #define TORCH "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 
 /* Rank 0's host is known from the start, and that of no other. */
-static void ranks_are_counted_where_they_tell(void **state) {
+static void ranks_are_counted_from_their_variables(void **state) {
     (void)state;
-    const char *const told[] = {TORCH, "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL};
+    const char *const reported[] = {TORCH, "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                    NULL};
     const char *const silent[] = {TORCH, NULL};
     assert_int_equal(
-        trainers_here(NULL, told,
+        trainers_here(NULL, reported,
                       (const char *[]){"0", "8", "a", "29500", "0", "4"}),
         4);
     assert_int_equal(
-        trainers_here(NULL, told,
+        trainers_here(NULL, reported,
                       (const char *[]){"3", "4", "a", "29500", "0", "1"}),
         1);
     assert_int_equal(
-        trainers_here("2", told, /* which of them are ps? */
+        trainers_here("2", reported, /* which of them are ps? */
                       (const char *[]){"0", "8", "a", "29500", "0", "4"}),
         0);
     assert_int_equal(
-        trainers_here("2", told,
+        trainers_here("2", reported,
                       (const char *[]){"1", "4", "a", "29500", "0", "1"}),
         1);
     assert_int_equal(
@@ -144,52 +145,52 @@ static void a_list_by_index_may_leave_trainers_out(void **state) {
     assert_int_equal(trainers_here(NULL, names, &sparse), 0);
 }
 
-static void who_is_no_trainer_has_local_rank_0(void **state) {
+static void a_process_that_does_not_train_has_local_rank_0(void **state) {
     (void)state;
     assert_int_equal(local_rank("ps", 1, NULL), 0);
     assert_int_equal(local_rank("evaluator", 0, NULL), 0);
 }
 
-static void a_local_rank_that_is_given_counts(void **state) {
+static void a_given_local_rank_takes_precedence(void **state) {
     (void)state;
     assert_int_equal(local_rank("worker", 2, "5"), 5);
     assert_int_equal(local_rank("worker", 2, " "), 2);
 }
 
-static void a_local_rank_that_is_no_number_is_refused(void **state) {
+static void a_nonnumeric_local_rank_is_refused(void **state) {
     (void)state;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"LOCAL_RANK", "-1"}};
     struct cluster alone = {.local = true, .role = CLUSTER_WORKER};
     uint32_t rank;
     struct failure why = {0};
-    assert_int_equal(cluster_rank_local(&alone, cluster_form_lookup,
+    assert_int_equal(cluster_rank_local(&alone, cluster_case_lookup,
                                         environment, &rank, &why),
                      STATUS_CONFIG);
     assert_memory_equal(why.text, "bad_index: LOCAL_RANK is \"-1\"", 29);
 }
 
-static int64_t node_rank(struct cluster_form_variable a,
-                         struct cluster_form_variable b,
-                         struct cluster_form_variable c,
-                         struct cluster_form_variable d) {
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+static int64_t node_rank(struct cluster_case_variable a,
+                         struct cluster_case_variable b,
+                         struct cluster_case_variable c,
+                         struct cluster_case_variable d) {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         a, b, c, d, {"OMPI_COMM_WORLD_NODE_RANK", "77"}};
     int64_t rank = 99;
     assert_int_equal(
-        cluster_rank_node(cluster_form_lookup, environment, &rank, NULL),
+        cluster_rank_node(cluster_case_lookup, environment, &rank, NULL),
         STATUS_OK);
     return rank;
 }
 
-static void the_node_rank_comes_from_the_first_that_tells_it(void **state) {
+static void the_node_rank_comes_from_the_first_variable_set(void **state) {
     (void)state;
-    const struct cluster_form_variable none = {0};
-    const struct cluster_form_variable node = {"NODE_RANK", "1"};
-    const struct cluster_form_variable group = {"GROUP_RANK", "2"};
-    const struct cluster_form_variable slurm = {"SLURM_NODEID", "3"};
-    const struct cluster_form_variable rank = {"OMPI_COMM_WORLD_RANK", "11"};
-    const struct cluster_form_variable size = {"OMPI_COMM_WORLD_LOCAL_SIZE",
+    const struct cluster_case_variable none = {0};
+    const struct cluster_case_variable node = {"NODE_RANK", "1"};
+    const struct cluster_case_variable group = {"GROUP_RANK", "2"};
+    const struct cluster_case_variable slurm = {"SLURM_NODEID", "3"};
+    const struct cluster_case_variable rank = {"OMPI_COMM_WORLD_RANK", "11"};
+    const struct cluster_case_variable size = {"OMPI_COMM_WORLD_LOCAL_SIZE",
                                                "2"};
     assert_int_equal(node_rank(slurm, group, node, none), 1);
     assert_int_equal(node_rank(slurm, group, rank, size), 2);
@@ -199,16 +200,16 @@ static void the_node_rank_comes_from_the_first_that_tells_it(void **state) {
     assert_int_equal(node_rank(none, none, none, none), -1);
 }
 
-static void a_node_rank_that_is_no_number_is_refused(void **state) {
+static void a_nonnumeric_node_rank_is_refused(void **state) {
     (void)state;
     static const char *const names[] = {"NODE_RANK", "GROUP_RANK",
                                         "OMPI_COMM_WORLD_RANK", "SLURM_NODEID"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+        struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
             {names[i], "first"}};
         int64_t rank;
         assert_int_equal(
-            cluster_rank_node(cluster_form_lookup, environment, &rank, NULL),
+            cluster_rank_node(cluster_case_lookup, environment, &rank, NULL),
             STATUS_CONFIG);
     }
 }
@@ -218,11 +219,11 @@ static void expect_rank(const char *cluster, const char *task,
     char value[256], text[64];
     snprintf(value, sizeof value, "{\"cluster\": %s, \"task\": %s}", cluster,
              task);
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"TF_CONFIG", cluster[0] ? value : NULL}};
     struct cluster *read;
     assert_int_equal(
-        cluster_resolve(&read, NULL, cluster_form_lookup, environment, NULL),
+        cluster_resolve(&read, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
     cluster_rank_text(read, text, sizeof text);
     cluster_free(&read);
@@ -231,7 +232,7 @@ static void expect_rank(const char *cluster, const char *task,
 
 #define TASK(type, index) "{\"type\": \"" type "\", \"index\": " #index "}"
 
-static void the_rank_is_told_where_the_description_decides_it(void **state) {
+static void the_rank_is_known_when_the_description_determines_it(void **state) {
     (void)state;
     static const char led[] = "{\"chief\": [\"a:1\"], \"ps\": [\"a:2\"], "
                               "\"worker\": [\"b:1\", \"b:2\"]}";
@@ -251,17 +252,17 @@ static void the_rank_is_told_where_the_description_decides_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_local_rank_is_the_place_on_the_host),
-        cmocka_unit_test(whether_the_chief_trains_moves_the_others),
-        cmocka_unit_test(who_is_alone_counts_itself),
-        cmocka_unit_test(ranks_are_counted_where_they_tell),
+        cmocka_unit_test(the_local_rank_counts_processes_of_the_host),
+        cmocka_unit_test(a_training_chief_shifts_the_other_ranks),
+        cmocka_unit_test(a_single_process_counts_itself),
+        cmocka_unit_test(ranks_are_counted_from_their_variables),
         cmocka_unit_test(a_list_by_index_may_leave_trainers_out),
-        cmocka_unit_test(who_is_no_trainer_has_local_rank_0),
-        cmocka_unit_test(a_local_rank_that_is_given_counts),
-        cmocka_unit_test(a_local_rank_that_is_no_number_is_refused),
-        cmocka_unit_test(the_node_rank_comes_from_the_first_that_tells_it),
-        cmocka_unit_test(a_node_rank_that_is_no_number_is_refused),
-        cmocka_unit_test(the_rank_is_told_where_the_description_decides_it),
+        cmocka_unit_test(a_process_that_does_not_train_has_local_rank_0),
+        cmocka_unit_test(a_given_local_rank_takes_precedence),
+        cmocka_unit_test(a_nonnumeric_local_rank_is_refused),
+        cmocka_unit_test(the_node_rank_comes_from_the_first_variable_set),
+        cmocka_unit_test(a_nonnumeric_node_rank_is_refused),
+        cmocka_unit_test(the_rank_is_known_when_the_description_determines_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

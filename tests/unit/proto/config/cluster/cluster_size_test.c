@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/cluster_size.h"
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,30 +11,30 @@
 #include <stdio.h>
 
 /* What the description in ENVIRONMENT tells, as text. */
-static void expect(const struct cluster_form_variable *variables,
+static void expect(const struct cluster_case_variable *variables,
                    const char *num_ps, const char *text) {
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster_flags flags = {.num_ps = num_ps};
     struct cluster *cluster;
     struct failure why;
     char found[128];
     for (int i = 0; i < 4 && variables[i].name; i++)
         environment[i] = variables[i];
-    if (cluster_resolve(&cluster, &flags, cluster_form_lookup, environment,
+    if (cluster_resolve(&cluster, &flags, cluster_case_lookup, environment,
                         &why))
         fail_msg("%s", why.text);
-    struct cluster_size told = cluster_size_told(cluster);
-    cluster_size_text(&told, found, sizeof found);
+    struct cluster_size known = cluster_size_known(cluster);
+    cluster_size_text(&known, found, sizeof found);
     cluster_free(&cluster);
     assert_string_equal(found, text);
 }
 
 #define VARIABLES(...)                                                         \
-    ((const struct cluster_form_variable[]){__VA_ARGS__, {NULL, NULL}})
+    ((const struct cluster_case_variable[]){__VA_ARGS__, {NULL, NULL}})
 #define TF_CONFIG(cluster, task)                                               \
     VARIABLES({"TF_CONFIG", "{\"cluster\": " cluster ", \"task\": " task "}"})
 
-static void ranks_tell_both_numbers(void **state) {
+static void ranks_give_both_numbers(void **state) {
     (void)state;
     expect(VARIABLES({"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}),
            "1", "3 workers and 1 ps by torch");
@@ -43,7 +43,7 @@ static void ranks_tell_both_numbers(void **state) {
            NULL, "2 workers and 0 ps by mpi");
 }
 
-static void lists_tell_how_long_they_are(void **state) {
+static void lists_give_their_lengths(void **state) {
     (void)state;
     expect(TF_CONFIG("{\"chief\": [\"a:1\"], \"ps\": [\"b:1\", \"c:1\"],"
                      " \"worker\": [\"d:1\"]}",
@@ -51,7 +51,7 @@ static void lists_tell_how_long_they_are(void **state) {
            NULL, "1 worker and 2 ps by TF_CONFIG");
 }
 
-static void who_need_not_know_all_tells_nothing_of_them(void **state) {
+static void a_partial_description_gives_only_known_numbers(void **state) {
     (void)state;
     expect(TF_CONFIG("{\"ps\": [\"b:1\", \"c:1\"],"
                      " \"worker\": {\"1\": \"d:1\"}}",
@@ -65,9 +65,9 @@ static void who_need_not_know_all_tells_nothing_of_them(void **state) {
            NULL, "1 worker by TF_CONFIG");
 }
 
-static void only_two_numbers_differ(void **state) {
+static void only_two_known_numbers_can_differ(void **state) {
     (void)state;
-    enum { NOT = CLUSTER_NOT_TOLD };
+    enum { NOT = CLUSTER_UNKNOWN };
     const struct cluster_size full = {"torch", 3, 1}, same = {"mpi", 3, 1},
                               none = {"TF_CONFIG", NOT, NOT},
                               silent = {NULL, 2, 2}, fewer = {"torch", 2, 1},
@@ -82,10 +82,10 @@ static void only_two_numbers_differ(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_tell_both_numbers),
-        cmocka_unit_test(lists_tell_how_long_they_are),
-        cmocka_unit_test(who_need_not_know_all_tells_nothing_of_them),
-        cmocka_unit_test(only_two_numbers_differ),
+        cmocka_unit_test(ranks_give_both_numbers),
+        cmocka_unit_test(lists_give_their_lengths),
+        cmocka_unit_test(a_partial_description_gives_only_known_numbers),
+        cmocka_unit_test(only_two_known_numbers_can_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

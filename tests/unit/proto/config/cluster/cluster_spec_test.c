@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 static void vertex_pools_are_chief_worker_ps_and_evaluator(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"the chief",
          "{" VERTEX ", 'task': {'type': 'workerpool0', 'index': 0}}",
          "{'source': 'CLUSTER_SPEC', 'role': 'chief', 'is_chief': true, "
@@ -77,15 +77,15 @@ static void vertex_pools_are_chief_worker_ps_and_evaluator(void **state) {
         {"not JSON", "{'cluster'", "bad_json"},
         {"a list", "[]", "not_object"},
     };
-    cluster_form_check_texts("CLUSTER_SPEC", texts,
+    cluster_case_check_texts("CLUSTER_SPEC", texts,
                              sizeof texts / sizeof *texts);
 }
 
 struct tony {
-    const char *says, *spec, *job_name, *task_index, *expect;
+    const char *description, *spec, *job_name, *task_index, *expect;
 };
 
-static void tony_gives_the_own_task_beside_the_map(void **state) {
+static void tony_sets_the_own_task_in_variables(void **state) {
     (void)state;
 #define MAP "{'worker': ['a:1', 'b:1'], 'ps': ['p:1']}"
     static const struct tony forms[] = {
@@ -119,14 +119,14 @@ static void tony_gives_the_own_task_beside_the_map(void **state) {
 #undef MAP
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const struct tony *tony = &forms[i];
-        char *spec = cluster_form_requote(tony->spec);
-        struct cluster_form form = {
-            .says = tony->says,
+        char *spec = cluster_case_requote(tony->spec);
+        struct cluster_case form = {
+            .description = tony->description,
             .environment = {{"CLUSTER_SPEC", spec},
                             {"JOB_NAME", tony->job_name},
                             {"TASK_INDEX", tony->task_index}},
             .expect = tony->expect};
-        cluster_form_check(&form);
+        cluster_case_check(&form);
         free(spec);
     }
 }
@@ -134,7 +134,7 @@ static void tony_gives_the_own_task_beside_the_map(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vertex_pools_are_chief_worker_ps_and_evaluator),
-        cmocka_unit_test(tony_gives_the_own_task_beside_the_map),
+        cmocka_unit_test(tony_sets_the_own_task_in_variables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

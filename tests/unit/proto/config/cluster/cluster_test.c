@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whom a process takes itself for: settings found in public, with their
  * sources, and settings spoilt at random. */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include "proto/config/cluster/cluster.h"
 
@@ -27,10 +27,10 @@ static const char *const cases_path = "tests/data/tf_config_cases.json";
     "{\"type\": \"worker\", \"index\": 0}}"
 
 static struct cluster *resolve(
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES]) {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES]) {
     struct cluster *cluster;
     struct failure why = {0};
-    if (cluster_resolve(&cluster, NULL, cluster_form_lookup, environment,
+    if (cluster_resolve(&cluster, NULL, cluster_case_lookup, environment,
                         &why) != STATUS_OK)
         fail_msg("%s", why.text);
     return cluster;
@@ -53,7 +53,7 @@ static char *expectation(const json_t *expect) {
     return text;
 }
 
-static void every_setting_found_in_public_comes_out_as_noted(void **state) {
+static void every_published_setting_gives_its_expected_result(void **state) {
     (void)state;
     json_error_t error;
     json_t *cases = json_load_file(cases_path, 0, &error);
@@ -65,24 +65,24 @@ static void every_setting_found_in_public_comes_out_as_noted(void **state) {
     assert_int_equal(json_array_size(cases), 40);
     json_array_foreach(cases, i, one) {
         char *expect = expectation(json_object_get(one, "expect"));
-        struct cluster_form form = {
-            .says = json_string_value(json_object_get(one, "name")),
+        struct cluster_case form = {
+            .description = json_string_value(json_object_get(one, "name")),
             .environment = {{json_string_value(
                                  json_object_get(one, "variable")),
                              json_string_value(json_object_get(one, "value"))}},
             .expect = expect};
-        cluster_form_check(&form);
+        cluster_case_check(&form);
         free(expect);
     }
     json_decref(cases);
 }
 
-static void the_first_source_that_is_set_is_the_only_one(void **state) {
+static void only_the_first_source_that_is_set_counts(void **state) {
     (void)state;
     static const char vertex[] = "{\"cluster\": {\"workerpool0\": [\"v:1\"]}, "
                                  "\"task\": {\"type\": \"workerpool0\", "
                                  "\"index\": 0}}";
-    const struct cluster_form forms[] = {
+    const struct cluster_case forms[] = {
         {"nothing is set",
          {0},
          {{0}},
@@ -134,12 +134,12 @@ static void the_first_source_that_is_set_is_the_only_one(void **state) {
          "{'source': 'alone'}"},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        cluster_form_check(&forms[i]);
+        cluster_case_check(&forms[i]);
 }
 
-static void the_object_printed_is_the_one_promised(void **state) {
+static void the_printed_json_matches_the_documentation(void **state) {
     (void)state;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         TF_CONFIG("{\"cluster\": {\"chief\": [\"localhost:3224\"], \"ps\": "
                   "[\"a:0\", \"b:1\"], \"worker\": [\"c:1\"]}, \"task\": "
                   "{\"type\": \"worker\", \"index\": 0}}")};
@@ -157,14 +157,14 @@ static void the_object_printed_is_the_one_promised(void **state) {
     cluster_free(NULL);
 }
 
-static void a_task_is_found_by_its_index_and_not_its_place(void **state) {
+static void a_task_is_found_by_index_not_by_position(void **state) {
     (void)state;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         TF_CONFIG("{\"cluster\": {\"worker\": {\"7\": \"h7:70\", \"2\": "
                   "\"[::1]:20\"}}, \"task\": {\"type\": \"worker\", "
                   "\"index\": 7}}")};
     struct cluster *cluster = resolve(environment);
-    const struct cluster_task *self = cluster_self(cluster);
+    const struct cluster_task *self = cluster_own_task(cluster);
     char address[270];
     assert_ptr_equal(self, cluster_find(cluster, CLUSTER_WORKER, 7));
     assert_string_equal(self->host, "h7");
@@ -179,19 +179,19 @@ static void a_task_is_found_by_its_index_and_not_its_place(void **state) {
     cluster_free(&cluster);
 }
 
-static void who_is_alone_leads_and_has_no_address(void **state) {
+static void a_single_process_is_chief_and_has_no_address(void **state) {
     (void)state;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster *cluster = resolve(environment);
     assert_true(cluster->local);
     assert_true(cluster_is_chief(cluster));
-    assert_null(cluster_self(cluster));
+    assert_null(cluster_own_task(cluster));
     assert_null(cluster_chief(cluster));
     assert_null(cluster->model_dir);
     cluster_free(&cluster);
 }
 
-static void an_error_says_how_to_mend_it(void **state) {
+static void an_error_says_how_to_fix_it(void **state) {
     (void)state;
     static const char *const told[][2] = {
         {"{'cluster': {}}", "json.dumps"},
@@ -214,11 +214,11 @@ static void an_error_says_how_to_mend_it(void **state) {
          "lists 2, counted from 0"},
     };
     for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-        struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+        struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
             TF_CONFIG(told[i][0])};
         struct cluster *cluster;
         struct failure why = {0};
-        assert_int_equal(cluster_resolve(&cluster, NULL, cluster_form_lookup,
+        assert_int_equal(cluster_resolve(&cluster, NULL, cluster_case_lookup,
                                          environment, &why),
                          STATUS_CONFIG);
         if (!strstr(why.text, told[i][1]))
@@ -227,7 +227,7 @@ static void an_error_says_how_to_mend_it(void **state) {
 }
 
 /* xorshift64 (Marsaglia 2003). */
-static uint64_t draw(uint64_t *random) {
+static uint64_t random_setting(uint64_t *random) {
     *random ^= *random << 13;
     *random ^= *random >> 7;
     *random ^= *random << 17;
@@ -275,10 +275,11 @@ static const char *const pieces[] = {
 /* Puts a piece into TEXT of SIZE bytes, or takes bytes out of it. */
 static void mutate(char *text, size_t size, uint64_t *random) {
     size_t length = strlen(text);
-    size_t at = draw(random) % (length + 1);
-    size_t out = draw(random) % 2 ? draw(random) % 8 : 0;
-    const char *in = pieces[draw(random) % (sizeof pieces / sizeof *pieces)];
-    if (draw(random) % 4 == 0)
+    size_t at = random_setting(random) % (length + 1);
+    size_t out = random_setting(random) % 2 ? random_setting(random) % 8 : 0;
+    const char *in =
+        pieces[random_setting(random) % (sizeof pieces / sizeof *pieces)];
+    if (random_setting(random) % 4 == 0)
         in = "";
     if (out > length - at)
         out = length - at;
@@ -288,16 +289,16 @@ static void mutate(char *text, size_t size, uint64_t *random) {
     memcpy(text + at, in, strlen(in));
 }
 
-static void check_outcome(const struct cluster_form *form) {
+static void check_outcome(const struct cluster_case *form) {
     struct cluster *cluster = NULL;
     struct failure why = {0};
     enum status status =
-        cluster_resolve(&cluster, &form->flags, cluster_form_lookup,
+        cluster_resolve(&cluster, &form->flags, cluster_case_lookup,
                         (void *)form->environment, &why);
     if (status == STATUS_OK) {
         char *text = cluster_json(cluster);
         if (!text || !cluster->source)
-            fail_msg("nothing to print of %s", form->says);
+            fail_msg("nothing to print of %s", form->description);
         free(text);
         cluster_free(&cluster);
         return;
@@ -306,24 +307,25 @@ static void check_outcome(const struct cluster_form *form) {
     if (cluster || status != STATUS_CONFIG || why.status != status ||
         class < 4 || strncmp(why.text + class, ": ", 2) != 0 ||
         strlen(why.text) > sizeof why.text - 2)
-        fail_msg("%s: %s", form->says, why.text);
+        fail_msg("%s: %s", form->description, why.text);
 }
 
 static void check_mutant(const char *text) {
-    const struct cluster_form forms[] = {
-        {.says = text, .environment = {{"TF_CONFIG", text}}},
-        {.says = text,
+    const struct cluster_case forms[] = {
+        {.description = text, .environment = {{"TF_CONFIG", text}}},
+        {.description = text,
          .environment = {{"CLUSTER_SPEC", text},
                          {"JOB_NAME", "ps"},
                          {"TASK_INDEX", "0"}}},
-        {.says = text,
+        {.description = text,
          .flags = {.job_name = "ps", .task_index = "0", .ps_hosts = text}},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         check_outcome(&forms[i]);
 }
 
-static void a_mutated_setting_is_taken_or_refused_by_a_class(void **state) {
+static void a_mutated_setting_is_accepted_or_refused_with_its_class(
+    void **state) {
     (void)state;
     static const char *const seeds[] = {
         "{\"cluster\": {\"chief\": [\"c:1\"], \"ps\": [\"p:2\", \"q:0\"], "
@@ -341,7 +343,7 @@ static void a_mutated_setting_is_taken_or_refused_by_a_class(void **state) {
     for (int i = 0; i < 20000; i++) {
         char text[512];
         snprintf(text, sizeof text, "%s", seeds[i % 4]);
-        for (uint64_t n = 1 + draw(&random) % 4; n > 0; n--)
+        for (uint64_t n = 1 + random_setting(&random) % 4; n > 0; n--)
             mutate(text, sizeof text, &random);
         check_mutant(text);
     }
@@ -349,13 +351,14 @@ static void a_mutated_setting_is_taken_or_refused_by_a_class(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_setting_found_in_public_comes_out_as_noted),
-        cmocka_unit_test(the_first_source_that_is_set_is_the_only_one),
-        cmocka_unit_test(the_object_printed_is_the_one_promised),
-        cmocka_unit_test(a_task_is_found_by_its_index_and_not_its_place),
-        cmocka_unit_test(who_is_alone_leads_and_has_no_address),
-        cmocka_unit_test(an_error_says_how_to_mend_it),
-        cmocka_unit_test(a_mutated_setting_is_taken_or_refused_by_a_class),
+        cmocka_unit_test(every_published_setting_gives_its_expected_result),
+        cmocka_unit_test(only_the_first_source_that_is_set_counts),
+        cmocka_unit_test(the_printed_json_matches_the_documentation),
+        cmocka_unit_test(a_task_is_found_by_index_not_by_position),
+        cmocka_unit_test(a_single_process_is_chief_and_has_no_address),
+        cmocka_unit_test(an_error_says_how_to_fix_it),
+        cmocka_unit_test(
+            a_mutated_setting_is_accepted_or_refused_with_its_class),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

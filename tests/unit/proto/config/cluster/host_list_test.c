@@ -30,7 +30,7 @@ static void check(const struct form *form) {
     assert_int_equal(list.count, 0);
 }
 
-static void every_short_form_is_spelled_out(void **state) {
+static void every_short_form_is_expanded(void **state) {
     (void)state;
     static const struct form forms[] = {
         {"n1", "n1"},
@@ -49,7 +49,7 @@ static void every_short_form_is_spelled_out(void **state) {
         check(&forms[i]);
 }
 
-static void what_is_no_list_is_refused(void **state) {
+static void an_invalid_list_is_refused(void **state) {
     (void)state;
     static const char *const texts[] = {
         "",
@@ -80,7 +80,7 @@ static void what_is_no_list_is_refused(void **state) {
     }
 }
 
-static void a_host_longer_than_a_name_can_be_is_refused(void **state) {
+static void a_host_longer_than_a_name_is_refused(void **state) {
     (void)state;
     char text[300];
     struct host_list list;
@@ -93,7 +93,7 @@ static void a_host_longer_than_a_name_can_be_is_refused(void **state) {
                      STATUS_CONFIG);
 }
 
-static void counts_are_multiplied_out(void **state) {
+static void counts_are_expanded(void **state) {
     (void)state;
     uint64_t count, sum;
     assert_int_equal(host_list_counts("2(x3),1", "COUNTS", &count, &sum, NULL),
@@ -113,10 +113,10 @@ static void counts_are_multiplied_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_short_form_is_spelled_out),
-        cmocka_unit_test(what_is_no_list_is_refused),
-        cmocka_unit_test(a_host_longer_than_a_name_can_be_is_refused),
-        cmocka_unit_test(counts_are_multiplied_out),
+        cmocka_unit_test(every_short_form_is_expanded),
+        cmocka_unit_test(an_invalid_list_is_refused),
+        cmocka_unit_test(a_host_longer_than_a_name_is_refused),
+        cmocka_unit_test(counts_are_expanded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

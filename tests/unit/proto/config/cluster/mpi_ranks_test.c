@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,14 +8,14 @@
 
 #include <cmocka.h>
 
-static void check(const struct cluster_form *forms, size_t count) {
+static void check(const struct cluster_case *forms, size_t count) {
     for (size_t i = 0; i < count; i++)
-        cluster_form_check(&forms[i]);
+        cluster_case_check(&forms[i]);
 }
 
-static void open_mpi_tells_rank_and_size(void **state) {
+static void open_mpi_variables_give_rank_and_size(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"on one host",
          {.num_ps = "1"},
          {{"OMPI_COMM_WORLD_RANK", "3"},
@@ -65,9 +65,9 @@ static void open_mpi_tells_rank_and_size(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void process_managers_tell_where_nothing_else_does(void **state) {
+static void process_manager_variables_are_the_fallback(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"MPICH's hydra",
          {0},
          {{"PMI_RANK", "1"},
@@ -101,8 +101,8 @@ static void process_managers_tell_where_nothing_else_does(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(open_mpi_tells_rank_and_size),
-        cmocka_unit_test(process_managers_tell_where_nothing_else_does),
+        cmocka_unit_test(open_mpi_variables_give_rank_and_size),
+        cmocka_unit_test(process_manager_variables_are_the_fallback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

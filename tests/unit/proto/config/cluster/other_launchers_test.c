@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What launchers set that are no source of a cluster description. */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,18 +15,18 @@ enum { VARIABLES = 5 };
 
 struct setting {
     const char *names; /* what the error names first; NULL: it is no error */
-    struct cluster_form_variable variables[VARIABLES];
+    struct cluster_case_variable variables[VARIABLES];
 };
 
 /* What becomes of SETTING, with --alone or without. */
 static void resolve(const struct setting *setting, bool alone,
                     struct failure *why) {
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {{0}};
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster_flags flags = {.alone = alone};
     struct cluster *cluster = NULL;
     memcpy(environment, setting->variables, sizeof setting->variables);
     *why = (struct failure){0};
-    enum status status = cluster_resolve(&cluster, &flags, cluster_form_lookup,
+    enum status status = cluster_resolve(&cluster, &flags, cluster_case_lookup,
                                          environment, why);
     if (!status && (!cluster->local || strcmp(cluster->source, "alone")))
         fail_msg("%s: not alone", setting->variables[0].name);
@@ -107,7 +107,7 @@ static void a_rank_a_role_or_a_size_is_refused_and_named(void **state) {
     CHECK(settings, "not_alone");
 }
 
-static void half_of_torchs_is_refused_as_a_half(void **state) {
+static void partial_torch_variables_are_refused(void **state) {
     (void)state;
     static const struct setting ranks[] = {
         {"RANK", {{"RANK", "1"}, {"MASTER_ADDR", "h"}}},
@@ -119,7 +119,7 @@ static void half_of_torchs_is_refused_as_a_half(void **state) {
     CHECK(sizes, "rank_missing");
 }
 
-static void one_process_is_alone_whoever_launched_it(void **state) {
+static void a_single_process_is_alone_under_any_launcher(void **state) {
     (void)state;
     static const struct setting settings[] = {
         {NULL, {{"WORLD_SIZE", "1"}}},
@@ -155,7 +155,7 @@ static void one_process_is_alone_whoever_launched_it(void **state) {
 }
 
 /* The script of a batch job runs once, however large its allocation. */
-static void what_is_allocated_starts_nobody(void **state) {
+static void an_allocation_without_launch_is_ignored(void **state) {
     (void)state;
     static const struct setting settings[] = {
         {NULL, {{"SLURM_JOB_ID", "1"}, {"SLURM_NTASKS", "8"}}},
@@ -172,9 +172,9 @@ static void what_is_allocated_starts_nobody(void **state) {
     }
 }
 
-static void a_source_is_read_whatever_else_is_set(void **state) {
+static void a_source_takes_precedence_over_other_launchers(void **state) {
     (void)state;
-    const struct cluster_form forms[] = {
+    const struct cluster_case forms[] = {
         {"ranks beside Horovod's",
          {0},
          {{"RANK", "1"},
@@ -191,12 +191,12 @@ static void a_source_is_read_whatever_else_is_set(void **state) {
          "{'source': 'mpi', 'mode': 'local'}"},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        cluster_form_check(&forms[i]);
+        cluster_case_check(&forms[i]);
 }
 
-static void who_is_to_be_alone_is_so_beside_any_source(void **state) {
+static void the_alone_option_overrides_any_source(void **state) {
     (void)state;
-    const struct cluster_form forms[] = {
+    const struct cluster_case forms[] = {
         {"ranks",
          {.alone = true},
          {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}},
@@ -212,17 +212,17 @@ static void who_is_to_be_alone_is_so_beside_any_source(void **state) {
         {"ps by flags", {.alone = true, .num_ps = "1"}, {{0}}, "num_ps_given"},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        cluster_form_check(&forms[i]);
+        cluster_case_check(&forms[i]);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_a_role_or_a_size_is_refused_and_named),
-        cmocka_unit_test(half_of_torchs_is_refused_as_a_half),
-        cmocka_unit_test(one_process_is_alone_whoever_launched_it),
-        cmocka_unit_test(what_is_allocated_starts_nobody),
-        cmocka_unit_test(a_source_is_read_whatever_else_is_set),
-        cmocka_unit_test(who_is_to_be_alone_is_so_beside_any_source),
+        cmocka_unit_test(partial_torch_variables_are_refused),
+        cmocka_unit_test(a_single_process_is_alone_under_any_launcher),
+        cmocka_unit_test(an_allocation_without_launch_is_ignored),
+        cmocka_unit_test(a_source_takes_precedence_over_other_launchers),
+        cmocka_unit_test(the_alone_option_overrides_any_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-static void check(const struct cluster_form *forms, size_t count) {
+static void check(const struct cluster_case *forms, size_t count) {
     for (size_t i = 0; i < count; i++)
-        cluster_form_check(&forms[i]);
+        cluster_case_check(&forms[i]);
 }
 
 #define MASTER                                                                 \
@@ -24,7 +24,7 @@ static void check(const struct cluster_form *forms, size_t count) {
 
 static void ranks_are_workers_and_the_last_are_ps(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"rank 0 leads",
          {0},
          {WORLD("0", "4"), MASTER},
@@ -58,7 +58,7 @@ static void ranks_are_workers_and_the_last_are_ps(void **state) {
 
 static void a_world_of_one_is_alone(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"alone",
          {0},
          {WORLD("0", "1")},
@@ -72,9 +72,9 @@ static void a_world_of_one_is_alone(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void numbers_that_cannot_be_are_refused(void **state) {
+static void impossible_numbers_are_refused(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"rank past the end",
          {0},
          {WORLD("4", "4"), MASTER},
@@ -128,9 +128,9 @@ static void numbers_that_cannot_be_are_refused(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void the_flag_says_what_the_variable_says(void **state) {
+static void the_flag_is_equivalent_to_the_variable(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"the flag alone",
          {.local_rank = "1"},
          {WORLD("1", "2"), MASTER},
@@ -169,7 +169,7 @@ static void the_flag_says_what_the_variable_says(void **state) {
 
 static void num_ps_is_for_ranks_alone(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"TF_CONFIG lists its ps",
          {.num_ps = "1"},
          {{"TF_CONFIG", "{\"cluster\": {\"worker\": [\"a:1\"]}}"}},
@@ -179,21 +179,21 @@ static void num_ps_is_for_ranks_alone(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void what_the_others_do_not_know_has_no_address(void **state) {
+static void an_address_unknown_to_others_is_omitted(void **state) {
     (void)state;
     const struct cluster_flags flags = {.num_ps = "1"};
-    const struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    const struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         WORLD("2", "3"), MASTER, {"LOCAL_RANK", "1"}};
     struct cluster *cluster;
-    assert_int_equal(cluster_resolve(&cluster, &flags, cluster_form_lookup,
+    assert_int_equal(cluster_resolve(&cluster, &flags, cluster_case_lookup,
                                      (void *)environment, NULL),
                      STATUS_OK);
-    assert_string_equal(cluster_self(cluster)->host, "");
-    assert_int_equal(cluster_self(cluster)->port, 0);
+    assert_string_equal(cluster_own_task(cluster)->host, "");
+    assert_int_equal(cluster_own_task(cluster)->port, 0);
     assert_string_equal(cluster_find(cluster, CLUSTER_WORKER, 1)->host, "");
     assert_string_equal(cluster_chief(cluster)->host, "m");
     assert_int_equal(cluster->local_rank, 1);
-    assert_true(cluster->by_ranks);
+    assert_true(cluster->from_ranks);
     cluster_free(&cluster);
 }
 
@@ -201,10 +201,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_workers_and_the_last_are_ps),
         cmocka_unit_test(a_world_of_one_is_alone),
-        cmocka_unit_test(numbers_that_cannot_be_are_refused),
-        cmocka_unit_test(the_flag_says_what_the_variable_says),
+        cmocka_unit_test(impossible_numbers_are_refused),
+        cmocka_unit_test(the_flag_is_equivalent_to_the_variable),
         cmocka_unit_test(num_ps_is_for_ranks_alone),
-        cmocka_unit_test(what_the_others_do_not_know_has_no_address),
+        cmocka_unit_test(an_address_unknown_to_others_is_omitted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

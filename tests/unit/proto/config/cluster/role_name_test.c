@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-static void names_of_vertex_count_where_they_are_allowed(void **state) {
+static void vertex_names_count_where_they_are_allowed(void **state) {
     (void)state;
     enum cluster_role role = CLUSTER_ROLES;
     assert_false(role_name_find(ROLE_NAMES_TF, "workerpool2", &role));
@@ -20,7 +20,7 @@ static void names_of_vertex_count_where_they_are_allowed(void **state) {
     assert_false(role_name_find(ROLE_NAMES_VERTEX, "", &role));
 }
 
-static void the_nearest_name_is_the_one_meant(void **state) {
+static void the_nearest_name_is_suggested(void **state) {
     (void)state;
     static const char *const meant[][2] = {
         {"ps_hosts", "ps"},
@@ -54,7 +54,7 @@ static void the_nearest_name_is_the_one_meant(void **state) {
     }
 }
 
-static void what_is_near_nothing_is_told_as_such(void **state) {
+static void a_name_near_none_is_reported_as_unknown(void **state) {
     (void)state;
     static const char *const names[] = {
         "",    "a",       "p",     "gpu",   "cluster",   "task", "environment",
@@ -67,9 +67,9 @@ static void what_is_near_nothing_is_told_as_such(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_vertex_count_where_they_are_allowed),
-        cmocka_unit_test(the_nearest_name_is_the_one_meant),
-        cmocka_unit_test(what_is_near_nothing_is_told_as_such),
+        cmocka_unit_test(vertex_names_count_where_they_are_allowed),
+        cmocka_unit_test(the_nearest_name_is_suggested),
+        cmocka_unit_test(a_name_near_none_is_reported_as_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

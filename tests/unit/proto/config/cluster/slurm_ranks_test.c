@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-static void check(const struct cluster_form *forms, size_t count) {
+static void check(const struct cluster_case *forms, size_t count) {
     for (size_t i = 0; i < count; i++)
-        cluster_form_check(&forms[i]);
+        cluster_case_check(&forms[i]);
 }
 
 #define STEP(rank, size, nodes, counts)                                        \
@@ -21,7 +21,7 @@ static void check(const struct cluster_form *forms, size_t count) {
 
 static void a_task_of_a_step_knows_its_cluster(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"two nodes",
          {.num_ps = "1"},
          {STEP("2", "3", "n[001-002]", "2,1"), {"SLURM_LOCALID", "0"}},
@@ -67,9 +67,9 @@ static void a_task_of_a_step_knows_its_cluster(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void what_contradicts_itself_is_refused(void **state) {
+static void contradictory_variables_are_refused(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"a list cut off",
          {0},
          {STEP("0", "2", "n[1-2", "1(x2)")},
@@ -98,7 +98,7 @@ static void what_contradicts_itself_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_task_of_a_step_knows_its_cluster),
-        cmocka_unit_test(what_contradicts_itself_is_refused),
+        cmocka_unit_test(contradictory_variables_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What may stand in TF_CONFIG, in tables: a text, and the cluster that comes of
  * it or the class of its refusal. */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define CHECK(texts)                                                           \
-    cluster_form_check_texts("TF_CONFIG", texts, sizeof texts / sizeof *texts)
+    cluster_case_check_texts("TF_CONFIG", texts, sizeof texts / sizeof *texts)
 
 #define CLUSTER                                                                \
     "'cluster': {'chief': ['c:1'], 'worker': ['w0:2', 'w1:2'], "               \
@@ -23,7 +23,7 @@
 
 static void only_a_strict_object_is_read(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"an array", "[]", "not_object"},
         {"a number", "3", "not_object"},
         {"a string", "'worker'", "not_object"},
@@ -50,9 +50,9 @@ static void only_a_strict_object_is_read(void **state) {
     CHECK(texts);
 }
 
-static void of_a_key_given_twice_the_last_counts(void **state) {
+static void the_last_of_duplicate_keys_counts(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"a key of the task",
          "{" CLUSTER ", 'task': {'type': 'ps', 'index': 0, 'index': 1}}",
          "{'role': 'ps', 'index': 1, 'warnings': ['duplicate_key']}"},
@@ -69,9 +69,9 @@ static void of_a_key_given_twice_the_last_counts(void **state) {
     CHECK(texts);
 }
 
-static void the_jobs_stand_under_cluster(void **state) {
+static void the_jobs_are_under_cluster(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"bare", "{'worker': ['a:1'], 'ps': ['b:2']}", "bare_cluster_map"},
         {"bare with a task", "{'chief': ['a:1']" TASK "}", "bare_cluster_map"},
         {"bare and misspelt", "{'ps_hosts': ['a:1']}", "bare_cluster_map"},
@@ -106,7 +106,7 @@ static void the_jobs_stand_under_cluster(void **state) {
 
 static void a_job_has_one_of_five_names(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"plural", "{'cluster': {'workers': ['a:1']}}", "bad_job_name"},
         {"a capital", "{'cluster': {'Worker': ['a:1']}}", "bad_job_name"},
         {"blank", "{'cluster': {' ps': ['a:1']}}", "bad_job_name"},
@@ -140,7 +140,7 @@ static void a_job_has_one_of_five_names(void **state) {
 
 static void tasks_are_a_list_an_object_or_null(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"a string", "{'cluster': {'ps': 'a:1'}}", "bad_tasks_type"},
         {"a number", "{'cluster': {'ps': 1}}", "bad_tasks_type"},
         {"a real", "{'cluster': {'ps': 1.5}}", "bad_tasks_type"},
@@ -183,7 +183,7 @@ static void tasks_are_a_list_an_object_or_null(void **state) {
 static void there_is_one_evaluator_and_one_chief(void **state) {
     (void)state;
 #define EVALUATOR(index) ", 'task': {'type': 'evaluator', 'index': " index "}}"
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"not listed", "{" CLUSTER EVALUATOR("0"),
          "{'role': 'evaluator', 'is_chief': false, 'num_workers': 2}"},
         {"index 1", "{" CLUSTER EVALUATOR("1"), "evaluator_index"},
@@ -219,9 +219,9 @@ static void there_is_one_evaluator_and_one_chief(void **state) {
 #undef EVALUATOR
 }
 
-static void who_has_no_cluster_is_alone(void **state) {
+static void a_process_without_a_cluster_is_alone(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"jobs all empty", "{'cluster': {'worker': [], 'ps': null}}",
          "{'mode': 'local', 'num_workers': 1, 'num_ps': 0, "
          "'source': 'TF_CONFIG', 'warnings': ['null_job']}"},
@@ -248,7 +248,7 @@ static void who_has_no_cluster_is_alone(void **state) {
 
 static void model_dir_is_a_folder(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"empty", "{'model_dir': ''}", "model_dir_empty"},
         {"a number", "{'model_dir': 3}", "model_dir_empty"},
         {"empty in a cluster", "{" CLUSTER TASK ", 'model_dir': ''}",
@@ -256,19 +256,19 @@ static void model_dir_is_a_folder(void **state) {
         {"null is not given", "{'model_dir': null}", "{'mode': 'local'}"},
     };
     CHECK(texts);
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"TF_CONFIG", "{\"model_dir\": \"/tmp/x y\"}"}};
     struct cluster *cluster;
     assert_int_equal(
-        cluster_resolve(&cluster, NULL, cluster_form_lookup, environment, NULL),
+        cluster_resolve(&cluster, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
     assert_string_equal(cluster->model_dir, "/tmp/x y");
     cluster_free(&cluster);
 }
 
-static void a_job_without_ps_is_counted_all_the_same(void **state) {
+static void tasks_are_counted_and_duplicates_warn(void **state) {
     (void)state;
-    static const struct cluster_form_text texts[] = {
+    static const struct cluster_case_text texts[] = {
         {"chief and workers",
          "{'cluster': {'chief': ['c:1'], 'worker': ['a:1', 'b:1']}" TASK "}",
          "{'num_ps': 0, 'num_workers': 2, 'chief': 'c:1'}"},
@@ -296,7 +296,7 @@ static void a_job_without_ps_is_counted_all_the_same(void **state) {
     CHECK(texts);
 }
 
-static void nesting_without_end_is_refused(void **state) {
+static void unbounded_nesting_is_refused(void **state) {
     (void)state;
     enum { DEPTH = 100000 };
     char *value = malloc(DEPTH + 32);
@@ -304,10 +304,10 @@ static void nesting_without_end_is_refused(void **state) {
     size_t used = (size_t)sprintf(value, "{\"cluster\": ");
     memset(value + used, '[', DEPTH);
     value[used + DEPTH] = '\0';
-    struct cluster_form form = {.says = "a deep list",
+    struct cluster_case form = {.description = "a deep list",
                                 .environment = {{"TF_CONFIG", value}},
                                 .expect = "bad_json"};
-    cluster_form_check(&form);
+    cluster_case_check(&form);
     free(value);
 }
 
@@ -321,26 +321,26 @@ static void thousands_of_tasks_are_read(void **state) {
     for (int i = 1; i < WORKERS; i++)
         end += sprintf(end, ", \"w%d:%d\"", i, 1 + i % 65535);
     sprintf(end, "]}, \"task\": {\"type\": \"worker\", \"index\": 49999}}");
-    struct cluster_form form = {.says = "50000 workers",
+    struct cluster_case form = {.description = "50000 workers",
                                 .environment = {{"TF_CONFIG", value}},
                                 .expect = "{'num_workers': 50000, "
                                           "'index': 49999, 'chief': 'w0:1'}"};
-    cluster_form_check(&form);
+    cluster_case_check(&form);
     free(value);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_a_strict_object_is_read),
-        cmocka_unit_test(of_a_key_given_twice_the_last_counts),
-        cmocka_unit_test(the_jobs_stand_under_cluster),
+        cmocka_unit_test(the_last_of_duplicate_keys_counts),
+        cmocka_unit_test(the_jobs_are_under_cluster),
         cmocka_unit_test(a_job_has_one_of_five_names),
         cmocka_unit_test(tasks_are_a_list_an_object_or_null),
         cmocka_unit_test(there_is_one_evaluator_and_one_chief),
-        cmocka_unit_test(who_has_no_cluster_is_alone),
+        cmocka_unit_test(a_process_without_a_cluster_is_alone),
         cmocka_unit_test(model_dir_is_a_folder),
-        cmocka_unit_test(a_job_without_ps_is_counted_all_the_same),
-        cmocka_unit_test(nesting_without_end_is_refused),
+        cmocka_unit_test(tasks_are_counted_and_duplicates_warn),
+        cmocka_unit_test(unbounded_nesting_is_refused),
         cmocka_unit_test(thousands_of_tasks_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cluster/cluster_form.h"
+#include "tests/cluster/cluster_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,14 +8,14 @@
 
 #include <cmocka.h>
 
-static void check(const struct cluster_form *forms, size_t count) {
+static void check(const struct cluster_case *forms, size_t count) {
     for (size_t i = 0; i < count; i++)
-        cluster_form_check(&forms[i]);
+        cluster_case_check(&forms[i]);
 }
 
-static void it_is_taken_with_rank_and_world_size(void **state) {
+static void rank_and_world_size_select_torch(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"as torchrun writes it",
          {0},
          {{"LOCAL_RANK", "1"},
@@ -77,9 +77,9 @@ static void it_is_taken_with_rank_and_world_size(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void its_address_and_places_on_hosts_select_nothing(void **state) {
+static void address_and_local_ranks_alone_select_nothing(void **state) {
     (void)state;
-    static const struct cluster_form forms[] = {
+    static const struct cluster_case forms[] = {
         {"the others",
          {0},
          {{"LOCAL_RANK", "1"},
@@ -93,18 +93,18 @@ static void its_address_and_places_on_hosts_select_nothing(void **state) {
 
 static void two_jobs_of_one_host_have_different_keys(void **state) {
     (void)state;
-    struct cluster_form_variable environment[CLUSTER_FORM_VARIABLES] = {
+    struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"RANK", "0"},
         {"WORLD_SIZE", "2"},
         {"MASTER_ADDR", "h"},
         {"MASTER_PORT", "29500"}};
     struct cluster *one, *other;
     assert_int_equal(
-        cluster_resolve(&one, NULL, cluster_form_lookup, environment, NULL),
+        cluster_resolve(&one, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
     environment[3].value = "29501";
     assert_int_equal(
-        cluster_resolve(&other, NULL, cluster_form_lookup, environment, NULL),
+        cluster_resolve(&other, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
     assert_string_not_equal(one->key, other->key);
     cluster_free(&one);
@@ -113,8 +113,8 @@ static void two_jobs_of_one_host_have_different_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_taken_with_rank_and_world_size),
-        cmocka_unit_test(its_address_and_places_on_hosts_select_nothing),
+        cmocka_unit_test(rank_and_world_size_select_torch),
+        cmocka_unit_test(address_and_local_ranks_alone_select_nothing),
         cmocka_unit_test(two_jobs_of_one_host_have_different_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

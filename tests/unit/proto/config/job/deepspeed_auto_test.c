@@ -47,7 +47,7 @@ static void expect_logged(const struct job_fixture *fixture, const char *text) {
         fail_msg("no \"%s\" in:\n%s", text, fixture->log);
 }
 
-static void auto_is_the_trainers_default_and_it_is_said(void **state) {
+static void auto_is_the_trainers_default_and_is_logged(void **state) {
     struct job_fixture *fixture = *state;
     const struct job *job = load(fixture, model_and_data, NULL);
     assert_int_equal(job->micro_batch, 8);
@@ -67,7 +67,7 @@ static void auto_is_the_trainers_default_and_it_is_said(void **state) {
     expect_logged(fixture, "train_batch_size: \"auto\": the product");
 }
 
-static void auto_takes_what_the_job_says(void **state) {
+static void auto_takes_the_jobs_value(void **state) {
     struct job_fixture *fixture = *state;
     static const char mine[] =
         "{\"model\": {\"layers\": [4, 2]}, \"data\": {\"train\": [\"i\","
@@ -83,7 +83,7 @@ static void auto_takes_what_the_job_says(void **state) {
     assert_null(strstr(fixture->log, "gradient_clipping: \"auto\""));
 }
 
-static void auto_takes_what_set_says(void **state) {
+static void auto_takes_the_value_of_set(void **state) {
     struct job_fixture *fixture = *state;
     const char *const sets[] = {"train_micro_batch_size_per_gpu=32",
                                 "optimizer.params.lr=0.2", NULL};
@@ -93,7 +93,7 @@ static void auto_takes_what_set_says(void **state) {
     assert_true(job->schedule.warmup_max_lr == 0.2);
 }
 
-static void the_length_of_a_schedule_is_the_jobs_steps(void **state) {
+static void an_auto_schedule_length_is_the_jobs_steps(void **state) {
     struct job_fixture *fixture = *state;
     const char *const decays[] = {"scheduler.type=WarmupDecayLR",
                                   "scheduler.params.total_num_steps=auto",
@@ -111,7 +111,7 @@ static void the_length_of_a_schedule_is_the_jobs_steps(void **state) {
     assert_non_null(strstr(fixture->why.text, "--set it"));
 }
 
-static void an_auto_of_no_known_meaning_is_refused_by_its_key(void **state) {
+static void an_unknown_auto_is_refused_and_its_key_named(void **state) {
     struct job_fixture *fixture = *state;
     assert_int_equal(
         job_fixture_load(fixture, model_and_data, huggingface,
@@ -123,11 +123,11 @@ static void an_auto_of_no_known_meaning_is_refused_by_its_key(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(auto_is_the_trainers_default_and_it_is_said),
-        JOB_FIXTURE_TEST(auto_takes_what_the_job_says),
-        JOB_FIXTURE_TEST(auto_takes_what_set_says),
-        JOB_FIXTURE_TEST(the_length_of_a_schedule_is_the_jobs_steps),
-        JOB_FIXTURE_TEST(an_auto_of_no_known_meaning_is_refused_by_its_key),
+        JOB_FIXTURE_TEST(auto_is_the_trainers_default_and_is_logged),
+        JOB_FIXTURE_TEST(auto_takes_the_jobs_value),
+        JOB_FIXTURE_TEST(auto_takes_the_value_of_set),
+        JOB_FIXTURE_TEST(an_auto_schedule_length_is_the_jobs_steps),
+        JOB_FIXTURE_TEST(an_unknown_auto_is_refused_and_its_key_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

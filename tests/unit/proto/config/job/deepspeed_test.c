@@ -53,10 +53,10 @@ static unsigned occurrences(const char *text, const char *part) {
     return count;
 }
 
-static void a_configuration_loads_as_it_is_by_the_flag(void **state) {
+static void a_configuration_loads_unchanged_by_the_flag(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, model_and_data, typical, NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, model_and_data, typical, NULL));
     const struct job *job = fixture->job;
     assert_int_equal(job->train_batch_size, 32);
     assert_int_equal(job->accumulation, 1);
@@ -70,15 +70,16 @@ static void a_configuration_loads_as_it_is_by_the_flag(void **state) {
     assert_int_equal(job->zero.reduce_bucket, 500000000);
     assert_true(job->zero.overlap);
     assert_true(job->zero.offload);
-    assert_int_equal(job->model.precision, JOB_PRECISE);
+    assert_int_equal(job->model.precision, JOB_PRECISION_FP32);
 }
 
-static void a_configuration_loads_as_it_is_inside_the_job(void **state) {
+static void a_configuration_loads_unchanged_inside_the_job(void **state) {
     struct job_fixture *fixture = *state;
     char text[4096];
     snprintf(text, sizeof text, "%.*s, %s", (int)strlen(model_and_data) - 1,
              model_and_data, typical + 1);
-    job_fixture_taken(fixture, job_fixture_load(fixture, text, NULL, NULL));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_load(fixture, text, NULL, NULL));
     assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_ADAM);
     assert_true(fixture->job->data.drop_last);
 }
@@ -110,26 +111,27 @@ static void stage_2_with_the_state_on_the_cpu_loads_for_all_reduce(
     const char *const allreduce[] = {"strategy.type=allreduce",
                                      "zero_optimization.reduce_scatter=false",
                                      NULL};
-    job_fixture_taken(fixture, job_fixture_load(fixture, model_and_data,
-                                                offloaded, allreduce));
+    job_fixture_expect_loaded(fixture, job_fixture_load(fixture, model_and_data,
+                                                        offloaded, allreduce));
     expect_offloaded(fixture->job);
     assert_null(strstr(fixture->log, "with ps"));
     assert_true(fixture->job->zero.offload);
     struct job *again;
-    job_fixture_taken(fixture,
-                      job_parse(&again, fixture->job->text, &fixture->why));
+    job_fixture_expect_loaded(
+        fixture, job_parse(&again, fixture->job->text, &fixture->why));
     expect_offloaded(again);
     assert_string_equal(again->text, fixture->job->text);
     job_free(&again);
 }
 
-static void stage_2_is_satisfied_by_design_where_ps_may_be(void **state) {
+static void stage_2_is_satisfied_by_design_with_ps(void **state) {
     struct job_fixture *fixture = *state;
     const char *const ps[] = {"strategy.type=ps", NULL};
     const char *const *const cases[] = {ps, NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        job_fixture_taken(fixture, job_fixture_load(fixture, model_and_data,
-                                                    offloaded, cases[i]));
+        job_fixture_expect_loaded(
+            fixture,
+            job_fixture_load(fixture, model_and_data, offloaded, cases[i]));
         expect_offloaded(fixture->job);
         assert_int_equal(occurrences(fixture->log, "with ps satisfied"), 3);
         assert_int_equal(occurrences(fixture->log, "without ps (all-reduce)"),
@@ -137,14 +139,14 @@ static void stage_2_is_satisfied_by_design_where_ps_may_be(void **state) {
     }
 }
 
-static void the_same_loads_with_fp16_enabled(void **state) {
+static void a_configuration_loads_with_fp16_enabled(void **state) {
     struct job_fixture *fixture = *state;
     const char *const half[] = {"fp16.enabled=true", NULL};
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, model_and_data, offloaded, half));
     expect_offloaded(fixture->job);
     const struct job_fp16 *fp16 = &fixture->job->fp16;
-    assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP16);
     assert_true(fp16->enabled && fp16->loss_scale == 0);
     assert_int_equal(fp16->initial_scale_power, 16);
     assert_int_equal(fp16->loss_scale_window, 1000);
@@ -152,52 +154,52 @@ static void the_same_loads_with_fp16_enabled(void **state) {
     assert_true(fp16->min_loss_scale == 1 && !fp16->consecutive_hysteresis);
 }
 
-static void the_old_name_of_bf16_is_taken(void **state) {
+static void the_old_name_of_bf16_is_accepted(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture,
-                      job_fixture_set(fixture, "bfloat16.enabled=true"));
-    assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
+    job_fixture_expect_loaded(
+        fixture, job_fixture_set(fixture, "bfloat16.enabled=true"));
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISION_BF16);
 }
 
-static void zero_is_off_and_overlaps_by_default(void **state) {
+static void zero_and_overlap_have_their_documented_defaults(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least, NULL, NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, NULL));
     assert_int_equal(fixture->job->zero.stage, 0);
     assert_int_equal(fixture->job->zero.reduce_bucket, 500000000);
     assert_int_equal(fixture->job->zero.allgather_bucket, 500000000);
     assert_true(fixture->job->zero.overlap);
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least, "{}", NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, "{}", NULL));
     assert_false(fixture->job->zero.overlap);
 }
 
-static void what_is_satisfied_by_design_is_said_once(void **state) {
+static void settings_satisfied_by_design_are_logged_once(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, model_and_data, typical, NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, model_and_data, typical, NULL));
     assert_int_equal(
         occurrences(fixture->log, "already hold the optimiser state"), 1);
     assert_int_equal(occurrences(fixture->log, "DeepSpeed's collectives"), 1);
     assert_int_equal(occurrences(fixture->log, "fp16"), 0);
-    job_fixture_taken(fixture,
-                      job_fixture_set(fixture, "zero_optimization.stage=0"));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_set(fixture, "zero_optimization.stage=0"));
     assert_string_equal(fixture->log, "");
 }
 
-static void its_defaults_count_with_the_flag_alone(void **state) {
+static void deepspeed_defaults_apply_with_only_the_flag(void **state) {
     struct job_fixture *fixture = *state;
     const char *adamw = "{\"train_batch_size\": 8, \"optimizer\": {\"type\": "
                         "\"AdamW\"}, \"tensorboard\": {\"enabled\": true}}";
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, model_and_data, adamw, NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, model_and_data, adamw, NULL));
     assert_true(fixture->job->optimizer.weight_decay == 0);
     assert_int_equal(fixture->job->steps_per_print, 10);
     assert_non_null(strstr(fixture->job->events_dir, "/DeepSpeedJobName"));
     assert_non_null(strstr(fixture->log, "weight_decay: 0, the default of "
                                          "DeepSpeed (torch's is 0.01)"));
-    job_fixture_taken(fixture,
-                      job_fixture_set(fixture, "optimizer.type=AdamW"));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "optimizer.type=AdamW"));
     assert_true(fixture->job->optimizer.weight_decay == 0.01);
     assert_non_null(strstr(fixture->log, "weight_decay: 0.01, the default of "
                                          "torch (DeepSpeed's is 0)"));
@@ -211,24 +213,25 @@ static void expect_adam(struct job_fixture *fixture, const char *params,
              "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", "
              "\"params\": %s}}",
              params);
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, model_and_data, text, NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, model_and_data, text, NULL));
     assert_int_equal(fixture->job->optimizer.type, type);
     assert_true(fixture->job->optimizer.weight_decay == decay);
 }
 
-static void its_adam_is_adamw_unless_adam_w_mode_is_false(void **state) {
+static void deepspeed_adam_is_adamw_unless_adam_w_mode_is_false(void **state) {
     struct job_fixture *fixture = *state;
     expect_adam(fixture, "{}", OPTIMIZER_ADAMW, 0);
     expect_adam(fixture, "{\"adam_w_mode\": false}", OPTIMIZER_ADAM, 0);
     expect_adam(fixture, "{\"torch_adam\": true}", OPTIMIZER_ADAMW, 0.01);
     expect_adam(fixture, "{\"torch_adam\": true, \"weight_decay\": 0.5}",
                 OPTIMIZER_ADAMW, 0.5);
-    job_fixture_taken(fixture, job_fixture_set(fixture, "optimizer.type=Adam"));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "optimizer.type=Adam"));
     assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_ADAM);
-    job_fixture_set_refused(fixture, "optimizer.params.adam_w_mode=true",
-                            "goes with Adam and AdamW");
-    job_fixture_set_refused(
+    job_fixture_expect_set_refused(fixture, "optimizer.params.adam_w_mode=true",
+                                   "goes with Adam and AdamW");
+    job_fixture_expect_set_refused(
         fixture, "optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":1}}",
         "adam_w_mode: found 1 (an integer); allowed: true or false");
 }
@@ -247,24 +250,25 @@ static void two_values_for_one_key_are_refused(void **state) {
                                       NULL),
                      STATUS_CONFIG);
     assert_non_null(strstr(fixture->why.text, "optimizer.type: the job and "));
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least,
-                                       "{\"optimizer\": {\"type\": \"SGD\"}}",
-                                       NULL));
+    job_fixture_expect_loaded(
+        fixture,
+        job_fixture_load(fixture, job_fixture_least,
+                         "{\"optimizer\": {\"type\": \"SGD\"}}", NULL));
     assert_int_equal(job_fixture_load(fixture, drops, keeps_none, NULL),
                      STATUS_CONFIG);
     assert_non_null(strstr(fixture->why.text, "is data.drop_last in the job"));
 }
 
-static void set_settles_what_two_files_say(void **state) {
+static void set_overrides_conflicting_files(void **state) {
     struct job_fixture *fixture = *state;
     static const char theirs[] =
         "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 2}}}";
     static const char *const sets[][2] = {{"optimizer.type=AdamW"},
                                           {"optimizer={\"type\":\"AdamW\"}"}};
     for (size_t i = 0; i < 2; i++) {
-        job_fixture_taken(fixture, job_fixture_load(fixture, job_fixture_least,
-                                                    theirs, sets[i]));
+        job_fixture_expect_loaded(
+            fixture,
+            job_fixture_load(fixture, job_fixture_least, theirs, sets[i]));
         assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_ADAMW);
         assert_true((fixture->job->schedule.lr == 2) == (i == 0));
     }
@@ -272,19 +276,19 @@ static void set_settles_what_two_files_say(void **state) {
         job_fixture_load(fixture, job_fixture_least, theirs,
                          (const char *[]){"optimizer.params.lr=3", NULL}),
         STATUS_CONFIG);
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture,
         job_fixture_load(fixture, drops, keeps_none,
                          (const char *[]){"data.drop_last=true", NULL}));
     assert_true(fixture->job->data.drop_last);
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture,
         job_fixture_load(fixture, drops, keeps_none,
                          (const char *[]){"dataloader_drop_last=true", NULL}));
     assert_true(fixture->job->data.drop_last);
 }
 
-static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
+static void unsupported_settings_are_refused_with_the_reason(void **state) {
     struct job_fixture *fixture = *state;
     static const char *const cases[][2] = {
         {"zero_optimization.stage=3", "stage 3 cuts the weights"},
@@ -310,16 +314,16 @@ static void what_cannot_be_done_is_refused_with_the_reason(void **state) {
         {"activation_checkpointing.profile=true", "not timed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        job_fixture_set_refused(fixture, cases[i][0], cases[i][1]);
+        job_fixture_expect_set_refused(fixture, cases[i][0], cases[i][1]);
 }
 
-static void number_checkpoints_says_how_many_outputs_are_kept(void **state) {
+static void number_checkpoints_sets_the_number_of_kept_outputs(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture, job_fixture_set(
                      fixture, "activation_checkpointing.number_checkpoints=2"));
     assert_int_equal(fixture->job->model.kept, 2);
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture,
         job_fixture_set(fixture,
                         "activation_checkpointing.number_checkpoints=null"));
@@ -329,7 +333,8 @@ static void number_checkpoints_says_how_many_outputs_are_kept(void **state) {
         "activation_checkpointing.contiguous_memory_optimization=true",
         "activation_checkpointing.synchronize_checkpoint_boundary=true"};
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
-        job_fixture_taken(fixture, job_fixture_set(fixture, harmless[i]));
+        job_fixture_expect_loaded(fixture,
+                                  job_fixture_set(fixture, harmless[i]));
         assert_int_equal(fixture->job->model.kept, 0);
     }
 }
@@ -344,18 +349,18 @@ static bool in_schema(const char *path) {
     return false;
 }
 
-static void each_row_of_the_table_is_whole(void **state) {
+static void each_row_of_the_table_is_complete(void **state) {
     (void)state;
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++) {
         const struct deepspeed_key *key = &keys[i];
         bool adam = strstr(key->path, "adam_w_mode") != NULL;
-        if (key->verdict == DEEPSPEED_ACTED_ON && !adam)
+        if (key->support == DEEPSPEED_SUPPORTED && !adam)
             assert_true(in_schema(key->path));
-        else if (key->verdict == DEEPSPEED_RENAMED)
+        else if (key->support == DEEPSPEED_RENAMED)
             assert_true(in_schema(key->text));
-        else if (key->verdict != DEEPSPEED_SETTING && !adam)
+        else if (key->support != DEEPSPEED_DEPENDENT && !adam)
             assert_true(key->text && *key->text && !in_schema(key->path));
         json_t *allowed =
             key->allowed ? json_loads(key->allowed, 0, NULL) : NULL;
@@ -367,7 +372,7 @@ static void each_row_of_the_table_is_whole(void **state) {
 }
 
 /* Sets the key of each row to VALUE; none may end without an answer. */
-static void every_key_answers_to_any_value(void **state) {
+static void every_key_handles_any_value(void **state) {
     struct job_fixture *fixture = *state;
     static const char *const values[] = {"true", "false", "null", "3",
                                          "auto", "{}",    "[1]"};
@@ -387,23 +392,23 @@ static void every_key_answers_to_any_value(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(a_configuration_loads_as_it_is_by_the_flag),
-        JOB_FIXTURE_TEST(a_configuration_loads_as_it_is_inside_the_job),
+        JOB_FIXTURE_TEST(a_configuration_loads_unchanged_by_the_flag),
+        JOB_FIXTURE_TEST(a_configuration_loads_unchanged_inside_the_job),
         JOB_FIXTURE_TEST(
             stage_2_with_the_state_on_the_cpu_loads_for_all_reduce),
-        JOB_FIXTURE_TEST(number_checkpoints_says_how_many_outputs_are_kept),
-        JOB_FIXTURE_TEST(stage_2_is_satisfied_by_design_where_ps_may_be),
-        JOB_FIXTURE_TEST(the_same_loads_with_fp16_enabled),
-        JOB_FIXTURE_TEST(the_old_name_of_bf16_is_taken),
-        JOB_FIXTURE_TEST(zero_is_off_and_overlaps_by_default),
-        JOB_FIXTURE_TEST(what_is_satisfied_by_design_is_said_once),
-        JOB_FIXTURE_TEST(its_defaults_count_with_the_flag_alone),
-        JOB_FIXTURE_TEST(its_adam_is_adamw_unless_adam_w_mode_is_false),
+        JOB_FIXTURE_TEST(number_checkpoints_sets_the_number_of_kept_outputs),
+        JOB_FIXTURE_TEST(stage_2_is_satisfied_by_design_with_ps),
+        JOB_FIXTURE_TEST(a_configuration_loads_with_fp16_enabled),
+        JOB_FIXTURE_TEST(the_old_name_of_bf16_is_accepted),
+        JOB_FIXTURE_TEST(zero_and_overlap_have_their_documented_defaults),
+        JOB_FIXTURE_TEST(settings_satisfied_by_design_are_logged_once),
+        JOB_FIXTURE_TEST(deepspeed_defaults_apply_with_only_the_flag),
+        JOB_FIXTURE_TEST(deepspeed_adam_is_adamw_unless_adam_w_mode_is_false),
         JOB_FIXTURE_TEST(two_values_for_one_key_are_refused),
-        JOB_FIXTURE_TEST(set_settles_what_two_files_say),
-        JOB_FIXTURE_TEST(what_cannot_be_done_is_refused_with_the_reason),
-        JOB_FIXTURE_TEST(each_row_of_the_table_is_whole),
-        JOB_FIXTURE_TEST(every_key_answers_to_any_value),
+        JOB_FIXTURE_TEST(set_overrides_conflicting_files),
+        JOB_FIXTURE_TEST(unsupported_settings_are_refused_with_the_reason),
+        JOB_FIXTURE_TEST(each_row_of_the_table_is_complete),
+        JOB_FIXTURE_TEST(every_key_handles_any_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

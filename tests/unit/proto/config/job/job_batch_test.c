@@ -35,7 +35,7 @@ static void expect(struct sizes given, uint64_t staleness, uint32_t trainers,
     assert_int_equal(given.accumulation, wanted.accumulation);
 }
 
-static void any_two_give_the_third(void **state) {
+static void any_two_batch_sizes_determine_the_third(void **state) {
     (void)state;
     expect((struct sizes){0, 64, 2}, 0, 3, (struct sizes){384, 64, 2});
     expect((struct sizes){384, 0, 2}, 0, 3, (struct sizes){384, 64, 2});
@@ -69,7 +69,7 @@ static void a_contradiction_prints_all_three(void **state) {
     assert_int_equal(given.train, 100);
 }
 
-static void what_does_not_divide_is_a_contradiction(void **state) {
+static void an_indivisible_batch_is_a_contradiction(void **state) {
     (void)state;
     struct failure why;
     struct sizes uneven = {100, 0, 1}, small = {2, 0, 0}, rest = {100, 32, 0},
@@ -117,7 +117,7 @@ static void replicas_of_all_trainers_count(void **state) {
 }
 
 /* The most devices by which it fits, if there are any. */
-static void fewer_devices_that_would_do_are_named(void **state) {
+static void a_smaller_device_count_that_works_is_named(void **state) {
     (void)state;
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
     struct failure why;
@@ -138,7 +138,7 @@ static void fewer_devices_that_would_do_are_named(void **state) {
     assert_non_null(strstr(why.text, "\"devices\": 2 does"));
 }
 
-static void with_staleness_those_of_one_trainer_count(void **state) {
+static void with_staleness_replicas_of_one_trainer_count(void **state) {
     (void)state;
     struct job job = job_of((struct sizes){384, 0, 2}, 5);
     struct failure why;
@@ -149,7 +149,7 @@ static void with_staleness_those_of_one_trainer_count(void **state) {
 }
 
 /* Four trainers of one device, or two of two, or one of four. */
-static void what_some_number_of_devices_solves_is_let_pass(void **state) {
+static void a_batch_that_some_device_count_solves_is_accepted(void **state) {
     (void)state;
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
     struct failure why;
@@ -173,15 +173,15 @@ static void what_some_number_of_devices_solves_is_let_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_two_give_the_third),
+        cmocka_unit_test(any_two_batch_sizes_determine_the_third),
         cmocka_unit_test(one_size_alone_means_no_accumulation),
         cmocka_unit_test(with_staleness_trainers_do_not_count),
         cmocka_unit_test(a_contradiction_prints_all_three),
-        cmocka_unit_test(what_does_not_divide_is_a_contradiction),
+        cmocka_unit_test(an_indivisible_batch_is_a_contradiction),
         cmocka_unit_test(replicas_of_all_trainers_count),
-        cmocka_unit_test(with_staleness_those_of_one_trainer_count),
-        cmocka_unit_test(fewer_devices_that_would_do_are_named),
-        cmocka_unit_test(what_some_number_of_devices_solves_is_let_pass),
+        cmocka_unit_test(with_staleness_replicas_of_one_trainer_count),
+        cmocka_unit_test(a_smaller_device_count_that_works_is_named),
+        cmocka_unit_test(a_batch_that_some_device_count_solves_is_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static void mpi_as_backend_is_answered_with_those_there_are(void **state) {
+static void an_unknown_backend_is_answered_with_the_known_ones(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_set_refused(
+    job_fixture_expect_set_refused(
         fixture, "strategy.backend=mpi",
         "strategy.backend: found \"mpi\" (a string); allowed: "
         "\"auto\", \"gloo\", \"nccl\"");
@@ -36,15 +36,15 @@ static void an_unknown_key_is_answered_with_the_nearest(void **state) {
         {"blurb=1", "blurb: unknown key; known: model, data, seed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        job_fixture_set_refused(fixture, cases[i][0], cases[i][1]);
-    job_fixture_refused(
+        job_fixture_expect_set_refused(fixture, cases[i][0], cases[i][1]);
+    job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, "{\"data.dir\": \"x\"}", NULL, NULL),
         "data.dir: unknown key; a name has no dot");
 }
 
-static void all_that_is_wrong_is_told_at_once(void **state) {
+static void all_errors_are_reported_together(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_refused(
+    job_fixture_expect_refused(
         fixture,
         job_fixture_load(fixture, "{\"model\": 3, \"seed\": -1, \"a\": 1}",
                          NULL, NULL),
@@ -57,15 +57,15 @@ static void all_that_is_wrong_is_told_at_once(void **state) {
     for (int i = 0; i < 30; i++)
         sprintf(many + strlen(many), "\"unknown%d\": 1, ", i);
     strcat(many, "\"seed\": 1}");
-    job_fixture_refused(fixture, job_fixture_load(fixture, many, NULL, NULL),
-                        " more");
+    job_fixture_expect_refused(
+        fixture, job_fixture_load(fixture, many, NULL, NULL), " more");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(mpi_as_backend_is_answered_with_those_there_are),
+        JOB_FIXTURE_TEST(an_unknown_backend_is_answered_with_the_known_ones),
         JOB_FIXTURE_TEST(an_unknown_key_is_answered_with_the_nearest),
-        JOB_FIXTURE_TEST(all_that_is_wrong_is_told_at_once),
+        JOB_FIXTURE_TEST(all_errors_are_reported_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

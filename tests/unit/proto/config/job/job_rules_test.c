@@ -12,19 +12,22 @@
 #include <stdio.h>
 #include <string.h>
 
-static void one_precision_at_a_time(void **state) {
+static void only_one_precision_may_be_enabled(void **state) {
     struct job_fixture *fixture = *state;
     const char *const both[] = {"fp16.enabled=true", "bf16.enabled=true", NULL};
-    job_fixture_refused(
+    job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, both),
         "fp16.enabled: found true beside bf16.enabled");
-    job_fixture_taken(fixture, job_fixture_set(fixture, "fp16.enabled=true"));
-    assert_int_equal(fixture->job->model.precision, JOB_HALF_FP16);
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "fp16.enabled=true"));
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP16);
     assert_non_null(strstr(fixture->log, "products are rounded to fp16;"));
-    job_fixture_taken(fixture, job_fixture_set(fixture, "bf16.enabled=true"));
-    assert_int_equal(fixture->job->model.precision, JOB_HALF_BF16);
-    job_fixture_taken(fixture, job_fixture_set(fixture, "fp16.loss_scale=8"));
-    assert_int_equal(fixture->job->model.precision, JOB_PRECISE);
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "bf16.enabled=true"));
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISION_BF16);
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "fp16.loss_scale=8"));
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP32);
 }
 
 static void each_optimizer_has_its_own_keys_and_defaults(void **state) {
@@ -50,28 +53,28 @@ static void each_optimizer_has_its_own_keys_and_defaults(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char setting[64];
         snprintf(setting, sizeof setting, "optimizer.type=%s", cases[i].type);
-        job_fixture_taken(fixture, job_fixture_set(fixture, setting));
+        job_fixture_expect_loaded(fixture, job_fixture_set(fixture, setting));
         if (!strstr(fixture->job->text, cases[i].params))
             fail_msg("no %s in %s", cases[i].params, fixture->job->text);
     }
     assert_true(fixture->job->optimizer.learning_rate_power == -0.5);
-    job_fixture_set_refused(
+    job_fixture_expect_set_refused(
         fixture, "optimizer={\"type\":\"Ftrl\",\"params\":{\"eps\":1}}",
         "optimizer.params.eps: not a key of Ftrl; allowed: lr, "
         "initial_accumulator_value, learning_rate_power, "
         "l1_regularization_strength, l2_regularization_strength");
-    job_fixture_set_refused(
+    job_fixture_expect_set_refused(
         fixture, "optimizer={\"type\":\"Adam\",\"params\":{\"betas\":[0.9,1]}}",
         "optimizer.params.betas: found [0.9,1] (an array)");
-    job_fixture_set_refused(fixture,
-                            "optimizer={\"type\":\"Ftrl\",\"params\":"
-                            "{\"learning_rate_power\":0.5}}",
-                            "a number, at most 0");
+    job_fixture_expect_set_refused(fixture,
+                                   "optimizer={\"type\":\"Ftrl\",\"params\":"
+                                   "{\"learning_rate_power\":0.5}}",
+                                   "a number, at most 0");
 }
 
 static void each_schedule_has_its_own_keys(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture,
         job_fixture_set(
             fixture, "scheduler={\"type\":\"WarmupCosineLR\",\"params\":"
@@ -81,50 +84,53 @@ static void each_schedule_has_its_own_keys(void **state) {
     assert_int_equal(schedule->total_num_steps, 9000);
     assert_int_equal(schedule->warmup_num_steps, 1000);
     assert_true(schedule->cos_min_ratio == 0.0001 && schedule->warmup_linear);
-    job_fixture_set_refused(fixture, "scheduler.type=WarmupDecayLR",
-                            "scheduler.params.total_num_steps: missing");
-    job_fixture_set_refused(
+    job_fixture_expect_set_refused(fixture, "scheduler.type=WarmupDecayLR",
+                                   "scheduler.params.total_num_steps: missing");
+    job_fixture_expect_set_refused(
         fixture,
         "scheduler={\"type\":\"WarmupLR\",\"params\":"
         "{\"cos_min_ratio\":1}}",
         "scheduler.params.cos_min_ratio: not a key of WarmupLR");
-    job_fixture_set_refused(
+    job_fixture_expect_set_refused(
         fixture, "scheduler.params.warmup_min_lr=1",
         "scheduler.params.warmup_min_lr: not a key of none");
-    job_fixture_set_refused(fixture,
-                            "scheduler={\"type\":\"WarmupLR\",\"params\":"
-                            "{\"warmup_type\":\"auto\"}}",
-                            "write the value itself");
+    job_fixture_expect_set_refused(
+        fixture,
+        "scheduler={\"type\":\"WarmupLR\",\"params\":"
+        "{\"warmup_type\":\"auto\"}}",
+        "write the value itself");
 }
 
 static void keys_that_contradict_each_other_are_refused(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_set_refused(fixture, "steps=null", "epochs: missing");
-    job_fixture_set_refused(fixture, "train_micro_batch_size_per_gpu=null",
-                            "it or train_batch_size");
+    job_fixture_expect_set_refused(fixture, "steps=null", "epochs: missing");
+    job_fixture_expect_set_refused(fixture,
+                                   "train_micro_batch_size_per_gpu=null",
+                                   "it or train_batch_size");
     const char *const bf16[] = {"strategy.type=allreduce", "wire=bf16", NULL};
-    job_fixture_refused(
+    job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, bf16),
         "wire: found \"bf16\" with strategy.type \"allreduce\"");
-    job_fixture_set_refused(
+    job_fixture_expect_set_refused(
         fixture, "strategy={\"type\":\"allreduce\",\"staleness\":1}",
         "strategy.staleness: found with type \"allreduce\"");
-    job_fixture_set_refused(fixture, "checkpoint.resume=500",
-                            "without checkpoint.dir");
-    job_fixture_set_refused(fixture, "optimizer.params.nesterov=true",
-                            "momentum over 0");
+    job_fixture_expect_set_refused(fixture, "checkpoint.resume=500",
+                                   "without checkpoint.dir");
+    job_fixture_expect_set_refused(fixture, "optimizer.params.nesterov=true",
+                                   "momentum over 0");
     const char *const scaled[] = {"scale_lr=linear", "strategy.staleness=2",
                                   NULL};
-    job_fixture_refused(
+    job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, scaled),
         "scale_lr: found \"linear\" with strategy.staleness");
     char both[512];
     snprintf(both, sizeof both, "{\"epochs\": 1, %s", job_fixture_least + 1);
-    job_fixture_refused(fixture, job_fixture_load(fixture, both, NULL, NULL),
-                        "epochs: found beside steps; allowed: one of the two");
+    job_fixture_expect_refused(
+        fixture, job_fixture_load(fixture, both, NULL, NULL),
+        "epochs: found beside steps; allowed: one of the two");
 }
 
-static void the_key_of_a_batch_is_the_one_that_is_given(void **state) {
+static void errors_name_the_batch_key_that_was_given(void **state) {
     static const struct {
         const char *sets[3], *key;
     } cases[] = {
@@ -137,8 +143,9 @@ static void the_key_of_a_batch_is_the_one_that_is_given(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct job_fixture *fixture = *state;
-        job_fixture_taken(fixture, job_fixture_load(fixture, job_fixture_least,
-                                                    NULL, cases[i].sets));
+        job_fixture_expect_loaded(
+            fixture,
+            job_fixture_load(fixture, job_fixture_least, NULL, cases[i].sets));
         assert_string_equal(fixture->job->batch_key, cases[i].key);
     }
 }
@@ -148,65 +155,67 @@ static void a_rate_that_a_scheduler_replaces_warns(void **state) {
     struct job_fixture *fixture = *state;
     const char *sets[] = {"optimizer.params.lr=1e-9", "scheduler.type=WarmupLR",
                           "scheduler.params.warmup_max_lr=0.1", NULL};
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least, NULL, sets));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets));
     assert_non_null(strstr(fixture->log,
                            "warning: optimizer.params.lr: 1e-09 is not used"));
     assert_non_null(
         strstr(fixture->log, "scheduler.params.warmup_max_lr, 0.1"));
     sets[0] = "optimizer.params.lr=0.1";
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least, NULL, sets));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets));
     assert_null(strstr(fixture->log, "optimizer.params.lr"));
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets + 1));
     assert_null(strstr(fixture->log, "optimizer.params.lr"));
     const char *const cosine[] = {"optimizer.params.lr=0.1",
                                   "scheduler.type=WarmupCosineLR",
                                   "scheduler.params.total_num_steps=9", NULL};
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, cosine));
     assert_null(strstr(fixture->log, "optimizer.params.lr"));
 }
 
 static void scale_lr_without_a_warm_up_warns(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture, job_fixture_set(fixture, "scale_lr=linear"));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "scale_lr=linear"));
     assert_non_null(strstr(fixture->log, "warning: scale_lr: "));
     const char *const warm[] = {"scale_lr=linear", "scheduler.type=WarmupLR",
                                 NULL};
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least, NULL, warm));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, warm));
     assert_null(strstr(fixture->log, "scale_lr"));
 }
 
-static void checkpoints_go_by_time_only_when_nothing_else_is_said(
+static void checkpoints_default_to_time_only_without_other_intervals(
     void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture,
-                      job_fixture_set(fixture, "checkpoint.every_epochs=1"));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_set(fixture, "checkpoint.every_epochs=1"));
     assert_true(fixture->job->checkpoint.every_seconds == 0);
-    job_fixture_taken(fixture,
-                      job_fixture_set(fixture, "checkpoint.every_seconds=0"));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_set(fixture, "checkpoint.every_seconds=0"));
     assert_true(fixture->job->checkpoint.every_seconds == 0);
     const char *const both[] = {"checkpoint.every_steps=9",
                                 "checkpoint.every_seconds=60", NULL};
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least, NULL, both));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, both));
     assert_true(fixture->job->checkpoint.every_steps == 9 &&
                 fixture->job->checkpoint.every_seconds == 60);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(one_precision_at_a_time),
+        JOB_FIXTURE_TEST(only_one_precision_may_be_enabled),
         JOB_FIXTURE_TEST(each_optimizer_has_its_own_keys_and_defaults),
         JOB_FIXTURE_TEST(each_schedule_has_its_own_keys),
         JOB_FIXTURE_TEST(keys_that_contradict_each_other_are_refused),
-        JOB_FIXTURE_TEST(the_key_of_a_batch_is_the_one_that_is_given),
+        JOB_FIXTURE_TEST(errors_name_the_batch_key_that_was_given),
         JOB_FIXTURE_TEST(a_rate_that_a_scheduler_replaces_warns),
         JOB_FIXTURE_TEST(scale_lr_without_a_warm_up_warns),
-        JOB_FIXTURE_TEST(checkpoints_go_by_time_only_when_nothing_else_is_said),
+        JOB_FIXTURE_TEST(
+            checkpoints_default_to_time_only_without_other_intervals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 
 static void the_documented_example_loads_unchanged(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
     const struct job *job = fixture->job;
     assert_int_equal(job->model.num_layers, 4);
@@ -46,10 +46,10 @@ static void the_documented_example_loads_unchanged(void **state) {
     assert_string_equal(job->events_dir, events);
 }
 
-static void the_least_job_has_the_documented_defaults(void **state) {
+static void the_minimal_job_has_the_documented_defaults(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture,
-                      job_fixture_load(fixture, job_fixture_least, NULL, NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, NULL));
     const struct job *job = fixture->job;
     assert_int_equal(job->model.loss, JOB_SOFTMAX_CROSS_ENTROPY);
     assert_null(job->data.test_images);
@@ -191,14 +191,15 @@ static void expect_refusal(struct job_fixture *fixture, const char *setting) {
     char key[128];
     snprintf(key, sizeof key, " %.*s: found ", (int)strcspn(setting, "=["),
              setting);
-    job_fixture_set_refused(fixture, setting, key);
+    job_fixture_expect_set_refused(fixture, setting, key);
     assert_non_null(strstr(fixture->why.text, "allowed: "));
 }
 
-static void each_key_takes_what_is_right_and_refuses_the_rest(void **state) {
+static void each_key_accepts_valid_and_refuses_invalid_values(void **state) {
     struct job_fixture *fixture = *state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        job_fixture_taken(fixture, job_fixture_set(fixture, settings[i].right));
+        job_fixture_expect_loaded(fixture,
+                                  job_fixture_set(fixture, settings[i].right));
         expect_refusal(fixture, settings[i].wrong_type);
         expect_refusal(fixture, settings[i].out_of_range);
     }
@@ -242,13 +243,13 @@ static void the_documentation_has_each_key_with_its_default(void **state) {
         const char *line = documented(page, keys[i].path);
         if (!line)
             fail_msg("docs/job.md does not have %s", keys[i].path);
-        char usual[128], row[512];
+        char default_value[128], row[512];
         snprintf(row, sizeof row, "%.*s", (int)strcspn(line + 1, "\n"),
                  line + 1);
-        snprintf(usual, sizeof usual, "`%s`",
-                 keys[i].usual ? keys[i].usual : "");
-        if (keys[i].usual && !strstr(row, usual))
-            fail_msg("default %s is not in: %s", usual, row);
+        snprintf(default_value, sizeof default_value, "`%s`",
+                 keys[i].default_value ? keys[i].default_value : "");
+        if (keys[i].default_value && !strstr(row, default_value))
+            fail_msg("default %s is not in: %s", default_value, row);
         if (keys[i].required && !strstr(row, "required"))
             fail_msg("required, but not so in: %s", row);
     }
@@ -256,13 +257,13 @@ static void the_documentation_has_each_key_with_its_default(void **state) {
 
 static void a_syntax_error_has_line_and_column(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_refused(
+    job_fixture_expect_refused(
         fixture,
         job_fixture_load(fixture, "{\n  \"seed\": 1,\n  seed\n}", NULL, NULL),
         "job.json: not JSON at line 3, column ");
-    job_fixture_refused(fixture, job_fixture_load(fixture, "[1]", NULL, NULL),
-                        "no object");
-    job_fixture_refused(
+    job_fixture_expect_refused(
+        fixture, job_fixture_load(fixture, "[1]", NULL, NULL), "no object");
+    job_fixture_expect_refused(
         fixture,
         job_fixture_load(fixture, "{\"seed\":1,\"seed\":2}", NULL, NULL),
         "duplicate");
@@ -273,7 +274,7 @@ static void a_syntax_error_has_line_and_column(void **state) {
                                            "such file or directory");
 }
 
-static void the_text_gives_the_same_job_and_text_again(void **state) {
+static void the_text_of_a_job_reads_back_to_the_same_job(void **state) {
     struct job_fixture *fixture = *state;
     size_t count = sizeof settings / sizeof *settings;
     for (size_t i = 0; i <= count; i++) {
@@ -281,7 +282,7 @@ static void the_text_gives_the_same_job_and_text_again(void **state) {
             i < count
                 ? job_fixture_set(fixture, settings[i].right)
                 : job_fixture_load(fixture, job_fixture_example, NULL, NULL);
-        job_fixture_taken(fixture, loaded);
+        job_fixture_expect_loaded(fixture, loaded);
         struct job *again;
         struct failure why;
         assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
@@ -298,27 +299,29 @@ static void the_text_gives_the_same_job_and_text_again(void **state) {
     }
 }
 
-static void an_empty_block_compares_as_well(void **state) {
+static void an_empty_compare_block_enables_comparison(void **state) {
     struct job_fixture *fixture = *state;
     struct failure why;
     struct job *again;
-    job_fixture_taken(fixture, job_fixture_set(fixture, "seed=1"));
+    job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "seed=1"));
     assert_false(fixture->job->compare.on);
-    job_fixture_taken(fixture, job_fixture_set(fixture, "compare={}"));
+    job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "compare={}"));
     assert_true(fixture->job->compare.on);
     assert_int_equal(job_parse(&again, fixture->job->text, &why), 0);
     assert_true(again->compare.on);
     job_free(&again);
-    job_fixture_taken(fixture, job_fixture_set(fixture, "compare.ps=[1,2]"));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "compare.ps=[1,2]"));
     assert_true(fixture->job->compare.on);
     assert_int_equal(fixture->job->compare.ps.values[1], 2);
-    job_fixture_taken(fixture, job_fixture_set(fixture, "compare=null"));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "compare=null"));
     assert_false(fixture->job->compare.on);
 }
 
 static void a_text_with_relative_paths_is_refused(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_refused(
+    job_fixture_expect_refused(
         fixture, job_parse(&fixture->job, job_fixture_least, &fixture->why),
         "job: data.train: found [\"i\",\"l\"]");
 }
@@ -354,11 +357,11 @@ static void mutate(char *text, size_t size, uint64_t *random) {
     }
 }
 
-static void no_mutation_of_a_job_crashes_or_fails_without_a_word(void **state) {
+static void no_mutation_of_a_job_crashes_or_fails_silently(void **state) {
     struct job_fixture *fixture = *state;
     uint64_t random = 20240611, right = 0;
     print_message("seed %llu\n", (unsigned long long)random);
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
     for (int i = 0; i < 20000; i++) {
         char text[4096];
@@ -376,7 +379,7 @@ static void no_mutation_of_a_job_crashes_or_fails_without_a_word(void **state) {
     assert_in_range(right, 1, 19999);
 }
 
-static void no_override_crashes_or_fails_without_a_word(void **state) {
+static void no_override_crashes_or_fails_silently(void **state) {
     struct job_fixture *fixture = *state;
     uint64_t random = 7;
     for (int i = 0; i < 1000; i++) {
@@ -393,16 +396,16 @@ static void no_override_crashes_or_fails_without_a_word(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_FIXTURE_TEST(the_documented_example_loads_unchanged),
-        JOB_FIXTURE_TEST(the_least_job_has_the_documented_defaults),
-        JOB_FIXTURE_TEST(each_key_takes_what_is_right_and_refuses_the_rest),
+        JOB_FIXTURE_TEST(the_minimal_job_has_the_documented_defaults),
+        JOB_FIXTURE_TEST(each_key_accepts_valid_and_refuses_invalid_values),
         JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
         JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
         JOB_FIXTURE_TEST(a_syntax_error_has_line_and_column),
-        JOB_FIXTURE_TEST(the_text_gives_the_same_job_and_text_again),
-        JOB_FIXTURE_TEST(an_empty_block_compares_as_well),
+        JOB_FIXTURE_TEST(the_text_of_a_job_reads_back_to_the_same_job),
+        JOB_FIXTURE_TEST(an_empty_compare_block_enables_comparison),
         JOB_FIXTURE_TEST(a_text_with_relative_paths_is_refused),
-        JOB_FIXTURE_TEST(no_mutation_of_a_job_crashes_or_fails_without_a_word),
-        JOB_FIXTURE_TEST(no_override_crashes_or_fails_without_a_word),
+        JOB_FIXTURE_TEST(no_mutation_of_a_job_crashes_or_fails_silently),
+        JOB_FIXTURE_TEST(no_override_crashes_or_fails_silently),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static void overrides_reach_into_objects_and_arrays(void **state) {
                                      "init=a=b.safetensors",
                                      "tensorboard.job_name=7up",
                                      NULL};
-    job_fixture_taken(
+    job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, overrides));
     const struct job *job = fixture->job;
     assert_int_equal(job->model.num_layers, 3);
@@ -43,14 +43,15 @@ static void overrides_reach_into_objects_and_arrays(void **state) {
 static void an_override_of_steps_replaces_epochs(void **state) {
     struct job_fixture *fixture = *state;
     const char *const overrides[] = {"steps=7", NULL};
-    job_fixture_taken(fixture, job_fixture_load(fixture, job_fixture_example,
-                                                NULL, overrides));
+    job_fixture_expect_loaded(
+        fixture,
+        job_fixture_load(fixture, job_fixture_example, NULL, overrides));
     assert_true(fixture->job->has_steps && fixture->job->steps == 7);
-    job_fixture_taken(fixture, job_fixture_set(fixture, "epochs=2"));
+    job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "epochs=2"));
     assert_true(!fixture->job->has_steps && fixture->job->epochs == 2);
 }
 
-static void an_override_that_leads_nowhere_is_refused(void **state) {
+static void an_override_of_an_unknown_path_is_refused(void **state) {
     struct job_fixture *fixture = *state;
     static const char *const wrong[] = {"seed",
                                         "=1",
@@ -62,12 +63,13 @@ static void an_override_that_leads_nowhere_is_refused(void **state) {
                                         "model.layers.x=1",
                                         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        job_fixture_set_refused(fixture, wrong[i], "--set: found ");
+        job_fixture_expect_set_refused(fixture, wrong[i], "--set: found ");
 }
 
-static void a_tilde_is_a_name_like_others(void **state) {
+static void a_tilde_is_an_ordinary_name(void **state) {
     struct job_fixture *fixture = *state;
-    job_fixture_taken(fixture, job_fixture_set(fixture, "checkpoint.dir=~/x"));
+    job_fixture_expect_loaded(fixture,
+                              job_fixture_set(fixture, "checkpoint.dir=~/x"));
     char dir[128];
     snprintf(dir, sizeof dir, "%s/~/x", fixture->folder);
     assert_string_equal(fixture->job->checkpoint.dir, dir);
@@ -77,8 +79,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_FIXTURE_TEST(overrides_reach_into_objects_and_arrays),
         JOB_FIXTURE_TEST(an_override_of_steps_replaces_epochs),
-        JOB_FIXTURE_TEST(an_override_that_leads_nowhere_is_refused),
-        JOB_FIXTURE_TEST(a_tilde_is_a_name_like_others),
+        JOB_FIXTURE_TEST(an_override_of_an_unknown_path_is_refused),
+        JOB_FIXTURE_TEST(a_tilde_is_an_ordinary_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static enum resolve_state resolve(const char *host, uint16_t port, char *text,
     return state;
 }
 
-static void numbers_are_found_as_they_are(void **state) {
+static void numeric_addresses_resolve_unchanged(void **state) {
     (void)state;
     char text[300];
     assert_int_equal(resolve("10.1.2.3", 2222, text, sizeof text),
@@ -36,14 +36,14 @@ static void numbers_are_found_as_they_are(void **state) {
     assert_string_equal(text, "[::1]:65535");
 }
 
-static void a_name_becomes_a_number(void **state) {
+static void a_name_resolves_to_an_address(void **state) {
     (void)state;
     char text[300];
     assert_int_equal(resolve("localhost", 1, text, sizeof text), RESOLVE_FOUND);
     assert_true(!strcmp(text, "127.0.0.1:1") || !strcmp(text, "[::1]:1"));
 }
 
-static void a_name_that_is_none_says_why(void **state) {
+static void an_unresolvable_name_reports_why(void **state) {
     (void)state;
     char text[300] = "";
     assert_int_equal(resolve("a host..with-no.name", 1, text, sizeof text),
@@ -51,7 +51,7 @@ static void a_name_that_is_none_says_why(void **state) {
     assert_true(strlen(text) > 0);
 }
 
-static void nobody_has_to_wait_for_the_end(void **state) {
+static void a_pending_lookup_does_not_delay_closing(void **state) {
     (void)state;
     struct resolve *none = NULL;
     for (int i = 0; i < 50; i++) {
@@ -85,10 +85,10 @@ static void an_address_is_a_host_and_a_port(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_found_as_they_are),
-        cmocka_unit_test(a_name_becomes_a_number),
-        cmocka_unit_test(a_name_that_is_none_says_why),
-        cmocka_unit_test(nobody_has_to_wait_for_the_end),
+        cmocka_unit_test(numeric_addresses_resolve_unchanged),
+        cmocka_unit_test(a_name_resolves_to_an_address),
+        cmocka_unit_test(an_unresolvable_name_reports_why),
+        cmocka_unit_test(a_pending_lookup_does_not_delay_closing),
         cmocka_unit_test(an_address_is_a_host_and_a_port),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

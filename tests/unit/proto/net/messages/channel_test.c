@@ -45,7 +45,7 @@ static void messages_are_numbered_from_one_in_order(void **state) {
     assert_true(channel_empty(&channel));
 }
 
-static void what_is_not_acknowledged_is_sent_again(void **state) {
+static void unacknowledged_messages_are_resent(void **state) {
     (void)state;
     struct channel channel = {0};
     put(&channel, 1);
@@ -54,15 +54,15 @@ static void what_is_not_acknowledged_is_sent_again(void **state) {
     assert_int_equal(channel_next(&channel, 60, RESEND)->seq, 2);
     assert_null(channel_next(&channel, 149, RESEND));
     assert_int_equal(channel_next(&channel, 150, RESEND)->seq, 1);
-    channel_acknowledged(&channel, 1);
+    channel_acknowledge(&channel, 1);
     assert_int_equal(channel_next(&channel, 160, RESEND)->seq, 2);
     assert_null(channel_next(&channel, 160, RESEND));
-    channel_acknowledged(&channel, 2);
+    channel_acknowledge(&channel, 2);
     assert_true(channel_empty(&channel));
     assert_null(channel_next(&channel, 1000, RESEND));
 }
 
-static void what_could_not_leave_is_due_at_once(void **state) {
+static void a_message_that_failed_to_send_is_due_at_once(void **state) {
     (void)state;
     struct channel channel = {0};
     put(&channel, 1);
@@ -73,29 +73,29 @@ static void what_could_not_leave_is_due_at_once(void **state) {
     channel_close(&channel);
 }
 
-static void an_acknowledgement_of_more_than_was_sent_takes_all(void **state) {
+static void an_ack_beyond_the_last_sent_acknowledges_all(void **state) {
     (void)state;
     struct channel channel = {0};
     put(&channel, 1);
-    channel_acknowledged(&channel, UINT64_MAX);
+    channel_acknowledge(&channel, UINT64_MAX);
     assert_true(channel_empty(&channel));
     put(&channel, 2);
     assert_int_equal(channel_next(&channel, 0, RESEND)->seq, 2);
-    channel_acknowledged(&channel, 0);
+    channel_acknowledge(&channel, 0);
     assert_false(channel_empty(&channel));
     channel_close(&channel);
 }
 
-static void only_the_next_in_order_is_taken(void **state) {
+static void only_the_next_in_order_is_accepted(void **state) {
     (void)state;
     struct channel channel = {0};
-    assert_false(channel_take(&channel, 0));
-    assert_false(channel_take(&channel, 2));
-    assert_true(channel_take(&channel, 1));
-    assert_false(channel_take(&channel, 1));
-    assert_true(channel_take(&channel, 2));
+    assert_false(channel_accept(&channel, 0));
+    assert_false(channel_accept(&channel, 2));
+    assert_true(channel_accept(&channel, 1));
+    assert_false(channel_accept(&channel, 1));
+    assert_true(channel_accept(&channel, 2));
     assert_int_equal(channel.received, 2);
-    assert_false(channel_take(&channel, UINT64_MAX));
+    assert_false(channel_accept(&channel, UINT64_MAX));
 }
 
 enum { WIRE = 64 };
@@ -121,7 +121,7 @@ static void put_on(struct wire *wire, uint64_t *to, uint64_t value,
         to[wire->count++] = value;
 }
 
-static void all_arrive_once_in_order_over_any_wire(void **state) {
+static void all_messages_arrive_once_in_order_over_any_network(void **state) {
     (void)state;
     struct philox_sequence random;
     seed_open(&random);
@@ -138,12 +138,12 @@ static void all_arrive_once_in_order_over_any_wire(void **state) {
                 channel_next(&from, now, RESEND);
             if (entry)
                 put_on(&out, out.seqs, entry->seq, &random);
-            if (out.count && channel_take(&to, pick(&out, out.seqs, &random)))
+            if (out.count && channel_accept(&to, pick(&out, out.seqs, &random)))
                 heard++;
             assert_int_equal(to.received, heard);
             put_on(&back, back.acks, to.received, &random);
             if (back.count)
-                channel_acknowledged(&from, pick(&back, back.acks, &random));
+                channel_acknowledge(&from, pick(&back, back.acks, &random));
         }
         assert_int_equal(heard, 40);
         assert_true(channel_empty(&from));
@@ -154,11 +154,11 @@ static void all_arrive_once_in_order_over_any_wire(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_are_numbered_from_one_in_order),
-        cmocka_unit_test(what_is_not_acknowledged_is_sent_again),
-        cmocka_unit_test(what_could_not_leave_is_due_at_once),
-        cmocka_unit_test(an_acknowledgement_of_more_than_was_sent_takes_all),
-        cmocka_unit_test(only_the_next_in_order_is_taken),
-        cmocka_unit_test(all_arrive_once_in_order_over_any_wire),
+        cmocka_unit_test(unacknowledged_messages_are_resent),
+        cmocka_unit_test(a_message_that_failed_to_send_is_due_at_once),
+        cmocka_unit_test(an_ack_beyond_the_last_sent_acknowledges_all),
+        cmocka_unit_test(only_the_next_in_order_is_accepted),
+        cmocka_unit_test(all_messages_arrive_once_in_order_over_any_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

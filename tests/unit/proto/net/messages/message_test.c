@@ -24,7 +24,7 @@ static Capstan__DataHeader *read_back(size_t size) {
     return header;
 }
 
-static void random_numbers_are_never_zero_nor_twice_the_same(void **state) {
+static void random_numbers_are_nonzero_and_distinct(void **state) {
     (void)state;
     uint64_t last = 0;
     for (int i = 0; i < 1000; i++) {
@@ -52,7 +52,7 @@ static void a_view_has_every_rank_and_first_clocks_from_1(void **state) {
     assert_non_null(strstr(why.text, "trainer 0 begins at clock 0"));
 }
 
-static void a_data_header_comes_back_as_it_was(void **state) {
+static void a_data_header_reads_back_unchanged(void **state) {
     (void)state;
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
     for (uint32_t b = 0; b < MESSAGE_MAX_BLOCKS; b++)
@@ -128,7 +128,7 @@ static void fields_out_of_range_are_named(void **state) {
     assert_int_equal(refuse(&header, "no data header"), STATUS_FAILED);
 }
 
-static void nothing_at_all_is_no_message(void **state) {
+static void an_empty_frame_is_no_message(void **state) {
     (void)state;
     Capstan__DataHeader *header;
     Capstan__Control *control;
@@ -150,7 +150,7 @@ static enum status read_told(Capstan__Control *control, struct failure *why) {
 }
 
 /* What is told becomes an exit code, of which the system keeps 8 bits. */
-static void points_that_lack_a_number_are_refused(void **state) {
+static void metrics_without_a_number_are_refused(void **state) {
     Capstan__Points points = CAPSTAN__POINTS__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint64_t two[] = {10, 20};
@@ -169,7 +169,7 @@ static void points_that_lack_a_number_are_refused(void **state) {
                          points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
 }
 
-static void a_status_that_no_process_ends_with_is_refused(void **state) {
+static void an_unknown_exit_status_is_refused(void **state) {
     static const uint32_t sound[] = {0, 1, 2, 130, 138, 143},
                           wrong[] = {3, 256, UINT32_MAX};
     Capstan__Left left = CAPSTAN__LEFT__INIT;
@@ -215,7 +215,7 @@ static void a_welcome_to_no_trainers_is_refused(void **state) {
     assert_int_equal(read_told(&control, &why), STATUS_OK);
 }
 
-static void another_version_is_told_what_to_do(void **state) {
+static void a_version_mismatch_says_what_to_do(void **state) {
     (void)state;
     Capstan__Control control = CAPSTAN__CONTROL__INIT, *back = NULL;
     struct failure why;
@@ -277,7 +277,7 @@ static size_t mutate(struct philox_sequence *random, size_t size) {
 static void touch(const Capstan__DataHeader *header) {
     volatile size_t sum = strlen(header->text);
     assert_int_equal(header->version, MESSAGE_VERSION);
-    assert_in_range(header->kind, 1, CAPSTAN__DATA_HEADER__KIND__PROBED);
+    assert_in_range(header->kind, 1, CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY);
     assert_true(header->n_blocks <= MESSAGE_MAX_BLOCKS);
     for (size_t i = 0; i < header->n_blocks; i++)
         sum += header->blocks[i];
@@ -329,27 +329,27 @@ static void mutated_control_messages_do_no_harm(void **state) {
     }
 }
 
-static void a_message_of_blocks_passes_in_half_a_millisecond(void **state) {
+static void a_message_of_blocks_is_checked_in_half_a_millisecond(void **state) {
     (void)state;
-    assert_int_equal(message_group(0.1), 64 << 10);
-    assert_int_equal(message_group(1), 64 << 10);
-    assert_int_equal(message_group(10), 640 << 10);
-    assert_int_equal(message_group(100), 1 << 20);
-    assert_int_equal(message_group(0), 1 << 20);
+    assert_int_equal(message_group_bytes(0.1), 64 << 10);
+    assert_int_equal(message_group_bytes(1), 64 << 10);
+    assert_int_equal(message_group_bytes(10), 640 << 10);
+    assert_int_equal(message_group_bytes(100), 1 << 20);
+    assert_int_equal(message_group_bytes(0), 1 << 20);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_numbers_are_never_zero_nor_twice_the_same),
+        cmocka_unit_test(random_numbers_are_nonzero_and_distinct),
         cmocka_unit_test(a_view_has_every_rank_and_first_clocks_from_1),
-        cmocka_unit_test(a_data_header_comes_back_as_it_was),
+        cmocka_unit_test(a_data_header_reads_back_unchanged),
         cmocka_unit_test(fields_out_of_range_are_named),
-        cmocka_unit_test(nothing_at_all_is_no_message),
-        cmocka_unit_test(a_status_that_no_process_ends_with_is_refused),
-        cmocka_unit_test(points_that_lack_a_number_are_refused),
+        cmocka_unit_test(an_empty_frame_is_no_message),
+        cmocka_unit_test(an_unknown_exit_status_is_refused),
+        cmocka_unit_test(metrics_without_a_number_are_refused),
         cmocka_unit_test(a_welcome_to_no_trainers_is_refused),
-        cmocka_unit_test(another_version_is_told_what_to_do),
-        cmocka_unit_test(a_message_of_blocks_passes_in_half_a_millisecond),
+        cmocka_unit_test(a_version_mismatch_says_what_to_do),
+        cmocka_unit_test(a_message_of_blocks_is_checked_in_half_a_millisecond),
         cmocka_unit_test(mutated_headers_are_refused_or_in_range),
         cmocka_unit_test(mutated_control_messages_do_no_harm),
     };

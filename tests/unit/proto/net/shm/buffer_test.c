@@ -22,20 +22,20 @@ static void data_is_aligned_and_as_long_as_asked(void **state) {
     }
 }
 
-static void sizes_that_overflow_are_no_memory(void **state) {
+static void sizes_that_overflow_fail(void **state) {
     (void)state;
     assert_null(buffer_open(SIZE_MAX, NULL, NULL));
     assert_null(buffer_open(SIZE_MAX - 64, NULL, NULL));
 }
 
-static void only_the_last_holder_is_alone(void **state) {
+static void only_the_last_holder_is_unique(void **state) {
     (void)state;
     struct buffer *first = buffer_open(8, NULL, NULL), *none = NULL;
     struct buffer *second = buffer_hold(first);
     assert_ptr_equal(first, second);
-    assert_false(buffer_alone(first));
+    assert_false(buffer_is_unique(first));
     buffer_release(&second);
-    assert_true(buffer_alone(first));
+    assert_true(buffer_is_unique(first));
     buffer_release(&first);
     buffer_release(&none);
 }
@@ -45,7 +45,7 @@ static void count_back(void *owner, struct buffer *buffer) {
     ++*(int *)owner;
 }
 
-static void the_last_release_hands_it_to_its_owner(void **state) {
+static void the_last_release_returns_it_to_its_owner(void **state) {
     (void)state;
     int back = 0;
     struct buffer *buffer = buffer_open(8, count_back, &back), *kept = buffer;
@@ -54,8 +54,8 @@ static void the_last_release_hands_it_to_its_owner(void **state) {
     assert_int_equal(back, 0);
     buffer_release(&other);
     assert_int_equal(back, 1);
-    buffer_revive(kept);
-    assert_true(buffer_alone(kept));
+    buffer_reuse(kept);
+    assert_true(buffer_is_unique(kept));
     buffer = kept;
     buffer_release(&buffer);
     assert_int_equal(back, 2);
@@ -80,30 +80,31 @@ static void holders_of_several_threads_are_counted(void **state) {
         pthread_create(&threads[i], NULL, hold_and_release, buffer);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
-    assert_true(buffer_alone(buffer));
+    assert_true(buffer_is_unique(buffer));
     buffer_release(&buffer);
 }
 
-static void a_part_of_a_memory_holds_it(void **state) {
+static void a_slice_holds_its_memory(void **state) {
     (void)state;
-    struct memory *memory = memory_open(8192, MEMORY_MAKER_WRITES);
-    char *base = memory_base(memory);
-    struct buffer *buffer = buffer_open_in(memory, 64, 100, NULL, NULL);
-    assert_ptr_equal(buffer_memory(buffer), memory);
+    struct shm_segment *shm_segment =
+        shm_segment_open(8192, SHM_SEGMENT_OWNER_WRITES);
+    char *base = shm_segment_base(shm_segment);
+    struct buffer *buffer = buffer_open_in(shm_segment, 64, 100, NULL, NULL);
+    assert_ptr_equal(buffer_segment(buffer), shm_segment);
     assert_ptr_equal(buffer_data(buffer), base + 64);
     assert_int_equal(buffer_bytes(buffer), 100);
-    memory_release(&memory);
+    shm_segment_release(&shm_segment);
     memset(buffer_data(buffer), 1, 100);
     buffer_release(&buffer);
 }
 
-static void shared_buffers_lie_in_a_memory_others_do_not(void **state) {
+static void only_shared_buffers_lie_in_a_segment(void **state) {
     (void)state;
     struct buffer *shared = buffer_open_shared(5000);
     struct buffer *plain = buffer_open(5000, NULL, NULL);
     struct buffer *empty = buffer_open_shared(0);
-    assert_non_null(buffer_memory(shared));
-    assert_null(buffer_memory(plain));
+    assert_non_null(buffer_segment(shared));
+    assert_null(buffer_segment(plain));
     assert_int_equal(buffer_bytes(empty), 0);
     memset(buffer_data(shared), 1, 5000);
     buffer_release(&shared);
@@ -113,12 +114,12 @@ static void shared_buffers_lie_in_a_memory_others_do_not(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_part_of_a_memory_holds_it),
-        cmocka_unit_test(shared_buffers_lie_in_a_memory_others_do_not),
+        cmocka_unit_test(a_slice_holds_its_memory),
+        cmocka_unit_test(only_shared_buffers_lie_in_a_segment),
         cmocka_unit_test(data_is_aligned_and_as_long_as_asked),
-        cmocka_unit_test(sizes_that_overflow_are_no_memory),
-        cmocka_unit_test(only_the_last_holder_is_alone),
-        cmocka_unit_test(the_last_release_hands_it_to_its_owner),
+        cmocka_unit_test(sizes_that_overflow_fail),
+        cmocka_unit_test(only_the_last_holder_is_unique),
+        cmocka_unit_test(the_last_release_returns_it_to_its_owner),
         cmocka_unit_test(holders_of_several_threads_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

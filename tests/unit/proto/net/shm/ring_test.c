@@ -31,10 +31,10 @@ static int setup(void **state) {
     fixture->bytes = aligned_alloc(64, fixture->capacity);
     memset(fixture->shared, 0, sizeof *fixture->shared);
     memset(fixture->bytes, 0, fixture->capacity);
-    ring_write_to(&fixture->writer, fixture->shared, fixture->bytes,
-                  fixture->capacity);
-    ring_read_from(&fixture->reader, fixture->shared, fixture->bytes,
-                   fixture->capacity);
+    ring_writer_init(&fixture->writer, fixture->shared, fixture->bytes,
+                     fixture->capacity);
+    ring_reader_init(&fixture->reader, fixture->shared, fixture->bytes,
+                     fixture->capacity);
     *state = fixture;
     return 0;
 }
@@ -76,7 +76,7 @@ static void expect_message(struct ring_reader *reader, uint32_t number) {
     ring_next_done(reader);
 }
 
-static void messages_come_out_in_order_and_whole(void **state) {
+static void messages_are_read_in_order_and_whole(void **state) {
     struct fixture *fixture = *state;
     struct ring_message message;
     struct philox_sequence chance;
@@ -94,7 +94,7 @@ static void messages_come_out_in_order_and_whole(void **state) {
     }
 }
 
-static void an_empty_ring_has_room_for_the_longest(void **state) {
+static void an_empty_ring_fits_the_longest_message(void **state) {
     struct fixture *fixture = *state;
     for (uint32_t i = 0; i < 5000; i++) {
         assert_non_null(ring_reserve(&fixture->writer, PAYLOAD));
@@ -104,7 +104,7 @@ static void an_empty_ring_has_room_for_the_longest(void **state) {
 }
 
 /* A backlog of 16 KiB goes round in the first part of a ring of a megabyte. */
-static void a_large_ring_is_used_in_part(void **state) {
+static void only_part_of_a_large_ring_is_used(void **state) {
     (void)state;
     uint64_t capacity = 1 << 20, most = 0;
     struct ring_shared *shared = aligned_alloc(64, sizeof *shared);
@@ -113,8 +113,8 @@ static void a_large_ring_is_used_in_part(void **state) {
     struct ring_reader reader;
     memset(shared, 0, sizeof *shared);
     memset(bytes, 0, capacity);
-    ring_write_to(&writer, shared, bytes, capacity);
-    ring_read_from(&reader, shared, bytes, capacity);
+    ring_writer_init(&writer, shared, bytes, capacity);
+    ring_reader_init(&reader, shared, bytes, capacity);
     for (uint32_t i = 0; i < 5000; i++) {
         assert_true(write_message(&writer, i));
         uint64_t end = ((writer.head - 1) & (capacity - 1)) + 1;
@@ -127,7 +127,7 @@ static void a_large_ring_is_used_in_part(void **state) {
     free(bytes);
 }
 
-static void a_full_ring_refuses_and_has_room_again(void **state) {
+static void a_full_ring_refuses_until_it_is_read(void **state) {
     struct fixture *fixture = *state;
     uint32_t count = 0;
     while (write_message(&fixture->writer, count))
@@ -137,32 +137,32 @@ static void a_full_ring_refuses_and_has_room_again(void **state) {
     assert_null(ring_reserve(&fixture->writer, UINT64_MAX));
     for (uint32_t i = 0; i < count; i++)
         expect_message(&fixture->reader, i);
-    assert_int_equal(ring_let_go(&fixture->writer), fixture->writer.head);
+    assert_int_equal(ring_released(&fixture->writer), fixture->writer.head);
     assert_non_null(ring_reserve(&fixture->writer, PAYLOAD));
 }
 
-static void a_bell_is_asked_for_by_who_sleeps(void **state) {
+static void a_sleeping_side_requests_a_wakeup(void **state) {
     struct fixture *fixture = *state;
     struct ring_payload none = {.inside = true};
     ring_reserve(&fixture->writer, 0);
     assert_false(ring_commit(&fixture->writer, "x", 1, &none));
-    assert_false(ring_sleep(&fixture->reader));
+    assert_false(ring_prepare_wait(&fixture->reader));
     struct ring_message message;
     assert_int_equal(ring_next(&fixture->reader, &message), RING_MESSAGE);
     assert_false(ring_next_done(&fixture->reader));
-    assert_true(ring_sleep(&fixture->reader));
+    assert_true(ring_prepare_wait(&fixture->reader));
     ring_reserve(&fixture->writer, 0);
     assert_true(ring_commit(&fixture->writer, "x", 1, &none));
     ring_reserve(&fixture->writer, 0);
     assert_false(ring_commit(&fixture->writer, "x", 1, &none));
-    ring_starve(&fixture->writer);
+    ring_request_room(&fixture->writer);
     assert_int_equal(ring_next(&fixture->reader, &message), RING_MESSAGE);
     assert_true(ring_next_done(&fixture->reader));
     assert_int_equal(ring_next(&fixture->reader, &message), RING_MESSAGE);
     assert_false(ring_next_done(&fixture->reader));
 }
 
-static void a_head_that_no_writer_writes_breaks_it(void **state) {
+static void an_invalid_head_breaks_the_ring(void **state) {
     struct fixture *fixture = *state;
     struct ring_message message;
     assert_true(write_message(&fixture->writer, 7));
@@ -174,7 +174,7 @@ static void a_head_that_no_writer_writes_breaks_it(void **state) {
     }
 }
 
-static void a_tail_that_no_reader_writes_gives_no_room(void **state) {
+static void an_invalid_tail_gives_no_space(void **state) {
     struct fixture *fixture = *state;
     while (write_message(&fixture->writer, 7))
         ;
@@ -182,13 +182,13 @@ static void a_tail_that_no_reader_writes_gives_no_room(void **state) {
     const uint64_t tails[] = {head + 64, UINT64_MAX, UINT64_C(1) << 63};
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
         atomic_store(&fixture->shared->tail, tails[i]);
-        assert_int_equal(ring_let_go(&fixture->writer), 0);
+        assert_int_equal(ring_released(&fixture->writer), 0);
         assert_false(write_message(&fixture->writer, 7));
     }
     atomic_store(&fixture->shared->tail, head);
-    assert_int_equal(ring_let_go(&fixture->writer), head);
+    assert_int_equal(ring_released(&fixture->writer), head);
     atomic_store(&fixture->shared->tail, 0);
-    assert_int_equal(ring_let_go(&fixture->writer), head);
+    assert_int_equal(ring_released(&fixture->writer), head);
 }
 
 /* Whatever the other side writes: what is read lies in the ring. */
@@ -198,8 +198,8 @@ static void garbage_is_never_followed_out_of_the_ring(void **state) {
     unsigned messages = 0, broken = 0;
     seed_open(&chance);
     for (int i = 0; i < 300000; i++) {
-        ring_read_from(&fixture->reader, fixture->shared, fixture->bytes,
-                       fixture->capacity);
+        ring_reader_init(&fixture->reader, fixture->shared, fixture->bytes,
+                         fixture->capacity);
         fixture->reader.tail = philox_next(&chance) % 4096 * RING_ALIGNMENT;
         uint64_t ahead =
             philox_next(&chance) % (fixture->capacity / RING_ALIGNMENT + 2);
@@ -258,20 +258,20 @@ static void two_threads_agree(void **state) {
         else
             sched_yield();
     pthread_join(thread, NULL);
-    assert_int_equal(ring_let_go(&fixture->writer), fixture->writer.head);
+    assert_int_equal(ring_released(&fixture->writer), fixture->writer.head);
 }
 
 #define RING_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        RING_TEST(messages_come_out_in_order_and_whole),
-        RING_TEST(a_large_ring_is_used_in_part),
-        RING_TEST(an_empty_ring_has_room_for_the_longest),
-        RING_TEST(a_full_ring_refuses_and_has_room_again),
-        RING_TEST(a_bell_is_asked_for_by_who_sleeps),
-        RING_TEST(a_head_that_no_writer_writes_breaks_it),
-        RING_TEST(a_tail_that_no_reader_writes_gives_no_room),
+        RING_TEST(messages_are_read_in_order_and_whole),
+        RING_TEST(only_part_of_a_large_ring_is_used),
+        RING_TEST(an_empty_ring_fits_the_longest_message),
+        RING_TEST(a_full_ring_refuses_until_it_is_read),
+        RING_TEST(a_sleeping_side_requests_a_wakeup),
+        RING_TEST(an_invalid_head_breaks_the_ring),
+        RING_TEST(an_invalid_tail_gives_no_space),
         RING_TEST(garbage_is_never_followed_out_of_the_ring),
         RING_TEST(two_threads_agree),
     };

@@ -33,8 +33,8 @@ static void open_some(struct cut *cut, const uint32_t *elements, uint32_t count,
     }
     if (layout_build(&cut->layout, parameters, count, &why) ||
         arena_open(&cut->arena, cut->layout, apart, &why) ||
-        bucket_cut(&cut->buckets, &cut->count, cut->layout, cut->arena.offsets,
-                   most, &why))
+        bucket_split(&cut->buckets, &cut->count, cut->layout,
+                     cut->arena.offsets, most, &why))
         fail_msg("%s", why.text);
 }
 
@@ -55,13 +55,14 @@ static void expect(const struct cut *cut, const struct bucket *expected,
     for (uint32_t i = 0; i < count; i++) {
         assert_int_equal(cut->buckets[i].first, expected[i].first);
         assert_int_equal(cut->buckets[i].end, expected[i].end);
-        assert_int_equal(cut->buckets[i].touched, expected[i].touched);
-        assert_int_equal(cut->buckets[i].whole, expected[i].whole);
+        assert_int_equal(cut->buckets[i].started, expected[i].started);
+        assert_int_equal(cut->buckets[i].completed, expected[i].completed);
     }
 }
 
 /* 16 floats of room, then 32, 16 and 48. */
-static void the_first_ends_with_a_parameter_and_the_rest_is_even(void **state) {
+static void the_first_bucket_ends_at_a_parameter_and_the_rest_are_even(
+    void **state) {
     static const uint32_t elements[] = {48, 16, 32};
     static const struct bucket all[] = {{0, 112, 3, 3}},
                                two[] = {{0, 64, 2, 2}, {64, 112, 3, 3}},
@@ -83,7 +84,7 @@ static void the_first_ends_with_a_parameter_and_the_rest_is_even(void **state) {
     }
 }
 
-static void a_parameter_may_lie_in_several(void **state) {
+static void a_parameter_may_span_buckets(void **state) {
     static const uint32_t elements[] = {16, 100, 12};
     static const struct bucket expected[] = {
         {0, 28, 1, 1}, {28, 48, 2, 1}, {48, 96, 2, 1}, {96, 144, 3, 3}};
@@ -96,14 +97,14 @@ static void a_parameter_may_lie_in_several(void **state) {
 }
 
 /* As it leaves first, and is summed for all, even where others share. */
-static void the_first_is_small(void **state) {
+static void the_first_bucket_is_small(void **state) {
     static const uint32_t usual[] = {401408, 512, 262144, 512, 5120, 10},
                           large[] = {1 << 20}, small[] = {40000, 1000, 10};
     struct cut cut;
     (void)state;
     open_cut(&cut, usual, 6, 1 << 18);
     assert_int_equal(cut.count, 4);
-    assert_int_equal(cut.buckets[0].whole, 3);
+    assert_int_equal(cut.buckets[0].completed, 3);
     for (uint32_t i = 1; i < 4; i++)
         assert_in_range(cut.buckets[i].end - cut.buckets[i].first, 221300,
                         221400);
@@ -125,13 +126,13 @@ static bool is_end(const struct cut *cut, uint64_t at) {
 }
 
 /* Parameters begun, and ended, before float AT of the arena. */
-static void count_before(const struct cut *cut, uint64_t at, uint32_t *touched,
-                         uint32_t *whole) {
-    *touched = *whole = 0;
+static void count_before(const struct cut *cut, uint64_t at, uint32_t *started,
+                         uint32_t *completed) {
+    *started = *completed = 0;
     for (uint32_t p = 0; p < cut->layout->num_parameters; p++) {
         uint64_t first = cut->arena.offsets[p];
-        *touched += first < at;
-        *whole += first + cut->layout->parameters[p].elements <= at;
+        *started += first < at;
+        *completed += first + cut->layout->parameters[p].elements <= at;
     }
 }
 
@@ -140,15 +141,15 @@ static void check(const struct cut *cut, uint64_t most) {
              begin = cut->arena.offsets[cut->layout->num_parameters - 1];
     for (uint32_t i = 0; i < cut->count; i++) {
         const struct bucket *bucket = &cut->buckets[i];
-        uint32_t touched, whole;
+        uint32_t started, completed;
         uint64_t first = i ? bucket->first : begin;
-        count_before(cut, bucket->end, &touched, &whole);
+        count_before(cut, bucket->end, &started, &completed);
         assert_int_equal(bucket->first, at);
         assert_true(bucket->end > first);
         assert_true(bucket->end - first <= (most > 16 ? most : 16));
         assert_true(is_end(cut, bucket->end) || bucket->end % 16 == 0);
-        assert_int_equal(bucket->touched, touched);
-        assert_int_equal(bucket->whole, whole);
+        assert_int_equal(bucket->started, started);
+        assert_int_equal(bucket->completed, completed);
         assert_int_equal(bucket_at(cut->buckets, cut->count, first), i);
         assert_int_equal(bucket_at(cut->buckets, cut->count, bucket->end - 1),
                          i);
@@ -180,9 +181,10 @@ static void buckets_tile_any_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_ends_with_a_parameter_and_the_rest_is_even),
-        cmocka_unit_test(a_parameter_may_lie_in_several),
-        cmocka_unit_test(the_first_is_small),
+        cmocka_unit_test(
+            the_first_bucket_ends_at_a_parameter_and_the_rest_are_even),
+        cmocka_unit_test(a_parameter_may_span_buckets),
+        cmocka_unit_test(the_first_bucket_is_small),
         cmocka_unit_test(buckets_tile_any_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

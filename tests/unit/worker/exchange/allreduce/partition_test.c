@@ -36,7 +36,7 @@ static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
     open_by(&adagrad, partition, rank, size, shared);
 }
 
-static void each_element_is_one_ranks(void **state) {
+static void each_element_belongs_to_one_rank(void **state) {
     (void)state;
     for (uint32_t size = 1; size <= 7; size++) {
         unsigned owners[END] = {0};
@@ -44,7 +44,8 @@ static void each_element_is_one_ranks(void **state) {
             struct partition one;
             open_one(&one, rank, size, true);
             for (uint32_t i = 0; i < BUCKETS; i++)
-                for (uint64_t at = one.own[i].first; at < one.own[i].end; at++)
+                for (uint64_t at = one.owned[i].first; at < one.owned[i].end;
+                     at++)
                     owners[at]++;
             assert_true(one.elements <= (END - BEGIN) / size + 16 * BUCKETS);
             partition_close(&one);
@@ -68,7 +69,7 @@ static void unshared_state_is_in_arena_order(void **state) {
 }
 
 /* State is put in pieces that know nothing of buckets. */
-static void what_is_put_is_kept_where_it_belongs(void **state) {
+static void stored_elements_are_kept_at_their_positions(void **state) {
     (void)state;
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct partition one;
@@ -79,9 +80,9 @@ static void what_is_put_is_kept_where_it_belongs(void **state) {
         for (uint64_t at = BEGIN; at < END; at += 33)
             partition_put(&one, 0, at, at + 33 < END ? 33 : END - at, all + at);
         for (uint32_t i = 0; i < BUCKETS; i++)
-            for (uint64_t at = one.own[i].first; at < one.own[i].end; at++)
+            for (uint64_t at = one.owned[i].first; at < one.owned[i].end; at++)
                 assert_true(
-                    partition_state(&one, i, 0)[at - one.own[i].first] ==
+                    partition_state(&one, i, 0)[at - one.owned[i].first] ==
                     (float)at);
         partition_close(&one);
     }
@@ -94,13 +95,14 @@ static void without_state_all_ranks_have_the_first_bucket(void **state) {
         struct partition one;
         open_by(&sgd, &one, rank, 3, true);
         assert_false(partition_shares(&one, 0));
-        assert_int_equal(one.own[0].first, BEGIN);
-        assert_int_equal(one.own[0].end, buckets[0].end);
+        assert_int_equal(one.owned[0].first, BEGIN);
+        assert_int_equal(one.owned[0].end, buckets[0].end);
         for (uint32_t i = 1; i < BUCKETS; i++) {
-            struct part part = partition_part(&buckets[i], BEGIN, rank, 3);
+            struct partition_range partition_range =
+                partition_range_of(&buckets[i], BEGIN, rank, 3);
             assert_true(partition_shares(&one, i));
-            assert_int_equal(one.own[i].first, part.first);
-            assert_int_equal(one.own[i].end, part.end);
+            assert_int_equal(one.owned[i].first, partition_range.first);
+            assert_int_equal(one.owned[i].end, partition_range.end);
         }
         partition_close(&one);
     }
@@ -119,9 +121,9 @@ static int close_processor(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_element_is_one_ranks),
+        cmocka_unit_test(each_element_belongs_to_one_rank),
         cmocka_unit_test(unshared_state_is_in_arena_order),
-        cmocka_unit_test(what_is_put_is_kept_where_it_belongs),
+        cmocka_unit_test(stored_elements_are_kept_at_their_positions),
         cmocka_unit_test(without_state_all_ranks_have_the_first_bucket),
     };
     return cmocka_run_group_tests(tests, open_processor, close_processor);

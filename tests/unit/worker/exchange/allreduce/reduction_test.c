@@ -19,39 +19,39 @@ static void ranks_train_as_one_process_with_the_whole_batch(void **state) {
     (void)state;
     for (uint32_t ranks = 1; ranks <= 5; ranks++)
         for (uint32_t stage = 0; stage <= 2; stage++) {
-            struct reducer_play play;
-            reducer_play_open_usual(&play, ranks);
-            play.job.zero.stage = stage;
-            reducer_play_run_and_compare(&play);
-            reducer_play_close(&play);
+            struct reducer_fixture fixture;
+            reducer_fixture_open_default(&fixture, ranks);
+            fixture.job.zero.stage = stage;
+            reducer_fixture_run_and_compare(&fixture);
+            reducer_fixture_close(&fixture);
         }
 }
 
 /* The same as training at a rate three times as high. */
-static void the_rate_is_scaled_by_the_ranks_where_the_job_says_so(
-    void **state) {
+static void the_rate_is_scaled_by_the_ranks_if_the_job_says_so(void **state) {
     static const uint32_t elements[] = {300};
-    struct reducer_play scaled, plain;
+    struct reducer_fixture scaled, plain;
     (void)state;
-    reducer_play_open(&scaled, 3, elements, 1, &reducer_fixture_sgd, 0.125);
-    reducer_play_open(&plain, 3, elements, 1, &reducer_fixture_sgd, 0.375);
+    reducer_fixture_open(&scaled, 3, elements, 1, &reducer_fixture_sgd, 0.125);
+    reducer_fixture_open(&plain, 3, elements, 1, &reducer_fixture_sgd, 0.375);
     scaled.job.scale_lr = true;
-    reducer_play_run(&scaled);
-    reducer_play_run(&plain);
-    assert_memory_equal(reducer_play_weights(&scaled, 1),
-                        reducer_play_weights(&plain, 1), 300 * sizeof(float));
-    reducer_play_close(&scaled);
-    reducer_play_close(&plain);
+    reducer_fixture_run(&scaled);
+    reducer_fixture_run(&plain);
+    assert_memory_equal(reducer_fixture_weights(&scaled, 1),
+                        reducer_fixture_weights(&plain, 1),
+                        300 * sizeof(float));
+    reducer_fixture_close(&scaled);
+    reducer_fixture_close(&plain);
 }
 
-static void the_rate_is_the_schedules_of_each_round(void **state) {
-    struct reducer_play play;
+static void each_round_uses_the_rate_of_the_schedule(void **state) {
+    struct reducer_fixture fixture;
     (void)state;
-    reducer_play_open_usual(&play, 2);
-    play.job.schedule = (struct schedule){
+    reducer_fixture_open_default(&fixture, 2);
+    fixture.job.schedule = (struct schedule){
         .type = SCHEDULE_WARMUP, .warmup_max_lr = 0.01, .warmup_num_steps = 10};
-    reducer_play_run_and_compare(&play);
-    reducer_play_close(&play);
+    reducer_fixture_run_and_compare(&fixture);
+    reducer_fixture_close(&fixture);
 }
 
 static void every_rule_gives_the_same_bits_in_every_stage(void **state) {
@@ -59,13 +59,13 @@ static void every_rule_gives_the_same_bits_in_every_stage(void **state) {
     (void)state;
     for (unsigned c = 0; c < CASES; c++)
         for (uint32_t stage = 0; stage <= 2; stage++) {
-            struct reducer_play play;
-            reducer_play_open(&play, 3, small, 3, &rule_cases[c].rule,
-                              rule_cases[c].rate);
-            play.job.zero.stage = stage;
-            play.job.zero.reduce_bucket = 500;
-            reducer_play_run_and_compare(&play);
-            reducer_play_close(&play);
+            struct reducer_fixture fixture;
+            reducer_fixture_open(&fixture, 3, small, 3, &rule_cases[c].rule,
+                                 rule_cases[c].rate);
+            fixture.job.zero.stage = stage;
+            fixture.job.zero.reduce_bucket = 500;
+            reducer_fixture_run_and_compare(&fixture);
+            reducer_fixture_close(&fixture);
         }
 }
 
@@ -75,99 +75,101 @@ static void buckets_of_any_size_give_the_same_bits(void **state) {
     (void)state;
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint32_t stage = 0; stage <= 1; stage++) {
-            struct reducer_play play;
-            reducer_play_open(&play, 2, small, 4, &reducer_fixture_adam, 0.01);
-            play.job.zero.stage = stage;
-            play.job.zero.reduce_bucket = sizes[i];
-            play.job.zero.overlap = i % 2;
-            reducer_play_run_and_compare(&play);
-            reducer_play_close(&play);
+            struct reducer_fixture fixture;
+            reducer_fixture_open(&fixture, 2, small, 4, &reducer_fixture_adam,
+                                 0.01);
+            fixture.job.zero.stage = stage;
+            fixture.job.zero.reduce_bucket = sizes[i];
+            fixture.job.zero.overlap = i % 2;
+            reducer_fixture_run_and_compare(&fixture);
+            reducer_fixture_close(&fixture);
         }
 }
 
 /* Notes the largest vector that is gathered. */
-static void note_largest(void *context, uint32_t rank, const char *call,
-                         size_t count) {
-    struct reducer_play *play = context;
-    if (rank == 1 && !strcmp(call, "all_gather") && count > play->note)
-        play->note = count;
+static void record_largest(void *context, uint32_t rank, const char *call,
+                           size_t count) {
+    struct reducer_fixture *fixture = context;
+    if (rank == 1 && !strcmp(call, "all_gather") && count > fixture->note)
+        fixture->note = count;
 }
 
 static void the_smaller_of_both_bucket_sizes_counts(void **state) {
     (void)state;
     for (unsigned gathers = 0; gathers < 2; gathers++) {
-        struct reducer_play play;
-        reducer_play_open_usual(&play, 3);
-        play.job.zero.stage = 2;
+        struct reducer_fixture fixture;
+        reducer_fixture_open_default(&fixture, 3);
+        fixture.job.zero.stage = 2;
         if (gathers)
-            play.job.zero.allgather_bucket = 4000;
+            fixture.job.zero.allgather_bucket = 4000;
         else
-            play.job.zero.reduce_bucket = 4000;
-        play.meeting.called = note_largest;
-        play.meeting.context = &play;
-        reducer_play_run_and_compare(&play);
-        assert_in_range(play.note, 3700, 4000 + 2 * REDUCER_WORD);
-        reducer_play_close(&play);
+            fixture.job.zero.reduce_bucket = 4000;
+        fixture.rendezvous.called = record_largest;
+        fixture.rendezvous.context = &fixture;
+        reducer_fixture_run_and_compare(&fixture);
+        assert_in_range(fixture.note, 3700, 4000 + 2 * REDUCER_HEADER_FLOATS);
+        reducer_fixture_close(&fixture);
     }
 }
 
 /* A MB, however large the job allows them to be. */
-static void what_travels_fits_a_cache(void **state) {
+static void a_transferred_piece_fits_a_cache(void **state) {
     static const uint32_t elements[] = {600000};
-    struct reducer_play play;
+    struct reducer_fixture fixture;
     (void)state;
-    reducer_play_open(&play, 2, elements, 1, &reducer_fixture_sgd, 0.1);
-    play.rounds = 1;
-    play.job.zero.stage = 1;
-    play.meeting.called = note_largest;
-    play.meeting.context = &play;
-    reducer_play_run(&play);
-    assert_in_range(play.note, 1 << 17, (1 << 18) + 2 * REDUCER_WORD);
-    reducer_play_close(&play);
+    reducer_fixture_open(&fixture, 2, elements, 1, &reducer_fixture_sgd, 0.1);
+    fixture.rounds = 1;
+    fixture.job.zero.stage = 1;
+    fixture.rendezvous.called = record_largest;
+    fixture.rendezvous.context = &fixture;
+    reducer_fixture_run(&fixture);
+    assert_in_range(fixture.note, 1 << 17,
+                    (1 << 18) + 2 * REDUCER_HEADER_FLOATS);
+    reducer_fixture_close(&fixture);
 }
 
-static void where_each_bucket_costs_the_same_they_are_wide(void **state) {
+static void with_a_fixed_bucket_cost_buckets_are_wide(void **state) {
     static const uint32_t elements[] = {600000};
-    struct reducer_play play;
+    struct reducer_fixture fixture;
     (void)state;
-    reducer_play_open(&play, 2, elements, 1, &reducer_fixture_sgd, 0.1);
-    play.rounds = 1;
-    play.wide = true;
-    play.job.zero.stage = 1;
-    play.meeting.called = note_largest;
-    play.meeting.context = &play;
-    reducer_play_run_and_compare(&play);
-    assert_in_range(play.note, 600000 - (1 << 14), 600000);
-    reducer_play_close(&play);
+    reducer_fixture_open(&fixture, 2, elements, 1, &reducer_fixture_sgd, 0.1);
+    fixture.rounds = 1;
+    fixture.large_buckets = true;
+    fixture.job.zero.stage = 1;
+    fixture.rendezvous.called = record_largest;
+    fixture.rendezvous.context = &fixture;
+    reducer_fixture_run_and_compare(&fixture);
+    assert_in_range(fixture.note, 600000 - (1 << 14), 600000);
+    reducer_fixture_close(&fixture);
 }
 
-static void the_sum_is_near_one_in_double(void **state) {
-    struct reducer_play play;
+static void the_sum_is_close_to_one_in_double(void **state) {
+    struct reducer_fixture fixture;
     float gradients[3][3000];
     uint32_t elements[] = {3000};
     (void)state;
-    reducer_play_open(&play, 3, elements, 1, &reducer_fixture_sgd, 0.1);
-    play.rounds = 20;
-    reducer_play_run(&play);
+    reducer_fixture_open(&fixture, 3, elements, 1, &reducer_fixture_sgd, 0.1);
+    fixture.rounds = 20;
+    reducer_fixture_run(&fixture);
     double weights[3000];
     float first[3000];
-    layout_init_block(play.layout, 0, play.job.seed, first);
+    layout_init_block(fixture.layout, 0, fixture.job.seed, first);
     for (unsigned i = 0; i < 3000; i++)
         weights[i] = (double)first[i];
-    for (uint64_t round = 1; round <= play.rounds; round++) {
+    for (uint64_t round = 1; round <= fixture.rounds; round++) {
         for (uint32_t r = 0; r < 3; r++)
-            reducer_play_gradient(r, round, gradients[r], 3000);
+            reducer_fixture_gradient(r, round, gradients[r], 3000);
         for (unsigned i = 0; i < 3000; i++)
             weights[i] -= 0.1 / 3 *
                           ((double)gradients[0][i] + (double)gradients[1][i] +
                            (double)gradients[2][i]);
     }
     for (unsigned i = 0; i < 3000; i++) {
-        double found = (double)reducer_play_weights(&play, 2)[i];
+        double found = (double)reducer_fixture_weights(&fixture, 2)[i];
         if (!(fabs(found - weights[i]) <= 1e-6))
             fail_msg("weight %u is %.9g, not %.9g", i, found, weights[i]);
     }
-    reducer_play_close(&play);
+    reducer_fixture_close(&fixture);
 }
 
 /* Clips in each of the first rounds, and hardly in a loose one. */
@@ -175,44 +177,44 @@ static void the_mean_gradient_is_clipped_by_its_norm(void **state) {
     static const double limits[] = {0.5, 1e4};
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
-        struct reducer_play play;
+        struct reducer_fixture fixture;
         struct reducer_model alone;
-        reducer_play_open_usual(&play, 3);
-        play.job.optimizer = reducer_fixture_sgd;
-        play.apart = false;
-        play.job.gradient_clipping = limits[i];
-        reducer_model_open(&alone, &play);
-        reducer_play_alone(&play, &alone);
-        reducer_play_run(&play);
-        for (uint64_t e = 0; e < play.layout->elements; e++) {
-            float found = reducer_play_weights(&play, 1)[e];
+        reducer_fixture_open_default(&fixture, 3);
+        fixture.job.optimizer = reducer_fixture_sgd;
+        fixture.separate_parameters = false;
+        fixture.job.gradient_clipping = limits[i];
+        reducer_model_open(&alone, &fixture);
+        reducer_fixture_train_single(&fixture, &alone);
+        reducer_fixture_run(&fixture);
+        for (uint64_t e = 0; e < fixture.layout->elements; e++) {
+            float found = reducer_fixture_weights(&fixture, 1)[e];
             if (!(fabsf(found - alone.tensors[0][e]) <= 1e-7f))
                 fail_msg("weight %llu is %.9g, not %.9g", (unsigned long long)e,
                          (double)found, (double)alone.tensors[0][e]);
         }
         reducer_model_close(&alone);
-        reducer_play_close(&play);
+        reducer_fixture_close(&fixture);
     }
 }
 
 static void clipped_weights_are_the_same_bits_in_every_stage(void **state) {
     (void)state;
     for (uint32_t ranks = 1; ranks <= 5; ranks++) {
-        struct reducer_play plays[3];
+        struct reducer_fixture plays[3];
         for (uint32_t stage = 0; stage < 3; stage++) {
-            reducer_play_open_usual(&plays[stage], ranks);
+            reducer_fixture_open_default(&plays[stage], ranks);
             plays[stage].job.gradient_clipping = 0.5;
             plays[stage].job.zero.stage = stage;
             plays[stage].job.zero.reduce_bucket = 20000;
-            reducer_play_run(&plays[stage]);
+            reducer_fixture_run(&plays[stage]);
         }
         for (uint32_t stage = 1; stage < 3; stage++)
             for (uint32_t r = 0; r < ranks; r++)
-                assert_memory_equal(reducer_play_weights(&plays[stage], r),
-                                    reducer_play_weights(&plays[0], 0),
+                assert_memory_equal(reducer_fixture_weights(&plays[stage], r),
+                                    reducer_fixture_weights(&plays[0], 0),
                                     plays[0].layout->elements * sizeof(float));
         for (uint32_t stage = 0; stage < 3; stage++)
-            reducer_play_close(&plays[stage]);
+            reducer_fixture_close(&plays[stage]);
     }
 }
 
@@ -221,17 +223,17 @@ static bool some(uint32_t rank, uint64_t round) {
     return round == 2 || (round == 1 && rank == 1);
 }
 
-static void the_sum_is_divided_by_those_that_are_not_empty(void **state) {
+static void the_sum_is_divided_by_the_nonempty_contributions(void **state) {
     (void)state;
     for (uint32_t stage = 0; stage <= 2; stage++)
         for (unsigned clips = 0; clips < 2; clips++) {
-            struct reducer_play play;
-            reducer_play_open_usual(&play, 3);
-            play.job.zero.stage = stage;
-            play.job.gradient_clipping = clips ? 1e9 : 0;
-            play.empty = some;
-            reducer_play_run_and_compare(&play);
-            reducer_play_close(&play);
+            struct reducer_fixture fixture;
+            reducer_fixture_open_default(&fixture, 3);
+            fixture.job.zero.stage = stage;
+            fixture.job.gradient_clipping = clips ? 1e9 : 0;
+            fixture.empty = some;
+            reducer_fixture_run_and_compare(&fixture);
+            reducer_fixture_close(&fixture);
         }
 }
 
@@ -240,58 +242,58 @@ static bool overflows(uint32_t rank, uint64_t round) {
     return (round == 1 && rank > 0) || (round == 3 && rank == 2);
 }
 
-static void a_round_with_gradients_that_overflowed_is_skipped(void **state) {
+static void a_round_with_overflowed_gradients_is_skipped(void **state) {
     (void)state;
     for (uint32_t stage = 0; stage <= 2; stage++)
         for (unsigned clips = 0; clips < 2; clips++) {
-            struct reducer_play play;
-            reducer_play_open_usual(&play, 3);
-            play.job.zero.stage = stage;
-            play.job.zero.reduce_bucket = 20000;
-            play.job.gradient_clipping = clips ? 1e9 : 0;
-            play.voids = overflows;
-            play.empty = some;
-            reducer_play_run_and_compare(&play);
-            reducer_play_close(&play);
+            struct reducer_fixture fixture;
+            reducer_fixture_open_default(&fixture, 3);
+            fixture.job.zero.stage = stage;
+            fixture.job.zero.reduce_bucket = 20000;
+            fixture.job.gradient_clipping = clips ? 1e9 : 0;
+            fixture.voids = overflows;
+            fixture.empty = some;
+            reducer_fixture_run_and_compare(&fixture);
+            reducer_fixture_close(&fixture);
         }
 }
 
 static void all_ranks_have_the_same_scale(void **state) {
     (void)state;
-    struct reducer_play play;
-    reducer_play_open_usual(&play, 3);
-    play.job.fp16 = (struct job_fp16){.enabled = true,
-                                      .initial_scale_power = 10,
-                                      .loss_scale_window = 1000,
-                                      .hysteresis = 1,
-                                      .min_loss_scale = 1};
-    play.voids = overflows;
-    reducer_play_run_and_compare(&play);
+    struct reducer_fixture fixture;
+    reducer_fixture_open_default(&fixture, 3);
+    fixture.job.fp16 = (struct job_fp16){.enabled = true,
+                                         .initial_scale_power = 10,
+                                         .loss_scale_window = 1000,
+                                         .hysteresis = 1,
+                                         .min_loss_scale = 1};
+    fixture.voids = overflows;
+    reducer_fixture_run_and_compare(&fixture);
     for (uint32_t r = 0; r < 3; r++) {
-        struct loss_scaler scaler = reducer_scaler(play.rank[r].reducer);
+        struct loss_scaler scaler = reducer_scaler(fixture.rank[r].reducer);
         assert_true(scaler.scale == 256);
         assert_int_equal(scaler.skipped, 2);
-        assert_true(play.scaler.scale == 256);
-        assert_int_equal(play.scaler.skipped, 2);
+        assert_true(fixture.scaler.scale == 256);
+        assert_int_equal(fixture.scaler.skipped, 2);
     }
-    reducer_play_close(&play);
+    reducer_fixture_close(&fixture);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one_process_with_the_whole_batch),
-        cmocka_unit_test(the_rate_is_scaled_by_the_ranks_where_the_job_says_so),
-        cmocka_unit_test(the_rate_is_the_schedules_of_each_round),
+        cmocka_unit_test(the_rate_is_scaled_by_the_ranks_if_the_job_says_so),
+        cmocka_unit_test(each_round_uses_the_rate_of_the_schedule),
         cmocka_unit_test(every_rule_gives_the_same_bits_in_every_stage),
         cmocka_unit_test(buckets_of_any_size_give_the_same_bits),
         cmocka_unit_test(the_smaller_of_both_bucket_sizes_counts),
-        cmocka_unit_test(what_travels_fits_a_cache),
-        cmocka_unit_test(where_each_bucket_costs_the_same_they_are_wide),
-        cmocka_unit_test(the_sum_is_near_one_in_double),
+        cmocka_unit_test(a_transferred_piece_fits_a_cache),
+        cmocka_unit_test(with_a_fixed_bucket_cost_buckets_are_wide),
+        cmocka_unit_test(the_sum_is_close_to_one_in_double),
         cmocka_unit_test(the_mean_gradient_is_clipped_by_its_norm),
         cmocka_unit_test(clipped_weights_are_the_same_bits_in_every_stage),
-        cmocka_unit_test(the_sum_is_divided_by_those_that_are_not_empty),
-        cmocka_unit_test(a_round_with_gradients_that_overflowed_is_skipped),
+        cmocka_unit_test(the_sum_is_divided_by_the_nonempty_contributions),
+        cmocka_unit_test(a_round_with_overflowed_gradients_is_skipped),
         cmocka_unit_test(all_ranks_have_the_same_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,33 +18,33 @@
 /* The client's next request as it comes to the ps. */
 static void view_request(struct client_fixture *fixture,
                          struct link_frame *frame) {
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    int64_t step_limit = time_now() + LINK_FIXTURE_DEADLINE;
     struct failure why;
-    while (!link_view(fixture->service->wire->server, frame)) {
-        assert_true(time_now() < deadline);
+    while (!link_view(fixture->server->wire->server_link, frame)) {
+        assert_true(time_now() < step_limit);
         assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
-        client_fixture_pause(fixture);
+        client_fixture_poll(fixture);
     }
 }
 
-static void what_is_announced_together_leaves_together(void **state) {
+static void gradients_announced_together_share_a_message(void **state) {
     struct client_fixture *fixture = *state;
     float *gradients = buffer_data(fixture->gradients);
     struct link_frame frame;
     Capstan__DataHeader *header;
     struct failure why;
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     for (int i = 0; i < 64; i++)
         gradients[i] = (float)i;
-    client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_WHOLE);
+    client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_FULL);
     view_request(fixture, &frame);
-    assert_int_equal(message_read_data(&header, &fixture->service->arena,
+    assert_int_equal(message_read_data(&header, &fixture->server->arena,
                                        frame.header.data, frame.header.size,
                                        &why),
                      STATUS_OK);
     assert_int_equal(header->n_blocks, 2);
-    const struct layout *layout = fixture->service->layout;
+    const struct layout *layout = fixture->server->layout;
     uint64_t upper = layout->parameters[2].elements;
     uint64_t lower = layout->parameters[1].elements;
     assert_int_equal(frame.payload.size, (upper + lower) * sizeof(float));
@@ -66,83 +66,84 @@ static uint32_t await_request(struct client_fixture *fixture) {
 }
 
 /* BYTES of weights are all FILL, a byte. */
-static void answer(struct client_fixture *fixture, uint32_t peer,
-                   Capstan__DataHeader *header, size_t bytes, int fill) {
+static void reply(struct client_fixture *fixture, uint32_t peer,
+                  Capstan__DataHeader *header, size_t bytes, int fill) {
     static unsigned char space[MESSAGE_MAX_HEADER];
     struct link_payload payload;
-    assert_true(
-        link_reserve(fixture->service->wire->server, peer, &payload, bytes));
+    assert_true(link_reserve(fixture->server->wire->server_link, peer, &payload,
+                             bytes));
     if (bytes)
         memset(link_reserved(&payload), fill, bytes);
     size_t size = message_write_data(header, space);
-    assert_true(link_commit(fixture->service->wire->server, peer, space, size,
-                            &payload));
+    assert_true(link_commit(fixture->server->wire->server_link, peer, space,
+                            size, &payload));
 }
 
-static void answers_that_are_not_sound_are_left(void **state) {
+static void malformed_replies_are_ignored(void **state) {
     struct client_fixture *fixture = *state;
     enum { SOUND = 0x40, WRONG = 0x11 };
     struct failure why;
     uint32_t first = 0, beyond[] = {0, 99}, twice[] = {0, 0};
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     client_pull(fixture->client, 0, 0);
     uint32_t peer = await_request(fixture);
-    enum job_wire wire = fixture->service->job.wire;
-    enum job_wire other = wire == JOB_BF16 ? JOB_FLOAT32 : JOB_BF16;
-    size_t floats = fixture->service->elements[0];
+    enum job_wire wire = fixture->server->job.wire;
+    enum job_wire other =
+        wire == JOB_WIRE_BF16 ? JOB_WIRE_FLOAT32 : JOB_WIRE_BF16;
+    size_t floats = fixture->server->elements[0];
     size_t bytes = encoding_bytes(wire, floats);
     Capstan__DataHeader sound = CAPSTAN__DATA_HEADER__INIT, wrong;
     sound.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
-    sound.run = SERVICE_RUN;
-    sound.incarnation = SERVICE_PS;
+    sound.run = SERVER_FIXTURE_RUN;
+    sound.incarnation = SERVER_FIXTURE_PS;
     sound.n_blocks = 1;
     sound.blocks = &first;
     sound.encoding = encoding_name(wire);
     wrong = sound;
     wrong.encoding = encoding_name(other);
-    answer(fixture, peer, &wrong, bytes, WRONG);
-    answer(fixture, peer, &wrong, encoding_bytes(other, floats), WRONG);
+    reply(fixture, peer, &wrong, bytes, WRONG);
+    reply(fixture, peer, &wrong, encoding_bytes(other, floats), WRONG);
     wrong = sound;
     wrong.run++;
-    answer(fixture, peer, &wrong, bytes, WRONG);
+    reply(fixture, peer, &wrong, bytes, WRONG);
     wrong = sound;
     wrong.incarnation++;
-    answer(fixture, peer, &wrong, bytes, WRONG);
-    answer(fixture, peer, &sound, bytes - 1, WRONG);
-    answer(fixture, peer, &sound, 0, WRONG);
+    reply(fixture, peer, &wrong, bytes, WRONG);
+    reply(fixture, peer, &sound, bytes - 1, WRONG);
+    reply(fixture, peer, &sound, 0, WRONG);
     wrong = sound;
     wrong.blocks = beyond;
     wrong.n_blocks = 2;
-    answer(fixture, peer, &wrong, bytes, WRONG);
+    reply(fixture, peer, &wrong, bytes, WRONG);
     wrong = sound;
     wrong.clock = 5;
-    answer(fixture, peer, &wrong, bytes, WRONG);
+    reply(fixture, peer, &wrong, bytes, WRONG);
     wrong = sound;
     wrong.snapshot = 5;
-    answer(fixture, peer, &wrong, bytes, WRONG);
+    reply(fixture, peer, &wrong, bytes, WRONG);
     wrong = sound;
-    wrong.kind = CAPSTAN__DATA_HEADER__KIND__CALL;
-    answer(fixture, peer, &wrong, 0, WRONG);
+    wrong.kind = CAPSTAN__DATA_HEADER__KIND__CHIEF_AT;
+    reply(fixture, peer, &wrong, 0, WRONG);
     wrong.kind = CAPSTAN__DATA_HEADER__KIND__REFUSED;
     wrong.text = "refused for a test";
-    wire_fixture_listen(fixture->service->wire);
-    answer(fixture, peer, &wrong, 0, WRONG);
-    answer(fixture, peer, &wrong, 0, WRONG);
+    link_fixture_capture_log(fixture->server->wire);
+    reply(fixture, peer, &wrong, 0, WRONG);
+    reply(fixture, peer, &wrong, 0, WRONG);
     assert_true(
-        link_commit(fixture->service->wire->server, peer, "\377", 1, NULL));
+        link_commit(fixture->server->wire->server_link, peer, "\377", 1, NULL));
     sound.step = 41;
     sound.blocks = twice;
     sound.n_blocks = 2;
-    answer(fixture, peer, &sound, 2 * bytes, SOUND);
-    int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+    reply(fixture, peer, &sound, 2 * bytes, SOUND);
+    int64_t step_limit = time_now() + LINK_FIXTURE_DEADLINE;
     while (client_global_step(fixture->client) != 41) {
-        assert_true(time_now() < deadline);
+        assert_true(time_now() < step_limit);
         const float *weights = buffer_data(fixture->weights);
         for (int i = 0; i < 64; i++)
             assert_true(weights[i] == 0);
         assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
-        client_fixture_pause(fixture);
+        client_fixture_poll(fixture);
     }
     static const float zero;
     float expected;
@@ -152,31 +153,34 @@ static void answers_that_are_not_sound_are_left(void **state) {
     const float *weights = buffer_data(fixture->weights);
     for (uint32_t i = 0; i < 64; i++) {
         bool mine = i >= fixture->offsets[3] &&
-                    i < fixture->offsets[3] + fixture->service->elements[0];
+                    i < fixture->offsets[3] + fixture->server->elements[0];
         assert_memory_equal(&weights[i], mine ? &expected : &zero, sizeof zero);
     }
-    const char *said = wire_fixture_said(fixture->service->wire);
+    const char *said = link_fixture_captured_log(fixture->server->wire);
     const char *refused = strstr(said, "refused for a test");
     assert_non_null(refused);
     assert_null(strstr(refused + 1, "refused for a test")); /* said once */
 }
 
 /* The answer of a block that is not the plan's first tells nothing. */
-static void a_void_push_tells_the_scale_and_its_answer_the_next(void **state) {
+static void an_overflowed_push_carries_its_scale_and_its_reply_the_next(
+    void **state) {
     struct client_fixture *fixture = *state;
     struct link_frame frame;
     struct failure why;
     client_fixture_open(fixture, 0);
-    client_announce(fixture->client, 0, SERVICE_BLOCKS, 1, CONTRIBUTION_VOID);
+    client_announce(fixture->client, 0, SERVER_FIXTURE_BLOCKS, 1,
+                    CONTRIBUTION_OVERFLOWED);
     view_request(fixture, &frame);
     Capstan__DataHeader *header;
-    assert_int_equal(message_read_data(&header, &fixture->service->arena,
+    assert_int_equal(message_read_data(&header, &fixture->server->arena,
                                        frame.header.data, frame.header.size,
                                        &why),
                      STATUS_OK);
     assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PUSH);
-    assert_int_equal(header->encoding, CAPSTAN__DATA_HEADER__ENCODING__VOID);
-    assert_int_equal(header->n_blocks, SERVICE_BLOCKS);
+    assert_int_equal(header->encoding,
+                     CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW);
+    assert_int_equal(header->n_blocks, SERVER_FIXTURE_BLOCKS);
     assert_true(header->loss_scale == 4096);
     assert_int_equal(frame.payload.size, 0);
     uint32_t peer = frame.peer;
@@ -184,19 +188,19 @@ static void a_void_push_tells_the_scale_and_its_answer_the_next(void **state) {
     for (uint32_t b = 2; b-- > 0;) {
         Capstan__DataHeader weights = CAPSTAN__DATA_HEADER__INIT;
         weights.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
-        weights.run = SERVICE_RUN;
-        weights.incarnation = SERVICE_PS;
+        weights.run = SERVER_FIXTURE_RUN;
+        weights.incarnation = SERVER_FIXTURE_PS;
         weights.clock = 1;
         weights.step = 2 - b;
         weights.n_blocks = 1;
         weights.blocks = &b;
         weights.loss_scale = 1024 + b;
         weights.skipped = 7 + b;
-        answer(fixture, peer, &weights,
-               fixture->service->elements[b] * sizeof(float), 0);
-        int64_t deadline = time_now() + WIRE_FIXTURE_LIMIT;
+        reply(fixture, peer, &weights,
+              fixture->server->elements[b] * sizeof(float), 0);
+        int64_t step_limit = time_now() + LINK_FIXTURE_DEADLINE;
         while (client_global_step(fixture->client) != 2 - b) {
-            assert_true(time_now() < deadline);
+            assert_true(time_now() < step_limit);
             assert_int_equal(client_step(fixture->client, time_now(), &why),
                              STATUS_OK);
         }
@@ -218,16 +222,16 @@ static enum status step_until(struct client *client, int64_t now, int64_t until,
 static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
     struct client_fixture *fixture = *state;
     struct failure why;
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     assert_true(client_silent(fixture->client).until == TIME_NEVER);
     client_pull(fixture->client, 0, 0);
     await_request(fixture);
-    struct wait wait = client_silent(fixture->client);
-    int64_t since = wait.since;
-    assert_non_null(strstr(wait.peer, "ps 0 at 127.0.0.1:"));
-    assert_true(wait.until == since + CLIENT_STEP_LIMIT * TIME_S);
-    int64_t last = since + (CLIENT_STEP_LIMIT - 1) * TIME_S;
+    struct deadline deadline = client_silent(fixture->client);
+    int64_t since = deadline.since;
+    assert_non_null(strstr(deadline.peer, "ps 0 at 127.0.0.1:"));
+    assert_true(deadline.until == since + CLIENT_STEP_TIMEOUT * TIME_S);
+    int64_t last = since + (CLIENT_STEP_TIMEOUT - 1) * TIME_S;
     assert_int_equal(step_until(fixture->client, since, last, &why), STATUS_OK);
     assert_int_equal(step_until(fixture->client, last, last + TIME_S, &why),
                      STATUS_RETRY);
@@ -236,16 +240,16 @@ static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
     assert_non_null(strstr(why.text, "set it to 120"));
 }
 
-static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
+static void an_unreachable_ps_is_named(void **state) {
     struct client_fixture *fixture = *state;
     struct failure why;
     strcpy(fixture->place.address, "127.0.0.1:1");
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
-    client_announce(fixture->client, 0, 1, 1, CONTRIBUTION_WHOLE);
+    client_announce(fixture->client, 0, 1, 1, CONTRIBUTION_FULL);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
     assert_true(client_deadline(fixture->client) < time_now() + TIME_S);
-    int64_t last = fixture->now + CLIENT_STEP_LIMIT * TIME_S;
+    int64_t last = fixture->now + CLIENT_STEP_TIMEOUT * TIME_S;
     assert_int_equal(step_until(fixture->client, fixture->now, last, &why),
                      STATUS_RETRY);
     assert_non_null(strstr(why.text, "ps 0 at 127.0.0.1:1"));
@@ -253,12 +257,13 @@ static void a_ps_that_cannot_be_reached_is_named_too(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CLIENT_BF16_TEST(answers_that_are_not_sound_are_left),
-        CLIENT_TEST(what_is_announced_together_leaves_together),
-        CLIENT_TEST(answers_that_are_not_sound_are_left),
-        CLIENT_TEST(a_void_push_tells_the_scale_and_its_answer_the_next),
+        CLIENT_BF16_TEST(malformed_replies_are_ignored),
+        CLIENT_TEST(gradients_announced_together_share_a_message),
+        CLIENT_TEST(malformed_replies_are_ignored),
+        CLIENT_TEST(
+            an_overflowed_push_carries_its_scale_and_its_reply_the_next),
         CLIENT_TEST(a_silent_ps_is_named_at_the_step_timeout),
-        CLIENT_TEST(a_ps_that_cannot_be_reached_is_named_too),
+        CLIENT_TEST(an_unreachable_ps_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

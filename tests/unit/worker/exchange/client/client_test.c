@@ -21,25 +21,26 @@ static void *train(void *argument) {
     float *gradients = buffer_data(fixture->gradients);
     bool here = true;
     for (uint64_t clock = 1; here && clock <= fixture->rounds; clock++) {
-        for (uint32_t p = SERVICE_BLOCKS; p-- > 0;) {
+        for (uint32_t p = SERVER_FIXTURE_BLOCKS; p-- > 0;) {
             for (int i = 0; i < 16; i++)
                 gradients[fixture->offsets[p] + (uint64_t)i] = 1;
             client_announce(fixture->client, p, 1, clock,
                             fixture->empty ? CONTRIBUTION_EMPTY
-                                           : CONTRIBUTION_WHOLE);
+                                           : CONTRIBUTION_FULL);
         }
-        here = client_fixture_wait(fixture);
-        client_fixture_check(fixture, fixture->empty ? 0 : -(float)clock);
+        here = client_fixture_await_weights(fixture);
+        client_fixture_check_weights(fixture,
+                                     fixture->empty ? 0 : -(float)clock);
     }
     if (!here || client_global_step(fixture->client) != fixture->rounds)
-        fixture->right = false;
+        fixture->passed = false;
     atomic_store(&fixture->done, true);
     return NULL;
 }
 
-static void each_wait_brings_the_rounds_weights(void **state) {
+static void each_wait_returns_the_rounds_weights(void **state) {
     struct client_fixture *fixture = *state;
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     fixture->rounds = 200;
     client_fixture_start(fixture, train);
@@ -47,18 +48,18 @@ static void each_wait_brings_the_rounds_weights(void **state) {
     assert_true(client_waited(fixture->client) > 0);
 }
 
-static void the_least_credit_is_enough(void **state) {
+static void the_minimum_credit_suffices(void **state) {
     struct client_fixture *fixture = *state;
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 1);
     fixture->rounds = 20;
     client_fixture_start(fixture, train);
     client_fixture_run(fixture);
 }
 
-static void contributions_without_bytes_are_answered(void **state) {
+static void empty_contributions_are_answered(void **state) {
     struct client_fixture *fixture = *state;
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     fixture->rounds = 5;
     fixture->empty = true;
@@ -66,9 +67,9 @@ static void contributions_without_bytes_are_answered(void **state) {
     client_fixture_run(fixture);
 }
 
-static void sums_are_exact_whatever_is_lost(void **state) {
+static void sums_are_exact_under_message_loss(void **state) {
     struct client_fixture *fixture = *state;
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 100);
     seed_open(&fixture->random);
     fixture->rounds = 40;
@@ -81,22 +82,22 @@ static void *pull(void *argument) {
     struct client_fixture *fixture = argument;
     for (int i = 0; i < 3; i++) {
         client_pull(fixture->client, 0, 0);
-        if (!client_fixture_wait(fixture))
-            fixture->right = false;
-        client_fixture_check(fixture, 7);
+        if (!client_fixture_await_weights(fixture))
+            fixture->passed = false;
+        client_fixture_check_weights(fixture, 7);
     }
     atomic_store(&fixture->done, true);
     return NULL;
 }
 
-static void all_can_be_read_without_a_push(void **state) {
+static void all_weights_can_be_pulled_without_a_push(void **state) {
     struct client_fixture *fixture = *state;
     float sevens[16];
     for (int i = 0; i < 16; i++)
         sevens[i] = 7;
-    service_fixture_open(fixture->service, 1);
-    for (uint32_t b = 0; b < SERVICE_BLOCKS; b++)
-        shard_assign(service_shard(fixture->service->service), b, sevens);
+    server_fixture_open(fixture->server, 1);
+    for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++)
+        shard_assign(server_shard(fixture->server->server), b, sevens);
     client_fixture_open(fixture, 0);
     fixture->loss = 3;
     seed_open(&fixture->random);
@@ -111,19 +112,19 @@ static void *push_once(void *argument) {
     const float *weights = buffer_data(fixture->weights);
     for (int i = 0; i < 64; i++)
         gradients[i] = 1 + (float)i * 0x1p-12f;
-    for (uint32_t p = 0; p < SERVICE_BLOCKS; p++)
-        client_announce(fixture->client, p, 1, 1, CONTRIBUTION_WHOLE);
-    fixture->right = client_fixture_wait(fixture);
-    for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
+    for (uint32_t p = 0; p < SERVER_FIXTURE_BLOCKS; p++)
+        client_announce(fixture->client, p, 1, 1, CONTRIBUTION_FULL);
+    fixture->passed = client_fixture_await_weights(fixture);
+    for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++) {
         uint64_t at =
-            fixture->offsets[fixture->service->layout->blocks[b].parameter];
-        for (uint32_t i = 0; i < fixture->service->elements[b]; i++, at++) {
+            fixture->offsets[fixture->server->layout->blocks[b].parameter];
+        for (uint32_t i = 0; i < fixture->server->elements[b]; i++, at++) {
             float came = bf16_to_float(bf16_from_float(gradients[at]));
             float held = 0 - 0.37f * came;
             float seen = bf16_to_float(bf16_from_float(held));
-            fixture->right &= weights[at] == seen && seen != held;
-            fixture->right &=
-                service_fixture_weight(fixture->service, b, i) == held;
+            fixture->passed &= weights[at] == seen && seen != held;
+            fixture->passed &=
+                server_fixture_weight(fixture->server, b, i) == held;
         }
     }
     atomic_store(&fixture->done, true);
@@ -132,8 +133,8 @@ static void *push_once(void *argument) {
 
 static void bf16_rounds_gradients_and_weights_once_each(void **state) {
     struct client_fixture *fixture = *state;
-    fixture->service->job.schedule.lr = 0.37;
-    service_fixture_open(fixture->service, 1);
+    fixture->server->job.schedule.lr = 0.37;
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     client_fixture_start(fixture, push_once);
     client_fixture_run(fixture);
@@ -142,46 +143,46 @@ static void bf16_rounds_gradients_and_weights_once_each(void **state) {
 static void *pull_snapshot(void *argument) {
     struct client_fixture *fixture = argument;
     client_pull(fixture->client, 0, 5);
-    fixture->right = client_fixture_wait(fixture);
-    client_fixture_check(fixture, 1 + 0x1p-20f);
+    fixture->passed = client_fixture_await_weights(fixture);
+    client_fixture_check_weights(fixture, 1 + 0x1p-20f);
     client_pull(fixture->client, 0, 0);
-    fixture->right &= client_fixture_wait(fixture);
-    client_fixture_check(fixture, 1);
+    fixture->passed &= client_fixture_await_weights(fixture);
+    client_fixture_check_weights(fixture, 1);
     atomic_store(&fixture->done, true);
     return NULL;
 }
 
 static void a_snapshot_is_read_as_the_ps_holds_it(void **state) {
     struct client_fixture *fixture = *state;
-    struct service_fixture *service = fixture->service;
+    struct server_fixture *server = fixture->server;
     struct snapshots *snapshots;
     struct failure why;
     float exact[16];
     for (int i = 0; i < 16; i++)
         exact[i] = 1 + 0x1p-20f;
-    service_fixture_open(service, 1);
-    struct shard *shard = service_shard(service->service);
+    server_fixture_open(server, 1);
+    struct shard *shard = server_shard(server->server);
     assert_int_equal(snapshots_open(&snapshots, shard,
-                                    service_exchange(service->service), &why),
+                                    server_update_core(server->server), &why),
                      STATUS_OK);
-    service_snapshots(service->service, snapshots);
+    server_set_snapshots(server->server, snapshots);
     struct snapshot *snapshot = snapshots_begin(snapshots, 5);
-    snapshot_keep(snapshot);
-    for (uint32_t b = 0; b < SERVICE_BLOCKS; b++) {
+    snapshot_retain(snapshot);
+    for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++) {
         shard_assign(shard, b, exact);
         snapshot_add(snapshot, b, 0);
     }
     client_fixture_open(fixture, 0);
     client_fixture_start(fixture, pull_snapshot);
     client_fixture_run(fixture);
-    service_snapshots(service->service, NULL);
+    server_set_snapshots(server->server, NULL);
     snapshots_close(&snapshots);
 }
 
-static void *wait_in_vain(void *argument) {
+static void *wait_until_cancelled(void *argument) {
     struct client_fixture *fixture = argument;
-    client_announce(fixture->client, 2, 1, 1, CONTRIBUTION_WHOLE);
-    fixture->right = !client_wait(fixture->client, 2);
+    client_announce(fixture->client, 2, 1, 1, CONTRIBUTION_FULL);
+    fixture->passed = !client_wait(fixture->client, 2);
     atomic_store(&fixture->done, true);
     return NULL;
 }
@@ -189,16 +190,16 @@ static void *wait_in_vain(void *argument) {
 static void a_cancelled_wait_ends(void **state) {
     struct client_fixture *fixture = *state;
     client_fixture_open(fixture, 0);
-    client_fixture_start(fixture, wait_in_vain);
+    client_fixture_start(fixture, wait_until_cancelled);
     client_cancel(fixture->client);
     pthread_join(fixture->compute, NULL);
-    assert_true(fixture->right);
+    assert_true(fixture->passed);
 }
 
-static void with_nothing_wanted_nothing_is_due(void **state) {
+static void with_no_request_nothing_is_due(void **state) {
     struct client_fixture *fixture = *state;
     struct failure why;
-    service_fixture_open(fixture->service, 1);
+    server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     assert_int_equal(client_deadline(fixture->client), TIME_NEVER);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
@@ -207,20 +208,20 @@ static void with_nothing_wanted_nothing_is_due(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CLIENT_BF16_TEST(each_wait_brings_the_rounds_weights),
-        CLIENT_BF16_TEST(the_least_credit_is_enough),
-        CLIENT_BF16_TEST(contributions_without_bytes_are_answered),
-        CLIENT_BF16_TEST(sums_are_exact_whatever_is_lost),
-        CLIENT_BF16_TEST(all_can_be_read_without_a_push),
+        CLIENT_BF16_TEST(each_wait_returns_the_rounds_weights),
+        CLIENT_BF16_TEST(the_minimum_credit_suffices),
+        CLIENT_BF16_TEST(empty_contributions_are_answered),
+        CLIENT_BF16_TEST(sums_are_exact_under_message_loss),
+        CLIENT_BF16_TEST(all_weights_can_be_pulled_without_a_push),
         CLIENT_BF16_TEST(bf16_rounds_gradients_and_weights_once_each),
         CLIENT_BF16_TEST(a_snapshot_is_read_as_the_ps_holds_it),
-        CLIENT_TEST(each_wait_brings_the_rounds_weights),
-        CLIENT_TEST(the_least_credit_is_enough),
-        CLIENT_TEST(contributions_without_bytes_are_answered),
-        CLIENT_TEST(sums_are_exact_whatever_is_lost),
-        CLIENT_TEST(all_can_be_read_without_a_push),
+        CLIENT_TEST(each_wait_returns_the_rounds_weights),
+        CLIENT_TEST(the_minimum_credit_suffices),
+        CLIENT_TEST(empty_contributions_are_answered),
+        CLIENT_TEST(sums_are_exact_under_message_loss),
+        CLIENT_TEST(all_weights_can_be_pulled_without_a_push),
         CLIENT_TEST(a_cancelled_wait_ends),
-        CLIENT_TEST(with_nothing_wanted_nothing_is_due),
+        CLIENT_TEST(with_no_request_nothing_is_due),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

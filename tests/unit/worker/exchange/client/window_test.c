@@ -29,7 +29,7 @@ static struct window *open_window(uint64_t credit, uint32_t group) {
                                        .block_bytes = block_bytes,
                                        .credit = credit,
                                        .group_bytes = group,
-                                       .ask_after = ASK_AFTER};
+                                       .query_after = ASK_AFTER};
     struct window *window = window_open(&settings);
     assert_non_null(window);
     return window;
@@ -49,11 +49,11 @@ static void expect(struct window *window, int64_t now, enum window_kind kind,
         assert_int_equal(request.blocks[i], first + PS * i);
 }
 
-static void blocks_leave_in_order_in_groups(void **state) {
+static void blocks_are_sent_in_order_in_groups(void **state) {
     (void)state;
     struct window *window = open_window(10000, 3 * BYTES);
     assert_false(next(window, 0));
-    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 3);
     assert_int_equal(request.bytes, 3 * BYTES);
     assert_int_equal(request.clock, 1);
@@ -61,137 +61,137 @@ static void blocks_leave_in_order_in_groups(void **state) {
     expect(window, 0, WINDOW_PUSH, 1, 3);
     expect(window, 0, WINDOW_PUSH, 7, 3);
     assert_false(next(window, 0));
-    assert_int_equal(window_awaited(window), BLOCKS);
+    assert_int_equal(window_outstanding(window), BLOCKS);
     window_close(&window);
 }
 
 static void a_group_smaller_than_a_block_holds_one(void **state) {
     (void)state;
     struct window *window = open_window(10000, 1);
-    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, 4, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
     expect(window, 0, WINDOW_PUSH, 2, 1);
     window_close(&window);
 }
 
-static void credit_bounds_what_is_under_way_to_each_ps(void **state) {
+static void credit_bounds_the_bytes_in_flight_to_each_ps(void **state) {
     (void)state;
     struct window *window = open_window(2 * BYTES, 10 * BYTES);
-    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 2);
     expect(window, 0, WINDOW_PUSH, 1, 2); /* the other's own credit */
     assert_false(next(window, 0));
-    assert_true(window_arrived(window, 2, 1, 5));
+    assert_true(window_received(window, 2, 1, 5));
     expect(window, 5, WINDOW_PUSH, 4, 1);
     assert_false(next(window, 5));
     window_close(&window);
 }
 
-static void credit_below_a_block_lets_one_pass(void **state) {
+static void credit_below_a_block_allows_one_block(void **state) {
     (void)state;
     struct window *window = open_window(1, 10 * BYTES);
-    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, 4, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
     expect(window, 0, WINDOW_PUSH, 1, 1);
     assert_false(next(window, 0));
-    window_arrived(window, 0, 1, 0);
+    window_received(window, 0, 1, 0);
     expect(window, 0, WINDOW_PUSH, 2, 1);
     window_close(&window);
 }
 
-static void what_has_no_bytes_needs_no_credit(void **state) {
+static void an_empty_contribution_needs_no_credit(void **state) {
     (void)state;
     struct window *window = open_window(1, 10 * BYTES);
-    window_want(window, 0, BLOCKS, WINDOW_PUSH_EMPTY, 1);
+    window_enqueue(window, 0, BLOCKS, WINDOW_PUSH_EMPTY, 1);
     expect(window, 0, WINDOW_PUSH_EMPTY, 0, 6);
     expect(window, 0, WINDOW_PUSH_EMPTY, 1, 6);
     window_close(&window);
     window = open_window(1, 10 * BYTES);
-    window_want(window, 0, BLOCKS, WINDOW_PUSH_VOID, 1);
-    expect(window, 0, WINDOW_PUSH_VOID, 0, 6);
+    window_enqueue(window, 0, BLOCKS, WINDOW_PUSH_OVERFLOWED, 1);
+    expect(window, 0, WINDOW_PUSH_OVERFLOWED, 0, 6);
     window_close(&window);
     window = open_window(1, 10 * BYTES);
-    window_want(window, 0, BLOCKS, WINDOW_PULL, 1);
+    window_enqueue(window, 0, BLOCKS, WINDOW_PULL, 1);
     expect(window, 0, WINDOW_PULL, 0, 6);
     window_close(&window);
 }
 
-static void silence_is_asked_about(void **state) {
+static void silence_triggers_a_query(void **state) {
     (void)state;
     struct window *window = open_window(10000, 10 * BYTES);
-    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, 4, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 2);
     expect(window, 0, WINDOW_PUSH, 1, 2);
     assert_int_equal(window_deadline(window), ASK_AFTER);
     assert_false(next(window, ASK_AFTER - 1));
-    window_arrived(window, 0, 1, 500);
-    expect(window, ASK_AFTER, WINDOW_ASK, 1, 2);
+    window_received(window, 0, 1, 500);
+    expect(window, ASK_AFTER, WINDOW_QUERY, 1, 2);
     assert_false(next(window, ASK_AFTER));
-    expect(window, 500 + ASK_AFTER, WINDOW_ASK, 2, 1);
+    expect(window, 500 + ASK_AFTER, WINDOW_QUERY, 2, 1);
     assert_int_equal(window_deadline(window), 2 * ASK_AFTER);
     window_close(&window);
 }
 
-static void a_question_is_about_one_clock(void **state) {
+static void a_query_is_about_one_clock(void **state) {
     (void)state;
     struct window *window = open_window(10000, 10 * BYTES);
-    window_want(window, 0, 1, WINDOW_PUSH, 1);
-    window_want(window, 2, 1, WINDOW_PUSH, 2);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
+    window_enqueue(window, 2, 1, WINDOW_PUSH, 2);
     expect(window, 0, WINDOW_PUSH, 0, 1);
     expect(window, 0, WINDOW_PUSH, 2, 1);
-    expect(window, ASK_AFTER, WINDOW_ASK, 0, 1);
+    expect(window, ASK_AFTER, WINDOW_QUERY, 0, 1);
     assert_int_equal(request.clock, 1);
-    window_arrived(window, 0, 1, ASK_AFTER);
-    expect(window, 2 * ASK_AFTER, WINDOW_ASK, 2, 1);
+    window_received(window, 0, 1, ASK_AFTER);
+    expect(window, 2 * ASK_AFTER, WINDOW_QUERY, 2, 1);
     assert_int_equal(request.clock, 2);
     window_close(&window);
 }
 
-static void only_what_is_lacking_is_sent_again_in_order(void **state) {
+static void only_missing_blocks_are_resent_in_order(void **state) {
     (void)state;
     struct window *window = open_window(3 * BYTES, 10 * BYTES);
-    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 3);
     expect(window, 0, WINDOW_PUSH, 1, 3);
-    window_lacking(window, 2, 7);  /* of another clock */
-    window_lacking(window, 10, 1); /* not even sent */
+    window_missing(window, 2, 7);  /* of another clock */
+    window_missing(window, 10, 1); /* not even sent */
     assert_false(next(window, 1));
-    window_lacking(window, 2, 1);
-    window_lacking(window, 2, 1);
+    window_missing(window, 2, 1);
+    window_missing(window, 2, 1);
     expect(window, 1, WINDOW_PUSH, 2, 1);
     assert_false(next(window, 1));
     window_close(&window);
 }
 
-static void a_reconnected_ps_is_asked_at_once(void **state) {
+static void a_reconnected_ps_is_queried_at_once(void **state) {
     (void)state;
     struct window *window = open_window(10000, 10 * BYTES);
-    window_want(window, 0, 1, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
     window_reconnected(window, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
     window_reconnected(window, 0);
-    expect(window, 0, WINDOW_ASK, 0, 1);
+    expect(window, 0, WINDOW_QUERY, 0, 1);
     window_close(&window);
 }
 
-static void reads_without_an_answer_are_read_again(void **state) {
+static void unanswered_pulls_are_repeated(void **state) {
     (void)state;
     struct window *window = open_window(10000, 10 * BYTES);
-    window_want(window, 0, 4, WINDOW_PULL, 3);
+    window_enqueue(window, 0, 4, WINDOW_PULL, 3);
     expect(window, 0, WINDOW_PULL, 0, 2);
     expect(window, 0, WINDOW_PULL, 1, 2);
-    window_arrived(window, 0, 3, 0);
+    window_received(window, 0, 3, 0);
     expect(window, ASK_AFTER, WINDOW_PULL, 2, 1);
     expect(window, ASK_AFTER, WINDOW_PULL, 1, 2);
     window_close(&window);
 }
 
-static void reading_again_does_not_make_a_ps_less_silent(void **state) {
+static void repeated_pulls_do_not_reset_the_silence_of_a_ps(void **state) {
     (void)state;
     struct window *window = open_window(10000, 10 * BYTES);
     uint32_t ps;
     int64_t since;
-    window_want(window, 0, 1, WINDOW_PULL, 3);
+    window_enqueue(window, 0, 1, WINDOW_PULL, 3);
     expect(window, 10, WINDOW_PULL, 0, 1);
     expect(window, 10 + ASK_AFTER, WINDOW_PULL, 0, 1);
     assert_true(window_silent(window, &ps, &since));
@@ -199,40 +199,40 @@ static void reading_again_does_not_make_a_ps_less_silent(void **state) {
     window_close(&window);
 }
 
-static void an_answer_counts_once_and_for_its_clock(void **state) {
+static void a_reply_counts_once_and_for_its_clock(void **state) {
     (void)state;
     struct window *window = open_window(10000, 10 * BYTES);
-    window_want(window, 0, 1, WINDOW_PUSH, 2);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 2);
     expect(window, 0, WINDOW_PUSH, 0, 1);
-    assert_false(window_arrived(window, 0, 1, 0));
-    assert_false(window_arrived(window, 2, 2, 0));
-    assert_true(window_arrived(window, 0, 2, 0));
-    assert_false(window_arrived(window, 0, 2, 0));
-    assert_int_equal(window_awaited(window), 0);
+    assert_false(window_received(window, 0, 1, 0));
+    assert_false(window_received(window, 2, 2, 0));
+    assert_true(window_received(window, 0, 2, 0));
+    assert_false(window_received(window, 0, 2, 0));
+    assert_int_equal(window_outstanding(window), 0);
     assert_int_equal(window_deadline(window), INT64_MAX);
     window_close(&window);
 }
 
 /* An answer may come while the block waits to be sent again. */
-static void an_answer_saves_the_second_sending(void **state) {
+static void a_reply_cancels_the_resend(void **state) {
     (void)state;
     struct window *window = open_window(10000, 10 * BYTES);
-    window_want(window, 0, 1, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
-    window_lacking(window, 0, 1);
-    assert_true(window_arrived(window, 0, 1, 5));
+    window_missing(window, 0, 1);
+    assert_true(window_received(window, 0, 1, 5));
     assert_false(next(window, 5));
     window_close(&window);
 }
 
-static void what_could_not_leave_waits_again(void **state) {
+static void a_failed_send_is_queued_again(void **state) {
     (void)state;
     struct window *window = open_window(2 * BYTES, 10 * BYTES);
     uint32_t ps;
     int64_t since;
-    window_want(window, 0, BLOCKS, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 2);
-    window_unsent(window, &request, 5);
+    window_requeue(window, &request, 5);
     assert_true(window_silent(window, &ps, &since));
     assert_int_equal(ps, 0);
     assert_int_equal(since, 5);
@@ -247,13 +247,13 @@ static void the_longest_silent_ps_is_named(void **state) {
     struct window *window = open_window(10000, 10 * BYTES);
     uint32_t ps;
     int64_t since;
-    window_want(window, 0, 4, WINDOW_PUSH, 1);
+    window_enqueue(window, 0, 4, WINDOW_PUSH, 1);
     expect(window, 10, WINDOW_PUSH, 0, 2);
     expect(window, 20, WINDOW_PUSH, 1, 2);
     assert_true(window_silent(window, &ps, &since));
     assert_int_equal(ps, 0);
     assert_int_equal(since, 10);
-    window_arrived(window, 0, 1, 30);
+    window_received(window, 0, 1, 30);
     assert_true(window_silent(window, &ps, &since));
     assert_int_equal(ps, 1);
     assert_int_equal(since, 20);
@@ -275,8 +275,8 @@ static void take(struct window *window, struct philox_sequence *random,
     for (uint32_t i = 0; i < request.count; i++) {
         uint32_t b = request.blocks[i];
         bool has = naive.applied[b] >= request.clock;
-        if (request.kind == WINDOW_ASK && !has) {
-            window_lacking(window, b, request.clock);
+        if (request.kind == WINDOW_QUERY && !has) {
+            window_missing(window, b, request.clock);
             continue;
         }
         if (!has) {
@@ -290,7 +290,7 @@ static void take(struct window *window, struct philox_sequence *random,
             continue;
         naive.answering[b] = philox_below(random, 8) == 0; /* once more */
         if (philox_below(random, 6))
-            window_arrived(window, b, naive.applied[b], now);
+            window_received(window, b, naive.applied[b], now);
     }
 }
 
@@ -305,7 +305,7 @@ static void check_request(uint64_t credit) {
         assert_true(bytes <= (credit < BYTES ? BYTES : credit));
 }
 
-static void every_block_is_answered_whatever_is_lost(void **state) {
+static void every_block_is_answered_under_message_loss(void **state) {
     (void)state;
     struct philox_sequence random;
     seed_open(&random);
@@ -316,15 +316,15 @@ static void every_block_is_answered_whatever_is_lost(void **state) {
         memset(&naive, 0, sizeof naive);
         int64_t now = 0;
         for (uint64_t clock = 1; clock <= 5; clock++) {
-            window_want(window, 0, BLOCKS, WINDOW_PUSH, clock);
-            while (window_awaited(window)) {
+            window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, clock);
+            while (window_outstanding(window)) {
                 assert_true(now < INT64_C(1000000));
                 now += philox_below(&random, 200);
                 while (next(window, now)) {
                     check_request(credit);
                     uint32_t fate = philox_below(&random, 8);
                     if (fate == 0)
-                        window_unsent(window, &request, now);
+                        window_requeue(window, &request, now);
                     else if (fate > 1) /* 1: lost on the way */
                         take(window, &random, now);
                     if (fate == 0)
@@ -340,22 +340,22 @@ static void every_block_is_answered_whatever_is_lost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_leave_in_order_in_groups),
+        cmocka_unit_test(blocks_are_sent_in_order_in_groups),
         cmocka_unit_test(a_group_smaller_than_a_block_holds_one),
-        cmocka_unit_test(credit_bounds_what_is_under_way_to_each_ps),
-        cmocka_unit_test(credit_below_a_block_lets_one_pass),
-        cmocka_unit_test(what_has_no_bytes_needs_no_credit),
-        cmocka_unit_test(silence_is_asked_about),
-        cmocka_unit_test(a_question_is_about_one_clock),
-        cmocka_unit_test(only_what_is_lacking_is_sent_again_in_order),
-        cmocka_unit_test(a_reconnected_ps_is_asked_at_once),
-        cmocka_unit_test(reads_without_an_answer_are_read_again),
-        cmocka_unit_test(reading_again_does_not_make_a_ps_less_silent),
-        cmocka_unit_test(an_answer_counts_once_and_for_its_clock),
-        cmocka_unit_test(an_answer_saves_the_second_sending),
-        cmocka_unit_test(what_could_not_leave_waits_again),
+        cmocka_unit_test(credit_bounds_the_bytes_in_flight_to_each_ps),
+        cmocka_unit_test(credit_below_a_block_allows_one_block),
+        cmocka_unit_test(an_empty_contribution_needs_no_credit),
+        cmocka_unit_test(silence_triggers_a_query),
+        cmocka_unit_test(a_query_is_about_one_clock),
+        cmocka_unit_test(only_missing_blocks_are_resent_in_order),
+        cmocka_unit_test(a_reconnected_ps_is_queried_at_once),
+        cmocka_unit_test(unanswered_pulls_are_repeated),
+        cmocka_unit_test(repeated_pulls_do_not_reset_the_silence_of_a_ps),
+        cmocka_unit_test(a_reply_counts_once_and_for_its_clock),
+        cmocka_unit_test(a_reply_cancels_the_resend),
+        cmocka_unit_test(a_failed_send_is_queued_again),
         cmocka_unit_test(the_longest_silent_ps_is_named),
-        cmocka_unit_test(every_block_is_answered_whatever_is_lost),
+        cmocka_unit_test(every_block_is_answered_under_message_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

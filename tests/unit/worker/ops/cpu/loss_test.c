@@ -123,7 +123,7 @@ static void no_finite_logit_overflows(void **state) {
     assert_true(dz[0] == 1 && dz[1] == -1 && dz[2] == 0.5f);
 }
 
-static void a_nan_shows_in_every_loss(void **state) {
+static void a_nan_propagates_to_every_loss(void **state) {
     (void)state;
     for (uint32_t place = 0; place < 4; place++) {
         float z[4] = {0, 1, -1, 2}, dz[4];
@@ -168,7 +168,7 @@ int main(void) {
         cmocka_unit_test(sigmoid_cross_entropy_agrees_with_double),
         cmocka_unit_test(mse_agrees_with_double),
         cmocka_unit_test(no_finite_logit_overflows),
-        cmocka_unit_test(a_nan_shows_in_every_loss),
+        cmocka_unit_test(a_nan_propagates_to_every_loss),
         cmocka_unit_test(the_gradient_may_replace_the_logits),
         cmocka_unit_test(the_first_of_equal_logits_is_the_answer),
     };

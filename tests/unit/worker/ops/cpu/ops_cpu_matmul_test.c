@@ -80,7 +80,7 @@ static void products_agree_with_double_precision_and_repeat(void **state) {
     ops_cpu_matmul_close(&matmul);
 }
 
-static void a_nan_goes_through_to_its_row_and_column_alone(void **state) {
+static void a_nan_propagates_only_to_its_row_and_column(void **state) {
     struct ops_cpu_matmul *matmul = NULL;
     struct shape s = {40, 33, 21};
     float *x = values(s.n * s.in, 1), *w = values(s.out * s.in, 2);
@@ -101,7 +101,7 @@ static void a_nan_goes_through_to_its_row_and_column_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree_with_double_precision_and_repeat),
-        cmocka_unit_test(a_nan_goes_through_to_its_row_and_column_alone),
+        cmocka_unit_test(a_nan_propagates_only_to_its_row_and_column),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/compare/compare_arguments.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void add(struct compare_arguments *command, const char *format, ...)
+    PRINTF_LIKE(2, 3);
+static void add(struct compare_arguments *command, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    if (command->count < COMPARE_ARGUMENTS_MAX &&
+        vasprintf(&command->argv[command->count], format, arguments) >= 0)
+        command->count++;
+    va_end(arguments);
+}
+
+static void set(struct compare_arguments *command, const char *format, ...)
+    PRINTF_LIKE(2, 3);
+static void set(struct compare_arguments *command, const char *format, ...) {
+    char setting[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(setting, sizeof setting, format, arguments);
+    va_end(arguments);
+    if (!command->overrides_only)
+        add(command, "--set");
+    add(command, "%s", setting);
+}
+
+/* The whole batch follows from the replicas that a run has. */
+static void set_batch(struct compare_arguments *command,
+                      const struct compare_batch *batch) {
+    if (!batch->micro)
+        return;
+    set(command, "train_batch_size=null");
+    set(command, "train_micro_batch_size_per_gpu=%" PRIu32, batch->micro);
+    set(command, "gradient_accumulation_steps=%" PRIu32, batch->accumulation);
+}
+
+static void set_strategy(struct compare_arguments *command,
+                         const struct aggregate_runs_case *spec) {
+    static const char *const staleness[COST_MODEL_MODES] = {
+        [COST_MODEL_PS] = "0",
+        [COST_MODEL_PS_ASYNC] = "inf",
+        [COST_MODEL_RING] = "null"};
+    set(command, "strategy.type=%s",
+        spec->mode == COST_MODEL_RING ? "allreduce" : "ps");
+    set(command, "strategy.staleness=%s", staleness[spec->mode]);
+}
+
+static void set_all(struct compare_arguments *command,
+                    const struct options *flags,
+                    const struct compare_arguments_request *request) {
+    static const char *const off[] = {"checkpoint", "tensorboard", "export",
+                                      "compare"};
+    for (unsigned i = 0; i < flags->num_sets; i++) {
+        if (!command->overrides_only)
+            add(command, "--set");
+        add(command, "%s", flags->sets[i]);
+    }
+    for (unsigned i = 0; i < sizeof off / sizeof *off; i++)
+        set(command, "%s=null", off[i]);
+    if (!command->overrides_only)
+        set(command, "chief=coordinate");
+    set_strategy(command, &request->spec);
+    set_batch(command, &request->batch);
+    if (request->steps)
+        set(command, "steps=%" PRIu64, request->steps);
+    if (!request->tests)
+        set(command, "data.test=null");
+}
+
+void compare_arguments_overrides(
+    struct compare_arguments *command, const struct options *flags,
+    const struct compare_arguments_request *request) {
+    command->count = 0;
+    command->overrides_only = true;
+    set_all(command, flags, request);
+    command->argv[command->count] = NULL;
+}
+
+void compare_arguments_build(struct compare_arguments *command,
+                             const struct options *flags,
+                             const struct compare_arguments_request *request) {
+    const struct aggregate_runs_case *spec = &request->spec;
+    command->count = 0;
+    command->overrides_only = false;
+    add(command, "capstan");
+    add(command, "local");
+    add(command, "--json");
+    add(command, "--ps=%u", spec->ps);
+    add(command, "--workers=%u", spec->workers);
+    if (flags->lane)
+        add(command, "--lane=%s", flags->lane);
+    if (spec->link_gbits > 0)
+        add(command, "--link-gbits=%.17g", spec->link_gbits);
+    if (flags->deepspeed)
+        add(command, "--deepspeed_config=%s", flags->deepspeed);
+    set_all(command, flags, request);
+    add(command, "--");
+    add(command, "%s", flags->job);
+    command->argv[command->count] = NULL;
+}
+
+void compare_arguments_free(struct compare_arguments *command) {
+    for (unsigned i = 0; i < command->count; i++)
+        free(command->argv[i]);
+    command->count = 0;
+}

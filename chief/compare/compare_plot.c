@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/compare/compare_plot.h"
+
+#include "chief/launch/subprocess.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FEW = 5 /* bars whose names fit beside each other */ };
+enum { WIDE = 16 /* times as many ps as the fewest */ };
+/* Pixels; of a bar with its name aslant, or below it, and beside all of them.
+ */
+enum { CHART = 600, HEIGHT = 580, HEADING = 40 };
+enum { BAR = 28, WORDS = 95, BESIDE = 140 };
+enum { LETTER = 8, DATE = 40 /* letters of the heading besides the job */ };
+static const double DRAWING = 60, PATIENCE = 5; /* seconds */
+
+static double number(const json_t *object, const char *inside,
+                     const char *key) {
+    const json_t *value =
+        json_object_get(inside ? json_object_get(object, inside) : object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static bool is_mode(const json_t *one, const char *mode) {
+    const char *found = json_string_value(json_object_get(one, "mode"));
+    return found && !strcmp(found, mode);
+}
+
+enum status compare_plot_check_gnuplot(struct failure *why) {
+    const char *from = getenv("PATH");
+    char path[4096];
+    for (from = from ? from : ""; *from;) {
+        size_t length = strcspn(from, ":");
+        snprintf(path, sizeof path, "%.*s/gnuplot", (int)length, from);
+        if (!access(path, X_OK))
+            return STATUS_OK;
+        from += length + (from[length] == ':');
+    }
+    return status_fail(why, STATUS_CONFIG,
+                       "--plot needs gnuplot, which is not in PATH: sudo "
+                       "apt-get install --no-install-recommends gnuplot-nox");
+}
+
+/* As gnuplot has it: quotes of the same kind are doubled. Where CONTROLS is
+ * false none are left. */
+static void print_quoted(FILE *out, const char *content, bool controls) {
+    fputc('\'', out);
+    for (; *content; content++) {
+        if (*content == '\'')
+            fputc('\'', out);
+        fputc(!controls && (unsigned char)*content < ' ' ? '?' : *content, out);
+    }
+    fputc('\'', out);
+}
+
+/* The mean and its interval, or of one run its rate; NAN: there is none. */
+struct bar {
+    double rate, low, high;
+};
+
+static struct bar bar_of(const json_t *one) {
+    static const char speed[] = "examples_per_second";
+    double mean = number(one, speed, "mean");
+    double rate = isnan(mean) ? number(one, speed, "median") : mean;
+    double half_width = number(one, speed, "spread");
+    if (isnan(half_width))
+        half_width = 0;
+    return (struct bar){rate, fmax(0, rate - half_width), rate + half_width};
+}
+
+static bool has_bar(const json_t *one) {
+    return !isnan(bar_of(one).rate);
+}
+
+static unsigned count_bars(const json_t *cases) {
+    size_t i;
+    unsigned count = 0;
+    const json_t *one;
+    json_array_foreach(cases, i, one) count += has_bar(one);
+    return count;
+}
+
+/* Below a bar, in lines, or in one. */
+static void print_name(FILE *out, const json_t *one, const char *between) {
+    double workers = number(one, NULL, "workers"), ps = number(one, NULL, "ps");
+    fprintf(out, "\"%.0f worker%s%s", workers, workers == 1 ? "" : "s",
+            between);
+    if (ps > 0)
+        fprintf(out, "%.0f ps%s%s", ps, between,
+                is_mode(one, "ps") ? "sync" : "async");
+    else
+        fprintf(out, "all-reduce");
+    if (json_is_true(json_object_get(one, "diverged")))
+        fprintf(out, "%sdiverged", between);
+    fprintf(out, "\"");
+}
+
+/* A line a case: its name, throughput and spread, bound. */
+static void print_bars(FILE *out, const json_t *cases) {
+    const char *between = count_bars(cases) > FEW ? ", " : "\\n";
+    size_t i;
+    const json_t *one;
+    fprintf(out, "$bars << EOD\n");
+    json_array_foreach(cases, i, one) {
+        struct bar bar = bar_of(one);
+        if (!has_bar(one))
+            continue;
+        print_name(out, one, between);
+        fprintf(out, " %.9g %.9g %.9g %.9g\n", bar.rate, bar.low, bar.high,
+                number(one, NULL, "bound_examples_per_second"));
+    }
+    fprintf(out, "EOD\n");
+}
+
+static double max_workers(const json_t *cases) {
+    size_t i;
+    const json_t *one;
+    double most = 0;
+    json_array_foreach(cases, i, one) if (has_bar(one)) most =
+        fmax(most, number(one, NULL, "workers"));
+    return most;
+}
+
+/* Of the second chart: its workers, and the first and the last number of ps; 0:
+ * there is none. */
+struct line_chart {
+    const json_t *cases;
+    double workers, first, last;
+};
+
+static bool is_in(const struct line_chart *chart, const json_t *one) {
+    return has_bar(one) && number(one, NULL, "workers") == chart->workers;
+}
+
+static struct line_chart line_chart(const json_t *cases) {
+    struct line_chart chart = {cases, max_workers(cases), INFINITY, 0};
+    size_t i;
+    const json_t *one;
+    json_array_foreach(cases, i, one) {
+        double ps = number(one, NULL, "ps");
+        if (!is_in(&chart, one) || !(ps > 0))
+            continue;
+        chart.first = fmin(chart.first, ps);
+        chart.last = fmax(chart.last, ps);
+    }
+    return chart;
+}
+
+/* Large numbers of ps double. */
+static bool is_wide(const struct line_chart *chart) {
+    return chart->last > WIDE * chart->first;
+}
+
+/* The points of MODE as data block NAME, beside their place by SHIFT of the
+ * chart's width, so that error bars do not hide each other; all-reduce needs no
+ * ps and is a level. How many there are. */
+static int print_points(FILE *out, const struct line_chart *chart,
+                        const char *mode, const char *name, double shift) {
+    size_t i;
+    const json_t *one;
+    int count = 0;
+    fprintf(out, "$%s << EOD\n", name);
+    json_array_foreach(chart->cases, i, one) {
+        struct bar bar = bar_of(one);
+        double ps = number(one, NULL, "ps");
+        if (!is_mode(one, mode) || !is_in(chart, one))
+            continue;
+        double place = is_wide(chart)
+                           ? ps * (1 + 3 * shift)
+                           : ps + shift * (chart->last - chart->first + 1);
+        if (ps > 0)
+            fprintf(out, "%.9g %.9g %.9g %.9g\n", place, bar.rate, bar.low,
+                    bar.high);
+        else
+            fprintf(out, "%.9g %.9g %.9g %.9g\n%.9g %.9g %.9g %.9g\n",
+                    chart->first * 0.75, bar.rate, bar.low, bar.high,
+                    chart->last * 1.2, bar.rate, bar.low, bar.high);
+        count++;
+    }
+    fprintf(out, "EOD\n");
+    return count;
+}
+
+static void print_axis(FILE *out, const struct line_chart *chart) {
+    size_t i;
+    const json_t *one;
+    const char *comma = "";
+    fprintf(out,
+            "set title 'by the number of ps, %.0f worker%s'\nset xlabel "
+            "'ps'\nset offsets 0,0,0,0\nset xtics (",
+            chart->workers, chart->workers == 1 ? "" : "s");
+    json_array_foreach(chart->cases, i, one) {
+        if (!is_in(chart, one) || !(number(one, NULL, "ps") > 0))
+            continue;
+        fprintf(out, "%s%.0f", comma, number(one, NULL, "ps"));
+        comma = ",";
+    }
+    fprintf(out, ") norotate\n%s", is_wide(chart) ? "set logscale x 2\n" : "");
+    if (is_wide(chart))
+        fprintf(out, "set xrange [%.9g:%.9g]\n", chart->first * 0.7,
+                chart->last * 1.4);
+    else
+        fprintf(out, "set xrange [%.9g:%.9g]\n", chart->first * 0.75 - 0.25,
+                chart->last * 1.2 + 0.25);
+}
+
+/* Against the number of ps. */
+static void print_lines(FILE *out, const struct line_chart *chart) {
+    static const struct {
+        const char *mode, *name, *title, *style;
+        double shift;
+    } lines[] = {
+        {"ps", "rounds", "ps, synchronous", "pt 7 lc rgb '#9400d3'", -0.01},
+        {"ps-async", "free", "ps, asynchronous", "pt 5 lc rgb '#009e73'", 0.01},
+        {"allreduce", "ring", "all-reduce", "pt -1 dt 2 lc rgb '#1f77b4'", 0}};
+    int counts[3];
+    const char *before = "plot ";
+    for (int i = 0; i < 3; i++)
+        counts[i] = print_points(out, chart, lines[i].mode, lines[i].name,
+                                 lines[i].shift);
+    print_axis(out, chart);
+    for (int i = 0; i < 3; i++) {
+        if (!counts[i])
+            continue;
+        fprintf(out, "%s$%s using 1:2:3:4 with yerrorlines lw 2 %s title '%s'",
+                before, lines[i].name, lines[i].style, lines[i].title);
+        before = ", ";
+    }
+    fprintf(out, "\nunset logscale x\n");
+}
+
+static bool has_speed_up(const json_t *cases) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(
+        cases, i, one) if (!isnan(number(one, NULL, "speed_up"))) return true;
+    return false;
+}
+
+static bool same_line(const json_t *a, const json_t *b) {
+    return json_equal(json_object_get(a, "mode"), json_object_get(b, "mode")) &&
+           number(a, NULL, "ps") == number(b, NULL, "ps");
+}
+
+/* The points of all cases that are as FIRST, but for the workers. */
+static void print_speed_up_of(FILE *out, const json_t *cases, size_t first) {
+    size_t i;
+    const json_t *one, *like = json_array_get(cases, first);
+    fprintf(out, "$up%zu << EOD\n", first);
+    json_array_foreach(cases, i, one) {
+        double up = number(one, NULL, "speed_up");
+        if (same_line(one, like) && !isnan(up))
+            fprintf(out, "%.9g %.9g\n", number(one, NULL, "ideal_speed_up"),
+                    up);
+    }
+    fprintf(out, "EOD\n");
+}
+
+/* Is case I the first of its line, and has it a speed-up? */
+static bool begins_line(const json_t *cases, size_t i) {
+    const json_t *one = json_array_get(cases, i);
+    size_t k = 0;
+    while (k < i && (!same_line(json_array_get(cases, k), one) ||
+                     isnan(number(json_array_get(cases, k), NULL, "speed_up"))))
+        k++;
+    return k == i && !isnan(number(one, NULL, "speed_up"));
+}
+
+static void print_title(FILE *out, const json_t *one) {
+    double ps = number(one, NULL, "ps");
+    if (ps > 0)
+        fprintf(out, "%.0f ps, %s", ps, is_mode(one, "ps") ? "sync" : "async");
+    else
+        fprintf(out, "all-reduce");
+}
+
+/* Against the number of workers, beside the ideal line. */
+static void print_speed_up(FILE *out, const json_t *cases) {
+    size_t count = json_array_size(cases);
+    for (size_t i = 0; i < count; i++)
+        if (begins_line(cases, i))
+            print_speed_up_of(out, cases, i);
+    fprintf(out,
+            "set title 'speed-up'\nset xlabel 'workers'\nset ylabel "
+            "'times one worker'\nset xrange [*:*]\nset xtics auto\n"
+            "set key outside right top vertical maxrows 24 font ',10'\nplot ");
+    for (size_t i = 0; i < count; i++) {
+        if (!begins_line(cases, i))
+            continue;
+        fprintf(out, "$up%zu using 1:2 with linespoints lw 2 title '", i);
+        print_title(out, json_array_get(cases, i));
+        fprintf(out, "', ");
+    }
+    fprintf(out, "x with lines lw 2 dt 2 lc rgb 'black' title 'ideal'\n");
+}
+
+/* The end of a long path tells more than its beginning; WIDTH in pixels. */
+static void print_heading(FILE *out, const json_t *result, int width) {
+    size_t most = (size_t)(width / LETTER) - DATE;
+    const char *job = json_string_value(json_object_get(result, "job"));
+    const char *date = json_string_value(json_object_get(result, "date"));
+    double repeats = number(result, NULL, "repeats");
+    size_t length = job ? strlen(job) : 0, from = 0;
+    char heading[4400];
+    while (length - from > most || (job && (job[from] & 0xc0) == 0x80))
+        from++; /* whole letters of UTF-8 */
+    int used = snprintf(heading, sizeof heading, "%s%.4096s", from ? "..." : "",
+                        job ? job + from : "");
+    if (repeats > 0)
+        used += snprintf(heading + used, sizeof heading - (size_t)used,
+                         ", %.0f run%s each", repeats, repeats == 1 ? "" : "s");
+    if (date && strlen(date) > 16)
+        snprintf(heading + used, sizeof heading - (size_t)used,
+                 ", %.10s %.5s UTC", date, date + 11);
+    print_quoted(out, heading, false);
+}
+
+/* Of BARS and their names. */
+static int chart_width(int bars) {
+    int width = BESIDE + (bars > FEW ? BAR * bars : WORDS * (bars + 1));
+    return width < CHART ? CHART : width;
+}
+
+/* The next of the charts, from pixel FROM on of ALL. */
+static void print_place(FILE *out, int from, int width, int all) {
+    fprintf(out, "set origin %.9g,0\nset size %.9g,%.9g\n", (double)from / all,
+            (double)width / all, 1 - (double)HEADING / HEIGHT);
+}
+
+static bool has_spread(const json_t *cases) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(cases, i,
+                       one) if (!isnan(number(one, "examples_per_second",
+                                              "spread"))) return true;
+    return false;
+}
+
+static void print_throughput(FILE *out, const json_t *cases) {
+    bool many = count_bars(cases) > FEW, spread = has_spread(cases);
+    fprintf(out,
+            "set yrange [0:*]\nset grid ytics\nset ylabel 'examples/s'\n"
+            "set title 'throughput, and its bound'\n"
+            "set style fill solid 0.6\nset boxwidth 0.6\n"
+            "set key outside top center horizontal\nset bmargin %d\n"
+            "set offsets 0.6,0.6,graph 0.05,0\n%s"
+            "plot $bars using 0:2:xtic(1) with boxes title '%s', %s"
+            "$bars using ($0-0.35):5:(0.7):(0) with vectors nohead lw 3 lc rgb "
+            "'red' title 'bound'\nset bmargin 4\n",
+            many ? 12 : 5, many ? "set xtics rotate by 55 right\n" : "", "mean",
+            spread
+                ? "$bars using 0:3:(0):($4-$3) with vectors heads size screen "
+                  "0.004,90 lw 2 lc rgb 'black' title '95 % interval', "
+                : "");
+}
+
+void compare_plot_script(FILE *out, const json_t *result, const char *path) {
+    const json_t *cases = json_object_get(result, "cases");
+    const char *ending = strrchr(path, '.');
+    bool png = ending && !strcasecmp(ending, ".png");
+    int bars = (int)count_bars(cases), first = chart_width(bars);
+    struct line_chart lines = line_chart(cases);
+    int all = first + CHART * ((lines.last > 0) + has_speed_up(cases));
+    print_bars(out, cases);
+    fprintf(out, "set terminal %s size %d,%d noenhanced\nset output ",
+            png ? "pngcairo" : "svg background rgb 'white'", all, HEIGHT);
+    print_quoted(out, path, true);
+    fprintf(out, "\nset multiplot title ");
+    print_heading(out, result, all);
+    fputc('\n', out);
+    print_place(out, 0, first, all);
+    print_throughput(out, cases);
+    if (lines.last > 0) {
+        print_place(out, first, CHART, all);
+        print_lines(out, &lines);
+    }
+    if (has_speed_up(cases)) {
+        print_place(out, all - CHART, CHART, all);
+        print_speed_up(out, cases);
+    }
+    fprintf(out, "unset multiplot\nset output\n");
+}
+
+static enum status write_script(char *name, const json_t *result,
+                                const char *path, struct failure *why) {
+    int descriptor = mkstemp(name);
+    FILE *script = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
+    if (!script) {
+        if (descriptor >= 0)
+            close(descriptor);
+        return status_fail(why, STATUS_RETRY, "%s cannot be written", name);
+    }
+    compare_plot_script(script, result, path);
+    return fclose(script)
+               ? status_fail(why, STATUS_RETRY, "%s cannot be written", name)
+               : STATUS_OK;
+}
+
+static enum status gnuplot(char *script, const char *path,
+                           struct failure *why) {
+    char *arguments[] = {"gnuplot", script, NULL};
+    struct subprocess_options child = {.program = "gnuplot",
+                                       .arguments = arguments,
+                                       .limit = DRAWING,
+                                       .kill_after = PATIENCE};
+    struct subprocess_signals signals;
+    struct subprocess_result result = {0};
+    struct stat drawn;
+    enum status status = subprocess_open(&signals, why);
+    if (!status)
+        status = subprocess_run(&signals, &child, &result, why);
+    subprocess_close(&signals);
+    if (status)
+        return status;
+    if (result.code || stat(path, &drawn) || !drawn.st_size) {
+        char reason[512];
+        subprocess_error_line(result.errors, reason, sizeof reason);
+        status = status_fail(why, STATUS_FAILED,
+                             "--plot %s: gnuplot ended with %d%s%s", path,
+                             result.code, reason[0] ? ": " : "", reason);
+    }
+    subprocess_free_result(&result);
+    return status;
+}
+
+enum status compare_plot_draw(const json_t *result, const char *path,
+                              struct failure *why) {
+    char script[] = "/tmp/capstan-plot-XXXXXX";
+    enum status status = write_script(script, result, path, why);
+    if (!status)
+        status = gnuplot(script, path, why);
+    unlink(script);
+    return status;
+}

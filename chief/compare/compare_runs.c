@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/compare/compare_runs.h"
+
+#include "chief/compare/ranking.h"
+#include "chief/run.h"
+#include "proto/base/cores.h"
+#include "proto/base/time.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    MAX_CASES =
+        COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1)
+};
+
+/* What a run of a case is for. */
+enum run_purpose {
+    REPEATED,   /* its throughput */
+    EQUAL_TIME, /* what it has learnt in the time of the others */
+    FIRST_STEP, /* one step: the loss of the initial weights */
+};
+
+/* The loss of the initial weights is that of so many samples of a replica at
+ * least, so that it is known to about so much. */
+enum { FIRST_SAMPLES = 1024 };
+static const double LOSS_TOLERANCE = 0.01;
+
+struct compare_case {
+    struct aggregate_runs_case spec;
+    json_t *runs;  /* objects of the finished ones */
+    json_t *equal; /* of the one that had as long as the others, or NULL */
+    int code;      /* of the one that failed */
+    char problem[512];
+};
+
+struct comparison {
+    const struct compare_runs_settings *options;
+    struct compare_batch batch;
+    struct compare_case cases[MAX_CASES];
+    unsigned count, runs_done, runs_total;
+    int64_t began;
+};
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void describe(const struct compare_case *one, char *text, size_t size) {
+    const struct aggregate_runs_case *spec = &one->spec;
+    int used = snprintf(text, size, "%u worker%s, ", spec->workers,
+                        spec->workers == 1 ? "" : "s");
+    if (spec->mode == COST_MODEL_RING)
+        snprintf(text + used, size - (size_t)used, "all-reduce");
+    else
+        snprintf(text + used, size - (size_t)used, "%u ps, %s", spec->ps,
+                 spec->mode == COST_MODEL_PS ? "synchronous" : "asynchronous");
+}
+
+static void add_case(struct comparison *comparison, enum cost_model_mode mode,
+                     unsigned workers, unsigned ps) {
+    const struct options *flags = comparison->options->flags;
+    const struct job *job = comparison->options->job;
+    struct compare_case *one = &comparison->cases[comparison->count++];
+    one->runs = json_array();
+    one->spec = (struct aggregate_runs_case){
+        .mode = mode,
+        .workers = workers,
+        .ps = ps,
+        .local = comparison->options->local,
+        .link_gbits = flags->compare.link_gbits,
+        .latency = 1e-6 * flags->compare.latency_us,
+        .clip = job->gradient_clipping > 0,
+    };
+}
+
+static void list_cases(struct comparison *comparison) {
+    const struct compare_options *flags = &comparison->options->flags->compare;
+    for (unsigned w = 0; w < flags->workers.count; w++) {
+        unsigned workers = flags->workers.values[w];
+        add_case(comparison, COST_MODEL_RING, workers, 0);
+        for (unsigned p = 0; p < flags->ps.count; p++) {
+            add_case(comparison, COST_MODEL_PS, workers, flags->ps.values[p]);
+            add_case(comparison, COST_MODEL_PS_ASYNC, workers,
+                     flags->ps.values[p]);
+        }
+    }
+}
+
+/* What the run's own count is of ROUNDS of each worker. */
+static uint64_t steps_of(const struct aggregate_runs_case *spec,
+                         uint64_t rounds) {
+    return spec->mode == COST_MODEL_PS_ASYNC ? rounds * spec->workers : rounds;
+}
+
+/* Of each worker; 0: as the job's epochs have it. */
+static uint64_t rounds_of(const struct comparison *comparison) {
+    const struct compare_options *flags = &comparison->options->flags->compare;
+    const struct job *job = comparison->options->job;
+    unsigned most = flags->workers.values[flags->workers.count - 1];
+    if (flags->steps || !job->has_steps)
+        return flags->steps;
+    return job->staleness ? (job->steps + most - 1) / most : job->steps;
+}
+
+/* A case that has not failed has more runs before it, or leaves the last one,
+ * of a step, to be made. */
+static bool has_other_cases(const struct comparison *comparison,
+                            const struct compare_case *one) {
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compare_case *other = &comparison->cases[c];
+        if (!other->problem[0] && other != one)
+            return true;
+    }
+    return false;
+}
+
+/* The run's object, the caller's; NULL: it failed, which ONE tells, or no run
+ * can be made any more, which STATUS tells. */
+static json_t *run_once(struct comparison *comparison, struct compare_case *one,
+                        uint64_t steps, enum run_purpose run_purpose,
+                        enum status *status, struct failure *why) {
+    const struct compare_runs_runner *runner = comparison->options->runner;
+    struct compare_arguments_request request = {.spec = one->spec,
+                                                .batch = comparison->batch,
+                                                .steps = steps,
+                                                .tests =
+                                                    run_purpose == EQUAL_TIME};
+    struct compare_runs_outcome outcome = {0};
+    if (run_purpose == FIRST_STEP)
+        compare_batch_grow(&request.batch, FIRST_SAMPLES);
+    request.continues[false] =
+        run_purpose != FIRST_STEP && has_other_cases(comparison, one);
+    request.continues[true] = run_purpose != FIRST_STEP;
+    *status = runner->run(runner->context, &request, &outcome, why);
+    if (!*status && outcome.object)
+        compare_batch_update(&comparison->batch, outcome.object);
+    if (*status || outcome.object)
+        return outcome.object;
+    one->code = outcome.code ? outcome.code : STATUS_FAILED;
+    memcpy(one->problem, outcome.problem, sizeof one->problem);
+    return NULL;
+}
+
+/* "; about 50 s left", if the others take as long as those so far; "" after
+ * the last. */
+static void time_left(const struct comparison *comparison, char *text,
+                      size_t size) {
+    double each = time_to_seconds(time_now() - comparison->began) /
+                  (double)comparison->runs_done;
+    unsigned runs_left = comparison->runs_total - comparison->runs_done;
+    snprintf(text, size, runs_left ? "; about %.0f s left" : "",
+             each * runs_left);
+}
+
+/* One line a run. */
+static void log_run(struct comparison *comparison,
+                    const struct compare_case *one, const json_t *object) {
+    const struct log *log = comparison->options->log;
+    char name[96], remaining[48];
+    describe(one, name, sizeof name);
+    comparison->runs_done++;
+    time_left(comparison, remaining, sizeof remaining);
+    if (object)
+        log_info(log, "run %u of %u: %s: %.0f examples/s%s",
+                 comparison->runs_done, comparison->runs_total, name,
+                 number(object, "examples_per_second"), remaining);
+    else
+        log_warning(log, "run %u of %u: %s: %s", comparison->runs_done,
+                    comparison->runs_total, name, one->problem);
+}
+
+/* What cannot be is known before anything runs. */
+static void check_cases(struct comparison *comparison) {
+    const struct compare_runs_runner *runner = comparison->options->runner;
+    for (unsigned c = 0; runner->check && c < comparison->count; c++) {
+        struct compare_case *one = &comparison->cases[c];
+        struct compare_arguments_request request = {
+            .spec = one->spec, .batch = comparison->batch, .steps = 1};
+        struct failure why;
+        enum status status = runner->check(runner->context, &request, &why);
+        if (!status)
+            continue;
+        one->code = (int)status;
+        snprintf(one->problem, sizeof one->problem, "%.500s", why.text);
+        comparison->runs_total -=
+            (unsigned)comparison->options->flags->compare.repeats + 1 +
+            !has_other_cases(comparison, one);
+    }
+}
+
+/* The cases in turns, so that what else the machine does meets all. */
+static enum status measure(struct comparison *comparison, struct failure *why) {
+    uint64_t rounds = rounds_of(comparison);
+    uint64_t repeats = comparison->options->flags->compare.repeats;
+    enum status status = STATUS_OK;
+    for (uint64_t r = 0; r < repeats; r++)
+        for (unsigned c = 0; c < comparison->count; c++) {
+            struct compare_case *one = &comparison->cases[c];
+            if (status || one->problem[0])
+                continue;
+            json_t *object =
+                run_once(comparison, one, steps_of(&one->spec, rounds),
+                         REPEATED, &status, why);
+            if (object)
+                json_array_append_new(one->runs, object);
+            else if (!status) /* its others, and the last lap's, are not run */
+                comparison->runs_total -=
+                    (unsigned)(repeats - r) + !has_other_cases(comparison, one);
+            if (!status)
+                log_run(comparison, one, object);
+        }
+    return status;
+}
+
+static double mean_steps_per_second(const struct compare_case *one) {
+    double sum = 0;
+    size_t i, count = json_array_size(one->runs);
+    const json_t *run;
+    json_array_foreach(one->runs, i, run) sum +=
+        number(run, "steps_per_second");
+    return count ? sum / (double)count : NAN;
+}
+
+/* The shortest that a case has trained. */
+static double equal_seconds(const struct comparison *comparison) {
+    double seconds = NAN;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compare_case *one = &comparison->cases[c];
+        double took = number(json_array_get(one->runs, 0), "steps") /
+                      mean_steps_per_second(one);
+        if (took > 0)
+            seconds = fmin(seconds, took);
+    }
+    return seconds;
+}
+
+/* As many steps of each as it takes in that time, and what they have learnt. */
+static enum status measure_equal(struct comparison *comparison, double seconds,
+                                 struct failure *why) {
+    enum status status = STATUS_OK;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        struct compare_case *one = &comparison->cases[c];
+        double steps = floor(mean_steps_per_second(one) * seconds);
+        if (status || one->problem[0])
+            continue;
+        one->equal = run_once(comparison, one, steps >= 1 ? (uint64_t)steps : 1,
+                              EQUAL_TIME, &status, why);
+        if (!status)
+            log_run(comparison, one, one->equal);
+    }
+    return status;
+}
+
+/* The initial weights, and so their loss, are those of every case, but for the
+ * samples of a step. Where that run fails the loss is not known. */
+static enum status measure_first(struct comparison *comparison, double *loss,
+                                 struct failure *why) {
+    enum status status = STATUS_OK;
+    unsigned c = 0;
+    while (c < comparison->count && comparison->cases[c].problem[0])
+        c++;
+    if (c == comparison->count)
+        return STATUS_OK;
+    struct compare_case one = {.spec = comparison->cases[c].spec};
+    json_t *object = run_once(comparison, &one, 1, FIRST_STEP, &status, why);
+    if (!status)
+        log_run(comparison, &one, object);
+    *loss = number(object, "train_loss");
+    json_decref(object);
+    return status;
+}
+
+/* A loss that is no number ends a run, or none is left to tell. */
+static json_t *diverged(const struct compare_case *one, double first) {
+    double loss = number(one->equal, "train_loss");
+    if (strstr(one->problem, "the loss is "))
+        return json_true();
+    if (!one->equal)
+        return json_null();
+    return json_boolean(isnan(loss) || loss > (1 + LOSS_TOLERANCE) * first);
+}
+
+static void copy_key(json_t *to, const json_t *from, const char *key) {
+    json_t *value = json_object_get(from, key);
+    json_object_set(to, key, value ? value : json_null());
+}
+
+/* The median of what all runs of the same WORKERS have at KEY that have
+ * measured the same: all-reduce between two of them, the others between one and
+ * a ps, whatever the number of ps. 0: none has. */
+static double median_rate(const struct comparison *comparison, unsigned workers,
+                          bool ring, const char *key) {
+    json_t *all = json_array();
+    for (unsigned c = 0; c < comparison->count; c++) {
+        const struct compare_case *one = &comparison->cases[c];
+        if (one->spec.workers != workers ||
+            (one->spec.mode == COST_MODEL_RING) != ring)
+            continue;
+        json_array_extend(all, one->runs);
+        if (one->equal)
+            json_array_append(all, one->equal);
+    }
+    double median = aggregate_runs_median(all, key);
+    json_decref(all);
+    return isfinite(median) ? median : 0;
+}
+
+static void set_rates(const struct comparison *comparison,
+                      struct aggregate_runs_case *spec) {
+    unsigned workers = spec->workers;
+    spec->worker_gbits = median_rate(comparison, workers, true, "link_gbits");
+    spec->pair_gbits = median_rate(comparison, workers, false, "link_gbits");
+    spec->all_gbits = median_rate(comparison, workers, false, "ps_link_gbits");
+}
+
+/* VALUE, or null where it is nothing. */
+static void set_count(json_t *object, const char *key, double value) {
+    json_object_set_new(
+        object, key, value > 0 ? json_integer((json_int_t)value) : json_null());
+}
+
+static void set_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key,
+                        value > 0 ? json_real(value) : json_null());
+}
+
+/* How it was measured. */
+static void add_settings(json_t *object, const struct comparison *comparison) {
+    const struct compare_runs_settings *options = comparison->options;
+    const struct compare_options *flags = &options->flags->compare;
+    time_t seconds = (time_t)time_calendar();
+    struct tm now;
+    char date[32]; /* ISO 8601 */
+    gmtime_r(&seconds, &now);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &now);
+    json_object_set_new(object, "job", json_string(options->flags->job));
+    json_object_set_new(object, "date", json_string(date));
+    set_count(object, "rounds", (double)rounds_of(comparison));
+    set_count(object, "repeats", (double)flags->repeats);
+    json_object_set_new(
+        object, "samples_per_step",
+        json_integer((json_int_t)compare_batch_samples(&comparison->batch)));
+    set_count(object, "cores", options->local ? cores_count() : 0);
+    set_count(object, "members", options->members);
+    set_real(object, "assumed_link_gbits",
+             options->local ? flags->link_gbits : 0);
+}
+
+static struct aggregate aggregate_one(const struct comparison *comparison,
+                                      struct compare_case *one,
+                                      double first_loss) {
+    set_rates(comparison, &one->spec);
+    one->spec.samples = compare_batch_samples(&comparison->batch);
+    struct aggregate aggregate = aggregate_runs(&one->spec, one->runs);
+    json_object_set_new(aggregate.object, "error",
+                        one->problem[0] ? json_string(one->problem)
+                                        : json_null());
+    copy_key(aggregate.object, one->equal, "train_loss");
+    copy_key(aggregate.object, one->equal, "test_accuracy");
+    json_object_set_new(aggregate.object, "diverged",
+                        diverged(one, first_loss));
+    return aggregate;
+}
+
+static json_t *build_result(struct comparison *comparison, double seconds,
+                            double first_loss) {
+    struct aggregate *aggregates =
+        calloc(comparison->count, sizeof *aggregates);
+    json_t *object = json_object(), *cases = json_array();
+    add_settings(object, comparison);
+    set_real(object, "equal_seconds", seconds);
+    set_real(object, "first_loss", first_loss);
+    for (unsigned c = 0; aggregates && c < comparison->count; c++) {
+        aggregates[c] =
+            aggregate_one(comparison, &comparison->cases[c], first_loss);
+        json_array_append_new(cases, aggregates[c].object);
+    }
+    json_object_set_new(object, "cases", cases);
+    if (aggregates) {
+        aggregate_runs_add_scaling(aggregates, comparison->count);
+        json_object_set_new(object, "crossover",
+                            ranking_compute(aggregates, comparison->count));
+    }
+    free(aggregates);
+    return object;
+}
+
+/* When nothing was measured at all. */
+static enum status all_failed(const struct comparison *comparison,
+                              struct failure *why) {
+    enum status status = STATUS_CONFIG;
+    for (unsigned c = 0; c < comparison->count; c++) {
+        if (json_array_size(comparison->cases[c].runs))
+            return STATUS_OK;
+        if (comparison->cases[c].code != STATUS_CONFIG)
+            status = STATUS_FAILED;
+    }
+    return status_fail(why, status, "no case could be run; the first: %s",
+                       comparison->cases[0].problem);
+}
+
+static void free_comparison(struct comparison *comparison) {
+    for (unsigned c = 0; c < comparison->count; c++) {
+        json_decref(comparison->cases[c].runs);
+        json_decref(comparison->cases[c].equal);
+    }
+    free(comparison);
+}
+
+enum status compare_runs(json_t **result,
+                         const struct compare_runs_settings *options,
+                         struct failure *why) {
+    struct comparison *comparison = calloc(1, sizeof *comparison);
+    double seconds = NAN, first_loss = NAN;
+    *result = NULL;
+    if (!comparison)
+        return status_fail(why, STATUS_RETRY, "no memory for a comparison");
+    comparison->options = options;
+    comparison->batch = options->batch;
+    list_cases(comparison);
+    comparison->runs_total =
+        comparison->count * (unsigned)(options->flags->compare.repeats + 1) + 1;
+    check_cases(comparison);
+    log_info(options->log,
+             "%u cases, %u runs (%" PRIu64
+             " of each and one for equal time, and one of a step for the loss "
+             "at the start); each run may take %g s",
+             comparison->count, comparison->runs_total,
+             options->flags->compare.repeats, options->flags->compare.limit);
+    comparison->began = time_now();
+    enum status status = measure(comparison, why);
+    if (!status) {
+        seconds = equal_seconds(comparison);
+        status = measure_equal(comparison, seconds, why);
+    }
+    if (!status)
+        status = measure_first(comparison, &first_loss, why);
+    if (run_is_signal(status))
+        status = status_fail(why, status,
+                             "ended by signal %d after %u of %u "
+                             "runs",
+                             (int)status - 128, comparison->runs_done,
+                             comparison->runs_total);
+    if (!status)
+        status = all_failed(comparison, why);
+    if (!status)
+        *result = build_result(comparison, seconds, first_loss);
+    free_comparison(comparison);
+    return status;
+}

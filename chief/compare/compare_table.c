@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/compare/compare_table.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { WIDTH = 100, NAME = 24 /* columns of a case's */ };
+
+/* A number at KEY, or at KEY of its member INSIDE; NAN when there is none.
+ * Truth is 1, and what is not true 0. */
+static double number(const json_t *object, const char *inside,
+                     const char *key) {
+    const json_t *value =
+        json_object_get(inside ? json_object_get(object, inside) : object, key);
+    if (json_is_boolean(value))
+        return json_is_true(value);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static const char *text(const json_t *object, const char *key) {
+    const char *found = json_string_value(json_object_get(object, key));
+    return found ? found : "";
+}
+
+/* In WIDTH columns with DIGITS behind the point; a dash for NAN. */
+static void print_number(FILE *out, int width, int digits, double value) {
+    if (isnan(value))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.*f", width, digits, value);
+}
+
+static void print_share(FILE *out, int width, double share) {
+    if (isnan(share))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.0f%%", width - 1, 100 * share);
+}
+
+static const char *mode_text(const json_t *one) {
+    const char *mode = text(one, "mode");
+    return !strcmp(mode, "ps")         ? "synchronous"
+           : !strcmp(mode, "ps-async") ? "asynchronous"
+                                       : "all-reduce";
+}
+
+static bool failed(const json_t *one) {
+    return json_is_null(json_object_get(
+               json_object_get(one, "examples_per_second"), "median")) ||
+           !json_object_get(one, "examples_per_second");
+}
+
+static void print_name(FILE *out, const json_t *one) {
+    double ps = number(one, NULL, "ps");
+    fprintf(out, "%7.0f", number(one, NULL, "workers"));
+    if (ps > 0)
+        fprintf(out, " %3.0f", ps);
+    else
+        fprintf(out, " %3s", "-");
+    fprintf(out, " %-12s", mode_text(one));
+}
+
+/* WORDS from column AT on: what does not fit goes on below, INDENT deep. */
+static void print_wrapped(FILE *out, int at, int indent, const char *content) {
+    bool line_started = false; /* this line */
+    while (*content) {
+        int length = (int)strcspn(content, " ");
+        if (line_started && at + 1 + length > WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+            line_started = false;
+        }
+        fprintf(out, "%s%.*s", line_started ? " " : "", length, content);
+        at += line_started + length;
+        line_started = true;
+        content += length;
+        content += strspn(content, " ");
+    }
+    fputc('\n', out);
+}
+
+static void print_failure(FILE *out, const char *label, const char *error) {
+    char line[600];
+    snprintf(line, sizeof line, "%s: %s", label, error);
+    fputc(' ', out);
+    print_wrapped(out, NAME + 1, NAME + 1, line);
+}
+
+static bool has_diverged(const json_t *one) {
+    return json_is_true(json_object_get(one, "diverged"));
+}
+
+/* A mark before it, where the loss was such. */
+static void print_accuracy(FILE *out, const json_t *one) {
+    double accuracy = number(one, NULL, "test_accuracy");
+    fputc(has_diverged(one) ? '!' : ' ', out);
+    if (isnan(accuracy))
+        fprintf(out, "%8s", "-");
+    else
+        fprintf(out, "%8.4f", accuracy);
+}
+
+static void print_case(FILE *out, const json_t *one) {
+    static const char speed[] = "examples_per_second";
+    print_name(out, one);
+    if (failed(one)) {
+        print_failure(out, has_diverged(one) ? "diverged" : "failed",
+                      text(one, "error"));
+        return;
+    }
+    print_number(out, 8, 0, number(one, speed, "median"));
+    print_number(out, 8, 0, number(one, speed, "min"));
+    print_number(out, 8, 0, number(one, speed, "max"));
+    print_number(out, 8, 0, number(one, NULL, "bound_examples_per_second"));
+    print_share(out, 7, number(one, NULL, "reached"));
+    print_number(out, 7, 3, number(one, NULL, "train_loss"));
+    print_accuracy(out, one);
+    fprintf(out, "  %s\n", text(one, "limit"));
+    if (text(one, "error")[0]) {
+        fprintf(out, "%*s", NAME, "");
+        print_failure(out, has_diverged(one) ? "then diverged" : "then failed",
+                      text(one, "error"));
+    }
+}
+
+static void print_times(FILE *out, const json_t *one) {
+    static const char times[] = "seconds_per_step";
+    if (failed(one))
+        return;
+    print_name(out, one);
+    print_number(out, 7, 2, 1e3 * number(one, times, "input"));
+    print_number(out, 7, 2, 1e3 * number(one, times, "compute"));
+    print_number(out, 7, 2, 1e3 * number(one, times, "waiting_for_weights"));
+    print_number(out, 9, 2, 1e3 * number(one, times, "waiting_for_gradients"));
+    print_number(out, 6, 2, 1e3 * number(one, times, "update"));
+    print_number(out, 8, 2, 1e-6 * number(one, NULL, "bytes_per_step"));
+    print_number(out, 8, 2, number(one, NULL, "speed_up"));
+    print_number(out, 5, 0, number(one, NULL, "ideal_speed_up"));
+    print_share(out, 6, number(one, NULL, "efficiency"));
+    fputc('\n', out);
+}
+
+/* Does a worker of some case compute on more than one? */
+static bool has_devices(const json_t *result) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i,
+                       one) if (number(one, NULL, "replicas") >
+                                number(one, NULL, "workers")) return true;
+    return false;
+}
+
+static void print_title(FILE *out, const json_t *result) {
+    char line[4400], where[64];
+    double rounds = number(result, NULL, "rounds");
+    double members = number(result, NULL, "members");
+    double cores = number(result, NULL, "cores");
+    if (isnan(cores))
+        snprintf(where, sizeof where, "across a cluster");
+    else
+        snprintf(where, sizeof where, "%s%.0f core%s",
+                 members > 0 ? "a cluster on one machine, " : "", cores,
+                 cores == 1 ? "" : "s");
+    int used = snprintf(line, sizeof line, "%.4096s: ", text(result, "job"));
+    if (isnan(rounds))
+        used +=
+            snprintf(line + used, sizeof line - (size_t)used, "its epochs, ");
+    else
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         "%.0f rounds ", rounds);
+    snprintf(line + used, sizeof line - (size_t)used,
+             "of %.0f samples a %s; medians of %.0f runs in turns; %s",
+             number(result, NULL, "samples_per_step"),
+             has_devices(result) ? "device" : "worker",
+             number(result, NULL, "repeats"), where);
+    print_wrapped(out, 0, 0, line);
+}
+
+/* Both tables have a row a case, and the numbers of workers apart. */
+static void print_rows(FILE *out, const json_t *result,
+                       void (*row)(FILE *, const json_t *)) {
+    size_t i;
+    const json_t *one;
+    double before = NAN;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        double workers = number(one, NULL, "workers");
+        if (workers > before)
+            fprintf(out, "\n");
+        before = workers;
+        row(out, one);
+    }
+}
+
+static void print_tables(FILE *out, const json_t *result) {
+    fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", "examples/s", "",
+            "at equal time");
+    fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
+            "median", "min", "max", "bound", "reached", "loss", "accuracy");
+    print_rows(out, result, print_case);
+    fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
+    fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %5s %6s\n", "",
+            "input", "compute", "weights", "gradients", "update", "MB/step",
+            "speed-up", "ideal", "T1/nTn");
+    print_rows(out, result, print_times);
+    fprintf(out, "\n");
+}
+
+/* Of as many workers, in words. */
+static void print_answers(FILE *out, const json_t *one) {
+    static const char unknown[] =
+        "not known without the rate of a link (--link-gbits)";
+    char line[2000];
+    double workers = number(one, NULL, "workers");
+    const char *plural = workers == 1 ? "" : "s";
+    const char *measured = text(one, "measured_answer");
+    const char *predicted = text(one, "predicted_answer");
+    if (measured[0]) {
+        snprintf(line, sizeof line, "%.0f worker%s, measured: %s", workers,
+                 plural, measured);
+        print_wrapped(out, 0, 4, line);
+    }
+    if (predicted[0] || (measured[0] && workers > 1)) {
+        snprintf(line, sizeof line, "%.0f worker%s, predicted: %s", workers,
+                 plural, predicted[0] ? predicted : unknown);
+        print_wrapped(out, 0, 4, line);
+    }
+}
+
+/* The first case that knows KEY. */
+static double known(const json_t *result, const char *key) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        if (!isnan(number(one, NULL, key)))
+            return number(one, NULL, key);
+    }
+    return NAN;
+}
+
+/* Of all hosts alike, or where they are not of both kinds. */
+static void print_links(FILE *out, const json_t *result, double gbits) {
+    double worker = known(result, "worker_link_gbits");
+    double ps = known(result, "ps_link_gbits");
+    if (worker > 1.1 * ps || ps > 1.1 * worker)
+        fprintf(out,
+                "bound with %.3g Gbit/s each way a worker's host and %.3g a "
+                "ps's\n",
+                worker, ps);
+    else
+        fprintf(out, "bound with %.3g Gbit/s each way a host\n", gbits);
+}
+
+/* What the mark means, if a row has one. */
+static void print_diverged(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    bool marked = false;
+    double first = number(result, NULL, "first_loss");
+    json_array_foreach(json_object_get(result, "cases"), i, one) marked |=
+        has_diverged(one) && !failed(one);
+    if (marked && isnan(first))
+        fprintf(out, "! diverged: the loss is no number\n");
+    else if (marked)
+        fprintf(out,
+                "! diverged: the loss is no number, or above that of the "
+                "initial weights, %.3f\n",
+                first);
+}
+
+/* What one machine makes different from hosts with links between them. */
+static void print_sharing(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    char line[400];
+    double most = 0, cores = number(result, NULL, "cores");
+    double gbits = number(result, NULL, "assumed_link_gbits");
+    json_array_foreach(json_object_get(result, "cases"), i, one) most =
+        fmax(most, number(one, NULL, "processes"));
+    if (most > cores) {
+        snprintf(line, sizeof line,
+                 "up to %.0f processes (workers and ps) on %.0f core%s: they "
+                 "share cores, so that more of them make each slower, as they "
+                 "would not on hosts of their own",
+                 most, cores, cores == 1 ? "" : "s");
+        print_wrapped(out, 0, 4, line);
+    }
+    if (isnan(gbits))
+        return;
+    snprintf(
+        line, sizeof line,
+        "--link-gbits %.3g does not apply to processes of one machine, "
+        "which exchange over shared memory or loopback: bound, reached and "
+        "limit leave it out; what is predicted takes it, for hosts of "
+        "their own",
+        gbits);
+    print_wrapped(out, 0, 4, line);
+}
+
+void compare_table_print(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    double gbits = known(result, "link_gbits");
+    print_title(out, result);
+    print_tables(out, result);
+    if (isnan(gbits))
+        fprintf(out, "no link between hosts is known: the bound is that of "
+                     "reading, computing and the update rule\n");
+    else
+        print_links(out, result, gbits);
+    print_sharing(out, result);
+    if (!isnan(number(result, NULL, "equal_seconds")))
+        fprintf(out, "loss and accuracy after %.3g s of training each\n",
+                number(result, NULL, "equal_seconds"));
+    print_diverged(out, result);
+    json_array_foreach(json_object_get(result, "crossover"), i, one)
+        print_answers(out, one);
+}
+
+struct column {
+    const char *name, *inside, *key;
+};
+
+static const struct column columns[] = {
+    {"workers", NULL, "workers"},
+    {"ps", NULL, "ps"},
+    {"runs", NULL, "runs"},
+    {"examples_per_second", "examples_per_second", "median"},
+    {"examples_per_second_min", "examples_per_second", "min"},
+    {"examples_per_second_max", "examples_per_second", "max"},
+    {"steps_per_second", "steps_per_second", "median"},
+    {"bound_examples_per_second", NULL, "bound_examples_per_second"},
+    {"predicted_examples_per_second", NULL, "predicted_examples_per_second"},
+    {"reached", NULL, "reached"},
+    {"input_s", "seconds_per_step", "input"},
+    {"compute_s", "seconds_per_step", "compute"},
+    {"waiting_for_weights_s", "seconds_per_step", "waiting_for_weights"},
+    {"waiting_for_gradients_s", "seconds_per_step", "waiting_for_gradients"},
+    {"update_s", "seconds_per_step", "update"},
+    {"bytes_per_step", NULL, "bytes_per_step"},
+    {"link_gbits", NULL, "link_gbits"},
+    {"worker_link_gbits", NULL, "worker_link_gbits"},
+    {"ps_link_gbits", NULL, "ps_link_gbits"},
+    {"speed_up", NULL, "speed_up"},
+    {"ideal_speed_up", NULL, "ideal_speed_up"},
+    {"efficiency", NULL, "efficiency"},
+    {"train_loss", NULL, "train_loss"},
+    {"test_accuracy", NULL, "test_accuracy"},
+    {"examples_per_second_mean", "examples_per_second", "mean"},
+    {"examples_per_second_spread", "examples_per_second", "spread"},
+    {"diverged", NULL, "diverged"},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void print_quoted(FILE *out, const char *content) {
+    fputc('"', out);
+    for (; *content; content++) {
+        if (*content == '"')
+            fputc('"', out);
+        fputc(*content, out);
+    }
+    fputc('"', out);
+}
+
+void compare_table_csv(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    fprintf(out, "mode");
+    for (int c = 0; c < COLUMNS; c++)
+        fprintf(out, ",%s", columns[c].name);
+    fprintf(out, ",limit,error\r\n");
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        print_quoted(out, text(one, "mode"));
+        for (int c = 0; c < COLUMNS; c++) {
+            double value = number(one, columns[c].inside, columns[c].key);
+            fprintf(out, isnan(value) ? "," : ",%.9g", value);
+        }
+        fputc(',', out);
+        print_quoted(out, text(one, "limit"));
+        fputc(',', out);
+        print_quoted(out, text(one, "error"));
+        fprintf(out, "\r\n");
+    }
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/compare/predict_command.h"
+
+#include "chief/compare/ranking.h"
+#include "chief/compare/vm_table.h"
+#include "chief/plan/network_bound.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+static enum status apply_vm(const struct compare_options *flags,
+                            struct cost_model_case *given, double *link_gbits,
+                            double *inner_gbits, struct failure *why) {
+    const struct vm *vm = vm_table_find(flags->vm);
+    if (!vm)
+        return status_fail(why, STATUS_CONFIG,
+                           "--vm: no machine '%s' in the table; nearest: %s; "
+                           "there are %s; of others give --link-gbits, "
+                           "--gpus-per-host and --inner-gbits",
+                           flags->vm, vm_table_nearest(flags->vm),
+                           vm_table_names());
+    if (*link_gbits == 0)
+        *link_gbits = vm->link_gbits;
+    if (*link_gbits == 0)
+        return status_fail(why, STATUS_CONFIG,
+                           "--vm %s: its vendor does not say what its network "
+                           "passes; give --link-gbits as well",
+                           vm->name);
+    if (*inner_gbits == 0)
+        *inner_gbits = vm->inner_gbits;
+    if (!flags->per_host)
+        given->per_host = vm->devices;
+    return STATUS_OK;
+}
+
+enum status predict_command_case(struct cost_model_case *given,
+                                 const struct compare_options *flags,
+                                 struct failure *why) {
+    double link = flags->link_gbits, intra_host = flags->inner_gbits;
+    *given = (struct cost_model_case){
+        .parameters = flags->parameters,
+        .element_bytes = flags->bf16 ? 2 : 4,
+        .latency = 1e-6 * flags->latency_us,
+        .compute = 1e-3 * flags->compute_ms,
+        .input = 1e-3 * flags->input_ms,
+        .overlap = flags->overlap,
+        .update = flags->update_gbytes > 0
+                      ? sizeof(float) / (1e9 * flags->update_gbytes)
+                      : 0,
+        .workers = flags->workers.values[0],
+        .per_host = flags->per_host ? (uint32_t)flags->per_host : 1,
+        .ps = flags->ps.values[0],
+        .clip = flags->clip,
+    };
+    enum status status =
+        flags->vm ? apply_vm(flags, given, &link, &intra_host, why) : STATUS_OK;
+    given->link = network_bound_payload(link);
+    given->intra_host = intra_host > 0 ? 1e9 / 8 * intra_host : INFINITY;
+    return status;
+}
+
+static void set_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key,
+                        isfinite(value) ? json_real(value) : json_null());
+}
+
+static json_t *mode_object(const struct cost_model_case *given,
+                           enum cost_model_mode mode, double target) {
+    struct cost_model_step step = cost_model_step(given, mode);
+    json_t *object = json_object(), *busy = json_object();
+    json_object_set_new(object, "mode",
+                        json_string(cost_model_mode_name(mode)));
+    set_real(object, "step_seconds", step.seconds);
+    set_real(object, "steps_per_second", step.rate);
+    set_real(object, "bound_seconds", step.bound);
+    set_real(object, "exchange_seconds", step.wire);
+    set_real(object, "exposed_seconds", step.exposed);
+    set_real(object, "efficiency", step.efficiency);
+    set_real(object, "speed_up", step.efficiency * given->workers);
+    set_real(object, "compute_seconds_for_target",
+             cost_model_compute_for_efficiency(given, mode, target));
+    json_object_set_new(object, "limit",
+                        json_string(cost_model_limit_name(step.limit)));
+    for (int i = 0; i < COST_MODEL_LIMITS; i++)
+        set_real(busy, cost_model_limit_name((enum cost_model_limit)i),
+                 step.busy[i]);
+    json_object_set_new(object, "busy_seconds", busy);
+    return object;
+}
+
+static json_t *crossover_object(const struct cost_model_case *given) {
+    json_t *object = json_object();
+    uint32_t ps = cost_model_crossover(given, COST_MODEL_RING);
+    json_object_set_new(object, "ps", ps ? json_integer(ps) : json_null());
+    set_real(object, "ps_of_exchange",
+             cost_model_crossover_wire(given, COST_MODEL_RING));
+    json_object_set_new(object, "formula",
+                        json_string(cost_model_crossover_formula()));
+    return object;
+}
+
+static json_t *result_object(const struct cost_model_case *given,
+                             double target) {
+    json_t *object = json_object(), *modes = json_array();
+    json_object_set_new(object, "workers", json_integer(given->workers));
+    json_object_set_new(object, "workers_per_host",
+                        json_integer(given->per_host));
+    json_object_set_new(object, "ps", json_integer(given->ps));
+    set_real(object, "parameters", given->parameters);
+    set_real(object, "bytes", given->parameters * given->element_bytes);
+    set_real(object, "link_bytes_per_second", given->link);
+    set_real(object, "inner_bytes_per_second", given->intra_host);
+    set_real(object, "latency_seconds", given->latency);
+    set_real(object, "compute_seconds", given->compute);
+    set_real(object, "input_seconds", given->input);
+    set_real(object, "overlap", given->overlap);
+    set_real(object, "target", target);
+    for (int mode = 0; mode < COST_MODEL_MODES; mode++)
+        json_array_append_new(
+            modes, mode_object(given, (enum cost_model_mode)mode, target));
+    json_object_set_new(object, "modes", modes);
+    json_object_set_new(object, "crossover", crossover_object(given));
+    json_object_set_new(object, "answer", ranking_predict(given));
+    return object;
+}
+
+static enum status print_json(FILE *out, const struct cost_model_case *given,
+                              double target, struct failure *why) {
+    json_t *object = result_object(given, target);
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(object);
+    if (!text)
+        return status_fail(why, STATUS_RETRY, "no memory for the object");
+    fprintf(out, "%s\n", text);
+    free(text);
+    return STATUS_OK;
+}
+
+static void print_case(FILE *out, const struct cost_model_case *given) {
+    double bytes = given->parameters * given->element_bytes;
+    fprintf(out,
+            "predicted: %.4gM parameters, %.4g MB on the wire%s; %u workers, "
+            "%u to a host, %u ps\n",
+            1e-6 * given->parameters, 1e-6 * bytes,
+            given->element_bytes < sizeof(float)
+                ? " of ps (all-reduce sums float32)"
+                : "",
+            given->workers, given->per_host, given->ps);
+    fprintf(out, "a host's link passes %.4g MB/s each way, %.4g us apart",
+            1e-6 * given->link, 1e6 * given->latency);
+    if (isfinite(given->intra_host) && given->per_host > 1)
+        fprintf(out, "; inside a host %.4g GB/s", 1e-9 * given->intra_host);
+    fprintf(out,
+            "\ncomputing %.4g ms a step, bytes may travel during %.0f %% of "
+            "it\n",
+            1e3 * given->compute, 100 * given->overlap);
+}
+
+/* A dash for what is not to be known from what was given. */
+static void print_number(FILE *out, int width, const char *format,
+                         double value) {
+    char text[32] = "-";
+    if (isfinite(value))
+        snprintf(text, sizeof text, format, value);
+    fprintf(out, " %*s", width, text);
+}
+
+static void print_mode(FILE *out, const struct cost_model_case *given,
+                       enum cost_model_mode mode, double target) {
+    static const char *const texts[COST_MODEL_MODES] = {
+        [COST_MODEL_PS] = "ps, synchronous",
+        [COST_MODEL_PS_ASYNC] = "ps, asynchronous",
+        [COST_MODEL_RING] = "all-reduce, ring",
+        [COST_MODEL_HALVING] = "all-reduce, halving"};
+    struct cost_model_step step = cost_model_step(given, mode);
+    fprintf(out, "%-19s", texts[mode]);
+    print_number(out, 8, "%.4g", 1e3 * step.seconds);
+    print_number(out, 8, "%.4g", 1e3 * step.wire);
+    print_number(out, 8, "%.4g", 1e3 * step.exposed);
+    print_number(out, 8, "%.4g", step.rate);
+    print_number(out, 8, "%.2f", step.efficiency * given->workers);
+    print_number(out, 6, "%.1f%%", 100 * step.efficiency);
+    print_number(out, 8, "%.4g",
+                 1e3 * cost_model_compute_for_efficiency(given, mode, target));
+    fprintf(out, "  %s\n",
+            step.bound > 0 ? cost_model_limit_name(step.limit) : "-");
+}
+
+/* The last line is the answer. */
+static void print_crossover(FILE *out, const struct cost_model_case *given) {
+    double wire = cost_model_crossover_wire(given, COST_MODEL_RING);
+    if (isfinite(wire))
+        fprintf(out,
+                "the exchange alone by ps takes no longer than by ring from "
+                "%.2f ps on: m >= nM/(BT)\n",
+                wire);
+    else
+        fprintf(out, "the exchange alone by ps takes longer than by ring with "
+                     "any number of them\n");
+    json_t *answer = ranking_predict(given);
+    fprintf(out, "%s\n", json_string_value(answer));
+    json_decref(answer);
+}
+
+static void print_table(FILE *out, const struct cost_model_case *given,
+                        double target) {
+    char heading[32];
+    snprintf(heading, sizeof heading, "ms@%.3g%%", 100 * target);
+    print_case(out, given);
+    fprintf(out, "\n%-19s %8s %8s %8s %8s %8s %6s %8s  %s\n", "", "step ms",
+            "exchange", "exposed", "steps/s", "speed-up", "T1/nTn", heading,
+            "limit");
+    for (int mode = 0; mode < COST_MODEL_MODES; mode++)
+        print_mode(out, given, (enum cost_model_mode)mode, target);
+    print_crossover(out, given);
+}
+
+enum status predict_command_print(FILE *out,
+                                  const struct compare_options *flags,
+                                  bool json, struct failure *why) {
+    struct cost_model_case given;
+    if (compare_options_lists_vms(flags)) {
+        vm_table_print(out);
+        return STATUS_OK;
+    }
+    enum status status = predict_command_case(&given, flags, why);
+    if (status)
+        return status;
+    if (json)
+        return print_json(out, &given, flags->target, why);
+    print_table(out, &given, flags->target);
+    return STATUS_OK;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Letters of known senders go through a channel, which drops what came before
+ * and asks for nothing that is missing: the other side sends again what is not
+ * acknowledged. A sender is known by its incarnation and the connection that it
+ * has joined by; by a new one it joins again before it is heard there. Who is
+ * not known gets an answer to one letter (control_server_reply), which tells no
+ * number of the run, and has no channel. */
+#include "chief/control/control_server.h"
+
+#include "proto/base/time.h"
+#include "proto/net/messages/channel.h"
+
+#include <stdlib.h>
+
+static const int64_t RESEND_AFTER = 2 * TIME_S;
+
+/* A slot's, not a connection's: its holder may join again by a new connection,
+ * and the channel goes on. A new holder gets an empty one
+ * (control_server_bind_peer). */
+struct member_channel {
+    struct channel channel;
+    uint32_t peer; /* connection of the holder */
+    int64_t heartbeat_sent;
+};
+
+struct control_server {
+    struct link *link;
+    struct roster *roster;
+    const struct log *log;
+    uint64_t run, incarnation;
+    struct member_channel *members; /* a slot each */
+    Capstan__Control *incoming;
+};
+
+struct control_server *control_server_open(struct link *link,
+                                           struct roster *roster,
+                                           const struct log *log, uint64_t run,
+                                           uint64_t incarnation) {
+    struct control_server *control_server = calloc(1, sizeof *control_server);
+    if (!control_server)
+        return NULL;
+    *control_server = (struct control_server){.link = link,
+                                              .roster = roster,
+                                              .log = log,
+                                              .run = run,
+                                              .incarnation = incarnation};
+    control_server->members =
+        calloc(roster->count + 1, sizeof *control_server->members);
+    if (!control_server->members)
+        control_server_close(&control_server);
+    return control_server;
+}
+
+void control_server_close(struct control_server **where) {
+    struct control_server *control_server = *where;
+    *where = NULL;
+    if (!control_server)
+        return;
+    for (uint32_t i = 0;
+         control_server->members && i < control_server->roster->count; i++)
+        channel_close(&control_server->members[i].channel);
+    message_free_control(&control_server->incoming);
+    free(control_server->members);
+    free(control_server);
+}
+
+static struct member_channel *member_of(struct control_server *control_server,
+                                        const struct roster_slot *slot) {
+    return &control_server->members[slot - control_server->roster->slots];
+}
+
+static void fill_header(const struct control_server *control_server,
+                        Capstan__Control *control) {
+    control->version = MESSAGE_VERSION;
+    control->run = control_server->run;
+    control->incarnation = control_server->incarnation;
+}
+
+static void rebind(struct control_server *control_server,
+                   struct member_channel *member, uint32_t peer) {
+    member->peer = peer;
+    channel_resend_all(&member->channel);
+    link_admit(control_server->link, peer);
+}
+
+/* Numbers that somebody has picked up do not say that a sender has ended: that
+ * takes the key which its launcher has. That one leaves once it is answered. */
+static bool confirm_exit(struct control_server *control_server, uint32_t peer,
+                         const struct control_message *incoming) {
+    const Capstan__Control *control = incoming->control;
+    uint64_t key = incoming->slot->end_key;
+    Capstan__Goodbye goodbye = CAPSTAN__GOODBYE__INIT;
+    Capstan__Control reply = CAPSTAN__CONTROL__INIT;
+    if (control->run != control_server->run || !key ||
+        control->ended->key != key)
+        return false;
+    link_admit(control_server->link, peer);
+    reply.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
+    reply.goodbye = &goodbye;
+    control_server_reply(control_server, peer, &reply);
+    return true;
+}
+
+/* Whose letter it is, and whether it is new; a known sender's acknowledgement
+ * is noted either way. Only a join moves its mailbox to another connection:
+ * numbers that somebody has picked up are not enough. */
+static bool classify(struct control_server *control_server,
+                     struct link_frame *frame, int64_t now,
+                     struct control_message *incoming) {
+    const Capstan__Control *control = control_server->incoming;
+    incoming->control = control;
+    incoming->peer = frame->peer;
+    incoming->from[0] = 0;
+    incoming->slot =
+        roster_find_holder(control_server->roster, control->incarnation);
+    bool joins = control->body_case == CAPSTAN__CONTROL__BODY_JOIN;
+    if (joins)
+        link_peer_host(frame, incoming->from, sizeof incoming->from);
+    if (!incoming->slot)
+        return true;
+    struct member_channel *member = member_of(control_server, incoming->slot);
+    if (joins) { /* again: by a new connection, or its welcome is on the way */
+        if (member->peer != frame->peer)
+            rebind(control_server, member, frame->peer);
+        return true;
+    }
+    if (control->body_case == CAPSTAN__CONTROL__BODY_ENDED)
+        return confirm_exit(control_server, frame->peer, incoming);
+    if (control->run != control_server->run || member->peer != frame->peer)
+        return false;
+    roster_mark_alive(incoming->slot, now);
+    channel_acknowledge(&member->channel, control->ack);
+    return !control->seq || channel_accept(&member->channel, control->seq);
+}
+
+bool control_server_receive(struct control_server *control_server, int64_t now,
+                            struct control_message *incoming) {
+    struct link_frame frame;
+    message_free_control(&control_server->incoming);
+    while (link_view(control_server->link, &frame)) {
+        struct failure bad;
+        bool read =
+            !message_read_control(&control_server->incoming, frame.header.data,
+                                  frame.header.size, &bad);
+        bool wanted = read && classify(control_server, &frame, now, incoming);
+        if (!read) {
+            if (link_may_log(control_server->link, bad.text))
+                log_warning(
+                    control_server->log,
+                    "a peer sent %s; its connection is not read any more",
+                    bad.text);
+            link_ban(control_server->link, frame.peer);
+        }
+        link_release(&frame);
+        if (wanted)
+            return true;
+        message_free_control(&control_server->incoming);
+    }
+    return false;
+}
+
+void control_server_bind_peer(struct control_server *control_server,
+                              struct roster_slot *slot, uint32_t peer) {
+    struct member_channel *member = member_of(control_server, slot);
+    channel_close(&member->channel);
+    *member = (struct member_channel){.peer = peer};
+    link_admit(control_server->link, peer);
+}
+
+static void send_pending(struct control_server *control_server,
+                         struct member_channel *member, int64_t now) {
+    const struct channel_entry *entry;
+    while ((entry = channel_next(&member->channel, now, RESEND_AFTER)))
+        if (!link_commit(control_server->link, member->peer, entry->bytes,
+                         entry->size, NULL)) {
+            channel_unsent(entry); /* first when it is connected again */
+            return;
+        }
+}
+
+void control_server_send(struct control_server *control_server,
+                         struct roster_slot *slot, Capstan__Control *control) {
+    struct member_channel *member = member_of(control_server, slot);
+    if (slot->state != ROSTER_HELD)
+        return;
+    fill_header(control_server, control);
+    control->ack = member->channel.received;
+    if (!channel_put(&member->channel, control))
+        log_error(control_server->log, "no memory for a message");
+    send_pending(control_server, member, time_now());
+}
+
+static bool is_addressed(const struct roster_slot *slot,
+                         enum cluster_role role) {
+    if (role == CLUSTER_ROLES)
+        return true;
+    return (slot->role == CLUSTER_PS) == (role == CLUSTER_PS);
+}
+
+void control_server_broadcast(struct control_server *control_server,
+                              enum cluster_role role,
+                              Capstan__Control *control) {
+    for (uint32_t i = 0; i < control_server->roster->count; i++)
+        if (is_addressed(&control_server->roster->slots[i], role))
+            control_server_send(control_server,
+                                &control_server->roster->slots[i], control);
+}
+
+void control_server_reply(struct control_server *control_server, uint32_t peer,
+                          Capstan__Control *control) {
+    control->version = MESSAGE_VERSION;
+    size_t size = capstan__control__get_packed_size(control);
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (!bytes)
+        return;
+    capstan__control__pack(control, bytes);
+    link_reply(control_server->link, peer, bytes, size);
+    free(bytes);
+}
+
+static void send_heartbeat(struct control_server *control_server,
+                           struct member_channel *member) {
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint8_t bytes[128]; /* numbers alone */
+    control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
+    control.heartbeat = &heartbeat;
+    control.ack = member->channel.received;
+    fill_header(control_server, &control);
+    size_t size = capstan__control__pack(&control, bytes);
+    link_commit(control_server->link, member->peer, bytes, size, NULL);
+}
+
+/* A beat also when nothing else goes: it carries what was received, which frees
+ * the other side's kept messages, and is the chief's sign of life. */
+void control_server_step(struct control_server *control_server, int64_t now,
+                         int64_t heartbeat_interval) {
+    for (uint32_t i = 0; i < control_server->roster->count; i++) {
+        struct member_channel *member = &control_server->members[i];
+        if (control_server->roster->slots[i].state != ROSTER_HELD)
+            continue;
+        send_pending(control_server, member, now);
+        if (now - member->heartbeat_sent >= heartbeat_interval) {
+            member->heartbeat_sent = now;
+            send_heartbeat(control_server, member);
+        }
+    }
+}
+
+bool control_server_is_drained(struct control_server *control_server,
+                               const struct roster_slot *slot) {
+    return channel_empty(&member_of(control_server, slot)->channel);
+}

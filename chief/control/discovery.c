@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/control/discovery.h"
+
+#include "proto/base/time.h"
+#include "proto/net/link/link.h"
+#include "proto/net/link/resolve.h"
+#include "proto/net/messages/message.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_ANNOUNCEMENTS = 8 }; /* at once, so that they take few descriptors */
+static const int64_t STEP_INTERVAL = TIME_S / 4, ANNOUNCE_TIMEOUT = 2 * TIME_S;
+
+/* To one absent peer: looked up, connected, called, hung up. */
+struct announcement {
+    const struct roster_slot *slot; /* NULL: none is under way */
+    struct link *link;
+    struct resolve *resolve;
+    int64_t connecting; /* since when */
+};
+
+struct discovery {
+    void *zmq;
+    const struct cluster *cluster;
+    const struct roster *roster;
+    char address[300];
+    struct announcement announcements[MAX_ANNOUNCEMENTS];
+    uint32_t next; /* slot to be called after those */
+    int64_t last_step;
+};
+
+struct discovery *discovery_open(void *zmq, const struct cluster *cluster,
+                                 const struct roster *roster,
+                                 const char *address) {
+    struct discovery *discovery = calloc(1, sizeof *discovery);
+    if (!discovery)
+        return NULL;
+    *discovery = (struct discovery){.zmq = zmq,
+                                    .cluster = cluster,
+                                    .roster = roster,
+                                    .last_step = time_now()};
+    snprintf(discovery->address, sizeof discovery->address, "%s", address);
+    return discovery;
+}
+
+static void close_announcement(struct announcement *announcement) {
+    resolve_end(&announcement->resolve);
+    link_close(&announcement->link);
+    *announcement = (struct announcement){0};
+}
+
+void discovery_close(struct discovery **where) {
+    struct discovery *discovery = *where;
+    *where = NULL;
+    if (!discovery)
+        return;
+    for (int i = 0; i < MAX_ANNOUNCEMENTS; i++)
+        close_announcement(&discovery->announcements[i]);
+    free(discovery);
+}
+
+static bool send_address(struct discovery *discovery,
+                         struct announcement *announcement) {
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    unsigned char space[1024];
+    header.kind = CAPSTAN__DATA_HEADER__KIND__CHIEF_AT;
+    header.text = discovery->address;
+    size_t bytes = message_write_data(&header, space);
+    return link_commit(announcement->link, 0, space, bytes, NULL);
+}
+
+/* To where the name was found. */
+static bool connect_to(struct discovery *discovery,
+                       struct announcement *announcement, const char *address) {
+    struct link_settings settings = {.max_frame = MESSAGE_MAX_HEADER,
+                                     .receive_frames = 16,
+                                     .linger_ms = 1000};
+    struct failure why;
+    return !link_open(&announcement->link, discovery->zmq, LINK_CLIENT,
+                      &settings, &why) &&
+           !link_connect(announcement->link, address, &why);
+}
+
+/* A step each time; false: it is over, whatever came of it. */
+static bool advance(struct discovery *discovery,
+                    struct announcement *announcement, int64_t now) {
+    const struct cluster_task *task =
+        cluster_find(discovery->cluster, announcement->slot->role,
+                     announcement->slot->index);
+    char text[300];
+    if (announcement->slot->state != ROSTER_ABSENT || !task || !task->port)
+        return false;
+    if (announcement->link)
+        return now - announcement->connecting < ANNOUNCE_TIMEOUT &&
+               !send_address(discovery, announcement);
+    if (!announcement->resolve)
+        return (announcement->resolve =
+                    resolve_start(task->host, task->port)) != NULL;
+    enum resolve_state state =
+        resolve_poll(announcement->resolve, text, sizeof text);
+    announcement->connecting = now;
+    return state == RESOLVE_WAITING ||
+           (state == RESOLVE_FOUND &&
+            connect_to(discovery, announcement, text));
+}
+
+/* The next absent one, ps before trainers, who may ask them. */
+static const struct roster_slot *next_absent(struct discovery *discovery) {
+    const struct roster *roster = discovery->roster;
+    for (uint32_t i = 0; i < roster->count; i++) {
+        const struct roster_slot *slot =
+            &roster
+                 ->slots[roster->count - 1 - discovery->next++ % roster->count];
+        bool pending = false;
+        for (int c = 0; c < MAX_ANNOUNCEMENTS; c++)
+            pending |= discovery->announcements[c].slot == slot;
+        if (slot->state == ROSTER_ABSENT && !pending)
+            return slot;
+    }
+    return NULL;
+}
+
+/* Only those that have not come are called; once they join they know us. */
+void discovery_step(struct discovery *discovery, int64_t now) {
+    if (!discovery->address[0] || now - discovery->last_step < STEP_INTERVAL)
+        return;
+    discovery->last_step = now;
+    for (int i = 0; i < MAX_ANNOUNCEMENTS; i++) {
+        struct announcement *announcement = &discovery->announcements[i];
+        if (announcement->slot && !advance(discovery, announcement, now))
+            close_announcement(announcement);
+        if (!announcement->slot)
+            *announcement =
+                (struct announcement){.slot = next_absent(discovery)};
+    }
+}

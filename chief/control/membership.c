@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who comes goes through joining (welcome, with the job), its declaration, the
+ * plan, and a view that lists it with the clock of its first contribution. A
+ * view is told to the ps, which say in their beats that they know it, and then
+ * to the trainers whom it newly lists: nobody pushes to a ps that would refuse
+ * it. Who goes is taken out of the next view, or ends the run. */
+#include "chief/control/membership.h"
+
+#include "chief/control/membership_broadcast.h"
+#include "chief/launch/children.h"
+#include "chief/run_series.h"
+#include "chief/snapshot/checkpoint_policy.h"
+#include "proto/base/time.h"
+#include "proto/config/cluster/cluster_size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void send_refusal(struct run *run, uint32_t peer, enum status status,
+                         const char *text, Capstan__Refusal refusal) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.status = status;
+    refusal.text = (char *)text;
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    control_server_reply(run->control_server, peer, &control);
+}
+
+static void refuse(struct run *run, uint32_t peer, enum status status,
+                   const char *text) {
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    send_refusal(run, peer, status, text, refusal);
+}
+
+/* The channel to an earlier holder of the slot goes with what was in it. */
+static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
+    Capstan__Welcome message = CAPSTAN__WELCOME__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    char name[64];
+    message.job = run->job->text;
+    message.rank = slot->rank;
+    message.trainers = run->roster.num_ranks;
+    message.chief_incarnation = run->incarnation;
+    control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
+    control.welcome = &message;
+    control_server_bind_peer(run->control_server, slot, peer);
+    control_server_send(run->control_server, slot, &control);
+    roster_name(slot, name, sizeof name);
+    log_info(run->log, "%s joined from %s, pid %u", name, slot->host,
+             slot->pid);
+}
+
+/* A trainer's numbers stay beyond its incarnation. */
+static void reset_trainer(struct run *run, uint32_t rank) {
+    struct run_trainer *trainer = &run->trainers[rank];
+    struct run_point at_evaluation = {
+        .loss = trainer->past_loss + trainer->heartbeat.loss_sum,
+        .samples = trainer->past_samples + trainer->heartbeat.samples};
+    *trainer = (struct run_trainer){
+        .began = run->points.last.seconds,
+        .past_loss = at_evaluation.loss,
+        .past_samples = at_evaluation.samples,
+        .at_evaluation = at_evaluation,
+        .replicas = trainer->replicas,
+        .visible_devices = trainer->visible_devices,
+        .last_progress = time_now(),
+    };
+    trainer->visible_devices.reported = trainer->visible_devices.answered =
+        false;
+    capstan__heartbeat__init(&trainer->heartbeat);
+}
+
+static bool is_loopback(const char *host) {
+    return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+}
+
+/* Nobody has told the address: that of its connection, and where this says no
+ * more than that it is on this host, this host's. */
+static const char *observed_host(const struct run *run,
+                                 const struct control_message *incoming) {
+    const struct cluster_task *chief = cluster_chief(run->cluster);
+    if (incoming->from[0] && !is_loopback(incoming->from))
+        return incoming->from;
+    return incoming->from[0] && chief ? chief->host
+                                      : incoming->control->join->host;
+}
+
+/* As the chief's own description lists it: a listed address may be mapped to
+ * the port that was bound. Port 0 there, or nothing: as it says itself. */
+static void advertised_address(const struct run *run,
+                               const struct control_message *incoming,
+                               char *text, size_t size) {
+    const Capstan__Join *join = incoming->control->join;
+    const struct cluster_task *task =
+        cluster_find(run->cluster, (enum cluster_role)join->role, join->index);
+    const char *own =
+        join->address[0] ? join->address : observed_host(run, incoming);
+    const char *host = task && task->host[0] ? task->host : own;
+    snprintf(text, size, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
+             task && task->port ? task->port : join->port);
+}
+
+/* It may be refused as often as it likes to ask. */
+static void warn_and_refuse(struct run *run, uint32_t peer, const char *text) {
+    if (link_may_log(run->link, text))
+        log_warning(run->log, "%s", text);
+    refuse(run, peer, STATUS_CONFIG, text);
+}
+
+static void refuse_second(struct run *run, uint32_t peer,
+                          const struct roster_slot *slot,
+                          const Capstan__Join *join) {
+    char text[1024], name[64];
+    roster_name(slot, name, sizeof name);
+    snprintf(text, sizeof text,
+             "%s is already here, from host %s (pid %u), and alive; a second "
+             "one on host %s (pid %u) is not taken: give it another index",
+             name, slot->host, slot->pid, join->host, join->pid);
+    warn_and_refuse(run, peer, text);
+}
+
+/* A ps that comes back has lost its blocks. */
+static bool is_too_late(const struct run *run, const struct roster_slot *slot) {
+    return (slot->role == CLUSTER_PS && run->phase > RUN_JOINING &&
+            slot->state != ROSTER_HELD) ||
+           run->phase >= RUN_FINISHING;
+}
+
+/* Who comes first after the run has failed ends as all others do. SLOT may be
+ * NULL: a run that cannot begin knows not all that are to come. */
+static void refuse_late(struct run *run, uint32_t peer,
+                        struct roster_slot *slot) {
+    char text[sizeof run->text + 64];
+    bool failed = run->phase == RUN_STOPPING && run->status &&
+                  !(slot && slot->pid); /* nobody ever held it */
+    if (!failed) {
+        refuse(run, peer, STATUS_RETRY,
+               "the run is ending; start again once it is over");
+        return;
+    }
+    snprintf(text, sizeof text, "the chief ended the run: %s", run->text);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    refusal.ended = true;
+    send_refusal(run, peer,
+                 run_is_signal(run->status) ? STATUS_RETRY : run->status, text,
+                 refusal);
+    if (slot)
+        slot->state = ROSTER_LEFT;
+    run->refused_at = time_now();
+}
+
+static bool is_other_job(const struct run *run, const Capstan__Join *join) {
+    const char *key = run->cluster->key;
+    return key[0] && join->key[0] && strcmp(key, join->key);
+}
+
+/* Of COUNT limits at most as many as there is room for; how many. */
+static unsigned read_limits(struct free_memory_limit *limits,
+                            Capstan__MemoryLimit *const *reported,
+                            size_t count) {
+    unsigned read = 0;
+    for (; read < count && read < FREE_MEMORY_LIMITS; read++) {
+        struct free_memory_limit *limit = &limits[read];
+        limit->free = reported[read]->free;
+        limit->most = reported[read]->most;
+        snprintf(limit->key, sizeof limit->key, "%s", reported[read]->key);
+        snprintf(limit->name, sizeof limit->name, "%s", reported[read]->name);
+    }
+    return read;
+}
+
+/* What it may still take of memory. */
+static void store_limits(struct run *run, const struct roster_slot *slot,
+                         const Capstan__Join *join) {
+    struct memory_plan_limits *reported =
+        &run->limits[slot - run->roster.slots];
+    reported->devices = 0;
+    reported->count =
+        read_limits(reported->limits, join->memory, join->n_memory);
+}
+
+void membership_update_memory(struct run *run, const struct roster_slot *slot,
+                              const Capstan__Heartbeat *heartbeat) {
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    if (run->phase == RUN_JOINING && heartbeat->n_memory)
+        memory_plan_update_limits(
+            &run->limits[slot - run->roster.slots], limits,
+            read_limits(limits, heartbeat->memory, heartbeat->n_memory));
+}
+
+/* Does JOIN know another cluster than this chief? Writes TEXT. The job's own
+ * word for the workers goes before any list of them. */
+static bool is_size_mismatch(const struct run *run, const Capstan__Join *join,
+                             char *text, size_t size) {
+    struct cluster_size own = cluster_size_known(run->cluster);
+    struct cluster_size joiner_size = {*join->source ? join->source : NULL,
+                                       join->workers, join->ps};
+    char reported[96], known[96];
+    if (run->job->workers)
+        own.workers = CLUSTER_UNKNOWN;
+    if (!cluster_size_differs(&own, &joiner_size))
+        return false;
+    cluster_size_text(&joiner_size, reported, sizeof reported);
+    cluster_size_text(&own, known, sizeof known);
+    snprintf(text, size,
+             "%s %u on host %.64s (pid %u) counts %s, and the chief %s: all "
+             "processes of a run are told of the same cluster. Correct where "
+             "it is wrong (WORLD_SIZE, --num-ps, the lists), and start that "
+             "process again",
+             join->role < CLUSTER_ROLES
+                 ? cluster_role_name((enum cluster_role)join->role)
+                 : "task",
+             join->index, join->host, join->pid, reported, known);
+    return true;
+}
+
+/* Is JOIN of a process that this run has a slot for? Else it is told why. SLOT
+ * may be NULL: there is none. */
+static bool is_expected(struct run *run, const struct control_message *incoming,
+                        struct roster_slot *slot) {
+    const Capstan__Join *join = incoming->control->join;
+    uint32_t peer = incoming->peer;
+    char text[768];
+    if (is_other_job(run, join)) {
+        Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+        refusal.other_job = true;
+        send_refusal(run, peer, STATUS_RETRY, "this chief leads another job",
+                     refusal);
+        return false;
+    }
+    if (run->failed_to_start) {
+        refuse_late(run, peer, slot);
+        return false;
+    }
+    if (is_size_mismatch(run, join, text, sizeof text)) {
+        warn_and_refuse(run, peer, text);
+        return false;
+    }
+    if (slot)
+        return true;
+    snprintf(text, sizeof text,
+             "this run has no %s %u: it has %u trainers and %u ps",
+             join->role < CLUSTER_ROLES
+                 ? cluster_role_name((enum cluster_role)join->role)
+                 : "task of that kind",
+             join->index, run->roster.num_ranks, run->roster.num_ps);
+    refuse(run, peer, STATUS_CONFIG, text);
+    return false;
+}
+
+/* The sender of LETTER wants SLOT: it has it, is refused, or asks again. */
+static void handle_claim(struct run *run,
+                         const struct control_message *incoming,
+                         struct roster_slot *slot, int64_t now) {
+    const Capstan__Join *join = incoming->control->join;
+    char address[300];
+    advertised_address(run, incoming, address, sizeof address);
+    struct roster_claim claim = {incoming->control->incarnation,
+                                 join->pid,
+                                 (uint16_t)join->port,
+                                 join->host,
+                                 address,
+                                 join->shm_key};
+    enum roster_claim_result verdict = roster_claim(slot, &claim, now);
+    if (verdict == ROSTER_REFUSED)
+        refuse_second(run, incoming->peer, slot, join);
+    if (verdict != ROSTER_GRANTED)
+        return;
+    if (slot->rank != ROSTER_NO_RANK)
+        reset_trainer(run, slot->rank);
+    slot->end_key = join->end_key;
+    store_limits(run, slot, join);
+    welcome(run, slot, incoming->peer);
+}
+
+void membership_join(struct run *run, const struct control_message *incoming,
+                     int64_t now) {
+    const Capstan__Control *control = incoming->control;
+    const Capstan__Join *join = control->join;
+    struct roster_slot *slot =
+        join->role < CLUSTER_ROLES
+            ? roster_find(&run->roster, (enum cluster_role)join->role,
+                          join->index)
+            : NULL;
+    if (!control->incarnation)
+        return; /* nobody of ours */
+    if (incoming
+            ->slot) { /* again: by another connection, or not yet welcomed */
+        roster_mark_alive(incoming->slot, now);
+        return;
+    }
+    if (control->run) {
+        membership_reject_unknown(run, incoming->peer,
+                                  control); /* of a run already */
+        return;
+    }
+    if (!is_expected(run, incoming, slot))
+        return;
+    if (run->phase >= RUN_FINISHING &&
+        run_series_next_within(run, run->status) > 0)
+        return; /* it is here early: the next run's chief is asked again */
+    if (is_too_late(run, slot))
+        refuse_late(run, incoming->peer, slot);
+    else
+        handle_claim(run, incoming, slot, now);
+}
+
+/* Who says goodbye is out of its slot, and may say it again; so may its
+ * launcher. */
+static bool is_goodbye(const Capstan__Control *control) {
+    return control->body_case == CAPSTAN__CONTROL__BODY_GOODBYE ||
+           control->body_case == CAPSTAN__CONTROL__BODY_ENDED ||
+           (control->body_case == CAPSTAN__CONTROL__BODY_LEFT &&
+            control->left->exiting);
+}
+
+void membership_reject_unknown(struct run *run, uint32_t peer,
+                               const Capstan__Control *control) {
+    if (control->run == run->id && is_goodbye(control))
+        return;
+    if (link_may_log(run->link, "a stranger's message"))
+        log_warning(run->log,
+                    "a message of run %016llx from a process that is not in "
+                    "this run is refused",
+                    (unsigned long long)control->run);
+    if (control->run == run->id)
+        refuse(run, peer, STATUS_RETRY,
+               "the chief has declared this process gone after its silence "
+               "(timeouts.peer); start it again to come back");
+    else if (control->run)
+        refuse(run, peer, STATUS_RETRY,
+               "its run is over: the chief was started anew; start the same "
+               "command again to join it");
+}
+
+/* Without a first clock nobody is listed in a view; the mark of having left
+ * would make a later holder one who has left. */
+static void vacate_slot(struct run *run, struct roster_slot *slot) {
+    if (slot->rank != ROSTER_NO_RANK) {
+        run->trainers[slot->rank].from = 0;
+        run->trainers[slot->rank].left = false;
+    }
+    roster_remove(slot);
+}
+
+/* All-reduce needs every rank while it trains, and rank 0 to the end: its
+ * weights are those that are saved and exported. */
+static bool is_needed(const struct run *run, const struct roster_slot *slot) {
+    return (run->phase == RUN_TRAINING && slot->role != CLUSTER_PS) ||
+           (run->phase == RUN_FINISHING && slot->rank == 0);
+}
+
+static bool needed_by_series(struct run *run, const char *departed) {
+    if (!run_series_requires_all(run))
+        return false;
+    run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+             "%s, and the comparison cannot go on without it; start the same "
+             "command again",
+             departed);
+    return true;
+}
+
+static void stop_without(struct run *run, const char *departed) {
+    char resume_hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
+    checkpoint_policy_resume_hint(run, resume_hint, sizeof resume_hint);
+    run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+             "%s%s; the same command %s", departed,
+             run->allreduce ? ", and all-reduce cannot go on without it"
+                            : ", and its weights with it",
+             resume_hint);
+}
+
+static const char *consequence(const struct run *run, bool ps) {
+    if (run->phase != RUN_TRAINING || ps || run->allreduce || run->series)
+        return "";
+    return run->no_restart ? "; the run goes on without it"
+                           : "; the run goes on, and it may be started again";
+}
+
+/* "worker 1 on host a (pid 7) is gone", or HOW else it went. */
+static void describe_departure(const struct roster_slot *slot, const char *how,
+                               char *text, size_t size) {
+    char name[64];
+    roster_name(slot, name, sizeof name);
+    snprintf(text, size, "%s on host %s (pid %u) %s", name, slot->host,
+             slot->pid, how);
+}
+
+/* Who is GONE, as describe_departure has it, matters by phase: a ps takes its
+ * weights with it whenever it has some; a trainer ends the run only between the
+ * plan and the first step, as the first view counts on all of them, or where
+ * nobody can start it again. */
+static void remove_member(struct run *run, struct roster_slot *slot,
+                          const char *departed) {
+    bool ps = slot->role == CLUSTER_PS;
+    vacate_slot(run, slot);
+    if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
+        return;
+    if (needed_by_series(run, departed))
+        return;
+    bool weights = run->allreduce ? is_needed(run, slot) : ps;
+    if (weights && run->phase >= RUN_READYING)
+        stop_without(run, departed);
+    else if (run->phase == RUN_TRAINING)
+        membership_broadcast_view(run);
+    else if (run->phase == RUN_READYING ||
+             (run->phase == RUN_JOINING && run->no_restart))
+        run_stop(run, run->interrupted ? run->interrupted : STATUS_RETRY,
+                 "%s before the first step; start the same command again",
+                 departed);
+}
+
+static void declare_dead(struct run *run, struct roster_slot *slot,
+                         const char *how, const char *since) {
+    char departed[512];
+    bool ps = slot->role == CLUSTER_PS;
+    describe_departure(slot, how, departed, sizeof departed);
+    run->deaths += !ps;
+    log_warning(run->log, "%s%s%s", departed, since, consequence(run, ps));
+    remove_member(run, slot, departed);
+}
+
+/* What of its silence may be the chief's own doing is said: who has heard
+ * nothing of it for as long has given it up. */
+void membership_remove(struct run *run, struct roster_slot *slot,
+                       bool exiting) {
+    char text[512], how[80] = "is gone";
+    if (exiting) {
+        roster_name(slot, text, sizeof text);
+        log_info(run->log, "%s said goodbye", text);
+        describe_departure(slot, "said goodbye", text, sizeof text);
+        remove_member(run, slot, text);
+        return;
+    }
+    snprintf(text, sizeof text, ": silent for %.1f s",
+             time_to_seconds(time_now() - slot->last_seen));
+    if (run->stalled_until && slot->last_seen <= run->stalled_until)
+        snprintf(how, sizeof how,
+                 "is gone since this chief itself stood still for %.0f s",
+                 time_to_seconds(run->stalled));
+    declare_dead(run, slot, how, text);
+}
+
+void membership_receive_exit(struct run *run, struct roster_slot *slot,
+                             const Capstan__Ended *ended) {
+    char how[64];
+    children_end_text((int)ended->wait_status, how, sizeof how);
+    declare_dead(run, slot, how, "");
+}
+
+void membership_dismiss(struct run *run, struct roster_slot *slot,
+                        enum status status, const char *text) {
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    if (trainer->dismissed)
+        return;
+    trainer->dismissed = true;
+    trainer->declared = false;
+    log_warning(run->log, "%s; the run goes on without it", text);
+    stop.status = status;
+    stop.text = (char *)text;
+    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    control.stop = &stop;
+    control_server_send(run->control_server, slot, &control);
+}
+
+bool membership_is_joining(const struct run *run,
+                           const struct roster_slot *slot) {
+    return (run->phase == RUN_TRAINING || run->phase == RUN_FINISHING) &&
+           slot->rank != ROSTER_NO_RANK && !run->trainers[slot->rank].from;
+}
+
+void membership_check_deaths(struct run *run, int64_t now) {
+    struct roster_slot *slot;
+    while ((slot = roster_find_expired(&run->roster, now)))
+        membership_remove(run, slot, false);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/control/membership_broadcast.h"
+
+#include "chief/control/membership_view.h"
+#include "proto/base/time.h"
+#include "proto/tensor/rule.h"
+
+static void fill_slot(const struct run *run, uint32_t rank,
+                      Capstan__Slot *message) {
+    const struct roster_slot *slot = &run->roster.slots[rank];
+    const struct run_trainer *trainer = &run->trainers[rank];
+    capstan__slot__init(message);
+    message->role = slot->role;
+    message->index = slot->index;
+    struct membership_view_entry entry = membership_view_make_entry(
+        slot->incarnation, trainer->from, trainer->left);
+    message->from_clock = entry.from;
+    message->incarnation = entry.incarnation;
+    message->live = entry.live;
+}
+
+/* TO: one trainer; NULL: every ps. */
+static void send_view(struct run *run, struct roster_slot *to) {
+    uint32_t count = run->roster.num_ranks;
+    Capstan__Slot slots[RULE_MAX_GRADIENTS], *array[RULE_MAX_GRADIENTS];
+    Capstan__View view = CAPSTAN__VIEW__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    for (uint32_t r = 0; r < count; r++) {
+        fill_slot(run, r, &slots[r]);
+        array[r] = &slots[r];
+    }
+    view.number = run->view;
+    view.n_slots = count;
+    view.slots = array;
+    view.link_gbits = run->link_gbits;
+    control.body_case = CAPSTAN__CONTROL__BODY_VIEW;
+    control.view = &view;
+    if (to)
+        control_server_send(run->control_server, to, &control);
+    else
+        control_server_broadcast(run->control_server, CLUSTER_PS, &control);
+}
+
+/* To the ps first: a trainer that starts before a ps knows it would be refused
+ * there. */
+void membership_broadcast_view(struct run *run) {
+    run->view++;
+    run->view_sent = false;
+    send_view(run, NULL);
+    if (!run->roster.num_ps)
+        membership_broadcast_acknowledged(run);
+}
+
+/* The oldest view that a ps stands at decides who may start. */
+void membership_broadcast_acknowledged(struct run *run) {
+    uint64_t oldest = run->view;
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        if (run->ps[i].view < oldest)
+            oldest = run->ps[i].view;
+    run->view_sent = oldest == run->view;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_trainer *trainer = &run->trainers[r];
+        if (!membership_view_may_start(trainer->from, trainer->in_view, oldest,
+                                       run->view))
+            continue;
+        trainer->in_view = true;
+        trainer->last_progress = time_now();
+        send_view(run, &run->roster.slots[r]);
+    }
+}

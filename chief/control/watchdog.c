@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/control/watchdog.h"
+
+#include "chief/control/membership.h"
+#include "chief/control/membership_broadcast.h"
+#include "chief/plan/planning.h"
+#include "chief/report/evaluations.h"
+#include "chief/run_series.h"
+#include "chief/snapshot/snapshot_coordinator.h"
+#include "proto/base/deadline.h"
+#include "proto/base/time.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t LOG_WAITING_INTERVAL = 30 * TIME_S;
+static const int64_t LOST_PEER_GRACE = 3 * TIME_S / 2;
+
+/* Of those who are here: who waits for others is not waited for. */
+static bool is_missing(const struct run *run, const struct roster_slot *slot) {
+    return slot->rank != ROSTER_NO_RANK &&
+           !run->trainers[slot->rank].declared &&
+           !device_assignment_is_pending(run, slot->rank);
+}
+
+/* Who has not joined, and who has but still reads its data. */
+static void list_absent(const struct run *run, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < run->roster.count && used < size; i++) {
+        const struct roster_slot *slot = &run->roster.slots[i];
+        char name[64];
+        if (slot->state == ROSTER_HELD && !is_missing(run, slot))
+            continue;
+        roster_name(slot, name, sizeof name);
+        used += (size_t)snprintf(
+            text + used, size - used, "%s%s%s", used ? ", " : "", name,
+            slot->state == ROSTER_HELD ? " (reading its data)" : "");
+    }
+}
+
+/* First after a sixth of the time between two lines: by then most are here. */
+static void log_joining(struct run *run, const struct deadline *deadline,
+                        int64_t now) {
+    char text[700];
+    int64_t last =
+        run->logged_waiting_at ? run->logged_waiting_at : run->opened;
+    int64_t every = run->logged_waiting_at ? LOG_WAITING_INTERVAL
+                                           : LOG_WAITING_INTERVAL / 6;
+    if (now - last < every)
+        return;
+    run->logged_waiting_at = now;
+    deadline_text(deadline, now, text, sizeof text);
+    log_info(run->log, "%s", text);
+}
+
+static void check_joining(struct run *run, int64_t now) {
+    char absent[512];
+    list_absent(run, absent, sizeof absent);
+    if (!absent[0])
+        return; /* planning.c waits, for memory */
+    struct deadline deadline =
+        deadline_start(absent, "timeouts.join", run->opened, run->join_limit);
+    if (!deadline_passed(&deadline, now)) {
+        log_joining(run, &deadline, now);
+        return;
+    }
+    run_stop(run, STATUS_RETRY,
+             "did not come within %.0f s (%s): %s; are they started, with the "
+             "same cluster description?",
+             time_to_seconds(run->join_limit), deadline.limit, absent);
+}
+
+/* A trainer that beats but does not move holds up a synchronous round, or
+ * nobody but itself. */
+static void check_step_deadline(struct run *run, int64_t now) {
+    int64_t limit = time_from_seconds(run->job->timeouts.step);
+    uint32_t slow = ROSTER_NO_RANK;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_trainer *trainer = &run->trainers[r];
+        if (run->roster.slots[r].state != ROSTER_HELD || !trainer->in_view ||
+            trainer->left)
+            continue;
+        if (slow == ROSTER_NO_RANK ||
+            trainer->heartbeat.clock < run->trainers[slow].heartbeat.clock ||
+            (trainer->heartbeat.clock == run->trainers[slow].heartbeat.clock &&
+             trainer->last_progress < run->trainers[slow].last_progress))
+            slow = r;
+    }
+    if (slow == ROSTER_NO_RANK)
+        return;
+    struct run_trainer *trainer = &run->trainers[slow];
+    const struct roster_slot *slot = &run->roster.slots[slow];
+    int64_t stalled = now - trainer->last_progress;
+    char name[64];
+    roster_name(slot, name, sizeof name);
+    if (stalled > limit)
+        run_stop(run, STATUS_RETRY,
+                 "%s on host %s is alive but has not finished a step for "
+                 "%.0f s (timeouts.step): if steps really take that long, set "
+                 "it to %.0f",
+                 name, slot->host, time_to_seconds(stalled),
+                 2 * time_to_seconds(limit));
+    else if (stalled > limit / 10 &&
+             run->logged_slow_at != trainer->last_progress) {
+        run->logged_slow_at = trainer->last_progress;
+        log_warning(run->log,
+                    "%s on host %s is alive but has not finished a step for "
+                    "%.0f s; at %.0f s (timeouts.step) the run ends",
+                    name, slot->host, time_to_seconds(stalled),
+                    time_to_seconds(limit));
+    }
+}
+
+static bool is_save_due(const struct run *run, int64_t now) {
+    double every = run->job->checkpoint.every_seconds;
+    return run->job->checkpoint.dir && every > 0 &&
+           now - run->saved_at > time_from_seconds(every);
+}
+
+/* With staleness rounds are not counted by the ps: what is due by step is
+ * ordered when the global step has passed it. */
+static struct snapshot_reason due_reason(struct run *run, int64_t now) {
+    struct snapshot_reason reason = {.save = is_save_due(run, now) ||
+                                             run->save_wanted};
+    if (run_synchronous(run)) {
+        reason.evaluate = evaluations_are_missing(run) &&
+                          !snapshot_coordinator_is_evaluating(run);
+        return reason;
+    }
+    uint64_t step = run_step(run), every = run->run_schedule.every_steps;
+    uint64_t epochs = run_schedule_epochs(&run->run_schedule, step);
+    uint64_t last_epoch = run->epochs_seen;
+    if (step >= run->run_schedule.total)
+        return (struct snapshot_reason){0};
+    if (every && step / every > run->every_seen)
+        reason.save = run->job->checkpoint.dir;
+    if (epochs > last_epoch && !evaluations_pending(run) &&
+        !snapshot_coordinator_is_evaluating(run)) {
+        reason.evaluate = run->test_samples;
+        reason.save |= run->run_schedule.every_epochs &&
+                       run->job->checkpoint.dir &&
+                       epochs / run->run_schedule.every_epochs >
+                           last_epoch / run->run_schedule.every_epochs;
+        run->epochs_seen = epochs;
+    }
+    if (every)
+        run->every_seen = step / every;
+    return reason;
+}
+
+/* One asked cut at a time, and none while a view is on its way to the ps: a cut
+ * is of the trainers that all ps agree on. */
+static void request_due_snapshot(struct run *run, int64_t now) {
+    struct snapshot_reason reason = {0};
+    if (snapshot_coordinator_is_requesting(run) || !run->view_sent)
+        return;
+    if (run->began)
+        reason = due_reason(run, now);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        reason.joins |= run->trainers[r].planned && !run->trainers[r].from &&
+                        run->roster.slots[r].state == ROSTER_HELD;
+    if (reason.save) {
+        run->saved_at = now;
+        run->save_wanted = false;
+    }
+    if (reason.joins && !run_synchronous(run))
+        reason.joins = false;
+    if (reason.save || reason.evaluate || reason.joins)
+        snapshot_coordinator_request(run, reason, false);
+}
+
+/* Restoring and the end are bounded as steps are. */
+static void check_phase_deadline(struct run *run, int64_t now) {
+    double limit = run->job->timeouts.step;
+    if (now - run->phase_since < time_from_seconds(limit))
+        return;
+    if (run->phase == RUN_FINISHING) {
+        run_stop(run, STATUS_RETRY,
+                 "the last evaluation, checkpoint or export was not over "
+                 "within %.0f s (timeouts.step); try %.0f",
+                 limit, 2 * limit);
+        return;
+    }
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        if (!run->ps[i].ready)
+            run_stop(run, STATUS_RETRY,
+                     "ps %u on host %s did not hold its weights within %.0f s "
+                     "(timeouts.step); try %.0f",
+                     i, roster_ps(&run->roster, i)->host, limit, 2 * limit);
+    if (run->allreduce && !run_allreduce_holder(run)->ready)
+        run_stop(run, STATUS_RETRY,
+                 "rank 0 on host %s was not ready within %.0f s "
+                 "(timeouts.step)",
+                 run->roster.slots[0].host, limit);
+}
+
+/* What others did meanwhile is still to be read, and what they did not do they
+ * may have waited for this process to do. */
+static void move_deadlines(struct run *run, int64_t stalled, int64_t now) {
+    int64_t *since[] = {&run->opened,
+                        &run->phase_since,
+                        &run->logged_waiting_at,
+                        &run->logged_slow_at,
+                        &run->memory_wait_since,
+                        &run->link_requested_at,
+                        &run->aggregate_requested_at,
+                        &run->refused_at,
+                        &run->no_trainer_since,
+                        &run->peer_lost_at,
+                        &run->stall.since};
+    for (size_t i = 0; i < sizeof since / sizeof *since; i++)
+        deadline_shift(since[i], stalled, now);
+    if (run->grace_deadline != TIME_NEVER)
+        run->grace_deadline += stalled;
+    if (run->series)
+        deadline_shift(&run->series->began, stalled, now);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        deadline_shift(&run->trainers[r].last_progress, stalled, now);
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        struct roster_slot *slot = &run->roster.slots[i];
+        deadline_shift(&slot->last_seen, stalled, now);
+        deadline_shift(&slot->silent_since, stalled, now);
+        deadline_shift(&slot->claimed, stalled, now);
+    }
+}
+
+void watchdog_check_own_stall(struct run *run, int64_t now) {
+    int64_t stalled = deadline_stall(run->last_turn, now);
+    run->last_turn = now;
+    if (!stalled)
+        return;
+    move_deadlines(run, stalled, now);
+    run->stalled += stalled;
+    if (stalled < deadline_warn_after(run->roster.peer_limit))
+        return;
+    run->stalled_until = now;
+    log_warning(run->log,
+                "this process itself stood still for %.0f s (stopped, starved, "
+                "or at a slow disk): nobody's deadline counts that time, but "
+                "who waited for it that long may have given it up",
+                time_to_seconds(stalled));
+}
+
+static void report_silence(const struct run *run, struct roster_slot *slot,
+                           int64_t now) {
+    char name[64];
+    roster_name(slot, name, sizeof name);
+    if (slot->silent_since && slot->last_seen > slot->silent_since) {
+        log_info(run->log, "%s on host %s is heard of again", name, slot->host);
+        slot->silent_since = 0;
+    }
+    if (slot->silent_since ||
+        now - slot->last_seen < deadline_warn_after(run->roster.peer_limit))
+        return;
+    slot->silent_since = slot->last_seen;
+    log_warning(run->log,
+                "%s on host %s has not been heard of for %.0f s; at %.0f s "
+                "(timeouts.peer) it counts as lost",
+                name, slot->host, time_to_seconds(now - slot->last_seen),
+                time_to_seconds(run->roster.peer_limit));
+}
+
+/* Before a silence counts, people may want to know what the run waits for. */
+static void check_silence(struct run *run, int64_t now) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        struct roster_slot *slot = &run->roster.slots[i];
+        if (slot->state == ROSTER_HELD)
+            report_silence(run, slot, now);
+        else
+            slot->silent_since = 0;
+    }
+}
+
+/* Who does not beat any more is named; if all do, the network between two of
+ * them is to blame. */
+static void check_lost_peer(struct run *run, int64_t now) {
+    if (!run->peer_lost_at || now - run->peer_lost_at < LOST_PEER_GRACE)
+        return;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->roster.slots[r].state == ROSTER_HELD &&
+            run->roster.slots[r].last_seen < run->peer_lost_at)
+            membership_remove(run, &run->roster.slots[r], false);
+    run_stop(run, STATUS_RETRY, "%s; start the same command again",
+             run->lost_reason);
+}
+
+void watchdog_step(struct run *run, int64_t now) {
+    if (run->phase < RUN_STOPPING)
+        check_silence(run, now);
+    if (run->phase == RUN_JOINING)
+        check_joining(run, now);
+    if (run->phase == RUN_READYING || run->phase == RUN_FINISHING)
+        check_phase_deadline(run, now);
+    if (run->phase == RUN_TRAINING || run->phase == RUN_FINISHING)
+        check_lost_peer(run, now);
+    if (run->phase != RUN_TRAINING)
+        return;
+    check_step_deadline(run, now);
+    if (run->phase == RUN_TRAINING && !run->interrupted)
+        request_due_snapshot(run, now);
+}
+
+/* Otherwise than in synchronous runs, a joiner starts at once, at the lowest
+ * live clock. */
+void watchdog_start_joiner(struct run *run, struct roster_slot *slot) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    planning_send(run, slot);
+    if (run_synchronous(run))
+        return;
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].in_view && !run->trainers[r].left &&
+            run->roster.slots[r].state == ROSTER_HELD &&
+            run->trainers[r].heartbeat.clock < lowest)
+            lowest = run->trainers[r].heartbeat.clock;
+    if (lowest == UINT64_MAX)
+        lowest = run->run_schedule.start_batch / run->roster.num_ranks;
+    trainer->from = lowest + 1;
+    trainer->heartbeat.clock = lowest;
+    membership_broadcast_view(run);
+}

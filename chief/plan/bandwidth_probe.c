@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Only where every process has a host of its own by name: on one host, or where
+ * that is not known, there is nothing to measure and nothing waits for it. What
+ * is not told within a second is left unknown. */
+#include "chief/plan/bandwidth_probe.h"
+
+#include "chief/plan/network_bound.h"
+#include "proto/base/time.h"
+
+#include <math.h>
+#include <string.h>
+
+static const int64_t LIMIT = TIME_S;
+
+static const char *host_of(const struct run *run, uint32_t slot) {
+    const struct roster_slot *at = &run->roster.slots[slot];
+    if (run->cluster->from_ranks) /* their machines' names */
+        return at->host;
+    const struct cluster_task *task =
+        cluster_find(run->cluster, at->role, at->index);
+    return task ? task->host : NULL;
+}
+
+static bool is_loopback(const char *host) {
+    return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) ||
+           !strcmp(host, "::1");
+}
+
+/* By the names they are listed with, or that their machines have. */
+static bool hosts_differ(const struct run *run) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const char *host = host_of(run, i);
+        if (!host || is_loopback(host))
+            return false;
+        for (uint32_t k = 0; k < i; k++)
+            if (!strcmp(host, host_of(run, k)))
+                return false;
+    }
+    return true;
+}
+
+/* Who measures the way to the first holder: a trainer on another host. */
+static uint32_t prober_rank(const struct run *run) {
+    return run->allreduce ? 1 : 0;
+}
+
+static void send_probe_request(struct run *run, uint32_t rank) {
+    char address[300];
+    Capstan__Measure measure = CAPSTAN__MEASURE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    run_holder_address(run, 0, address, sizeof address);
+    measure.address = address;
+    control.body_case = CAPSTAN__CONTROL__BODY_MEASURE;
+    control.measure = &measure;
+    control_server_send(run->control_server, &run->roster.slots[rank],
+                        &control);
+}
+
+/* Only who compares wants to know whose link it is: one pair passes what the
+ * slower of its two links does. */
+static bool wants_aggregate(const struct run *run) {
+    return run->series && run->link_measured && !run->allreduce &&
+           run->roster.num_ranks > 1;
+}
+
+static bool is_aggregate_done(struct run *run, int64_t now) {
+    if (!wants_aggregate(run) ||
+        run->aggregate_reports == run->roster.num_ranks)
+        return true;
+    if (run->aggregate_requested_at)
+        return now - run->aggregate_requested_at >= LIMIT;
+    run->aggregate_requested_at = now;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        send_probe_request(run, r);
+    return false;
+}
+
+bool bandwidth_probe_is_done(struct run *run, int64_t now) {
+    if (run->link_gbits > 0 || run->link_reported)
+        return is_aggregate_done(run, now);
+    if (run->link_requested_at)
+        return now - run->link_requested_at >= LIMIT;
+    if (run->allreduce ? run->roster.num_ranks < 2 : run->ps_inproc != NULL)
+        return true;
+    if (!hosts_differ(run))
+        return true;
+    run->link_requested_at = now;
+    send_probe_request(run, prober_rank(run));
+    return false;
+}
+
+/* A rate that some have not told is no rate of all. */
+static void receive_aggregate(struct run *run, uint32_t rank, double gbits) {
+    struct run_trainer *trainer = &run->trainers[rank];
+    if (trainer->measured)
+        return;
+    trainer->measured = true;
+    run->aggregate_reports++;
+    if (gbits > 0 && gbits <= LINK_MAX_GBITS)
+        run->aggregate_gbits += gbits;
+    else
+        run->aggregate_gbits = NAN;
+}
+
+void bandwidth_probe_receive(struct run *run, const struct roster_slot *slot,
+                             const Capstan__Measured *measured) {
+    double gbits = network_bound_link_gbits(measured->bytes_per_second);
+    if (run->phase != RUN_READYING || slot->rank >= run->roster.num_ranks)
+        return;
+    if (run->aggregate_requested_at) {
+        receive_aggregate(run, slot->rank, gbits);
+        return;
+    }
+    if (slot->rank != prober_rank(run) || !run->link_requested_at ||
+        run->link_reported)
+        return;
+    run->link_reported = true;
+    if (!(gbits > 0 && gbits <= LINK_MAX_GBITS))
+        return;
+    run->link_gbits = gbits;
+    run->link_measured = true;
+    log_info(run->log,
+             "the network passes %.3g Gbit/s each way a host, measured between "
+             "%s",
+             gbits, run->allreduce ? "ranks 0 and 1" : "trainer 0 and ps 0");
+}
+
+double bandwidth_probe_aggregate_gbits(const struct run *run) {
+    return run->aggregate_reports &&
+                   run->aggregate_reports == run->roster.num_ranks
+               ? run->aggregate_gbits
+               : NAN;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/device_assignment.h"
+
+#include "chief/plan/device_replicas.h"
+#include "chief/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool has_device(const struct visible_devices *visible_devices,
+                       const char *id) {
+    for (uint32_t i = 0; i < visible_devices->count; i++)
+        if (!strcmp(visible_devices->ids[i], id))
+            return true;
+    return false;
+}
+
+static bool overlap(const struct visible_devices *a,
+                    const struct visible_devices *b) {
+    for (uint32_t i = 0; i < a->count; i++)
+        if (has_device(b, a->ids[i]))
+            return true;
+    return false;
+}
+
+struct device_assignment_local_rank device_assignment_local_rank(
+    const struct run *run, uint32_t rank) {
+    struct device_assignment_local_rank out = {0, 1};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        bool shares = r != rank && overlap(&run->trainers[rank].visible_devices,
+                                           &run->trainers[r].visible_devices);
+        out.trainers += shares;
+        out.sharer_index += shares && r < rank;
+    }
+    return out;
+}
+
+bool device_assignment_is_pending(const struct run *run, uint32_t rank) {
+    const struct visible_devices *visible_devices =
+        &run->trainers[rank].visible_devices;
+    return visible_devices->reported && !visible_devices->answered &&
+           visible_devices->count;
+}
+
+static bool all_known(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (!run->trainers[r].visible_devices.known)
+            return false;
+    return true;
+}
+
+static void store_report(struct visible_devices *stored,
+                         const Capstan__VisibleDevices *reported) {
+    *stored = (struct visible_devices){
+        .reported = true,
+        .known = true,
+        .wanted_devices = reported->wanted_devices > JOB_MAX_DEVICES
+                              ? JOB_MAX_DEVICES
+                          : reported->wanted_devices ? reported->wanted_devices
+                                                     : 1};
+    for (size_t i = 0; i < reported->n_devices && i < JOB_MAX_DEVICES; i++)
+        snprintf(stored->ids[stored->count++], DEVICE_ID, "%s",
+                 reported->devices[i]);
+}
+
+static void send_assignment(struct run *run, uint32_t rank) {
+    struct device_assignment_local_rank sharer_index =
+        device_assignment_local_rank(run, rank);
+    Capstan__DeviceAssignment device_assignment =
+        CAPSTAN__DEVICE_ASSIGNMENT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    device_assignment.sharer_index = sharer_index.sharer_index;
+    device_assignment.trainers = sharer_index.trainers;
+    control.body_case = CAPSTAN__CONTROL__BODY_DEVICE_ASSIGNMENT;
+    control.device_assignment = &device_assignment;
+    run->trainers[rank].visible_devices.answered = true;
+    control_server_send(run->control_server, &run->roster.slots[rank],
+                        &control);
+}
+
+/* Before anybody takes a device, and while data are still read. */
+static bool precheck(struct run *run) {
+    if (run->phase != RUN_JOINING)
+        return run->phase < RUN_STOPPING;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_trainer *trainer = &run->trainers[r];
+        if (!trainer->declared)
+            trainer->devices = trainer->visible_devices.wanted_devices;
+    }
+    return device_replicas_precheck(run);
+}
+
+/* Who has not been answered yet, once it is known what all see. */
+static void send_assignments(struct run *run) {
+    if (!all_known(run) || !precheck(run))
+        return;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].visible_devices.reported &&
+            !run->trainers[r].visible_devices.answered)
+            send_assignment(run, r);
+}
+
+void device_assignment_receive(struct run *run, struct roster_slot *slot,
+                               const Capstan__VisibleDevices *visible_devices) {
+    store_report(&run->trainers[slot->rank].visible_devices, visible_devices);
+    send_assignments(run);
+}
+
+void device_assignment_declared(struct run *run,
+                                const struct roster_slot *slot) {
+    struct visible_devices *visible_devices =
+        &run->trainers[slot->rank].visible_devices;
+    if (visible_devices->known)
+        return;
+    *visible_devices =
+        (struct visible_devices){.known = true, .wanted_devices = 1};
+    send_assignments(run);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/device_replicas.h"
+
+#include "chief/control/membership.h"
+#include "chief/plan/memory_plan.h"
+#include "proto/tensor/data_share.h"
+
+#include <stdio.h>
+
+static const char *plural(uint32_t count) {
+    return count == 1 ? "" : "s";
+}
+
+static void store_devices(struct memory_plan_limits *reported,
+                          uint32_t replicas,
+                          const Capstan__ModelSpec *model_spec) {
+    memory_plan_clear_devices(reported);
+    for (size_t i = 0; i < model_spec->n_devices; i++) {
+        const Capstan__MemoryLimit *device = model_spec->devices[i];
+        memory_plan_add_device(reported, device->key, device->name,
+                               device->free);
+    }
+    reported->replicas = replicas;
+    reported->adds_on_host = model_spec->adds_on_host;
+}
+
+/* What a round's mean and the samplers of all others count on cannot become
+ * less; more is left unused. */
+static void dismiss(struct run *run, struct roster_slot *slot) {
+    const struct run_trainer *trainer = &run->trainers[slot->rank];
+    char text[512], name[64];
+    roster_name(slot, name, sizeof name);
+    snprintf(text, sizeof text,
+             "%s on host %s has %u device%s to compute on, and this run counts "
+             "on %u of it: start it where there are as many "
+             "(CUDA_VISIBLE_DEVICES, docs/gpu.md)",
+             name, slot->host, trainer->devices, plural(trainer->devices),
+             trainer->replicas);
+    membership_dismiss(run, slot, STATUS_CONFIG, text);
+}
+
+bool device_replicas_declare(struct run *run, struct roster_slot *slot,
+                             const Capstan__ModelSpec *model_spec) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    uint32_t devices = model_spec->replicas;
+    trainer->devices = devices > JOB_MAX_DEVICES ? JOB_MAX_DEVICES
+                       : devices                 ? devices
+                                                 : 1;
+    store_devices(&run->limits[slot - run->roster.slots], trainer->devices,
+                  model_spec);
+    if (trainer->devices >= trainer->replicas)
+        return true;
+    dismiss(run, slot);
+    return false;
+}
+
+/* Do all trainers have as many as rank 0? */
+static bool is_uniform(const struct run *run, uint32_t *other) {
+    for (*other = 1; *other < run->roster.num_ranks; ++*other)
+        if (run->trainers[*other].replicas != run->trainers[0].replicas)
+            return false;
+    return true;
+}
+
+/* With staleness a push is an update, and all updates have one batch. Other
+ * runs of a series, without staleness, may be. */
+static bool check_uniform(struct run *run) {
+    uint32_t other;
+    char names[2][64];
+    if (run_synchronous(run) || is_uniform(run, &other))
+        return true;
+    const struct roster_slot *slots = run->roster.slots;
+    uint32_t counts[2] = {run->trainers[0].replicas,
+                          run->trainers[other].replicas};
+    roster_name(&slots[0], names[0], sizeof names[0]);
+    roster_name(&slots[other], names[1], sizeof names[1]);
+    run_stop(run, run->series ? STATUS_FAILED : STATUS_CONFIG,
+             "replicas: %s on host %s computes on %u devices, %s on host %s on "
+             "%u; with strategy.staleness each push is an update of the same "
+             "batch, so all trainers need as many: show each as many "
+             "(CUDA_VISIBLE_DEVICES), or set \"devices\": %u",
+             names[0], slots[0].host, counts[0], names[1], slots[other].host,
+             counts[1], counts[0] < counts[1] ? counts[0] : counts[1]);
+    return false;
+}
+
+/* Solves JOB's batch for the replicas of all. */
+static bool solve_batch(struct run *run, struct job *job) {
+    uint32_t other;
+    struct job_replicas replicas = {
+        run->roster.num_ranks, run->num_replicas,
+        is_uniform(run, &other) ? run->trainers[0].replicas : 0};
+    struct failure why;
+    if (job_solve_replicas(job, replicas, &why)) {
+        run_stop(run, why.status, "%s", why.text);
+        return false;
+    }
+    return true;
+}
+
+/* How much of an epoch is a replica's. */
+static bool set_batches_per_epoch(struct run *run) {
+    const struct job *job = run->job;
+    if (!run->batches_per_epoch)
+        run->batches_per_epoch =
+            data_share_batches(run->train_samples, run->num_replicas,
+                               job->micro_batch, job->data.drop_last);
+    if (run->batches_per_epoch)
+        return true;
+    uint64_t share = data_share_samples(run->train_samples, run->num_replicas);
+    run_stop(run, STATUS_CONFIG,
+             "data.drop_last leaves nothing of an epoch: a replica's share is "
+             "%llu samples (%llu over %u replicas), the micro batch %u; make "
+             "train_micro_batch_size_per_gpu %llu or less, or drop_last false",
+             (unsigned long long)share, (unsigned long long)run->train_samples,
+             run->num_replicas, job->micro_batch, (unsigned long long)share);
+    return false;
+}
+
+/* One that took all devices, and then another came to its machine, keeps the
+ * first. */
+static void count(struct run *run) {
+    run->num_replicas = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_trainer *trainer = &run->trainers[r];
+        bool shares = device_assignment_local_rank(run, r).trainers > 1;
+        trainer->replicas = shares ? 1 : trainer->devices;
+        run->num_replicas += trainer->replicas;
+    }
+}
+
+/* The plan is not made by it: nothing of it stays. */
+bool device_replicas_precheck(struct run *run) {
+    struct job job = *run->job;
+    count(run);
+    bool may_be = check_uniform(run) && solve_batch(run, &job);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        run->trainers[r].replicas = 0;
+    run->num_replicas = 0;
+    return may_be;
+}
+
+/* Does any compute on a device with memory of its own? */
+static bool has_devices(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->limits[r].devices || run->trainers[r].replicas > 1)
+            return true;
+    return false;
+}
+
+bool device_replicas_resolve(struct run *run) {
+    char text[512];
+    count(run);
+    if (!check_uniform(run) || !solve_batch(run, run->job) ||
+        !set_batches_per_epoch(run))
+        return false;
+    device_replicas_describe(run, text, sizeof text);
+    if (has_devices(run))
+        log_info(run->log, "%s", text);
+    return true;
+}
+
+uint32_t device_replicas_list(const struct run *run, uint32_t *list) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        list[r] = run->trainers[r].replicas;
+    return run->roster.num_ranks;
+}
+
+/* "4 + 4 + 2 devices of 3 workers", cut where there is no more room. */
+static void list_devices(const struct run *run, char *text, size_t size) {
+    size_t length = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks && length < size; r++)
+        length += (size_t)snprintf(text + length, size - length, "%s%u",
+                                   r ? " + " : "", run->trainers[r].replicas);
+}
+
+void device_replicas_describe(const struct run *run, char *text, size_t size) {
+    const char *noun = run->trains ? "trainer" : "worker";
+    uint32_t trainers = run->roster.num_ranks, other;
+    uint32_t each = run->trainers[0].replicas;
+    char listed[256];
+    list_devices(run, listed, sizeof listed);
+    if (is_uniform(run, &other))
+        snprintf(text, size, "replicas: %u (%u %s%s x %u device%s)",
+                 run->num_replicas, trainers, noun, plural(trainers), each,
+                 plural(each));
+    else
+        snprintf(text, size, "replicas: %u (%u %s%s with %s devices)",
+                 run->num_replicas, trainers, noun, plural(trainers), listed);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/memory_plan.h"
+
+#include "chief/plan/memory_plan_internal.h"
+#include "proto/config/byte_size.h"
+#include "proto/tensor/rule.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_LISTED = 3 /* of those that take differently */ };
+
+void memory_plan_update_limits(struct memory_plan_limits *reported,
+                               const struct free_memory_limit *limits,
+                               unsigned count) {
+    for (unsigned i = 0; i < count; i++)
+        for (unsigned k = 0; k < reported->count; k++)
+            if (!strcmp(reported->limits[k].key, limits[i].key) &&
+                reported->limits[k].free < limits[i].free)
+                reported->limits[k].free = limits[i].free;
+}
+
+void memory_plan_clear_devices(struct memory_plan_limits *reported) {
+    reported->count -= reported->devices;
+    reported->devices = 0;
+}
+
+void memory_plan_add_device(struct memory_plan_limits *reported,
+                            const char *key, const char *name, uint64_t free) {
+    if (reported->devices == JOB_MAX_DEVICES)
+        return;
+    struct free_memory_limit *limit = &reported->limits[reported->count++];
+    reported->devices++;
+    *limit = (struct free_memory_limit){.free = free};
+    snprintf(limit->key, sizeof limit->key, "%s", key);
+    snprintf(limit->name, sizeof limit->name, "%s", name);
+}
+
+const struct free_memory_limit *memory_plan_find_limit(
+    const struct memory_plan_member *member, const char *key) {
+    for (unsigned i = 0; i < member->reported->count; i++)
+        if (!strcmp(member->reported->limits[i].key, key))
+            return &member->reported->limits[i];
+    return NULL;
+}
+
+/* What MEMBER takes of what LIMIT, which it has told of, leaves. */
+struct memory_footprint memory_plan_member_footprint(
+    const struct memory_plan_member *member,
+    const struct free_memory_limit *limit,
+    const struct memory_footprint_case *given) {
+    const struct memory_plan_limits *reported = member->reported;
+    struct memory_footprint memory_footprint = {0};
+    struct memory_footprint_case of_member = *given;
+    const struct free_memory_limit *first =
+        &reported->limits[reported->count - reported->devices];
+    enum memory_footprint_scope place =
+        reported->devices ? MEMORY_FOOTPRINT_HOST : MEMORY_FOOTPRINT_ALL;
+    if (limit && reported->devices && limit >= first)
+        place = MEMORY_FOOTPRINT_DEVICE;
+    if (place == MEMORY_FOOTPRINT_DEVICE && limit > first)
+        of_member.test_samples = 0; /* the first evaluates */
+    of_member.replicas = reported->replicas;
+    of_member.adds_on_host = reported->adds_on_host;
+    if (member->trains)
+        memory_footprint_trainer(&memory_footprint, &of_member, place);
+    else if (member->elements)
+        memory_footprint_ps(&memory_footprint, given, member->elements,
+                            member->remote);
+    return memory_footprint;
+}
+
+/* Members tell as they join, one after the other, and what earlier ones have
+ * read since then lies in their sum and in what later ones find taken: so the
+ * most that any has found free is what there was for all. */
+struct memory_plan_usage memory_plan_sum_usage(
+    const struct memory_plan *memory_plan,
+    const struct memory_footprint_case *given,
+    const struct free_memory_limit *limit) {
+    struct memory_plan_usage sum = {.limit = limit};
+    for (uint32_t m = 0; m < memory_plan->count; m++) {
+        const struct memory_plan_member *member = &memory_plan->members[m];
+        const struct free_memory_limit *of_member =
+            memory_plan_find_limit(member, limit->key);
+        if (!of_member)
+            continue;
+        struct memory_footprint memory_footprint =
+            memory_plan_member_footprint(member, of_member, given);
+        sum.need += memory_footprint_sum(&memory_footprint);
+        sum.free = of_member->free > sum.free ? of_member->free : sum.free;
+        sum.most = of_member->most > sum.most ? of_member->most : sum.most;
+    }
+    return sum;
+}
+
+/* A job that would have fitted is never refused: what a process really holds
+ * is within an eighth of its sum (cluster_footprint_test), so seven eighths
+ * have to be too much. What is taken beside, for a while or by others of the
+ * host, is not known here, and not in the sum. */
+bool memory_plan_is_exceeded(const struct memory_plan_usage *sum) {
+    return sum->need - sum->need / 8 > sum->free;
+}
+
+/* Would it be, with all that others hold? */
+static bool can_never_fit(const struct memory_plan_usage *sum) {
+    struct memory_plan_usage most = *sum;
+    most.free = sum->most > sum->free ? sum->most : sum->free;
+    return memory_plan_is_exceeded(&most);
+}
+
+static double usage_ratio(const struct memory_plan_usage *sum) {
+    return (double)sum->need / ((double)sum->free + 1);
+}
+
+/* Does a member before number M share the limit? */
+static bool is_known(const struct memory_plan *memory_plan, uint32_t m,
+                     const char *key) {
+    for (uint32_t i = 0; i < m; i++)
+        if (memory_plan_find_limit(&memory_plan->members[i], key))
+            return true;
+    return false;
+}
+
+/* The limit that is used most. False: nobody has told of any. */
+static bool find_most_used(const struct memory_plan *memory_plan,
+                           struct memory_plan_usage *most_used) {
+    *most_used = (struct memory_plan_usage){0};
+    for (uint32_t m = 0; m < memory_plan->count; m++) {
+        const struct memory_plan_limits *reported =
+            memory_plan->members[m].reported;
+        for (unsigned i = 0; i < reported->count; i++) {
+            if (is_known(memory_plan, m, reported->limits[i].key))
+                continue;
+            struct memory_plan_usage sum = memory_plan_sum_usage(
+                memory_plan, memory_plan->given, &reported->limits[i]);
+            if (!most_used->limit || usage_ratio(&sum) > usage_ratio(most_used))
+                *most_used = sum;
+        }
+    }
+    return most_used->limit;
+}
+
+void memory_plan_append(struct memory_plan_message *text, const char *format,
+                        ...) {
+    va_list arguments;
+    if (text->length >= text->size)
+        return;
+    va_start(arguments, format);
+    int length = vsnprintf(text->bytes + text->length,
+                           text->size - text->length, format, arguments);
+    va_end(arguments);
+    text->length += length > 0 ? (size_t)length : 0;
+}
+
+/* What member M takes of the limit; nothing when it does not share it. */
+static struct memory_footprint member_footprint(
+    const struct memory_plan *memory_plan, uint32_t m,
+    const struct memory_plan_usage *sum) {
+    const struct memory_plan_member *member = &memory_plan->members[m];
+    const struct free_memory_limit *of_member =
+        memory_plan_find_limit(member, sum->limit->key);
+    return of_member ? memory_plan_member_footprint(member, of_member,
+                                                    memory_plan->given)
+                     : (struct memory_footprint){0};
+}
+
+/* Who takes what; neighbours that take the same are told together. */
+static void append_members(struct memory_plan_message *text,
+                           const struct memory_plan *memory_plan,
+                           const struct memory_plan_usage *sum) {
+    uint32_t reported = 0, alike;
+    for (uint32_t m = 0; m < memory_plan->count; m += alike) {
+        struct memory_footprint memory_footprint =
+            member_footprint(memory_plan, m, sum);
+        const char *name = memory_plan->members[m].name;
+        char parts[160];
+        for (alike = 1; m + alike < memory_plan->count; alike++) {
+            struct memory_footprint next =
+                member_footprint(memory_plan, m + alike, sum);
+            if (memcmp(&next, &memory_footprint, sizeof next) != 0)
+                break;
+        }
+        if (!memory_footprint_sum(&memory_footprint) ||
+            reported++ == MAX_LISTED)
+            continue;
+        memory_footprint_text(&memory_footprint, parts, sizeof parts);
+        if (alike == 1)
+            memory_plan_append(text, "%s %s takes %s", reported > 1 ? ";" : "",
+                               name, parts);
+        else
+            memory_plan_append(text, "%s %s and %u more take %s each",
+                               reported > 1 ? ";" : "", name, alike - 1, parts);
+    }
+}
+
+static const char *host_of(const struct memory_plan *memory_plan,
+                           const struct memory_plan_usage *sum) {
+    for (uint32_t m = 0; m < memory_plan->count; m++)
+        if (memory_plan_find_limit(&memory_plan->members[m], sum->limit->key))
+            return memory_plan->members[m].host;
+    return "?";
+}
+
+enum status memory_plan_check(const struct memory_plan_member *members,
+                              uint32_t count,
+                              const struct memory_footprint_case *given,
+                              struct failure *why) {
+    struct memory_plan memory_plan = {members, count, given};
+    struct memory_plan_usage sum;
+    char message[1024], need[16], free[16];
+    struct memory_plan_message text = {message, sizeof message, 0};
+    if (!find_most_used(&memory_plan, &sum) || !memory_plan_is_exceeded(&sum))
+        return STATUS_OK;
+    byte_size_text(sum.need, need, sizeof need);
+    byte_size_text(sum.free, free, sizeof free);
+    memory_plan_append(
+        &text, "memory: the job takes %s on host %s, where there is %s (%s)",
+        need, host_of(&memory_plan, &sum), free, sum.limit->name);
+    if (!can_never_fit(&sum)) {
+        byte_size_text(sum.most, free, sizeof free);
+        memory_plan_append(&text, ", as others hold the rest of %s", free);
+    }
+    memory_plan_append(&text, ":");
+    append_members(&text, &memory_plan, &sum);
+    memory_plan_advice(&text, &memory_plan, &sum);
+    return status_fail(why, can_never_fit(&sum) ? STATUS_CONFIG : STATUS_RETRY,
+                       "%s", message);
+}
+
+/* The member that takes most among trainers or ps; NULL: nobody takes any. */
+static const struct memory_plan_member *largest(
+    const struct memory_plan *memory_plan, bool trains,
+    struct memory_footprint *memory_footprint) {
+    const struct memory_plan_member *found = NULL;
+    uint64_t most = 0;
+    for (uint32_t m = 0; m < memory_plan->count; m++) {
+        const struct memory_plan_member *member = &memory_plan->members[m];
+        struct memory_footprint of_member =
+            memory_plan_member_footprint(member, NULL, memory_plan->given);
+        if (member->trains != trains ||
+            memory_footprint_sum(&of_member) <= most)
+            continue;
+        most = memory_footprint_sum(&of_member);
+        *memory_footprint = of_member;
+        found = member;
+    }
+    return found;
+}
+
+void memory_plan_describe(const struct memory_plan_member *members,
+                          uint32_t count,
+                          const struct memory_footprint_case *given, char *text,
+                          size_t size) {
+    struct memory_plan memory_plan = {members, count, given};
+    struct memory_plan_message message = {text, size, 0};
+    struct memory_footprint memory_footprint;
+    struct memory_plan_usage sum;
+    char parts[160], need[16], free[16];
+    const char *before = ":";
+    memory_plan_append(&message, "memory");
+    for (int trains = 1; trains >= 0; trains--) {
+        if (!largest(&memory_plan, trains, &memory_footprint))
+            continue;
+        memory_footprint_text(&memory_footprint, parts, sizeof parts);
+        memory_plan_append(&message, "%s %s %s", before,
+                           trains ? "a trainer" : "a ps", parts);
+        before = ";";
+    }
+    if (!find_most_used(&memory_plan, &sum))
+        return;
+    byte_size_text(sum.need, need, sizeof need);
+    byte_size_text(sum.free, free, sizeof free);
+    memory_plan_append(&message, "; %s in all on host %s, of %s", need,
+                       host_of(&memory_plan, &sum), free);
+}

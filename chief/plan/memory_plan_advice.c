@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What would make a job fit: each change that the keys allow is tried on the
+ * same sum, and told with what is taken then if that is less. They are told one
+ * by one; that several together are needed is for the reader to see. */
+#include "chief/plan/memory_plan_internal.h"
+#include "proto/config/byte_size.h"
+#include "proto/tensor/recompute.h"
+
+/* CHANGED instead of what is given: named, with what is taken then, if that is
+ * less by a hundredth. */
+static bool helps(const struct memory_plan *memory_plan,
+                  const struct memory_plan_usage *sum,
+                  const struct memory_footprint_case *changed, char bytes[16]) {
+    struct memory_plan_usage less =
+        memory_plan_sum_usage(memory_plan, changed, sum->limit);
+    byte_size_text(less.need, bytes, 16);
+    return less.need < sum->need - sum->need / 100;
+}
+
+static void try_batch(struct memory_plan_message *text,
+                      const struct memory_plan *memory_plan,
+                      const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    if (job.micro_batch % 2)
+        return;
+    job.micro_batch /= 2;
+    job.accumulation *= 2;
+    changed.job = &job;
+    if (helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(
+            text,
+            " train_micro_batch_size_per_gpu %u with "
+            "gradient_accumulation_steps %u, the same batch (%s);",
+            job.micro_batch, job.accumulation, bytes);
+}
+
+/* The number of kept outputs that takes the least; of equal ones the largest,
+ * which computes least anew. */
+static uint32_t best_checkpoint_count(const struct job_model *given) {
+    struct job_model model = *given;
+    uint64_t least = UINT64_MAX;
+    uint32_t best = 0;
+    for (model.kept = 1; model.kept + 2 < model.num_layers; model.kept++) {
+        struct recompute plan;
+        recompute_plan(&plan, &model);
+        if (recompute_floats(&plan) > least)
+            continue;
+        least = recompute_floats(&plan);
+        best = model.kept;
+    }
+    return best;
+}
+
+static void try_recompute(struct memory_plan_message *text,
+                          const struct memory_plan *memory_plan,
+                          const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    job.model.kept = best_checkpoint_count(&job.model);
+    changed.job = &job;
+    if (job.model.kept && helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(
+            text, " activation_checkpointing.number_checkpoints %u (%s);",
+            job.model.kept, bytes);
+}
+
+static void try_zero(struct memory_plan_message *text,
+                     const struct memory_plan *memory_plan,
+                     const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    job.zero.stage = 2;
+    changed.job = &job;
+    if (helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(text, " zero_optimization.stage 2 (%s);", bytes);
+}
+
+/* In all-reduce, ps on hosts of their own would hold the state. */
+static void try_ps(struct memory_plan_message *text,
+                   const struct memory_plan *memory_plan,
+                   const struct memory_plan_usage *sum) {
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    changed.allreduce = false;
+    if (helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(
+            text, " strategy.type \"ps\", with ps on hosts of their own (%s);",
+            bytes);
+}
+
+static void try_hosts(struct memory_plan_message *text,
+                      const struct memory_plan *memory_plan,
+                      const struct memory_plan_usage *sum) {
+    unsigned trainers = 0, ps = 0;
+    for (uint32_t m = 0; m < memory_plan->count; m++) {
+        const struct memory_plan_member *member = &memory_plan->members[m];
+        if (!memory_plan_find_limit(member, sum->limit->key))
+            continue;
+        trainers += member->trains;
+        ps += !member->trains && member->elements;
+    }
+    if (ps)
+        memory_plan_append(text, " more ps, on other hosts;");
+    if (trainers > 1)
+        memory_plan_append(text, " fewer of the %u trainers on this host;",
+                           trainers);
+}
+
+/* What the smallest of the trainers would still take after all that keys and
+ * other hosts can do. 0: none shares the limit. */
+static uint64_t min_trainer_need(const struct memory_plan *memory_plan,
+                                 const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case least = *memory_plan->given;
+    uint64_t smallest = 0;
+    job.micro_batch = 1;
+    job.model.kept = best_checkpoint_count(&job.model);
+    least.job = &job;
+    least.allreduce = false;
+    for (uint32_t m = 0; m < memory_plan->count; m++) {
+        const struct memory_plan_member *member = &memory_plan->members[m];
+        const struct free_memory_limit *of_member =
+            memory_plan_find_limit(member, sum->limit->key);
+        if (!member->trains || !of_member)
+            continue;
+        struct memory_footprint memory_footprint =
+            memory_plan_member_footprint(member, of_member, &least);
+        uint64_t need = memory_footprint_sum(&memory_footprint);
+        smallest = !smallest || need < smallest ? need : smallest;
+    }
+    return smallest;
+}
+
+void memory_plan_advice(struct memory_plan_message *text,
+                        const struct memory_plan *memory_plan,
+                        const struct memory_plan_usage *sum) {
+    struct memory_plan_message before = *text;
+    struct memory_plan_usage alone = {
+        .need = min_trainer_need(memory_plan, sum), .free = sum->free};
+    char bytes[16];
+    byte_size_text(alone.need, bytes, sizeof bytes);
+    if (memory_plan_is_exceeded(&alone)) {
+        memory_plan_append(
+            text,
+            ". A trainer alone takes at least %s, whatever the keys say: it "
+            "takes a host with more memory, or a smaller model.",
+            bytes);
+        return;
+    }
+    memory_plan_append(text, ". What needs less:");
+    size_t head = text->length;
+    try_batch(text, memory_plan, sum);
+    try_recompute(text, memory_plan, sum);
+    try_zero(text, memory_plan, sum);
+    try_ps(text, memory_plan, sum);
+    try_hosts(text, memory_plan, sum);
+    if (text->length > head) {
+        text->length--;
+        memory_plan_append(text, "."); /* for the last semicolon */
+        return;
+    }
+    *text = before;
+    memory_plan_append(
+        text, ". It takes a host with more memory, or a smaller model.");
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a check of memory is made of: for memory_plan.c and
+ * memory_plan_advice.c. */
+#ifndef CAPSTAN_MEMORY_PLAN_INTERNAL_H
+#define CAPSTAN_MEMORY_PLAN_INTERNAL_H
+
+#include "chief/plan/memory_plan.h"
+
+#include <stddef.h>
+
+struct memory_plan {
+    const struct memory_plan_member *members;
+    uint32_t count;
+    const struct memory_footprint_case *given;
+};
+
+/* What all that share a limit take, and what it leaves them. */
+struct memory_plan_usage {
+    const struct free_memory_limit *limit;
+    uint64_t need, free, most;
+};
+
+struct memory_plan_message {
+    char *bytes;
+    size_t size, length;
+};
+
+/* The limit of KEY that MEMBER has told of, or NULL. */
+const struct free_memory_limit *memory_plan_find_limit(
+    const struct memory_plan_member *member, const char *key);
+
+/* What MEMBER takes of what LIMIT, which it has told of, leaves. */
+struct memory_footprint memory_plan_member_footprint(
+    const struct memory_plan_member *member,
+    const struct free_memory_limit *limit,
+    const struct memory_footprint_case *given);
+
+/* What all members that share LIMIT take together of GIVEN. */
+struct memory_plan_usage memory_plan_sum_usage(
+    const struct memory_plan *memory_plan,
+    const struct memory_footprint_case *given,
+    const struct free_memory_limit *limit);
+
+/* Is it more than there is, for certain? */
+bool memory_plan_is_exceeded(const struct memory_plan_usage *sum);
+
+/* Appends as printf does; what finds no room is cut off. */
+void memory_plan_append(struct memory_plan_message *message, const char *format,
+                        ...) PRINTF_LIKE(2, 3);
+
+/* Appends what of the job's keys and of the cluster needs less than SUM, or
+ * that nothing does. */
+void memory_plan_advice(struct memory_plan_message *text,
+                        const struct memory_plan *memory_plan,
+                        const struct memory_plan_usage *sum);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/model_spec.h"
+
+#include "chief/control/membership.h"
+#include "chief/plan/collective_select.h"
+#include "chief/plan/device_replicas.h"
+#include "proto/tensor/plan.h"
+
+#include <stdio.h>
+
+/* Rank 0's word is the model; a later incarnation of it is compared, not
+ * believed anew. */
+static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
+    struct failure why;
+    if (run->layout)
+        return;
+    enum status status = plan_layout(&run->layout, model_spec->parameters,
+                                     model_spec->n_parameters, &why);
+    if (status) {
+        run_stop(run, status, "the parameters of rank 0: %s", why.text);
+        return;
+    }
+    run->digest = layout_digest(run->layout);
+    run->train_samples = model_spec->train_samples;
+    run->test_samples = model_spec->test_samples;
+    run->batches_per_epoch = model_spec->batches_per_epoch;
+}
+
+/* A digest is enough to see that two differ, which is all that the chief, who
+ * knows nothing of models, can say. False: TEXT says how rank differs. */
+static bool matches_rank_0(const struct run *run,
+                           const struct roster_slot *slot, char *text,
+                           size_t size) {
+    const struct run_trainer *trainer = &run->trainers[slot->rank];
+    char name[64];
+    roster_name(slot, name, sizeof name);
+    if (trainer->digest != run->digest) {
+        snprintf(text, size,
+                 "%s on host %s has other parameters than rank 0: is it the "
+                 "same release of capstan?",
+                 name, slot->host);
+        return false;
+    }
+    if (trainer->train_samples == run->train_samples &&
+        trainer->test_samples == run->test_samples)
+        return true;
+    snprintf(text, size,
+             "%s on host %s reads %llu training and %llu test samples, "
+             "rank 0 reads %llu and %llu: the data files differ",
+             name, slot->host, (unsigned long long)trainer->train_samples,
+             (unsigned long long)trainer->test_samples,
+             (unsigned long long)run->train_samples,
+             (unsigned long long)run->test_samples);
+    return false;
+}
+
+/* Before there is a plan nobody can tell who of two is wrong; later it is who
+ * comes, and the run is not its. */
+static void check(struct run *run, struct roster_slot *slot) {
+    char text[512];
+    if (matches_rank_0(run, slot, text, sizeof text))
+        return;
+    if (!membership_is_joining(run, slot)) {
+        run_stop(run, STATUS_CONFIG, "%s", text);
+        return;
+    }
+    membership_dismiss(run, slot, STATUS_CONFIG, text);
+}
+
+void model_spec_receive(struct run *run, struct roster_slot *slot,
+                        const Capstan__ModelSpec *model_spec) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    trainer->declared = device_replicas_declare(run, slot, model_spec);
+    device_assignment_declared(run, slot);
+    trainer->digest = model_spec->digest;
+    trainer->train_samples = model_spec->train_samples;
+    trainer->test_samples = model_spec->test_samples;
+    trainer->synthetic = model_spec->synthetic;
+    collective_select_declare(trainer, model_spec);
+    if (slot->rank == 0)
+        store_spec(run, model_spec);
+    for (uint32_t r = 0; run->layout && r < run->roster.num_ranks; r++)
+        if (run->trainers[r].declared)
+            check(run, &run->roster.slots[r]);
+}
+
+bool model_spec_is_complete(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (!run->trainers[r].declared)
+            return false;
+    return roster_count(&run->roster, CLUSTER_ROLES, ROSTER_HELD) ==
+           run->roster.count;
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/metrics.h"
+
+#include "chief/report/evaluations.h"
+#include "chief/report/stall.h"
+#include "chief/snapshot/snapshot_coordinator.h"
+#include "proto/base/time.h"
+#include "proto/tensor/schedule.h"
+
+#include <math.h>
+
+static const int64_t SHOW_INTERVAL = TIME_S;
+
+static void update_reached(struct run *run) {
+    uint64_t step = run_step(run);
+    if (step > run->reached)
+        run->reached = step;
+}
+
+void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
+                               const Capstan__Heartbeat *heartbeat,
+                               int64_t now) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    if (!trainer->in_view)
+        return;
+    if (heartbeat->clock > trainer->heartbeat.clock) {
+        trainer->last_progress = now;
+        run->began = true;
+    }
+    uint64_t clock = trainer->heartbeat.clock;
+    trainer->heartbeat = *heartbeat;
+    trainer->heartbeat.waiting_for = (char *)protobuf_c_empty_string;
+    trainer->heartbeat.n_memory = 0;
+    if (!heartbeat->clock)
+        trainer->heartbeat.clock = clock; /* it has not begun */
+    update_reached(run);
+}
+
+void metrics_update_step(struct run *run, uint64_t step) {
+    if (run_synchronous(run) || step <= run->reported ||
+        step <= run->run_schedule.start)
+        return;
+    run->reported = step;
+    run->began = true;
+    update_reached(run);
+}
+
+struct run_point metrics_total(const struct run *run) {
+    struct run_point point = {0};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        point.loss += trainer->past_loss + trainer->heartbeat.loss_sum;
+        point.samples += trainer->past_samples + trainer->heartbeat.samples;
+        if (trainer->heartbeat.training_s > point.seconds)
+            point.seconds = trainer->heartbeat.training_s;
+    }
+    return point;
+}
+
+/* The same when each was at the step it evaluated: the same in every run of a
+ * synchronous job. */
+static struct run_point total_at_evaluation(const struct run *run) {
+    struct run_point point = {0};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        point.loss += trainer->at_evaluation.loss;
+        point.samples += trainer->at_evaluation.samples;
+        if (trainer->at_evaluation.seconds > point.seconds)
+            point.seconds = trainer->at_evaluation.seconds;
+    }
+    return point;
+}
+
+double metrics_mean_loss(struct run_point from, struct run_point to) {
+    return to.samples > from.samples
+               ? (to.loss - from.loss) / (double)(to.samples - from.samples)
+               : NAN;
+}
+
+static double rate(struct run_point from, struct run_point to) {
+    double seconds = to.seconds - from.seconds;
+    return seconds > 0 ? (double)(to.samples - from.samples) / seconds : NAN;
+}
+
+static double seconds_left(const struct run *run, uint64_t step) {
+    double seconds = metrics_total(run).seconds;
+    uint64_t steps_done = step - run->run_schedule.start;
+    return steps_done && seconds > 0
+               ? seconds / (double)steps_done *
+                     (double)(run->run_schedule.total - step)
+               : NAN;
+}
+
+/* The epoch that STEP is of, from 1. */
+static uint64_t epoch_of(const struct run *run, uint64_t step) {
+    uint64_t before = step > run->run_schedule.start ? step - 1 : step;
+    uint64_t epochs = run->job->has_steps ? 0 : run->job->epochs;
+    uint64_t epoch = run_schedule_epochs(&run->run_schedule, before) + 1;
+    return epochs && epoch > epochs ? epochs : epoch;
+}
+
+/* What comes after an epoch is shown after the epoch's own result, if that is
+ * still to come. */
+static uint64_t last_shown_step(const struct run *run) {
+    bool evaluates = run_synchronous(run) || run->test_samples;
+    bool comes = run->phase == RUN_TRAINING
+                     ? evaluates
+                     : evaluations_pending(run) ||
+                           snapshot_coordinator_is_evaluating(run);
+    if (!comes)
+        return UINT64_MAX;
+    return run_schedule_total(&run->run_schedule, run->epochs_ended + 1);
+}
+
+static struct progress_numbers progress_at(const struct run *run,
+                                           uint64_t step) {
+    return (struct progress_numbers){
+        .step = step,
+        .total_steps = run->run_schedule.total,
+        .epoch = epoch_of(run, step),
+        .epochs = run->job->has_steps ? 0 : run->job->epochs,
+        .loss = run->shown_loss,
+        .accuracy = NAN,
+        .examples_per_second = run->shown_rate,
+        .seconds_left = seconds_left(run, step),
+    };
+}
+
+static void write_scalar(struct run *run, const char *tag, uint64_t step,
+                         double value) {
+    struct failure why;
+    if (!run->tensorboard_writer || !isfinite(value))
+        return;
+    if (!tensorboard_writer_add_scalar(run->tensorboard_writer, tag, step,
+                                       value, &why))
+        return;
+    log_warning(run->log, "no more TensorBoard events: %s", why.text);
+    tensorboard_writer_close(&run->tensorboard_writer);
+}
+
+static uint64_t min_step(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+bool metrics_checks_overflow(const struct run *run) {
+    return run->job &&
+           (run->job->fp16.enabled ||
+            (run->job->bf16.enabled && run->job->bf16.check_overflow));
+}
+
+uint64_t metrics_skipped_steps(const struct run *run) {
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].heartbeat.skipped > most)
+            most = run->trainers[r].heartbeat.skipped;
+    return most;
+}
+
+double metrics_loss_scale(const struct run *run) {
+    double scale = NAN;
+    uint64_t max_step = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
+        if (heartbeat->loss_scale > 0 && heartbeat->clock >= max_step) {
+            max_step = heartbeat->clock;
+            scale = heartbeat->loss_scale;
+        }
+    }
+    return scale;
+}
+
+static double current_rate(const struct run *run, uint64_t step) {
+    struct schedule schedule = run->job->schedule;
+    if (run->job->scale_lr)
+        schedule_scale(&schedule, run->num_replicas);
+    step -= min_step(step, metrics_skipped_steps(run));
+    return schedule_rate(&schedule, step ? step : 1);
+}
+
+/* Shares of the trainers' time since the start. */
+static void write_shares(struct run *run, uint64_t step) {
+    double input = 0, compute = 0, waiting = 0, all = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
+        input += heartbeat->input_s;
+        compute += heartbeat->compute_s;
+        waiting += heartbeat->wire_s;
+        all += heartbeat->training_s;
+    }
+    if (all <= 0)
+        return;
+    write_scalar(run, "time/input", step, input / all);
+    write_scalar(run, "time/compute", step, compute / all);
+    write_scalar(run, "time/waiting_for_weights", step, waiting / all);
+}
+
+static uint64_t point_step(const struct run *run, uint64_t number) {
+    return min_step(number * run->job->steps_per_print,
+                    run->run_schedule.total);
+}
+
+/* Of the point at STEP, or after it. */
+static uint64_t point_number(const struct run *run, uint64_t step) {
+    return (step + run->job->steps_per_print - 1) / run->job->steps_per_print;
+}
+
+static struct run_point *point_sums(const struct run *run, uint64_t number) {
+    return &run->points.sums[number % RUN_POINTS];
+}
+
+void metrics_begin(struct run *run) {
+    struct failure why;
+    run->points.next = run->run_schedule.start / run->job->steps_per_print + 1;
+    if (!run->has_restored || !run->tensorboard_writer ||
+        !tensorboard_writer_restart(run->tensorboard_writer,
+                                    run->run_schedule.start + 1, &why))
+        return;
+    log_warning(run->log, "no more TensorBoard events: %s", why.text);
+    tensorboard_writer_close(&run->tensorboard_writer);
+}
+
+/* The sums of point NUMBER. With staleness two pushes may be told the same
+ * step, and none the one before: the next that are told count for both. NULL:
+ * there are none. */
+static const struct run_point *reported_sums(const struct run *run,
+                                             uint64_t number) {
+    uint64_t end = point_number(run, run->points.max_step);
+    for (; number <= end; number++)
+        if (point_sums(run, number)->seconds > 0)
+            return point_sums(run, number);
+    return NULL;
+}
+
+/* Of the last second or more. */
+static double point_rate(struct run_points *points,
+                         const struct run_point *sums) {
+    points->last.samples += sums->samples;
+    points->last.seconds = fmax(points->last.seconds, sums->seconds);
+    if (points->last.seconds - points->to.seconds >= 1) {
+        points->from = points->to;
+        points->to = points->last;
+    }
+    return rate(points->from, points->last);
+}
+
+static void add_decile(struct run *run, uint64_t step,
+                       const struct run_point *sums) {
+    uint64_t start = run->run_schedule.start,
+             steps = run->run_schedule.total - start;
+    double share = (double)(step - start - 1) / (double)steps;
+    struct run_point *decile = &run->deciles[(int)(RUN_DECILES * share)];
+    decile->loss += sums->loss;
+    decile->samples += sums->samples;
+}
+
+static void write_point(struct run *run) {
+    uint64_t step = point_step(run, run->points.next);
+    const struct run_point *reported = reported_sums(run, run->points.next);
+    struct run_point *sums = point_sums(run, run->points.next++);
+    struct progress_numbers point = progress_at(run, step);
+    if (!reported)
+        return;
+    point.loss = metrics_mean_loss((struct run_point){0}, *reported);
+    point.examples_per_second = point_rate(&run->points, sums);
+    add_decile(run, step, sums);
+    write_scalar(run, "train/loss", step, point.loss);
+    write_scalar(run, "train/examples_per_second", step,
+                 point.examples_per_second);
+    write_scalar(run, "train/learning_rate", step, current_rate(run, step));
+    write_scalar(run, "train/loss_scale", step, metrics_loss_scale(run));
+    if (metrics_checks_overflow(run))
+        write_scalar(run, "train/skipped_steps", step,
+                     (double)metrics_skipped_steps(run));
+    write_shares(run, step);
+    progress_point(&run->progress, &point);
+    *sums = (struct run_point){0};
+}
+
+static void flush(struct run *run) {
+    struct failure why;
+    if (run->tensorboard_writer &&
+        tensorboard_writer_flush(run->tensorboard_writer, &why))
+        log_warning(run->log, "%s", why.text);
+}
+
+/* Makes room for point NUMBER: trainers that are so far behind the one who
+ * tells of it are not awaited. */
+static void evict_points(struct run *run, uint64_t number) {
+    struct run_points *open = &run->points;
+    if (number < open->next + RUN_POINTS)
+        return;
+    while (number >= open->next + RUN_POINTS &&
+           point_step(run, open->next) <= open->max_step)
+        write_point(run);
+    if (number >= open->next + RUN_POINTS)
+        open->next = number;
+    flush(run);
+}
+
+void metrics_receive_points(struct run *run, const struct roster_slot *slot,
+                            const Capstan__Points *points) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    struct run_points *open = &run->points;
+    for (size_t i = 0; i < points->n_step && open->next; i++) {
+        uint64_t step = points->step[i], number = point_number(run, step);
+        if (step <= run->run_schedule.start || step > run->run_schedule.total)
+            continue;
+        evict_points(run, number);
+        struct run_point *sums =
+            point_sums(run, number > open->next ? number : open->next);
+        sums->loss += points->loss_sum[i];
+        sums->samples += points->samples[i];
+        sums->seconds =
+            fmax(sums->seconds, trainer->began + points->training_s[i]);
+        if (step > open->max_step)
+            open->max_step = step;
+        trainer->point = step;
+        metrics_update_step(run, step);
+    }
+}
+
+/* Is there a trainer who may still tell of STEP? What it tells later counts to
+ * the next point. */
+static bool is_point_pending(const struct run *run, uint64_t step) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        bool contributes = !run_synchronous(run) || trainer->from <= step;
+        if (run->roster.slots[r].state == ROSTER_HELD && trainer->from &&
+            !trainer->left && trainer->point < step && contributes)
+            return true;
+    }
+    return false;
+}
+
+/* The points up to step LAST that are complete. */
+static void write_points(struct run *run, uint64_t last) {
+    uint64_t first = run->points.next;
+    last = min_step(last, run->points.max_step);
+    while (run->points.next && point_step(run, run->points.next) <= last &&
+           run->points.next <= point_number(run, run->run_schedule.total) &&
+           !is_point_pending(run, point_step(run, run->points.next)))
+        write_point(run);
+    if (run->points.next > first)
+        flush(run);
+}
+
+bool metrics_write_until(struct run *run, uint64_t step) {
+    if (run->interrupted)
+        return true;
+    write_points(run, step);
+    return point_step(run, run->points.next) > step ||
+           run->points.next > point_number(run, run->run_schedule.total);
+}
+
+void metrics_end(struct run *run) {
+    if (!run->interrupted)
+        write_points(run, UINT64_MAX);
+    else if (run->has_saved)
+        write_points(run, run->saved);
+}
+
+void metrics_show(struct run *run, int64_t now) {
+    uint64_t last = last_shown_step(run), step = min_step(run_step(run), last);
+    if (!run->interrupted && run->phase < RUN_STOPPING)
+        write_points(run, last);
+    if (run->phase != RUN_TRAINING || !run->began)
+        return;
+    struct run_point point = metrics_total(run);
+    bool turn = now - run->shown_at >= SHOW_INTERVAL;
+    if (turn)
+        run->shown_from = run->shown;
+    if (point.samples > run->shown_from.samples) {
+        run->shown_loss = metrics_mean_loss(run->shown_from, point);
+        run->shown_rate = rate(run->shown_from, point);
+    }
+    if (turn) {
+        run->shown = point;
+        run->shown_at = now;
+    }
+    struct progress_numbers shown =
+        progress_at(run, min_step(step, run->run_schedule.total));
+    char cause[256];
+    stall_update(run, now);
+    shown.stalled = stall_seconds(run, now, cause, sizeof cause);
+    shown.cause = cause[0] ? cause : NULL;
+    progress_update(&run->progress, &shown, now);
+}
+
+void metrics_report_evaluation(struct run *run, uint64_t step,
+                               const struct evaluation_split_result *result) {
+    struct run_point point = total_at_evaluation(run);
+    struct progress_numbers shown = progress_at(run, step);
+    uint64_t epochs = run_schedule_epochs(&run->run_schedule, step);
+    bool epoch_ended = epochs > run->epochs_ended;
+    double loss = metrics_mean_loss(run->epoch_start, point);
+    if (!run->interrupted)
+        write_points(run, min_step(step, last_shown_step(run)));
+    run->evaluated = step;
+    if (result->count) {
+        run->accuracy = (double)result->correct / (double)result->count;
+        run->test_loss = result->loss_sum / (double)result->count;
+        write_scalar(run, "test/accuracy", step, run->accuracy);
+        write_scalar(run, "test/loss", step, run->test_loss);
+    }
+    if (epoch_ended && isfinite(loss)) {
+        run->epoch_loss = loss;
+        shown.examples_per_second = rate(run->epoch_start, point);
+        run->epoch_start = point;
+    }
+    run->epochs_ended = epochs;
+    shown.epoch = epochs ? epochs : 1;
+    if (shown.epochs &&
+        shown.epoch > shown.epochs) /* of a job for fewer epochs */
+        shown.epochs = shown.total_steps = 0;
+    shown.loss = isfinite(loss) ? loss : run->shown_loss;
+    shown.accuracy = result->count ? run->accuracy : NAN;
+    shown.share = (double)result->count / (double)run->test_samples;
+    progress_epoch(&run->progress, &shown);
+}

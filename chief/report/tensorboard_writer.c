@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/tensorboard_writer.h"
+
+#include "chief/report/event.pb-c.h"
+#include "proto/base/time.h"
+#include "proto/store/fs_info.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <isa-l/crc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PATH = 4096, MAX_TAG = 512, MAX_EVENT = MAX_TAG + 128 };
+
+struct tensorboard_writer {
+    FILE *file;
+    char path[MAX_PATH];
+};
+
+/* ISA-L's crc32_iscsi leaves the inversion at both ends to its caller; the
+ * mask is TFRecord's, which keeps a CRC of data with CRCs in it sound. */
+static uint32_t masked_crc(uint8_t *bytes, size_t size) {
+    uint32_t crc = ~crc32_iscsi(bytes, (int)size, 0xffffffffu);
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+/* One record: length, its CRC, the bytes, their CRC; all little-endian. */
+static enum status write_record(struct tensorboard_writer *tensorboard_writer,
+                                uint8_t *bytes, size_t size,
+                                struct failure *why) {
+    uint64_t length = htole64(size);
+    uint32_t length_crc =
+        htole32(masked_crc((uint8_t *)&length, sizeof length));
+    uint32_t crc = htole32(masked_crc(bytes, size));
+    FILE *file = tensorboard_writer->file;
+    if (fwrite(&length, sizeof length, 1, file) != 1 ||
+        fwrite(&length_crc, sizeof length_crc, 1, file) != 1 ||
+        fwrite(bytes, size, 1, file) != 1 ||
+        fwrite(&crc, sizeof crc, 1, file) != 1)
+        return status_errno(why, STATUS_FAILED, errno, "writing %s",
+                            tensorboard_writer->path);
+    return STATUS_OK;
+}
+
+static enum status write_event(struct tensorboard_writer *tensorboard_writer,
+                               Tensorboard__Event *event, struct failure *why) {
+    uint8_t bytes[MAX_EVENT];
+    event->wall_time = time_calendar();
+    size_t size = tensorboard__event__pack(event, bytes);
+    return write_record(tensorboard_writer, bytes, size, why);
+}
+
+static enum status write_version(struct tensorboard_writer *tensorboard_writer,
+                                 struct failure *why) {
+    Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
+    char version[] = "brain.Event:2";
+    event.what_case = TENSORBOARD__EVENT__WHAT_FILE_VERSION;
+    event.file_version = version;
+    enum status status = write_event(tensorboard_writer, &event, why);
+    return status ? status : tensorboard_writer_flush(tensorboard_writer, why);
+}
+
+static enum status name_file(struct tensorboard_writer *tensorboard_writer,
+                             const char *dir, struct failure *why) {
+    char host[256] = "localhost";
+    gethostname(host, sizeof host - 1);
+    int length =
+        snprintf(tensorboard_writer->path, sizeof tensorboard_writer->path,
+                 "%s/events.out.tfevents.%010.0f.%s.%ld", dir, time_calendar(),
+                 host, (long)getpid());
+    if (length >= (int)sizeof tensorboard_writer->path)
+        return status_fail(why, STATUS_CONFIG,
+                           "the event file's path is over %d bytes: %s/...",
+                           MAX_PATH - 1, dir);
+    return STATUS_OK;
+}
+
+enum status tensorboard_writer_open(struct tensorboard_writer **out,
+                                    const char *dir, struct failure *why) {
+    *out = NULL;
+    struct tensorboard_writer *tensorboard_writer =
+        calloc(1, sizeof *tensorboard_writer);
+    if (!tensorboard_writer)
+        return status_fail(why, STATUS_RETRY, "out of memory for events");
+    enum status status = fs_info_make_folder(dir, why);
+    if (status) {
+        status_context(why, "tensorboard.output_path");
+        status = why->status = STATUS_CONFIG;
+    } else {
+        status = name_file(tensorboard_writer, dir, why);
+    }
+    if (status)
+        goto fail;
+    tensorboard_writer->file = fopen(tensorboard_writer->path, "wxe");
+    if (!tensorboard_writer->file) {
+        status = status_errno(why, STATUS_CONFIG, errno, "creating %s",
+                              tensorboard_writer->path);
+        goto fail;
+    }
+    status = write_version(tensorboard_writer, why);
+    if (status)
+        goto fail;
+    *out = tensorboard_writer;
+    return STATUS_OK;
+fail:
+    tensorboard_writer_close(&tensorboard_writer);
+    return status;
+}
+
+enum status tensorboard_writer_add_scalar(
+    struct tensorboard_writer *tensorboard_writer, const char *tag,
+    uint64_t step, double value, struct failure *why) {
+    if (strlen(tag) > MAX_TAG)
+        return status_fail(why, STATUS_FAILED,
+                           "the tag of a scalar is over %d bytes: %s", MAX_TAG,
+                           tag);
+    Tensorboard__Summary__Value scalar = TENSORBOARD__SUMMARY__VALUE__INIT;
+    Tensorboard__Summary__Value *scalars[] = {&scalar};
+    Tensorboard__Summary summary = TENSORBOARD__SUMMARY__INIT;
+    Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
+    scalar.tag = (char *)tag; /* packing only reads it */
+    scalar.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_SIMPLE_VALUE;
+    scalar.simple_value = (float)value;
+    summary.n_value = 1;
+    summary.value = scalars;
+    event.step = (int64_t)step;
+    event.what_case = TENSORBOARD__EVENT__WHAT_SUMMARY;
+    event.summary = &summary;
+    return write_event(tensorboard_writer, &event, why);
+}
+
+enum status tensorboard_writer_restart(
+    struct tensorboard_writer *tensorboard_writer, uint64_t step,
+    struct failure *why) {
+    Tensorboard__SessionLog log = TENSORBOARD__SESSION_LOG__INIT;
+    Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
+    log.status = TENSORBOARD__SESSION_LOG__SESSION_STATUS__START;
+    event.step = (int64_t)step;
+    event.what_case = TENSORBOARD__EVENT__WHAT_SESSION_LOG;
+    event.session_log = &log;
+    enum status status = write_event(tensorboard_writer, &event, why);
+    return status ? status : tensorboard_writer_flush(tensorboard_writer, why);
+}
+
+enum status tensorboard_writer_flush(
+    struct tensorboard_writer *tensorboard_writer, struct failure *why) {
+    if (fflush(tensorboard_writer->file))
+        return status_errno(why, STATUS_FAILED, errno, "writing %s",
+                            tensorboard_writer->path);
+    return STATUS_OK;
+}
+
+void tensorboard_writer_close(struct tensorboard_writer **tensorboard_writer) {
+    if (!*tensorboard_writer)
+        return;
+    if ((*tensorboard_writer)->file)
+        fclose((*tensorboard_writer)->file);
+    free(*tensorboard_writer);
+    *tensorboard_writer = NULL;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TensorBoard event files: scalars in the TFRecord framing with masked CRC32C
+ * (tensorflow/core/lib/io/record_writer.h, event.proto, summary.proto). */
+#ifndef CAPSTAN_TENSORBOARD_WRITER_H
+#define CAPSTAN_TENSORBOARD_WRITER_H
+
+#include "proto/base/status.h"
+
+#include <stdint.h>
+
+struct tensorboard_writer;
+
+/* Creates DIR (with parents) and in it a new file
+ * events.out.tfevents.TIME.HOST.PID. STATUS_CONFIG names the path. */
+enum status tensorboard_writer_open(struct tensorboard_writer **out,
+                                    const char *dir,
+                                    struct failure *why) MUST_CHECK;
+
+/* Appends a scalar; TAG as TensorBoard shows it ("train/loss"), at most 512
+ * bytes. After a failure the file may end in a torn record, which readers
+ * stop at: close it. */
+enum status tensorboard_writer_add_scalar(
+    struct tensorboard_writer *tensorboard_writer, const char *tag,
+    uint64_t step, double value, struct failure *why) MUST_CHECK;
+
+/* A run goes on before STEP: readers drop what earlier files of the folder have
+ * from there on (TensorFlow's SessionLog START). */
+enum status tensorboard_writer_restart(
+    struct tensorboard_writer *tensorboard_writer, uint64_t step,
+    struct failure *why) MUST_CHECK;
+
+/* Hands what is buffered to the kernel; a reader then sees it. */
+enum status tensorboard_writer_flush(
+    struct tensorboard_writer *tensorboard_writer,
+    struct failure *why) MUST_CHECK;
+
+/* Accepts a pointer to NULL. What was not flushed may be lost unsaid. */
+void tensorboard_writer_close(struct tensorboard_writer **tensorboard_writer);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the thread works with is copied, or stays as it is while its cut is not
+ * over; the run itself is touched by the loop alone. */
+#include "chief/snapshot/checkpoint_commit.h"
+
+#include "chief/control/background_task.h"
+#include "chief/report/metrics.h"
+#include "chief/snapshot/checkpoint_policy.h"
+#include "chief/snapshot/snapshot_coordinator.h"
+#include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/dir_lock.h"
+#include "proto/tensor/rule.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+struct checkpoint_commit {
+    uint64_t id; /* of the cut */
+    const char *dir;
+    struct dir_lock *dir_lock; /* on it; the run's */
+    uint32_t keep;
+    char folder[4096];
+    struct manifest manifest;
+    enum status prune_status; /* older ones; unless OK, LEFT says why not */
+    struct failure prune_failure;
+    struct background_task *background_task;
+};
+
+/* What stands where this process sees it: a directory may go after the ps have
+ * written into it, or be theirs no more. */
+static enum status verify_files(
+    const struct checkpoint_commit *checkpoint_commit, struct failure *why) {
+    const struct manifest *manifest = &checkpoint_commit->manifest;
+    for (uint32_t i = 0; i < manifest->num_files; i++) {
+        const struct shard_info *file = &manifest->files[i];
+        char path[sizeof checkpoint_commit->folder + sizeof file->name];
+        struct stat about;
+        snprintf(path, sizeof path, "%s/%s", checkpoint_commit->folder,
+                 file->name);
+        if (file->holder[0])
+            continue;
+        if (stat(path, &about))
+            return status_errno(why, STATUS_FAILED, errno,
+                                "%s was written, and is not there", path);
+        if ((uint64_t)about.st_size != file->size)
+            return status_fail(why, STATUS_FAILED,
+                               "%s was written with %llu bytes, and has %llu",
+                               path, (unsigned long long)file->size,
+                               (unsigned long long)about.st_size);
+    }
+    return STATUS_OK;
+}
+
+/* On a thread of its own. The manifest's appearance makes the checkpoint. */
+static enum status write_checkpoint(void *context, int cancel,
+                                    struct failure *why) {
+    struct checkpoint_commit *checkpoint_commit = context;
+    (void)cancel; /* nothing ends a wait for a disk */
+    enum status status = dir_lock_renew(checkpoint_commit->dir_lock, why);
+    if (!status)
+        status = checkpoint_make_folder(checkpoint_commit->dir,
+                                        checkpoint_commit->manifest.step, why);
+    if (!status)
+        status = verify_files(checkpoint_commit, why);
+    if (!status)
+        status = manifest_write(&checkpoint_commit->manifest,
+                                checkpoint_commit->folder, why);
+    if (!status)
+        checkpoint_commit->prune_status =
+            checkpoint_prune(checkpoint_commit->dir, checkpoint_commit->keep,
+                             &checkpoint_commit->prune_failure);
+    return status;
+}
+
+static bool name_slots(const struct run *run, struct manifest *manifest) {
+    manifest->num_slots = rule_slots(&run->job->optimizer);
+    manifest->slot_names =
+        calloc(manifest->num_slots + 1, sizeof *manifest->slot_names);
+    for (unsigned s = 0; manifest->slot_names && s < manifest->num_slots; s++)
+        snprintf(manifest->slot_names[s], sizeof *manifest->slot_names, "%s",
+                 rule_slot_name(&run->job->optimizer, s));
+    return manifest->slot_names;
+}
+
+static void fill(struct checkpoint_commit *checkpoint_commit,
+                 const struct run *run, const struct run_snapshot *snapshot) {
+    checkpoint_commit->id = snapshot->id;
+    checkpoint_commit->dir = run->job->checkpoint.dir;
+    checkpoint_commit->dir_lock = run->dir_lock;
+    checkpoint_commit->keep = run->job->checkpoint.keep;
+    checkpoint_folder(checkpoint_commit->dir, snapshot->step,
+                      checkpoint_commit->folder,
+                      sizeof checkpoint_commit->folder);
+    checkpoint_commit->manifest = (struct manifest){
+        .run = run->id,
+        .step = snapshot->step,
+        .epoch = run_schedule_epochs(&run->run_schedule, snapshot->step),
+        .samples = run_samples(run, snapshot->step),
+        .seed = run->job->seed,
+        .final = snapshot->step >= run->run_schedule.total,
+        .job = run->job->text,
+        .rule = (char *)checkpoint_policy_optimizer_name(run),
+        .layout = run->layout,
+        .num_files = run->num_holders,
+        .files = snapshot->files,
+        .block_file = run->ps_of_block,
+        .scaler = snapshot->scaler,
+    };
+}
+
+static enum status start(struct run *run, const struct run_snapshot *snapshot,
+                         struct failure *why) {
+    struct checkpoint_commit *checkpoint_commit =
+        calloc(1, sizeof *checkpoint_commit);
+    run->checkpoint_commit = checkpoint_commit;
+    if (checkpoint_commit)
+        fill(checkpoint_commit, run, snapshot);
+    if (!checkpoint_commit || !name_slots(run, &checkpoint_commit->manifest))
+        return status_fail(why, STATUS_RETRY, "no memory for a manifest");
+    return background_task_open(&checkpoint_commit->background_task,
+                                write_checkpoint, checkpoint_commit, why);
+}
+
+static void free_commit(struct run *run) {
+    struct checkpoint_commit *checkpoint_commit = run->checkpoint_commit;
+    run->checkpoint_commit = NULL;
+    if (!checkpoint_commit)
+        return;
+    background_task_close(&checkpoint_commit->background_task);
+    free(checkpoint_commit->manifest.slot_names);
+    free(checkpoint_commit);
+}
+
+static void record_written(struct run *run,
+                           const struct run_snapshot *snapshot) {
+    const struct checkpoint_commit *checkpoint_commit = run->checkpoint_commit;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < run->num_holders; i++)
+        bytes += snapshot->files[i].size;
+    log_info(run->log, "checkpoint %s: %.1f MB in %.2f s",
+             checkpoint_commit->folder, (double)bytes / 1e6, snapshot->seconds);
+    snprintf(run->checkpoint, sizeof run->checkpoint, "%s",
+             checkpoint_commit->folder);
+    run->has_saved = true;
+    run->saved = snapshot->step;
+    if (run->phase >= RUN_STOPPING && run->end_step < run->saved)
+        run->end_step = run->saved;
+    run->saved_at = time_now();
+    run->last_problem[0] = 0;
+    if (checkpoint_commit->prune_status)
+        log_warning(run->log, "old checkpoints were not removed: %s",
+                    checkpoint_commit->prune_failure.text);
+    checkpoint_policy_send_retained(run);
+}
+
+static void end(struct run *run, struct run_snapshot *snapshot,
+                enum status status, const struct failure *why) {
+    if (status) {
+        snprintf(snapshot->problem, sizeof snapshot->problem, "%.500s",
+                 why->text);
+        checkpoint_policy_discard(run, snapshot);
+    } else {
+        record_written(run, snapshot);
+    }
+    free_commit(run);
+    snapshot_coordinator_saved(run, snapshot);
+}
+
+/* Of two cuts the older one is not written over the newer, whose pruning has
+ * taken its files. */
+static void begin(struct run *run, struct run_snapshot *snapshot) {
+    struct failure why;
+    enum status status = STATUS_OK;
+    if (run->has_saved && snapshot->step < run->saved)
+        status = status_fail(&why, STATUS_FAILED,
+                             "that of step %llu was complete before it, and "
+                             "older remains went",
+                             (unsigned long long)run->saved);
+    if (!status)
+        status = start(run, snapshot, &why);
+    if (status)
+        end(run, snapshot, status, &why);
+}
+
+/* A run that goes on from there has no other chance to tell of the steps before
+ * it; trainers tell of theirs within half a second. */
+static bool is_progress_written(struct run *run,
+                                const struct run_snapshot *snapshot) {
+    return run->phase >= RUN_STOPPING ||
+           metrics_write_until(run, snapshot->step) ||
+           time_now() - snapshot->completed_at > TIME_S;
+}
+
+void checkpoint_commit_step(struct run *run) {
+    struct run_snapshot *snapshot;
+    enum status status;
+    struct failure why;
+    if (run->checkpoint_commit &&
+        background_task_poll(run->checkpoint_commit->background_task, &status,
+                             &why))
+        end(run, snapshot_coordinator_find(run, run->checkpoint_commit->id),
+            status, &why);
+    while (!run->checkpoint_commit &&
+           (snapshot = snapshot_coordinator_next_complete(run)) &&
+           is_progress_written(run, snapshot))
+        begin(run, snapshot);
+}
+
+int checkpoint_commit_descriptor(const struct run *run) {
+    return run->checkpoint_commit ? background_task_descriptor(
+                                        run->checkpoint_commit->background_task)
+                                  : -1;
+}
+
+void checkpoint_commit_finish(struct run *run) {
+    int limit = (int)(1000 * fmin(run->job->timeouts.stop, 1e6));
+    for (checkpoint_commit_step(run); run->checkpoint_commit;
+         checkpoint_commit_step(run)) {
+        struct pollfd over = {checkpoint_commit_descriptor(run), POLLIN, 0};
+        if (poll(&over, 1, limit))
+            continue;
+        log_warning(run->log,
+                    "the disk of %s has not taken the checkpoint of step %llu "
+                    "within %.0f s (timeouts.stop); it is waited for",
+                    run->job->checkpoint.dir,
+                    (unsigned long long)run->checkpoint_commit->manifest.step,
+                    run->job->timeouts.stop);
+        limit = -1;
+    }
+}

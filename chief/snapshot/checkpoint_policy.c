@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Order makes a checkpoint: the shards' files, then the manifest, then older
+ * ones go (checkpoint_commit.c); and in the other direction the manifest goes
+ * first. So whatever moment the chief dies at, what has a manifest is whole,
+ * and what has none is remains. Nothing is deleted that is not this run's:
+ * checkpoints of an earlier run that this one will not go on from are set
+ * aside. */
+#include "chief/snapshot/checkpoint_policy.h"
+
+#include "chief/snapshot/snapshot_coordinator.h"
+#include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/checkpoint_reader.h"
+#include "proto/store/dir_lock.h"
+#include "proto/store/fs_info.h"
+#include "proto/tensor/rule.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAMED = 8 /* steps, where one is wrong */ };
+
+enum status checkpoint_policy_open(struct run *run, struct failure *why) {
+    const char *dir = run->job->checkpoint.dir;
+    if (!dir)
+        return STATUS_OK;
+    struct dir_lock_settings dir_lock = {
+        .dir = dir, .run = run->id, .owner = "the chief", .log = run->log};
+    enum status status = fs_info_make_folder(dir, why);
+    if (!status)
+        status = dir_lock_acquire(&run->dir_lock, &dir_lock, why);
+    if (status) {
+        status_context(why, "checkpoint.dir");
+        return status == STATUS_RETRY ? status : (why->status = STATUS_CONFIG);
+    }
+    run->saved_at = time_now();
+    return STATUS_OK;
+}
+
+void checkpoint_policy_close(struct run *run) {
+    dir_lock_release(&run->dir_lock);
+}
+
+void checkpoint_policy_receive_signal(struct run *run) {
+    const char *outcome = "one checkpoint, and the run goes on";
+    if (!run->job->checkpoint.dir)
+        outcome = "no checkpoint, as the job has no checkpoint.dir; the run "
+                  "goes on";
+    else if (run->interrupted || run->phase >= RUN_FINISHING)
+        outcome = "the run is ending, with a checkpoint of its own";
+    else if (run->save_wanted || snapshot_coordinator_is_saving(run))
+        outcome = "a checkpoint is under way already; the run goes on";
+    else
+        run->save_wanted = true;
+    log_info(run->log, "SIGUSR1: %s", outcome);
+}
+
+const char *checkpoint_policy_optimizer_name(const struct run *run) {
+    static const char *const names[] = {
+        [OPTIMIZER_SGD] = "SGD",         [OPTIMIZER_ADAGRAD] = "Adagrad",
+        [OPTIMIZER_RMSPROP] = "RMSprop", [OPTIMIZER_ADAM] = "Adam",
+        [OPTIMIZER_ADAMW] = "AdamW",     [OPTIMIZER_FTRL] = "Ftrl",
+    };
+    return names[run->job->optimizer.type];
+}
+
+/* What the job and a checkpoint must agree on. */
+static enum status check_compatible(const struct run *run,
+                                    const struct manifest *manifest,
+                                    struct failure *why) {
+    unsigned long long step = manifest->step;
+    const char *dir = run->job->checkpoint.dir;
+    static const char *const remedy =
+        "resume with the job it was written by, or name another checkpoint.dir,"
+        " or begin anew: --set checkpoint.resume=never";
+    if (layout_digest(manifest->layout) != run->digest)
+        return status_fail(why, STATUS_CONFIG,
+                           "the checkpoint of step %llu in %s holds another "
+                           "model than model.layers describes: %s",
+                           step, dir, remedy);
+    if (strcmp(manifest->rule, checkpoint_policy_optimizer_name(run)) ||
+        manifest->num_slots != rule_slots(&run->job->optimizer))
+        return status_fail(why, STATUS_CONFIG,
+                           "the checkpoint of step %llu in %s was written by "
+                           "optimizer %s with %u state tensors, the job says "
+                           "%s with %u: %s",
+                           step, dir, manifest->rule, manifest->num_slots,
+                           checkpoint_policy_optimizer_name(run),
+                           rule_slots(&run->job->optimizer), remedy);
+    if (manifest->seed != run->job->seed)
+        return status_fail(why, STATUS_CONFIG,
+                           "the checkpoint of step %llu in %s has seed %llu, "
+                           "the job says %llu: %s",
+                           step, dir, (unsigned long long)manifest->seed,
+                           (unsigned long long)run->job->seed, remedy);
+    return STATUS_OK;
+}
+
+/* `never` is no permission to delete: another run's checkpoints are moved, so
+ * that no later `auto` takes one of them for this run's. */
+static enum status start_fresh(struct run *run, struct failure *why) {
+    size_t moved = 0;
+    enum status status =
+        checkpoint_set_aside(run->job->checkpoint.dir, 0, run->id, &moved, why);
+    if (!status && moved)
+        log_warning(run->log,
+                    "resume is never: %zu checkpoints of an earlier run were "
+                    "moved to %s/aside-%016llx",
+                    moved, run->job->checkpoint.dir,
+                    (unsigned long long)run->id);
+    return status;
+}
+
+/* The job may say what is not there: the newest of what is are named. */
+static enum status check_step_exists(const struct job_checkpoint *checkpoint,
+                                     struct failure *why) {
+    uint64_t *steps;
+    size_t count;
+    char listed[256] = "";
+    enum status status = checkpoint_list(checkpoint->dir, &steps, &count, why);
+    bool exists = false;
+    for (size_t i = 0, used = 0; !status && i < count && !exists; i++) {
+        exists = steps[i] == checkpoint->resume_step;
+        if (count - i <= MAX_NAMED && used < sizeof listed)
+            used += (size_t)snprintf(listed + used, sizeof listed - used,
+                                     "%llu, ", (unsigned long long)steps[i]);
+    }
+    if (status)
+        return status;
+    free(steps);
+    return exists ? STATUS_OK
+                  : status_fail(why, STATUS_CONFIG,
+                                "checkpoint.resume: found %llu, a step that "
+                                "has no checkpoint in %s; allowed: %s\"auto\" "
+                                "(the newest) or \"never\"",
+                                (unsigned long long)checkpoint->resume_step,
+                                checkpoint->dir, listed);
+}
+
+/* A step that is named has to verify. Newer ones are set aside: this run will
+ * write those steps anew. */
+static enum status find(struct run *run, bool *found, struct failure *why) {
+    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
+    if (checkpoint->resume != JOB_RESUME_STEP)
+        return checkpoint_reader_newest(checkpoint->dir, CHECKPOINT_READER_ANY,
+                                        &run->restored, found, run->log, why);
+    char folder[4096];
+    checkpoint_folder(checkpoint->dir, checkpoint->resume_step, folder,
+                      sizeof folder);
+    struct failure wrong;
+    enum status status = check_step_exists(checkpoint, why);
+    if (status)
+        return status;
+    status = checkpoint_reader_verify(checkpoint->dir, checkpoint->resume_step,
+                                      &wrong);
+    if (!status)
+        status = manifest_read(&run->restored, folder, &wrong);
+    *found = !status;
+    if (status)
+        return status_fail(why, status,
+                           "checkpoint.resume names step %llu: %.1500s; "
+                           "`capstan ckpt verify` tells which others are whole",
+                           (unsigned long long)checkpoint->resume_step,
+                           wrong.text);
+    size_t moved;
+    return checkpoint_set_aside(checkpoint->dir, checkpoint->resume_step + 1,
+                                run->id, &moved, why);
+}
+
+/* For people epochs count from 1: after the last is the last. */
+static uint64_t resume_epoch(const struct run *run) {
+    uint64_t epoch = run->restored.epoch + 1, last = run->job->epochs;
+    return run->job->has_steps || epoch < last ? epoch : last;
+}
+
+enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
+    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
+    bool found = false;
+    if (!checkpoint->dir)
+        return STATUS_OK;
+    if (checkpoint->resume == JOB_RESUME_NEVER)
+        return start_fresh(run, why);
+    enum status status = find(run, &found, why);
+    if (status || !found)
+        return status;
+    run->has_restored = true;
+    status = check_compatible(run, &run->restored, why);
+    if (status)
+        return status;
+    checkpoint_folder(checkpoint->dir, run->restored.step, run->restore_folder,
+                      sizeof run->restore_folder);
+    snprintf(run->checkpoint, sizeof run->checkpoint, "%s",
+             run->restore_folder);
+    run->has_saved = true;
+    run->saved = run->restored.step;
+    log_info(run->log, "resuming from %s, epoch %llu", run->restore_folder,
+             (unsigned long long)resume_epoch(run));
+    return STATUS_OK;
+}
+
+void checkpoint_policy_resume_hint(const struct run *run, char *text,
+                                   size_t size) {
+    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
+    static const char *const other =
+        "; with --set checkpoint.resume=auto it resumes from";
+    if (!run->has_saved)
+        snprintf(text, size, "begins anew: there is no checkpoint yet");
+    else if (checkpoint->resume == JOB_RESUME_NEVER)
+        snprintf(text, size, "begins anew (checkpoint.resume is never)%s %s",
+                 other, run->checkpoint);
+    else if (checkpoint->resume == JOB_RESUME_STEP &&
+             checkpoint->resume_step != run->saved)
+        snprintf(text, size,
+                 "begins at step %llu again (checkpoint.resume)%s %s",
+                 (unsigned long long)checkpoint->resume_step, other,
+                 run->checkpoint);
+    else
+        snprintf(text, size, "resumes from %s", run->checkpoint);
+}
+
+/* A ps whose directory is its own cannot see which manifests stand. */
+void checkpoint_policy_send_retained(struct run *run) {
+    struct failure why;
+    size_t count = 0;
+    Capstan__Retain retain = CAPSTAN__RETAIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    if (!run->job->checkpoint.dir ||
+        checkpoint_list(run->job->checkpoint.dir, &retain.steps, &count, &why))
+        return;
+    retain.n_steps = count;
+    control.body_case = CAPSTAN__CONTROL__BODY_RETAIN;
+    control.retain = &retain;
+    run_send_to_holders(run, &control);
+    free(retain.steps);
+}
+
+/* The remains of a step stay when that very step stands complete: it was taken
+ * twice, and only the second has failed. What stands in a directory that is not
+ * this run's any more may be another's. */
+void checkpoint_policy_discard(struct run *run,
+                               const struct run_snapshot *snapshot) {
+    struct failure why;
+    if (snapshot->step > run->last_failed_save)
+        run->last_failed_save = snapshot->step;
+    log_warning(run->log, "there is no checkpoint of step %llu: %s",
+                (unsigned long long)snapshot->step, snapshot->problem);
+    if (!run->has_saved || run->saved < snapshot->step)
+        snprintf(run->last_problem, sizeof run->last_problem, "%s",
+                 snapshot->problem);
+    bool holds = dir_lock_is_held(run->dir_lock);
+    run->has_saved &= holds;
+    if (!holds || (run->has_saved && run->saved == snapshot->step))
+        return;
+    if (checkpoint_remove(run->job->checkpoint.dir, snapshot->step, &why))
+        log_warning(run->log, "its remains stay: %s", why.text);
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a reason to a checkpoint, an evaluation or an export. A cut is asked for
+ * (snapshot_coordinator_request): synchronous, each holder says how far it is
+ * and closes no further than one round more
+ * (snapshot_coordinator_receive_round), so the round after the highest is still
+ * ahead of all of them, and all are told it. Otherwise it is the moment each
+ * hears of it. Held by all, it is read and written; written by all, it gets its
+ * manifest (checkpoint_commit.c). Rounds that stand in the plan are never asked
+ * for: the first word of them is that a part is written. */
+#include "chief/snapshot/snapshot_coordinator.h"
+
+#include "chief/control/membership_broadcast.h"
+#include "chief/snapshot/checkpoint_policy.h"
+#include "proto/base/time.h"
+#include "proto/tensor/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_REQUESTED_ID                                                     \
+    (UINT64_C(1) << 63) /* ids below are planned rounds */
+
+struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++)
+        if (run->snapshots[i].protocol.stage && run->snapshots[i].id == id)
+            return &run->snapshots[i];
+    return NULL;
+}
+
+/* A free one. There may be many: while the reports of one ps do not come,
+ * those of the others on planned rounds do. */
+static struct run_snapshot *find_free(struct run *run) {
+    uint32_t i = 0;
+    while (i < run->num_snapshots && run->snapshots[i].protocol.stage)
+        i++;
+    if (i == run->num_snapshots) {
+        struct run_snapshot *more =
+            realloc(run->snapshots, (i + 1) * sizeof *run->snapshots);
+        if (!more)
+            return NULL;
+        run->snapshots = more;
+        run->snapshots[run->num_snapshots++] = (struct run_snapshot){0};
+    }
+    return &run->snapshots[i];
+}
+
+/* Other cuts may move in memory. */
+static struct run_snapshot *begin(struct run *run, uint64_t id) {
+    struct run_snapshot *snapshot = find_free(run);
+    struct shard_info *files = calloc(run->num_holders, sizeof *files);
+    if (!snapshot || !files) {
+        free(files);
+        run_stop(run, STATUS_RETRY, "no memory for a checkpoint");
+        return NULL;
+    }
+    free(snapshot->files);
+    *snapshot = (struct run_snapshot){
+        .id = id, .step = id, .began = time_now(), .files = files};
+    snapshot_round_start(&snapshot->protocol, run->num_holders);
+    return snapshot;
+}
+
+/* A snapshot that is only read any more, by evaluations that one trainer may
+ * hold up for long, is in nobody's way. */
+static bool is_only_read(const struct run_snapshot *snapshot) {
+    return snapshot->protocol.stage == SNAPSHOT_ROUND_HELD &&
+           (!snapshot->save || snapshot->written || snapshot->failed);
+}
+
+bool snapshot_coordinator_is_requesting(const struct run *run) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++)
+        if (run->snapshots[i].protocol.stage &&
+            run->snapshots[i].id >= FIRST_REQUESTED_ID &&
+            !is_only_read(&run->snapshots[i]))
+            return true;
+    return false;
+}
+
+bool snapshot_coordinator_is_writing(const struct run *run) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++)
+        if (run->snapshots[i].protocol.stage &&
+            !is_only_read(&run->snapshots[i]))
+            return true;
+    return false;
+}
+
+bool snapshot_coordinator_is_saving(const struct run *run) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++) {
+        const struct run_snapshot *snapshot = &run->snapshots[i];
+        if (snapshot->protocol.stage && snapshot->save && !snapshot->written &&
+            !snapshot->failed)
+            return true;
+    }
+    return false;
+}
+
+bool snapshot_coordinator_is_pending(const struct run *run) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++)
+        if (run->snapshots[i].protocol.stage)
+            return true;
+    return false;
+}
+
+bool snapshot_coordinator_is_evaluating(const struct run *run) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++)
+        if (run->snapshots[i].protocol.stage && run->snapshots[i].evaluate)
+            return true;
+    return false;
+}
+
+/* Synchronous, unplanned: ps close no block above one more than their highest
+ * until they are told the round, so that some round is ahead of all of them. */
+static void send_query(struct run *run, const struct run_snapshot *snapshot) {
+    Capstan__SnapshotPrepare query = CAPSTAN__SNAPSHOT_PREPARE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    query.id = snapshot->id;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE;
+    control.snapshot_prepare = &query;
+    run_send_to_holders(run, &control);
+}
+
+static void send_take(struct run *run, uint64_t id, uint64_t round,
+                      uint64_t step, bool write, bool retain) {
+    Capstan__Snapshot message = CAPSTAN__SNAPSHOT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    message.id = id;
+    message.round = round;
+    message.step = step;
+    message.write = write;
+    message.retain = retain;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
+    control.snapshot = &message;
+    if (run->allreduce && write && !round) /* all ranks hand over */
+        control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
+    else
+        run_send_to_holders(run, &control);
+}
+
+static void send_release(struct run *run, uint64_t id) {
+    Capstan__SnapshotRelease end = CAPSTAN__SNAPSHOT_RELEASE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    end.id = id;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_RELEASE;
+    control.snapshot_release = &end;
+    run_send_to_holders(run, &control);
+}
+
+/* With staleness, and when nobody pushes any more, a cut is the moment that
+ * each ps hears of it: snapshots first, and the order to write follows with the
+ * step that they turn out to be at. */
+bool snapshot_coordinator_request(struct run *run,
+                                  struct snapshot_reason reason, bool end) {
+    if (run_synchronous(run) && snapshot_coordinator_is_requesting(run))
+        return false; /* a ps agrees on one round at a time */
+    struct run_snapshot *snapshot =
+        begin(run, FIRST_REQUESTED_ID + ++run->snapshots_requested);
+    if (!snapshot)
+        return false;
+    snapshot->step = run_step(run);
+    snapshot->save = reason.save;
+    snapshot->evaluate = reason.evaluate;
+    snapshot->export = reason.export;
+    snapshot->joins = reason.joins;
+    snapshot->retain = reason.evaluate || reason.export;
+    snapshot->readers = (uint32_t)reason.evaluate + reason.export;
+    if (run_synchronous(run) && !end) {
+        snapshot_round_query(&snapshot->protocol, run->num_holders);
+        send_query(run, snapshot);
+    } else {
+        send_take(run, snapshot->id, 0, 0, false, true);
+    }
+    return true;
+}
+
+/* Joiners' first contribution is the one after the cut's round. */
+static void assign_joiners(struct run *run, uint64_t round) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->roster.slots[r].state == ROSTER_HELD &&
+            run->trainers[r].planned && !run->trainers[r].from) {
+            run->trainers[r].from = round + 1;
+            run->trainers[r].heartbeat.clock = round;
+        }
+    membership_broadcast_view(run);
+}
+
+/* A planned cut is known from its first answer on, or from here. */
+static struct run_snapshot *expect_planned(struct run *run, uint64_t round) {
+    struct run_snapshot *snapshot = snapshot_coordinator_find(run, round);
+    if (snapshot || (run->has_saved && run->saved == round))
+        return snapshot;
+    snapshot = begin(run, round);
+    if (snapshot)
+        snapshot->save = true;
+    return snapshot;
+}
+
+void snapshot_coordinator_expect_planned(struct run *run, uint64_t round) {
+    if (run_schedule_saves(&run->run_schedule, round) &&
+        run->last_failed_save != round)
+        expect_planned(run, round);
+}
+
+/* When the round that was agreed on stands in the plan, the ps save it anyway,
+ * and a joiner needs no snapshot: then the asked cut is over, and what else it
+ * was for is asked again. */
+void snapshot_coordinator_receive_round(struct run *run,
+                                        const struct roster_slot *slot,
+                                        const Capstan__SnapshotPrepared *mark) {
+    struct run_snapshot *snapshot = snapshot_coordinator_find(run, mark->id);
+    (void)slot;
+    if (!snapshot ||
+        !snapshot_round_receive_highest(&snapshot->protocol, mark->highest,
+                                        run->run_schedule.total))
+        return;
+    uint64_t round = snapshot->protocol.round;
+    if (snapshot->joins)
+        assign_joiners(run, round);
+    if (run_schedule_saves(&run->run_schedule, round) ||
+        !(snapshot->save || snapshot->retain)) {
+        snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+        send_take(run, round, 0, round, false, false);
+        if (snapshot->save)
+            expect_planned(run, round);
+        return;
+    }
+    snapshot->step = round;
+    snapshot->ordered = snapshot->save;
+    send_take(run, snapshot->id, round, round, snapshot->save,
+              snapshot->retain);
+}
+
+/* Planned cuts end by themselves at the ps; what was asked for is held there
+ * until the chief lets it go. */
+static void release_if_finished(struct run *run,
+                                struct run_snapshot *snapshot) {
+    bool saved = !snapshot->save || snapshot->written;
+    if (!saved || snapshot->readers || !snapshot->protocol.stage)
+        return;
+    if (snapshot->id >= FIRST_REQUESTED_ID)
+        send_release(run, snapshot->id);
+    snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+}
+
+bool snapshot_coordinator_abandon(struct run *run) {
+    bool any = false;
+    for (uint32_t i = 0; i < run->num_snapshots; i++) {
+        struct run_snapshot *snapshot = &run->snapshots[i];
+        bool waits = snapshot->protocol.stage == SNAPSHOT_ROUND_QUERYING ||
+                     (snapshot->protocol.stage == SNAPSHOT_ROUND_TAKING &&
+                      snapshot->protocol.round);
+        if (snapshot->id < FIRST_REQUESTED_ID || !waits ||
+            snapshot->protocol.held)
+            continue;
+        send_release(run, snapshot->id);
+        snapshot->protocol.stage = SNAPSHOT_ROUND_IDLE;
+        any = true;
+    }
+    return any;
+}
+
+bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
+                                          uint64_t *step) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++) {
+        struct run_snapshot *snapshot = &run->snapshots[i];
+        if (snapshot->protocol.stage != SNAPSHOT_ROUND_HELD ||
+            !snapshot->evaluate || snapshot->evaluating)
+            continue;
+        snapshot->evaluating = true;
+        *id = snapshot->id;
+        *step = snapshot->step;
+        return true;
+    }
+    return false;
+}
+
+bool snapshot_coordinator_take_export(struct run *run, uint64_t *id) {
+    for (uint32_t i = 0; i < run->num_snapshots; i++) {
+        struct run_snapshot *snapshot = &run->snapshots[i];
+        if (snapshot->protocol.stage != SNAPSHOT_ROUND_HELD ||
+            !snapshot->export || snapshot->exporting)
+            continue;
+        snapshot->exporting = true;
+        *id = snapshot->id;
+        return true;
+    }
+    return false;
+}
+
+void snapshot_coordinator_release(struct run *run, uint64_t id) {
+    struct run_snapshot *snapshot = snapshot_coordinator_find(run, id);
+    if (!snapshot || !snapshot->readers)
+        return;
+    snapshot->readers--;
+    release_if_finished(run, snapshot);
+}
+
+/* All ps hold the snapshot. */
+static void held(struct run *run, struct run_snapshot *snapshot) {
+    if (snapshot->save && !snapshot->ordered) {
+        snapshot->ordered = true;
+        send_take(run, snapshot->id, 0, snapshot->step, true, snapshot->retain);
+    }
+    release_if_finished(run, snapshot);
+}
+
+static void handle_written(struct run *run, struct run_snapshot *snapshot) {
+    snapshot->complete = !snapshot->failed;
+    snapshot->completed_at = time_now();
+    if (!snapshot->failed)
+        return;
+    checkpoint_policy_discard(run, snapshot);
+    snapshot_coordinator_saved(run, snapshot);
+}
+
+struct run_snapshot *snapshot_coordinator_next_complete(struct run *run) {
+    struct run_snapshot *oldest = NULL;
+    for (uint32_t i = 0; i < run->num_snapshots; i++) {
+        struct run_snapshot *snapshot = &run->snapshots[i];
+        if (snapshot->protocol.stage && snapshot->complete &&
+            !snapshot->written && (!oldest || snapshot->step < oldest->step))
+            oldest = snapshot;
+    }
+    return oldest;
+}
+
+void snapshot_coordinator_saved(struct run *run,
+                                struct run_snapshot *snapshot) {
+    snapshot->written = true;
+    release_if_finished(run, snapshot);
+}
+
+static void record_file(struct run_snapshot *snapshot, uint32_t index,
+                        const Capstan__SnapshotDone *done) {
+    struct shard_info *file = &snapshot->files[index];
+    snprintf(file->name, sizeof file->name, "%s", done->name);
+    snprintf(file->holder, sizeof file->holder, "%s", done->holder);
+    file->size = done->size;
+    file->hash[0] = done->hash_low;
+    file->hash[1] = done->hash_high;
+    if (done->seconds > snapshot->seconds)
+        snapshot->seconds = done->seconds;
+}
+
+/* A planned cut is first heard of by an answer like this. Holding comes before
+ * writing, from each ps, so counting is enough. */
+void snapshot_coordinator_receive_done(struct run *run,
+                                       const struct roster_slot *slot,
+                                       const Capstan__SnapshotDone *done) {
+    struct run_snapshot *snapshot =
+        done->id < FIRST_REQUESTED_ID
+            ? expect_planned(run, done->id)
+            : snapshot_coordinator_find(run, done->id);
+    if (!snapshot)
+        return;
+    bool failed = done->error[0], written = done->written;
+    struct failure why;
+    char name[64];
+    if (failed) {
+        snapshot->failed = true;
+        roster_name(slot, name, sizeof name);
+        snprintf(snapshot->problem, sizeof snapshot->problem, "%s: %.440s",
+                 name, done->error);
+    }
+    if (!failed && !written) {
+        if (done->has_step)
+            snapshot->step = done->step;
+        if (snapshot_round_receive_held(&snapshot->protocol))
+            held(run, snapshot);
+        return;
+    }
+    if (written)
+        record_file(snapshot, run->allreduce ? 0 : slot->index, done);
+    if (written && done->scaler &&
+        plan_read_scaler(&snapshot->scaler, done->scaler, &why)) {
+        snapshot->failed = true;
+        snprintf(snapshot->problem, sizeof snapshot->problem, "%.440s",
+                 why.text);
+    }
+    if (snapshot_round_receive_written(&snapshot->protocol))
+        handle_written(run, snapshot);
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the directory as any reader does: only what has a manifest is there,
+ * one that cannot be read is named as damaged, a step's folder without one as
+ * incomplete, and nothing is changed. */
+#include "commands/ckpt_command.h"
+
+#include "proto/base/time.h"
+#include "proto/store/checkpoint.h"
+#include "proto/store/checkpoint_reader.h"
+#include "proto/store/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char incomplete_text[] =
+    "incomplete: it has no manifest.json; a run is writing it, or ended before "
+    "it was whole";
+
+/* The steps of the directory that are no checkpoints yet, or any more, of which
+ * only the wanted one when one is named. */
+static enum status list_incomplete(const struct ckpt_command_options *options,
+                                   json_t **out, struct failure *why) {
+    uint64_t *steps;
+    size_t count;
+    char folder[PATH_MAX];
+    enum status status =
+        checkpoint_incomplete(options->dir, &steps, &count, why);
+    *out = json_array();
+    for (size_t i = 0; !status && i < count; i++) {
+        if (options->has_step && steps[i] != options->step)
+            continue;
+        checkpoint_folder(options->dir, steps[i], folder, sizeof folder);
+        json_array_append_new(*out,
+                              json_pack("{s:I, s:s}", "step",
+                                        (json_int_t)steps[i], "path", folder));
+    }
+    free(steps);
+    return status;
+}
+
+/* Each of ROWS: BEFORE, its step in WIDTH columns, BETWEEN, what it is. */
+static void print_incomplete(const json_t *rows, const char *before, int width,
+                             const char *between, FILE *to) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+        fprintf(to, "%s%*" JSON_INTEGER_FORMAT "%s%s\n", before, width,
+                json_integer_value(json_object_get(row, "step")), between,
+                incomplete_text);
+}
+
+static enum status fail_no_step(const struct ckpt_command_options *options,
+                                struct failure *why) {
+    json_t *incomplete;
+    bool exists = !list_incomplete(options, &incomplete, why) &&
+                  json_array_size(incomplete);
+    json_decref(incomplete);
+    if (exists)
+        return status_fail(why, STATUS_FAILED, "%s: step %" PRIu64 " is %s",
+                           options->dir, options->step, incomplete_text);
+    return status_fail(why, STATUS_FAILED,
+                       "%s has no checkpoint of step %" PRIu64
+                       "; `capstan ckpt ls` lists those it has",
+                       options->dir, options->step);
+}
+
+/* The wanted steps of the directory, ascending; the caller frees *STEPS. */
+static enum status wanted_steps(const struct ckpt_command_options *options,
+                                uint64_t **steps, size_t *count,
+                                struct failure *why) {
+    struct stat about;
+    *steps = NULL;
+    if (stat(options->dir, &about))
+        return status_errno(why, STATUS_FAILED, errno, "cannot open %s",
+                            options->dir);
+    enum status status = checkpoint_list(options->dir, steps, count, why);
+    if (status || !options->has_step)
+        return status;
+    for (size_t i = 0; i < *count; i++)
+        if ((*steps)[i] == options->step) {
+            (*steps)[0] = options->step;
+            *count = 1;
+            return STATUS_OK;
+        }
+    free(*steps);
+    *steps = NULL;
+    return fail_no_step(options, why);
+}
+
+/* All that is there: those two. On failure there is nothing to free. */
+static enum status list_steps(const struct ckpt_command_options *options,
+                              uint64_t **steps, size_t *count,
+                              json_t **incomplete, struct failure *why) {
+    enum status status = list_incomplete(options, incomplete, why);
+    if (!status)
+        status = wanted_steps(options, steps, count, why);
+    if (status)
+        json_decref(*incomplete);
+    return status;
+}
+
+/* DIR holds no step: it is another folder than was meant, and a step's own
+ * folder most of all. */
+static void print_empty(const char *dir, const json_t *incomplete, char *text,
+                        size_t size) {
+    size_t length = strlen(dir);
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    size_t name = length;
+    while (name && dir[name - 1] != '/')
+        name--;
+    if (json_array_size(incomplete))
+        snprintf(text, size, "%s has no complete checkpoint", dir);
+    else if (strncmp(dir + name, "step-", 5) != 0)
+        snprintf(text, size,
+                 "%s has no checkpoint: is it the job's checkpoint.dir?", dir);
+    else
+        snprintf(text, size,
+                 "%s has no checkpoint, it is one: give the folder above it, "
+                 "%.*s",
+                 dir, name > 1 ? (int)name - 1 : 1, name ? dir : ".");
+}
+
+static enum status fail_empty(const char *dir, const json_t *incomplete,
+                              struct failure *why) {
+    char text[2 * PATH_MAX];
+    print_empty(dir, incomplete, text, sizeof text);
+    return status_fail(why, STATUS_FAILED, "%s", text);
+}
+
+static void print_json(json_t *object, FILE *to) {
+    json_dumpf(object, to, JSON_COMPACT);
+    fputc('\n', to);
+    json_decref(object);
+}
+
+static uint64_t total_size(const struct manifest *manifest) {
+    uint64_t size = 0;
+    for (uint32_t f = 0; f < manifest->num_files; f++)
+        size += manifest->files[f].size;
+    return size;
+}
+
+/* Seconds since the manifest in FOLDER was written. */
+static double age_of(const char *folder) {
+    char path[PATH_MAX];
+    struct stat about;
+    if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= PATH_MAX ||
+        stat(path, &about))
+        return 0;
+    double age = time_calendar() - (double)about.st_mtim.tv_sec -
+                 (double)about.st_mtim.tv_nsec * 1e-9;
+    return age > 0 ? age : 0;
+}
+
+struct unit {
+    double size;
+    const char *name;
+};
+
+/* "12 MB", "4.1 min": NUMBER in the largest of UNITS it reaches. */
+static void scale(double number, const struct unit *units, char *text,
+                  size_t size) {
+    while (units[1].name && number >= units[1].size)
+        units++;
+    double value = number / units->size;
+    snprintf(text, size, "%.*f %s", units->size > 1 && value < 10 ? 1 : 0,
+             value, units->name);
+}
+
+static void print_row(const struct manifest *manifest, double age, FILE *to) {
+    static const struct unit bytes[] = {{1, "B"},    {1e3, "kB"},  {1e6, "MB"},
+                                        {1e9, "GB"}, {1e12, "TB"}, {0, NULL}};
+    static const struct unit times[] = {
+        {1, "s"}, {60, "min"}, {3600, "h"}, {86400, "d"}, {0, NULL}};
+    char size_text[32], age_text[32];
+    scale((double)total_size(manifest), bytes, size_text, sizeof size_text);
+    scale(age, times, age_text, sizeof age_text);
+    fprintf(to,
+            "%12" PRIu64 " %7" PRIu64 " %14" PRIu64 " %9s %6" PRIu32
+            " %6s %9s\n",
+            manifest->step, manifest->epoch, manifest->samples, size_text,
+            manifest->num_files, manifest->final ? "final" : "-", age_text);
+}
+
+static json_t *row_json(const struct manifest *manifest, const char *folder) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:s}", "step",
+                     (json_int_t)manifest->step, "epoch",
+                     (json_int_t)manifest->epoch, "samples",
+                     (json_int_t)manifest->samples, "size",
+                     (json_int_t)total_size(manifest), "files",
+                     (json_int_t)manifest->num_files, "final", manifest->final,
+                     "age", age_of(folder), "path", folder);
+}
+
+/* Adds the row of STEP: printed at once as text, else collected. */
+static void list_step(const struct ckpt_command_options *options, uint64_t step,
+                      json_t *complete, json_t *damaged, FILE *to) {
+    char folder[PATH_MAX];
+    struct manifest manifest;
+    struct failure wrong;
+    checkpoint_folder(options->dir, step, folder, sizeof folder);
+    if (manifest_read(&manifest, folder, &wrong)) {
+        json_array_append_new(damaged,
+                              json_pack("{s:I, s:s}", "step", (json_int_t)step,
+                                        "error", wrong.text));
+        return;
+    }
+    if (options->json)
+        json_array_append_new(complete, row_json(&manifest, folder));
+    else
+        print_row(&manifest, age_of(folder), to);
+    manifest_clear(&manifest);
+}
+
+enum status ckpt_command_ls(const struct ckpt_command_options *options,
+                            FILE *to, struct failure *why) {
+    uint64_t *steps;
+    size_t count, i;
+    json_t *incomplete;
+    enum status status = list_steps(options, &steps, &count, &incomplete, why);
+    if (status)
+        return status;
+    json_t *complete = json_array(), *damaged = json_array(), *one;
+    if (!options->json && count)
+        fprintf(to, "%12s %7s %14s %9s %6s %6s %9s\n", "step", "epochs",
+                "samples", "size", "files", "final", "age");
+    for (i = 0; i < count; i++)
+        list_step(options, steps[i], complete, damaged, to);
+    free(steps);
+    if (options->json) {
+        print_json(json_pack("{s:s, s:o, s:o, s:o}", "dir", options->dir,
+                             "checkpoints", complete, "damaged", damaged,
+                             "incomplete", incomplete),
+                   to);
+        return STATUS_OK;
+    }
+    if (!count) {
+        char text[2 * PATH_MAX];
+        print_empty(options->dir, incomplete, text, sizeof text);
+        fprintf(to, "%s\n", text);
+    }
+    json_array_foreach(damaged, i, one)
+        fprintf(to, "%12" JSON_INTEGER_FORMAT " damaged: %s\n",
+                json_integer_value(json_object_get(one, "step")),
+                json_string_value(json_object_get(one, "error")));
+    print_incomplete(incomplete, "", 12, " ", to);
+    json_decref(complete);
+    json_decref(damaged);
+    json_decref(incomplete);
+    return STATUS_OK;
+}
+
+/* How many files of STEP other hosts hold, which nobody can check here. */
+static uint32_t files_elsewhere(const char *dir, uint64_t step) {
+    char folder[PATH_MAX];
+    struct manifest manifest;
+    uint32_t count = 0;
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    if (manifest_read(&manifest, folder, NULL))
+        return 0;
+    for (uint32_t f = 0; f < manifest.num_files; f++)
+        count += checkpoint_reader_is_remote(folder, &manifest.files[f]);
+    manifest_clear(&manifest);
+    return count;
+}
+
+/* Verifies STEP and tells of it; ROWS collects the same for JSON. */
+static enum status verify_step(const struct ckpt_command_options *options,
+                               uint64_t step, json_t *rows, FILE *to,
+                               struct failure *wrong) {
+    enum status status = checkpoint_reader_verify(options->dir, step, wrong);
+    uint32_t elsewhere = status ? 0 : files_elsewhere(options->dir, step);
+    json_t *row = json_pack("{s:I, s:b, s:I}", "step", (json_int_t)step, "ok",
+                            !status, "elsewhere", (json_int_t)elsewhere);
+    if (status)
+        json_object_set_new(row, "error", json_string(wrong->text));
+    json_array_append_new(rows, row);
+    if (options->json)
+        return status;
+    fprintf(to, "step %" PRIu64 ": %s", step, status ? "FAILED: " : "ok");
+    if (status)
+        fputs(wrong->text, to);
+    if (elsewhere)
+        fprintf(to, "; %" PRIu32 " files are on other hosts, not checked",
+                elsewhere);
+    fputc('\n', to);
+    return status;
+}
+
+enum status ckpt_command_verify(const struct ckpt_command_options *options,
+                                FILE *to, struct failure *why) {
+    uint64_t *steps;
+    size_t count, failed = 0;
+    struct failure wrong;
+    json_t *incomplete;
+    enum status status = list_steps(options, &steps, &count, &incomplete, why);
+    if (status)
+        return status;
+    json_t *rows = json_array();
+    for (size_t i = 0; i < count; i++)
+        failed += verify_step(options, steps[i], rows, to, &wrong) != STATUS_OK;
+    free(steps);
+    if (options->json)
+        print_json(json_pack("{s:s, s:b, s:O, s:O}", "dir", options->dir, "ok",
+                             count && !failed, "checkpoints", rows,
+                             "incomplete", incomplete),
+                   to);
+    else
+        print_incomplete(incomplete, "step ", 0, ": ", to);
+    if (!count)
+        status = fail_empty(options->dir, incomplete, why);
+    else if (failed) /* each has been named, with its reason */
+        status =
+            status_fail(why, STATUS_FAILED, "%zu of %zu checkpoints in %s fail",
+                        failed, count, options->dir);
+    json_decref(rows);
+    json_decref(incomplete);
+    return status;
+}
+
+/* The tensors of an export: each parameter, and after it its state. */
+struct tensors {
+    const struct layout *layout;
+    struct checkpoint_reader *reader;
+    uint32_t per_parameter; /* 1, and one a state slot when wanted */
+    uint32_t count;
+    struct parameter *list;
+};
+
+static enum status read_tensor(void *context, uint32_t index, float *floats,
+                               struct failure *why) {
+    const struct tensors *tensors = context;
+    const struct layout *layout = tensors->layout;
+    uint32_t p = index / tensors->per_parameter;
+    uint16_t slot = (uint16_t)(index % tensors->per_parameter);
+    uint32_t end = layout->first_block[p] + layout->num_blocks_of[p];
+    enum status status = STATUS_OK;
+    for (uint32_t b = layout->first_block[p]; b < end && !status; b++)
+        status = checkpoint_reader_block(
+            tensors->reader, b, slot, floats + layout->blocks[b].offset, why);
+    return status;
+}
+
+static enum status list_tensors(struct tensors *tensors,
+                                const struct manifest *manifest, bool state,
+                                struct failure *why) {
+    uint32_t per = state ? 1 + manifest->num_slots : 1;
+    const struct layout *layout = manifest->layout;
+    tensors->layout = layout;
+    tensors->per_parameter = per;
+    tensors->count = layout->num_parameters * per;
+    tensors->list = calloc(tensors->count + 1, sizeof *tensors->list);
+    if (!tensors->list)
+        return status_errno(why, STATUS_FAILED, ENOMEM, "tensors");
+    for (uint32_t t = 0; t < tensors->count; t++) {
+        struct parameter *tensor = &tensors->list[t];
+        *tensor = layout->parameters[t / per];
+        size_t used = strlen(tensor->name);
+        if (t % per && snprintf(tensor->name + used, sizeof tensor->name - used,
+                                ".%s", manifest->slot_names[t % per - 1]) >=
+                           (int)(sizeof tensor->name - used))
+            return status_fail(why, STATUS_FAILED, "the name %s.%s is too long",
+                               layout->parameters[t / per].name,
+                               manifest->slot_names[t % per - 1]);
+    }
+    return STATUS_OK;
+}
+
+static enum status write_tensors(const struct ckpt_command_options *options,
+                                 enum tensor_format format,
+                                 const struct manifest *manifest,
+                                 struct tensors *tensors, struct failure *why) {
+    char folder[PATH_MAX];
+    checkpoint_folder(options->dir, manifest->step, folder, sizeof folder);
+    enum status status = list_tensors(tensors, manifest, options->state, why);
+    if (!status)
+        status =
+            checkpoint_reader_open(&tensors->reader, folder, manifest, why);
+    struct tensor_source source = {tensors->list, tensors->count, read_tensor,
+                                   tensors};
+    if (!status)
+        status = tensor_file_write(options->out, format, &source, why);
+    checkpoint_reader_close(&tensors->reader);
+    return status;
+}
+
+/* The manifest to export from; the caller clears it. */
+static enum status find_manifest(const struct ckpt_command_options *options,
+                                 struct manifest *manifest,
+                                 const struct log *log, struct failure *why) {
+    char folder[PATH_MAX];
+    uint64_t *steps;
+    size_t count;
+    bool found;
+    memset(manifest, 0, sizeof *manifest);
+    enum status status = wanted_steps(options, &steps, &count, why);
+    free(steps);
+    if (status)
+        return status;
+    if (options->has_step) {
+        checkpoint_folder(options->dir, options->step, folder, sizeof folder);
+        return manifest_read(manifest, folder, why);
+    }
+    status = checkpoint_reader_newest(options->dir, CHECKPOINT_READER_ANY,
+                                      manifest, &found, log, why);
+    if (!status && !found)
+        status = fail_empty(options->dir, NULL, why);
+    return status;
+}
+
+static void print_export(const struct ckpt_command_options *options,
+                         const struct manifest *manifest,
+                         const struct tensors *tensors, FILE *to) {
+    uint64_t bytes =
+        manifest->layout->elements * sizeof(float) * tensors->per_parameter;
+    if (options->json)
+        print_json(json_pack("{s:I, s:s, s:I, s:I}", "step",
+                             (json_int_t)manifest->step, "path", options->out,
+                             "tensors", (json_int_t)tensors->count, "bytes",
+                             (json_int_t)bytes),
+                   to);
+    else
+        fprintf(to,
+                "step %" PRIu64 ": %" PRIu32 " tensors, %" PRIu64
+                " bytes of numbers, in %s\n",
+                manifest->step, tensors->count, bytes, options->out);
+}
+
+enum status ckpt_command_export(const struct ckpt_command_options *options,
+                                FILE *to, const struct log *log,
+                                struct failure *why) {
+    struct manifest manifest = {0};
+    struct tensors tensors = {0};
+    enum tensor_format format = options->format;
+    enum status status = STATUS_OK;
+    if (!options->has_format)
+        status = tensor_format_of(options->out, &format, why);
+    if (!status)
+        status = find_manifest(options, &manifest, log, why);
+    if (!status)
+        status = write_tensors(options, format, &manifest, &tensors, why);
+    if (!status)
+        print_export(options, &manifest, &tensors, to);
+    free(tensors.list);
+    manifest_clear(&manifest);
+    return status;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Flags count before the job's block "compare", which counts before defaults.
+ * What would be written at the end is opened at the beginning, as the runs in
+ * between may take hours. */
+#include "commands/compare_command.h"
+
+#include "chief/compare/compare_cluster.h"
+#include "chief/compare/compare_local.h"
+#include "chief/compare/compare_plot.h"
+#include "chief/compare/compare_table.h"
+#include "chief/compare/predict_command.h"
+#include "chief/launch/launch.h"
+#include "commands/composition.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum status load(struct job **job, const struct options *options,
+                        const struct log *log, struct failure *why) {
+    struct job_source source = {.path = options->job,
+                                .deepspeed = options->deepspeed,
+                                .overrides = options->sets,
+                                .num_overrides = options->num_sets};
+    return job_load(job, &source, log, why);
+}
+
+static bool is_open(const struct compare_options *flags,
+                    enum compare_options_key key) {
+    return !(flags->given & 1u << key);
+}
+
+/* What the job's block says counts where no flag was given. */
+static void apply_job_block(struct compare_options *flags,
+                            const struct job_compare *job) {
+    if (job->ps.count && is_open(flags, COMPARE_OPTIONS_PS))
+        flags->ps = job->ps;
+    if (job->workers.count && is_open(flags, COMPARE_OPTIONS_WORKERS))
+        flags->workers = job->workers;
+    if (job->steps && is_open(flags, COMPARE_OPTIONS_STEPS))
+        flags->steps = job->steps;
+    if (job->repeats && is_open(flags, COMPARE_OPTIONS_REPEATS))
+        flags->repeats = job->repeats;
+    if (job->limit > 0 && is_open(flags, COMPARE_OPTIONS_LIMIT))
+        flags->limit = job->limit;
+    if (job->csv && is_open(flags, COMPARE_OPTIONS_CSV))
+        flags->csv = job->csv;
+    if (job->plot && is_open(flags, COMPARE_OPTIONS_PLOT))
+        flags->plot = job->plot;
+    if (job->link_gbits > 0 && is_open(flags, COMPARE_OPTIONS_LINK))
+        flags->link_gbits = job->link_gbits;
+    if (job->latency_us > 0 && is_open(flags, COMPARE_OPTIONS_LATENCY))
+        flags->latency_us = job->latency_us;
+}
+
+static enum status write_csv(const json_t *result, const char *path,
+                             struct failure *why) {
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return status_errno(why, STATUS_FAILED, errno, "--csv %s", path);
+    compare_table_csv(file, result);
+    return fclose(file)
+               ? status_errno(why, STATUS_FAILED, errno, "--csv %s", path)
+               : STATUS_OK;
+}
+
+static enum status print_result(const struct options *options,
+                                const json_t *result, struct failure *why) {
+    const struct compare_options *flags = &options->compare;
+    enum status status = STATUS_OK;
+    if (options->json) {
+        char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        puts(text ? text : "");
+        free(text);
+    } else {
+        compare_table_print(stdout, result);
+    }
+    fflush(stdout);
+    if (flags->csv)
+        status = write_csv(result, flags->csv, why);
+    if (!status && flags->plot)
+        status = compare_plot_draw(result, flags->plot, why);
+    return status;
+}
+
+/* What was not there is not there afterwards. */
+static enum status check_file(const char *flag, const char *path,
+                              struct failure *why) {
+    struct stat about;
+    bool was_there = path && !lstat(path, &about);
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (path && !file)
+        return status_errno(why, STATUS_CONFIG, errno, "%s %s", flag, path);
+    if (file)
+        fclose(file);
+    if (file && !was_there)
+        unlink(path);
+    return STATUS_OK;
+}
+
+/* Before runs of hours end at a file that cannot be written. */
+static enum status check_files(const struct compare_options *flags,
+                               struct failure *why) {
+    enum status status = STATUS_OK;
+    if (flags->plot)
+        status = compare_plot_check_gnuplot(why);
+    if (!status)
+        status = check_file("--csv", flags->csv, why);
+    if (!status)
+        status = check_file("--plot", flags->plot, why);
+    return status;
+}
+
+static enum status run_local(json_t **result, const struct options *options,
+                             const struct job *job, struct compare_batch batch,
+                             struct failure *why) {
+    struct log log;
+    char program[4096];
+    log_open(&log, "compare", -1);
+    launch_program(program, sizeof program);
+    struct compare_local local = {
+        .flags = options, .job = job, .program = program};
+    struct compare_runs_runner runner = compare_local_runner(&local);
+    struct compare_runs_settings given = {.flags = options,
+                                          .job = job,
+                                          .batch = batch,
+                                          .runner = &runner,
+                                          .local = true,
+                                          .log = &log};
+    enum status status = subprocess_open(&local.signals, why);
+    if (!status)
+        status = compare_runs(result, &given, why);
+    subprocess_close(&local.signals);
+    return status;
+}
+
+static enum status measure(const struct options *flags, struct failure *why) {
+    struct options options = *flags;
+    json_t *result = NULL;
+    struct job *job = NULL;
+    struct compare_batch batch;
+    enum status status = load(&job, &options, NULL, why);
+    if (!status) {
+        const struct compare_counts *workers = &options.compare.workers;
+        apply_job_block(&options.compare, &job->compare);
+        status = compare_batch_find(
+            &batch, job, workers->values[workers->count - 1], true, why);
+    }
+    if (!status)
+        status = check_files(&options.compare, why);
+    if (!status)
+        status = run_local(&result, &options, job, batch, why);
+    if (!status)
+        status = print_result(&options, result, why);
+    json_decref(result);
+    job_free(&job);
+    return status;
+}
+
+enum status compare_command(const struct options *options,
+                            struct failure *why) {
+    if (options->compare.predict ||
+        compare_options_lists_vms(&options->compare))
+        return predict_command_print(stdout, &options->compare, options->json,
+                                     why);
+    return measure(options, why);
+}
+
+bool compare_command_is_requested(const struct options *options) {
+    struct job *job = NULL;
+    struct failure ignored;
+    bool is_requested = (options->job || options->deepspeed) &&
+                        !load(&job, options, NULL, &ignored) && job->compare.on;
+    job_free(&job);
+    return is_requested;
+}
+
+/* What a run of a series is played with. */
+struct session {
+    const struct options *options;
+    const struct process_settings *process_settings;
+    const struct cluster *cluster;
+    bool started; /* its first run: members have joined */
+};
+
+static enum status run_chief(void *context, struct job *job,
+                             struct run_series *series, struct failure *why) {
+    const struct session *session = context;
+    struct composition_series_run run = {job, *series};
+    enum status status =
+        process_run_one_of_series(session->options, session->process_settings,
+                                  session->cluster, &run, why);
+    series->measured = run.series.measured;
+    return status;
+}
+
+/* By what is known of it: ranks here, or the names that hosts are listed with.
+ */
+static bool is_single_host(const struct cluster *cluster) {
+    const char *first = NULL;
+    int64_t count = 0;
+    bool alike = true;
+    for (int role = 0; role < CLUSTER_ROLES; role++)
+        for (uint32_t i = 0; i < cluster->jobs[role].count; i++) {
+            const char *host = cluster->jobs[role].tasks[i].host;
+            first = first ? first : host;
+            alike &= *host && !strcmp(host, first);
+            count++;
+        }
+    return cluster->from_ranks ? cluster->local_size == count : alike;
+}
+
+static enum status run_cluster(struct session *session, struct options *options,
+                               struct job *job, const struct log *log,
+                               struct failure *why) {
+    struct compare_cluster given = {
+        .flags = options,
+        .job = job,
+        .topology =
+            composition_members(session->options, session->cluster, job),
+        .local = is_single_host(session->cluster),
+        .log = log,
+        .run_chief = run_chief,
+        .context = session};
+    json_t *result = NULL;
+    apply_job_block(&options->compare, &job->compare);
+    if (options->link_gbits > 0 && options->compare.link_gbits == 0)
+        options->compare.link_gbits = options->link_gbits;
+    options->link_gbits = options->compare.link_gbits;
+    enum status status = compare_cluster_resolve(&given, options, why);
+    if (!status)
+        status = check_files(&options->compare, why);
+    if (!status)
+        status = compare_cluster_run(&result, &given, why);
+    if (!status)
+        status = print_result(options, result, why);
+    session->started = given.started;
+    json_decref(result);
+    return status;
+}
+
+enum status compare_command_cluster(
+    const struct options *flags,
+    const struct process_settings *process_settings,
+    const struct cluster *cluster, struct failure *why) {
+    struct options options = *flags;
+    struct session session = {&options, process_settings, cluster, false};
+    struct job *job = NULL;
+    struct log log;
+    log_open(&log, "chief", -1);
+    enum status status = load(&job, &options, &log, why);
+    if (!status)
+        status = run_cluster(&session, &options, job, &log, why);
+    if (status && !session.started && cluster_expects_joins(cluster))
+        process_refuse(&options, cluster, why);
+    if (status && why->text[0])
+        log_failure(&log, why);
+    job_free(&job);
+    return status;
+}

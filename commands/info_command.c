@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/info_command.h"
+
+#include "proto/base/collective_head.h"
+#include "proto/base/cores.h"
+#include "proto/base/device_head.h"
+#include "proto/base/plugin.h"
+#include "proto/base/version.h"
+
+#include <archive.h>
+#include <dnnl.h>
+#include <google/protobuf-c/protobuf-c.h>
+#include <isa-l.h>
+#include <jansson.h>
+#include <limits.h>
+#include <lmdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+#include <zlib.h>
+#include <zmq.h>
+
+/* "model name : Intel(R) ..." of the first processor; x86 has the line. */
+static void processor_name(char *name, size_t size) {
+    char line[512];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    snprintf(name, size, "unknown processor");
+    while (file && fgets(line, sizeof line, file)) {
+        char *value = strstr(line, ": ");
+        if (strncmp(line, "model name", 10) != 0 || !value)
+            continue;
+        value[strcspn(value, "\n")] = 0;
+        snprintf(name, size, "%s", value + 2);
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static json_t *describe_cpu(const struct rule_loops *loops) {
+    char name[256];
+    processor_name(name, sizeof name);
+    return json_pack("{s:s, s:b, s:s, s:i, s:s}", "name", "cpu", "available", 1,
+                     "processor", name, "cores", (int)cores_count(),
+                     "update_rules", rule_variant_name(loops));
+}
+
+static json_t *describe_plugin(const char *name, const char *symbol,
+                               uint32_t abi) {
+    char path[PATH_MAX + 64];
+    const void *table;
+    struct failure why;
+    plugin_path(name, path, sizeof path);
+    if (plugin_find(&table, name, symbol, abi, &why))
+        return json_pack("{s:s, s:b, s:s}", "name", name, "available", 0,
+                         "reason", why.text);
+    const struct plugin_head *head = table;
+    return json_pack("{s:s, s:b, s:s, s:s}", "name", name, "available", 1,
+                     "plugin", path, "version", head->version);
+}
+
+static json_t *describe_device(const struct device_head *head, uint32_t index) {
+    struct device_description about;
+    struct failure why;
+    char name[64], capability[32];
+    snprintf(name, sizeof name, "%s %u", head->name, index);
+    if (head->describe(index, &about, &why))
+        return json_pack("{s:s, s:b, s:s}", "name", name, "available", 0,
+                         "reason", why.text);
+    snprintf(capability, sizeof capability, "%u.%u", about.major, about.minor);
+    json_t *device =
+        json_pack("{s:s, s:b, s:s, s:s, s:I, s:I}", "name", name, "available",
+                  about.usable, "processor", about.name, "compute_capability",
+                  capability, "memory_bytes", (json_int_t)about.total,
+                  "memory_free_bytes", (json_int_t)about.free);
+    if (!about.usable)
+        json_object_set_new(device, "reason", json_string(about.reason));
+    return device;
+}
+
+/* The CPU, the plugin, and each device behind it. */
+static json_t *describe_devices(const struct rule_loops *loops) {
+    json_t *devices =
+        json_pack("[o, o]", describe_cpu(loops),
+                  describe_plugin("cuda", DEVICE_SYMBOL, DEVICE_ABI));
+    const void *table;
+    if (plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, NULL))
+        return devices;
+    const struct device_head *head = table;
+    for (uint32_t i = 0; i < head->count(); i++)
+        json_array_append_new(devices, describe_device(head, i));
+    return devices;
+}
+
+static json_t *version_string(int major, int minor, int patch) {
+    char text[64];
+    snprintf(text, sizeof text, "%d.%d.%d", major, minor, patch);
+    return json_string(text);
+}
+
+/* A version in one number, a part in every POWER. */
+static json_t *packed_version(int version_number, int power) {
+    return version_string(version_number / power / power,
+                          version_number / power % power,
+                          version_number % power);
+}
+
+/* Versions that run; of ISA-L, which does not tell, the one built with. */
+static json_t *describe_libraries(void) {
+    json_t *all = json_object();
+    int major, minor, patch;
+    const dnnl_version_t *dnnl = dnnl_version();
+    zmq_version(&major, &minor, &patch);
+    json_object_set_new(all, "libzmq", version_string(major, minor, patch));
+    json_object_set_new(all, "protobuf-c", json_string(protobuf_c_version()));
+    mdb_version(&major, &minor, &patch);
+    json_object_set_new(all, "lmdb", version_string(major, minor, patch));
+    json_object_set_new(all, "jansson", json_string(jansson_version_str()));
+    json_object_set_new(all, "onednn",
+                        version_string(dnnl->major, dnnl->minor, dnnl->patch));
+    json_object_set_new(all, "zlib", json_string(zlibVersion()));
+    json_object_set_new(all, "xxhash",
+                        packed_version((int)XXH_versionNumber(), 100));
+    json_object_set_new(all, "libarchive",
+                        packed_version(archive_version_number(), 1000));
+    json_object_set_new(all, "isa-l",
+                        version_string(ISAL_MAJOR_VERSION, ISAL_MINOR_VERSION,
+                                       ISAL_PATCH_VERSION));
+    return all;
+}
+
+static json_t *describe(const struct rule_loops *loops) {
+    return json_pack("{s:s, s:s, s:o, s:[o, o], s:o}", "version", VERSION_TEXT,
+                     "commit", version_commit, "devices",
+                     describe_devices(loops), "collectives",
+                     describe_plugin("gloo", COLLECTIVE_SYMBOL, COLLECTIVE_ABI),
+                     describe_plugin("nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI),
+                     "libraries", describe_libraries());
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static double gib_of(const json_t *object, const char *key) {
+    json_int_t bytes = json_integer_value(json_object_get(object, key));
+    return (double)bytes / (1 << 30);
+}
+
+static void print_device(const json_t *device, FILE *to) {
+    const char *reason = text_of(device, "reason");
+    fprintf(to, "%s, compute capability %s, %.1f of %.1f GiB free%s%s\n",
+            text_of(device, "processor"), text_of(device, "compute_capability"),
+            gib_of(device, "memory_free_bytes"), gib_of(device, "memory_bytes"),
+            *reason ? "; " : "", reason);
+}
+
+static void print_components(const char *title, const json_t *parts, FILE *to) {
+    size_t i;
+    json_t *part;
+    json_array_foreach(parts, i, part) {
+        fprintf(to, "%-12s %-12s ", i ? "" : title, text_of(part, "name"));
+        if (json_object_get(part, "cores"))
+            fprintf(to,
+                    "%s, %" JSON_INTEGER_FORMAT " cores, update rules by "
+                    "%s\n",
+                    text_of(part, "processor"),
+                    json_integer_value(json_object_get(part, "cores")),
+                    text_of(part, "update_rules"));
+        else if (json_object_get(part, "compute_capability"))
+            print_device(part, to);
+        else
+            fprintf(to, "%s%s%s%s\n", text_of(part, "version"),
+                    json_object_get(part, "plugin") ? ", " : "",
+                    text_of(part, "plugin"), text_of(part, "reason"));
+    }
+}
+
+static void print_lines(const json_t *info, FILE *to) {
+    const char *name, *title = "libraries";
+    json_t *found;
+    fprintf(to, "capstan %s (commit %s)\n", text_of(info, "version"),
+            text_of(info, "commit"));
+    print_components("devices", json_object_get(info, "devices"), to);
+    print_components("collectives", json_object_get(info, "collectives"), to);
+    json_object_foreach(json_object_get(info, "libraries"), name, found) {
+        fprintf(to, "%-12s %-12s %s\n", title, name, json_string_value(found));
+        title = "";
+    }
+}
+
+void info_command_print(FILE *to, bool json, const struct rule_loops *loops) {
+    json_t *info = describe(loops);
+    if (json) {
+        json_dumpf(info, to, JSON_COMPACT);
+        fputc('\n', to);
+    } else {
+        print_lines(info, to);
+    }
+    json_decref(info);
+}

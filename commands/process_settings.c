@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/process_settings.h"
+
+#include "proto/net/messages/launch_record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *process_settings_getenv(void *context, const char *name) {
+    (void)context;
+    return getenv(name);
+}
+
+enum status process_settings_read(struct process_settings *process_settings,
+                                  const struct options *options,
+                                  struct failure *why) {
+    const char *lane = options->lane ? options->lane : getenv("CAPSTAN_LANE");
+    process_settings->record = launch_record_inherited();
+    process_settings->shm = !lane || strcmp(lane, "tcp");
+    if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
+        return status_fail(why, STATUS_CONFIG,
+                           "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp",
+                           lane);
+    return rule_choose(&process_settings->loops, getenv("CAPSTAN_CPU"), why);
+}

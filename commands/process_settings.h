@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is chosen for a process, not for a run: by flags, by the environment. */
+#ifndef CAPSTAN_PROCESS_SETTINGS_H
+#define CAPSTAN_PROCESS_SETTINGS_H
+
+#include "proto/base/status.h"
+#include "proto/config/cli/options.h"
+#include "proto/tensor/rule.h"
+
+#include <stdbool.h>
+
+struct process_settings {
+    const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
+    bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
+    int record; /* what my launcher wants to know (launch_record.h), 0: none */
+};
+
+/* Reads flags and environment. STATUS_CONFIG says what is allowed. */
+enum status process_settings_read(struct process_settings *process_settings,
+                                  const struct options *options,
+                                  struct failure *why) MUST_CHECK;
+
+/* A variable of the environment, or NULL, for cluster_resolve; CONTEXT is not
+ * looked at. */
+const char *process_settings_getenv(void *context, const char *name);
+
+#endif

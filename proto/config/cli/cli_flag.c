@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/cli_flag.h"
+
+#include "proto/config/diagnostics_nearest.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = 64 };
+
+static bool is_end(const struct argp_option *option) {
+    return !option->name && !option->key && !option->doc && !option->group;
+}
+
+/* The flag whose name is what WORD has before its "=", or NULL. */
+static const struct argp_option *find(const struct argp_option *options,
+                                      const char *word) {
+    const char *name = word + 2;
+    size_t length = strcspn(name, "=");
+    for (; !is_end(options); options++)
+        if (options->name && strlen(options->name) == length &&
+            !strncmp(options->name, name, length))
+            return options;
+    return NULL;
+}
+
+static bool is_long(const char *word) {
+    return word[0] == '-' && word[1] == '-';
+}
+
+/* The flag most like NAME, else the first that begins so, or NULL. */
+static const char *find_nearest(const struct argp_option *options,
+                                const char *name) {
+    unsigned best = diagnostics_nearest_limit(name) + 1;
+    const char *found = NULL;
+    for (; !is_end(options); options++) {
+        if (!options->name)
+            continue;
+        unsigned distance = diagnostics_nearest_distance(name, options->name);
+        if (!found && *name && !strncmp(options->name, name, strlen(name)))
+            found = options->name;
+        if (distance < best) {
+            best = distance;
+            found = options->name;
+        }
+    }
+    return found;
+}
+
+static void write_unknown(const struct argp_option *options, const char *name,
+                          char *text, size_t size) {
+    const char *other = find_nearest(options, name);
+    if (other)
+        snprintf(text, size, "unknown flag --%s; nearest: --%s", name, other);
+    else
+        snprintf(text, size, "unknown flag --%s", name);
+}
+
+/* The first of LETTERS that is no flag, or 0. */
+static char unknown_letter(const struct argp_option *options,
+                           const char *letters) {
+    for (; *letters; letters++) {
+        const struct argp_option *option = options;
+        while (!is_end(option) && option->key != *letters)
+            option++;
+        if (is_end(option))
+            return *letters;
+    }
+    return 0;
+}
+
+static bool check_letters(const struct argp_option *options,
+                          const char *letters, char *text, size_t size) {
+    char letter = unknown_letter(options, letters);
+    if (letter)
+        snprintf(text, size, "unknown flag -%c", letter);
+    return letter;
+}
+
+bool cli_flag_is_abbreviated(const struct argp_option *options,
+                             const char *word) {
+    return is_long(word) && !find(options, word);
+}
+
+bool cli_flag_error(const struct argp_option *options, const char *word,
+                    char *text, size_t size) {
+    char name[MAX_NAME];
+    if (word[0] != '-' || !word[1])
+        return false;
+    if (!is_long(word))
+        return check_letters(options, word + 1, text, size);
+    bool with_value = strchr(word, '=');
+    const struct argp_option *flag = find(options, word);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    if (flag && !flag->arg == !with_value)
+        return false;
+    if (!flag)
+        write_unknown(options, name, text, size);
+    else if (with_value)
+        snprintf(text, size, "--%s takes no value", flag->name);
+    else
+        snprintf(text, size, "--%s takes a value: --%s=%s", flag->name,
+                 flag->name, flag->arg);
+    return true;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The distribution block of an Azure ML job: which processes it starts on how
+ * many instances. */
+#ifndef CAPSTAN_AZUREML_H
+#define CAPSTAN_AZUREML_H
+
+#include "proto/base/status.h"
+
+#include <stdint.h>
+
+enum azureml_type {
+    AZUREML_TENSORFLOW,
+    AZUREML_PYTORCH,
+    AZUREML_MPI,
+};
+
+enum { AZUREML_MAX_PROCESSES = 1024 }; /* processes */
+
+struct azureml_distribution {
+    enum azureml_type type;
+    uint32_t instances;
+    uint32_t workers, ps;  /* TensorFlow: worker_count (a process an instance),
+                              parameter_server_count (0) */
+    uint32_t per_instance; /* others: process_count_per_instance (1) */
+    uint32_t num_ps;       /* others: how many of the last ranks are ps */
+};
+
+/* Reads TEXT, such as {"type": "pytorch", "process_count_per_instance": 2}, for
+ * so many INSTANCES; NUM_PS may be NULL. Type and keys in any letter case, keys
+ * with or without underscores. STATUS_CONFIG says what is wrong. */
+enum status azureml_read(struct azureml_distribution *azureml_distribution,
+                         const char *text, const char *instances,
+                         const char *num_ps, struct failure *why) MUST_CHECK;
+
+/* How many processes it starts, and how many of them are ps. */
+uint32_t azureml_num_processes(
+    const struct azureml_distribution *azureml_distribution);
+uint32_t azureml_num_ps(
+    const struct azureml_distribution *azureml_distribution);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections of a server: who came, who may stay, and what may be said of
+ * those that keep no rules.
+ *
+ * libzmq's monitor tells which descriptor was accepted and which has gone, a
+ * message by which it came. A connection that nobody has admitted in time is
+ * shut down by its descriptor, which libzmq takes for its end. As the
+ * descriptor may be another socket's by then, the kernel's own number of the
+ * socket is compared first. */
+#include "proto/base/limits.h"
+#include "proto/base/time.h"
+#include "proto/net/link/link_internal.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+static const int64_t LOG_INTERVAL = 10 * TIME_S;
+enum { MAX_EVENTS = 1024, CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
+/* Of those that limits.h counts for the process itself. */
+enum { FREE_DESCRIPTORS = LIMITS_OWN_DESCRIPTORS / 2 };
+
+/* NULL: no memory. */
+static struct link_connection *connection_of(struct link *link,
+                                             unsigned descriptor) {
+    unsigned old = link->num_connections, count = old ? old : FIRST_CONNECTIONS;
+    if (descriptor < old)
+        return &link->connections[descriptor];
+    while (count <= descriptor)
+        count *= 2;
+    struct link_connection *all =
+        realloc(link->connections, count * sizeof *all);
+    if (!all)
+        return NULL;
+    memset(all + old, 0, (count - old) * sizeof *all);
+    link->connections = all;
+    link->num_connections = count;
+    return &all[descriptor];
+}
+
+static uint64_t cookie_of(int descriptor) {
+    uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    getsockopt(descriptor, SOL_SOCKET, SO_COOKIE, &cookie, &size);
+    return cookie;
+}
+
+/* Is DESCRIPTOR still the socket that CONNECTION is of? */
+static bool is_same_socket(const struct link_connection *connection,
+                           int descriptor) {
+    return connection->since && connection->cookie &&
+           cookie_of(descriptor) == connection->cookie;
+}
+
+static void shut_down(struct link *link, unsigned descriptor) {
+    struct link_connection *connection = &link->connections[descriptor];
+    connection->expired = true;
+    if (is_same_socket(connection, (int)descriptor))
+        shutdown((int)descriptor, SHUT_RDWR);
+}
+
+static bool may_be_closed(const struct link_connection *connection) {
+    return connection->since && !connection->admitted && !connection->expired;
+}
+
+/* Files and threads need descriptors too: where strangers hold all but a few,
+ * the one that has been here longest makes room. The kernel gives the lowest
+ * free one, so a high one tells that few are left. */
+static void reserve_descriptors(struct link *link, unsigned descriptor) {
+    struct rlimit limit;
+    unsigned oldest = link->num_connections;
+    if (getrlimit(RLIMIT_NOFILE, &limit) ||
+        descriptor + FREE_DESCRIPTORS < limit.rlim_cur)
+        return;
+    link->violations[LINK_NO_DESCRIPTOR] = true;
+    for (unsigned i = 0; i < link->num_connections; i++)
+        if (may_be_closed(&link->connections[i]) &&
+            (oldest == link->num_connections ||
+             link->connections[i].since < link->connections[oldest].since))
+            oldest = i;
+    if (oldest < link->num_connections)
+        shut_down(link, oldest);
+}
+
+/* What EVENT of the monitor says of DESCRIPTOR. */
+static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
+    struct link_connection *connection = connection_of(link, descriptor);
+    if (!connection)
+        return;
+    memset(link->senders, 0, sizeof link->senders); /* it may be among them */
+    link->violations[LINK_NO_MESSAGE] |= event == ZMQ_EVENT_DISCONNECTED &&
+                                         !connection->has_sent &&
+                                         !connection->expired;
+    *connection = (struct link_connection){0};
+    if (event != ZMQ_EVENT_ACCEPTED)
+        return;
+    *connection = (struct link_connection){
+        .since = time_now(), .cookie = cookie_of((int)descriptor)};
+    reserve_descriptors(link, descriptor);
+}
+
+void link_read_events(struct link *link) {
+    uint16_t event;
+    uint32_t value;
+    for (int i = 0; i < MAX_EVENTS && link->monitor &&
+                    link_next_event(link, &event, &value);
+         i++)
+        take_event(link, event, value);
+}
+
+void link_admit_within(struct link *link, int64_t limit) {
+    link->admit_limit = limit;
+    link->admit_from = time_now();
+}
+
+/* That of a message which has come: it was accepted, which may not have been
+ * heard yet, nor the end of one that had the descriptor before. */
+static struct link_connection *sender_connection(struct link *link,
+                                                 int descriptor) {
+    struct link_connection *connection =
+        connection_of(link, (unsigned)descriptor);
+    if (!connection || is_same_socket(connection, descriptor))
+        return connection;
+    link_read_events(link);
+    return connection_of(link, (unsigned)descriptor);
+}
+
+bool link_first_message(struct link *link, int descriptor) {
+    struct link_connection *connection = sender_connection(link, descriptor);
+    bool first = connection && !connection->has_sent;
+    if (connection)
+        connection->has_sent = true;
+    return first;
+}
+
+void link_admit(struct link *link, uint32_t peer) {
+    const struct link_sender *sender = &link->senders[peer % LINK_SENDERS];
+    if (sender->peer != peer || sender->descriptor < 0 ||
+        link_shm_connection(link, peer))
+        return;
+    struct link_connection *connection =
+        sender_connection(link, sender->descriptor);
+    if (connection)
+        connection->admitted = true;
+}
+
+static void close_unadmitted(struct link *link, int64_t now) {
+    if (!link->admit_limit ||
+        now - link->last_admit_check < link->admit_limit / CHECKS_PER_LIMIT)
+        return;
+    link->last_admit_check = now;
+    for (unsigned i = 0; i < link->num_connections; i++) {
+        const struct link_connection *connection = &link->connections[i];
+        int64_t from = connection->since > link->admit_from ? connection->since
+                                                            : link->admit_from;
+        if (may_be_closed(connection) && now - from >= link->admit_limit)
+            shut_down(link, i);
+    }
+}
+
+bool link_next_event(struct link *link, uint16_t *event, uint32_t *value) {
+    zmq_msg_t part, address;
+    zmq_msg_init(&part);
+    if (zmq_msg_recv(&part, link->monitor, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&part);
+        return false;
+    }
+    const char *bytes = zmq_msg_data(&part);
+    memcpy(event, bytes, sizeof *event);
+    memcpy(value, bytes + sizeof *event, sizeof *value);
+    zmq_msg_close(&part);
+    zmq_msg_init(&address);
+    zmq_msg_recv(&address, link->monitor, ZMQ_DONTWAIT);
+    zmq_msg_close(&address);
+    return true;
+}
+
+bool link_may_log(struct link *link, const char *text) {
+    int64_t now = time_now();
+    struct link_logged *old = NULL;
+    for (int i = 0; i < LINK_LOGGED; i++) {
+        struct link_logged *entry = &link->logged[i];
+        if (!entry->at || now - entry->at >= LOG_INTERVAL)
+            old = entry;
+        else if (!strncmp(entry->text, text, LINK_LOG_TEXT - 1))
+            return false;
+    }
+    if (!old)
+        return false;
+    snprintf(old->text, sizeof old->text, "%s", text);
+    old->at = now;
+    return true;
+}
+
+bool link_bad_peer(struct link *link, char *text, size_t size) {
+    static const char *const texts[LINK_VIOLATIONS] = {
+        [LINK_NO_MESSAGE] = "said nothing we understand",
+        [LINK_MANY_PARTS] = "sent a message of too many parts",
+        [LINK_NO_DESCRIPTOR] = "is let go: connections hold nearly all the "
+                               "descriptors of this process (ulimit -n)",
+    };
+    if (link->kind == LINK_CLIENT)
+        return false;
+    link_read_events(link);
+    close_unadmitted(link, time_now());
+    const char *reason =
+        link->shm_endpoint ? shm_endpoint_error(link->shm_endpoint) : NULL;
+    if (reason && link_may_log(link, reason)) {
+        snprintf(text, size, "that shares memory is left: %s", reason);
+        return true;
+    }
+    for (int i = 0; i < LINK_VIOLATIONS; i++) {
+        bool violations = link->violations[i];
+        link->violations[i] = false;
+        if (!violations || !link_may_log(link, texts[i]))
+            continue;
+        snprintf(text, size, "%s", texts[i]);
+        return true;
+    }
+    return false;
+}
+
+/* As libzmq has kept it with the message: the connection may be gone, and its
+ * descriptor another's. IPv4 comes to a socket of both families as a part of
+ * IPv6. */
+bool link_peer_host(struct link_frame *frame, char *text, size_t size) {
+    static const char mapped[] = "::ffff:";
+    const char *address =
+        frame->shm_connection
+            ? NULL
+            : zmq_msg_gets(link_message(&frame->header_storage),
+                           "Peer-Address");
+    text[0] = 0;
+    if (!address)
+        return false;
+    if (!strncmp(address, mapped, strlen(mapped)))
+        address += strlen(mapped);
+    snprintf(text, size, "%s", address);
+    return true;
+}
+
+bool link_is_local(struct link_frame *frame) {
+    char from[64], own[64];
+    struct ifaddrs *all = NULL;
+    bool is_local = false;
+    if (!link_peer_host(frame, from, sizeof from) || getifaddrs(&all))
+        return false;
+    for (const struct ifaddrs *each = all; each && !is_local;
+         each = each->ifa_next) {
+        int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
+        if (family != AF_INET && family != AF_INET6)
+            continue;
+        socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in)
+                                             : sizeof(struct sockaddr_in6);
+        is_local = !getnameinfo(each->ifa_addr, length, own, sizeof own, NULL,
+                                0, NI_NUMERICHOST) &&
+                   !strcmp(own, from);
+    }
+    freeifaddrs(all);
+    return is_local;
+}

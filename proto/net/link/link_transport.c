@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Over which lane messages go: shared memory where there is some.
+ *
+ * A client's way: it calls (LINK_SHM_HANDSHAKE, a second at most) and goes by
+ * the lane once that is open (LINK_SHM), else by TCP (LINK_TCP), for good. A
+ * lane that is lost after it has held for a while is called once more, as the
+ * other side may have left it for silence; one that is lost at once would be
+ * lost again. Until the way is known nothing is sent, so no message overtakes
+ * another on the other way. A server has no way: each peer came by one of them,
+ * and is answered there. */
+#include "proto/base/time.h"
+#include "proto/net/link/link_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t MIN_SHM_LIFETIME = 5 * TIME_S;
+static const char PEER_LEFT[] = "it has ended, or has closed its shared memory";
+
+struct shm_connection *link_shm_connection(const struct link *link,
+                                           uint32_t peer) {
+    if (link->kind == LINK_CLIENT)
+        return link->transport == LINK_SHM
+                   ? shm_endpoint_find(link->shm_endpoint, link->shm_connection)
+                   : NULL;
+    return link->shm_endpoint && peer >= SHM_ENDPOINT_FIRST
+               ? shm_endpoint_find(link->shm_endpoint, peer)
+               : NULL;
+}
+
+enum status link_listen_shm(struct link *link, uint64_t shm_key,
+                            struct failure *why) {
+    shm_endpoint_name(link->shm_name, shm_key);
+    link->shm_endpoint = shm_endpoint_open((uint64_t)link->max_frame);
+    if (link->shm_endpoint &&
+        shm_endpoint_listen(link->shm_endpoint, link->shm_name))
+        return STATUS_OK;
+    int error = errno;
+    shm_endpoint_close(&link->shm_endpoint);
+    return status_errno(why, STATUS_FAILED, error,
+                        "cannot offer shared memory to trainers on this host");
+}
+
+bool link_has_shm(const struct link *link) {
+    return link->shm_endpoint && shm_endpoint_count(link->shm_endpoint);
+}
+
+/* Over TCP from now on, for WHY. */
+static void fall_back_to_tcp(struct link *link, const char *why) {
+    link->transport = LINK_TCP;
+    link->transport_changed = true;
+    snprintf(link->transport_text, sizeof link->transport_text, "over TCP: %s",
+             why);
+    if (link->address[0])
+        zmq_connect(link->socket, link->address);
+}
+
+/* Who held a lane and does not answer any more was on this host. */
+static void connect_shm(struct link *link) {
+    char text[LINK_LOG_TEXT - 16];
+    bool held = link->transport == LINK_SHM;
+    link->transport = LINK_SHM_HANDSHAKE;
+    link->shm_since = time_now();
+    link->shm_connection = shm_endpoint_connect(
+        link->shm_endpoint, link->shm_name, text, sizeof text);
+    if (!link->shm_connection)
+        fall_back_to_tcp(link, held ? PEER_LEFT : text);
+}
+
+void link_prefer_shm(struct link *link, uint64_t shm_key) {
+    shm_endpoint_name(link->shm_name, shm_key);
+    link->shm_endpoint = shm_endpoint_open((uint64_t)link->max_frame);
+    if (link->shm_endpoint)
+        connect_shm(link);
+}
+
+static void on_shm_lost(struct link *link, int64_t now) {
+    const char *reason = shm_endpoint_error(link->shm_endpoint);
+    if (link->transport == LINK_SHM &&
+        now - link->shm_since >= MIN_SHM_LIFETIME)
+        connect_shm(link);
+    else
+        fall_back_to_tcp(link, reason ? reason : PEER_LEFT);
+}
+
+/* A client's way follows what becomes of its lane. */
+static void follow_shm(struct link *link) {
+    if (link->transport == LINK_TCP)
+        return;
+    int64_t now = time_now();
+    shm_endpoint_progress(link->shm_endpoint, now);
+    struct shm_connection *shm_connection =
+        shm_endpoint_find(link->shm_endpoint, link->shm_connection);
+    if (!shm_connection) {
+        on_shm_lost(link, now);
+    } else if (link->transport == LINK_SHM_HANDSHAKE &&
+               shm_connection_wakeup(shm_connection) >= 0 &&
+               !shm_connection_error(shm_connection)) {
+        link->transport = LINK_SHM;
+        link->shm_since = now;
+        link->renewed = link->transport_changed = true;
+        snprintf(link->transport_text, sizeof link->transport_text,
+                 "over shared memory");
+    }
+}
+
+bool link_transport(struct link *link, char *text, size_t size) {
+    if (!link->transport_changed)
+        return false;
+    link->transport_changed = false;
+    snprintf(text, size, "%s", link->transport_text);
+    return true;
+}
+
+bool link_renewed(struct link *link) {
+    uint16_t event;
+    uint32_t value;
+    if (link->shm_endpoint && link->kind == LINK_CLIENT)
+        follow_shm(link);
+    bool renewed = link->renewed;
+    link->renewed = false;
+    while (link->kind == LINK_CLIENT && link->monitor &&
+           link_next_event(link, &event, &value))
+        renewed = true;
+    link->paced &= !renewed;
+    return renewed;
+}

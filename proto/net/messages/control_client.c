@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chief may not run yet, and its name may move: it is looked up again and
+ * again, and asked to let this process join until it answers. What is told from
+ * then on is numbered and kept until it is acknowledged (channel.h), which any
+ * of the chief's messages does; beats are not, as a later one says more. Any
+ * message of the run is a sign of the chief's life. */
+#include "proto/net/messages/control_client.h"
+
+#include "proto/net/link/link.h"
+#include "proto/net/messages/control_client_internal.h"
+#include "proto/net/messages/launch_record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t RESEND_INTERVAL = 2 * TIME_S, REJOIN_INTERVAL = 2 * TIME_S;
+static const int64_t MEMORY_READ_INTERVAL = TIME_S;
+static const double FIRST_PEER_TIMEOUT = 30;
+
+static void format_chief_name(struct control_client *control_client) {
+    if (control_client->settings.chief_inproc)
+        snprintf(control_client->chief_name, sizeof control_client->chief_name,
+                 "the chief in this process");
+    else if (control_client->chief_host[0] &&
+             control_client->multi_connect.count > 1)
+        snprintf(control_client->chief_name, sizeof control_client->chief_name,
+                 "the chief at %s, one of the ports %u to %u",
+                 control_client->chief_host, control_client->chief_port,
+                 control_client->chief_port +
+                     control_client->multi_connect.count - 1);
+    else if (control_client->chief_host[0])
+        snprintf(control_client->chief_name, sizeof control_client->chief_name,
+                 "the chief at %s:%u", control_client->chief_host,
+                 control_client->chief_port);
+    else
+        snprintf(control_client->chief_name, sizeof control_client->chief_name,
+                 "a chief (this cluster description names none)");
+}
+
+void control_client_set_timeout(struct control_client *control_client,
+                                double peer) {
+    control_client->peer_limit = time_from_seconds(peer);
+    control_client->heartbeat_interval = control_client->peer_limit / 6;
+    if (control_client->heartbeat_interval > TIME_S / 2)
+        control_client->heartbeat_interval = TIME_S / 2;
+}
+
+/* The link stands for the process's life; whom it connects to is looked up
+ * later, and again. */
+enum status control_client_open(struct control_client **out,
+                                const struct control_client_settings *settings,
+                                struct failure *why) {
+    struct control_client *control_client = calloc(1, sizeof *control_client);
+    if (!control_client)
+        return status_fail(why, STATUS_RETRY, "no memory to join");
+    struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
+                                 .receive_frames = 10000,
+                                 .linger_ms = 1000};
+    unsigned multi_connect = settings->chief_inproc ? 1 : settings->chief_ports;
+    enum status status =
+        multi_connect_open(&control_client->multi_connect, settings->zmq, &link,
+                           multi_connect, why);
+    if (!status && settings->chief_inproc)
+        status = link_connect_inproc(control_client->multi_connect.links[0],
+                                     settings->chief_inproc, why);
+    if (status) {
+        multi_connect_close(&control_client->multi_connect);
+        free(control_client);
+        return status;
+    }
+    control_client->settings = *settings;
+    control_client->incarnation = message_random();
+    control_client->end_key = settings->record ? message_random() : 0;
+    control_client->opened = control_client->last_received =
+        control_client->last_wait_log = time_now();
+    control_client->last_join = control_client->last_heartbeat =
+        control_client->lookup_started =
+            control_client->opened - CONTROL_CLIENT_LOOKUP_INTERVAL;
+    control_client->join_limit = time_from_seconds(settings->join_timeout);
+    control_client_set_timeout(control_client, FIRST_PEER_TIMEOUT);
+    capstan__heartbeat__init(&control_client->heartbeat);
+    gethostname(control_client->host, sizeof control_client->host - 1);
+    if (settings->chief)
+        control_client_set_chief(control_client, settings->chief->host,
+                                 settings->chief->port);
+    format_chief_name(control_client);
+    *out = control_client;
+    return STATUS_OK;
+}
+
+void control_client_close(struct control_client **where) {
+    struct control_client *control_client = *where;
+    *where = NULL;
+    if (!control_client)
+        return;
+    message_free_control(&control_client->command);
+    channel_close(&control_client->channel);
+    resolve_end(&control_client->resolve);
+    multi_connect_close(&control_client->multi_connect);
+    free(control_client);
+}
+
+void control_client_set_chief(struct control_client *control_client,
+                              const char *host, uint16_t port) {
+    if (control_client->settings.chief_inproc || control_client->joined)
+        return;
+    snprintf(control_client->chief_host, sizeof control_client->chief_host,
+             "%s", host);
+    control_client->chief_port = port;
+    format_chief_name(control_client);
+}
+
+void control_client_set_chief_address(struct control_client *control_client,
+                                      const char *address) {
+    char host[256];
+    uint16_t port;
+    if (resolve_split(address, host, sizeof host, &port))
+        control_client_set_chief(control_client, host, port);
+}
+
+bool control_client_chief_address(const struct control_client *control_client,
+                                  char *text, size_t size) {
+    snprintf(text, size,
+             strchr(control_client->chief_host, ':') ? "[%s]:%u" : "%s:%u",
+             control_client->chief_host, control_client->chief_port);
+    return control_client->chief_host[0];
+}
+
+bool control_client_send_unreliable(struct control_client *control_client,
+                                    Capstan__Control *control) {
+    control->version = MESSAGE_VERSION;
+    control->run = control_client->run;
+    control->incarnation = control_client->incarnation;
+    control->ack = control_client->channel.received;
+    size_t size = capstan__control__get_packed_size(control);
+    uint8_t small[4096], *bytes = size <= sizeof small ? small : malloc(size);
+    if (!bytes)
+        return false;
+    capstan__control__pack(control, bytes);
+    bool sent =
+        multi_connect_commit(&control_client->multi_connect, bytes, size);
+    if (bytes != small)
+        free(bytes);
+    return sent;
+}
+
+/* Its welcome, then its heartbeats. */
+struct deadline control_client_chief_deadline(
+    const struct control_client *control_client) {
+    return control_client->joined
+               ? deadline_start(control_client->chief_name, "timeouts.peer",
+                                control_client->last_received,
+                                control_client->peer_limit)
+               : deadline_start(control_client->chief_name,
+                                "timeouts.join, or --join-timeout",
+                                control_client->opened,
+                                control_client->join_limit);
+}
+
+/* Until there is a plan what is free is told again and again: the chief may
+ * wait for it. */
+static void send_heartbeat(struct control_client *control_client) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control_client->heartbeat.n_memory =
+        control_client->planned
+            ? 0
+            : control_client_memory(control_client, time_now(),
+                                    MEMORY_READ_INTERVAL,
+                                    &control_client->heartbeat.memory);
+    control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
+    control.heartbeat = &control_client->heartbeat;
+    control_client_send_unreliable(control_client, &control);
+}
+
+/* What came meanwhile is not read yet, and a chief that lives has its turn to
+ * say more: of the wait for it there is left what there was. */
+static void record_stall(struct control_client *control_client, int64_t now) {
+    int64_t stall = deadline_stall(control_client->last_step, now);
+    control_client->last_step = now;
+    deadline_shift(&control_client->last_received, stall, now);
+    deadline_shift(&control_client->silence_logged, stall, now);
+    if (stall < deadline_warn_after(control_client->peer_limit) ||
+        control_client->settings.chief_inproc) /* which says it */
+        return;
+    control_client->stall = stall;
+    control_client->stall_end = now;
+    log_warning(control_client->settings.log,
+                "this process itself stood still for %.0f s (stopped, starved, "
+                "or at a slow disk): %s has that much longer (timeouts.peer), "
+                "but may have given it up",
+                time_to_seconds(stall), control_client->chief_name);
+}
+
+static enum status fail_silent(const struct control_client *control_client,
+                               const struct deadline *deadline,
+                               struct failure *why) {
+    if (control_client->stall &&
+        control_client->last_received <= control_client->stall_end)
+        return status_fail(
+            why, STATUS_RETRY,
+            "nothing was heard of %s for %.0f s (%s), since this process "
+            "itself stood still for %.0f s, stopped or starved; start the same "
+            "command again",
+            deadline->peer, time_to_seconds(control_client->peer_limit),
+            deadline->limit, time_to_seconds(control_client->stall));
+    return status_fail(
+        why, STATUS_RETRY,
+        "%s was silent for %.0f s (%s): it is gone, or the network is; "
+        "start the same commands again",
+        deadline->peer, time_to_seconds(control_client->peer_limit),
+        deadline->limit);
+}
+
+static void log_silence(struct control_client *control_client,
+                        const struct deadline *deadline, int64_t now) {
+    char text[512];
+    if (control_client->silence_logged &&
+        control_client->last_received > control_client->silence_logged) {
+        log_info(control_client->settings.log, "%s is heard of again",
+                 control_client->chief_name);
+        control_client->silence_logged = 0;
+    }
+    if (control_client->silence_logged ||
+        now - control_client->last_received <
+            deadline_warn_after(control_client->peer_limit))
+        return;
+    control_client->silence_logged = control_client->last_received;
+    deadline_text(deadline, now, text, sizeof text);
+    log_warning(control_client->settings.log, "%s", text);
+}
+
+static void send_pending(struct control_client *control_client, int64_t now) {
+    const struct channel_entry *entry;
+    while (
+        (entry = channel_next(&control_client->channel, now, RESEND_INTERVAL)))
+        if (!multi_connect_commit(&control_client->multi_connect, entry->bytes,
+                                  entry->size)) {
+            channel_unsent(entry);
+            return;
+        }
+}
+
+/* The chief hears a member by the connection that it has joined by: a new one
+ * begins with a join, and so does one by which nothing comes any more. */
+static void rejoin(struct control_client *control_client, int64_t now) {
+    bool renewed = link_renewed(control_client->multi_connect.links[0]);
+    bool silence_logged =
+        now - control_client->last_received >= REJOIN_INTERVAL &&
+        now - control_client->last_join >= REJOIN_INTERVAL;
+    if (!renewed && !silence_logged)
+        return;
+    control_client->last_join = now;
+    if (control_client_send_join(control_client, now))
+        channel_resend_all(&control_client->channel);
+}
+
+enum status control_client_step(struct control_client *control_client,
+                                int64_t now, struct failure *why) {
+    if (!control_client->joined)
+        return control_client_step_joining(control_client, now, why);
+    record_stall(control_client, now);
+    struct deadline deadline = control_client_chief_deadline(control_client);
+    if (deadline_passed(&deadline, now))
+        return fail_silent(control_client, &deadline, why);
+    log_silence(control_client, &deadline, now);
+    if (now - control_client->last_received > CONTROL_CLIENT_LOOKUP_INTERVAL)
+        control_client_look_up(control_client, now);
+    rejoin(control_client, now);
+    send_pending(control_client, now);
+    if (now - control_client->last_heartbeat >=
+        control_client->heartbeat_interval) {
+        control_client->last_heartbeat = now;
+        send_heartbeat(control_client);
+    }
+    return STATUS_OK;
+}
+
+int64_t control_client_deadline(const struct control_client *control_client) {
+    if (!control_client->joined)
+        return control_client->resolve ||
+                       control_client->multi_connect.count > 1
+                   ? control_client->last_poll + CONTROL_CLIENT_POLL_INTERVAL
+                   : control_client->last_join + CONTROL_CLIENT_JOIN_INTERVAL;
+    return control_client->last_heartbeat + control_client->heartbeat_interval;
+}
+
+void *control_client_socket(struct control_client *control_client) {
+    return link_socket(control_client->multi_connect.links[0]);
+}
+
+/* My launcher may have to speak for me. */
+static void write_record(const struct control_client *control_client) {
+    struct launch_record record = {.run = control_client->run,
+                                   .incarnation = control_client->incarnation,
+                                   .key = control_client->end_key};
+    size_t size = sizeof record.chief;
+    char endpoint[sizeof record.chief];
+    if (!control_client->settings.chief_inproc &&
+        !zmq_getsockopt(link_socket(control_client->multi_connect.links[0]),
+                        ZMQ_LAST_ENDPOINT, endpoint, &size) &&
+        !strncmp(endpoint, "tcp://", 6))
+        snprintf(record.chief, sizeof record.chief, "%s", endpoint + 6);
+    launch_record_write(control_client->settings.record, &record);
+}
+
+static void on_welcome(struct control_client *control_client,
+                       const Capstan__Control *control, unsigned index) {
+    multi_connect_choose(&control_client->multi_connect, index);
+    control_client->chief_port += (uint16_t)index;
+    format_chief_name(control_client);
+    control_client->joined = true;
+    control_client->last_step = time_now();
+    control_client->run = control->run;
+    control_client->channel.received = 0;
+    link_renewed(
+        control_client->multi_connect.links[0]); /* it joined by this one */
+    write_record(control_client);
+}
+
+/* The chief of another job listens here: mine may take the port after it. */
+static void warn_other_job(struct control_client *control_client,
+                           unsigned index) {
+    if (!control_client->warned_other_job)
+        log_warning(control_client->settings.log,
+                    "another job's chief answers at %s:%u: waiting for mine",
+                    control_client->chief_host,
+                    control_client->chief_port + index);
+    control_client->warned_other_job = true;
+}
+
+/* True when CONTROL is an order to hand on. */
+static bool accept(struct control_client *control_client,
+                   const Capstan__Control *control, unsigned index,
+                   int64_t now) {
+    bool welcoming = control->body_case == CAPSTAN__CONTROL__BODY_WELCOME;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL &&
+        control->refusal->other_job) {
+        warn_other_job(control_client, index);
+        return false;
+    }
+    if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL)
+        return true;
+    if (!control_client->joined && welcoming)
+        on_welcome(control_client, control, index);
+    if (!control_client->joined || control->run != control_client->run)
+        return false;
+    control_client->last_received = now;
+    channel_acknowledge(&control_client->channel, control->ack);
+    control_client->planned |=
+        control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
+    return control->seq &&
+           channel_accept(&control_client->channel, control->seq);
+}
+
+enum status control_client_receive(struct control_client *control_client,
+                                   int64_t now,
+                                   const Capstan__Control **command,
+                                   struct failure *why) {
+    struct link_frame frame;
+    unsigned index;
+    *command = NULL;
+    message_free_control(&control_client->command);
+    while (multi_connect_view(&control_client->multi_connect, &frame, &index)) {
+        struct failure bad;
+        enum status status =
+            message_read_control(&control_client->command, frame.header.data,
+                                 frame.header.size, &bad);
+        link_release(&frame);
+        if (status) {
+            log_warning(control_client->settings.log, "from %s: %s",
+                        control_client->chief_name, bad.text);
+            continue;
+        }
+        if (accept(control_client, control_client->command, index, now)) {
+            *command = control_client->command;
+            break;
+        }
+        message_free_control(&control_client->command);
+    }
+    if (!*command || (*command)->body_case != CAPSTAN__CONTROL__BODY_REFUSAL)
+        return STATUS_OK;
+    const Capstan__Refusal *refusal = (*command)->refusal;
+    *command = NULL;
+    status_fail(why, (enum status)refusal->status, "%s", refusal->text);
+    return refusal->ended ? status_mark_reported(why) : why->status;
+}
+
+void control_client_send_reliable(struct control_client *control_client,
+                                  Capstan__Control *body) {
+    body->version = MESSAGE_VERSION;
+    body->run = control_client->run;
+    body->incarnation = control_client->incarnation;
+    if (!channel_put(&control_client->channel, body))
+        log_error(control_client->settings.log, "no memory to tell the chief");
+    send_pending(control_client, time_now());
+}
+
+Capstan__Heartbeat *control_client_heartbeat(
+    struct control_client *control_client) {
+    return &control_client->heartbeat;
+}
+
+void control_client_send_heartbeat(struct control_client *control_client) {
+    if (control_client->joined)
+        send_heartbeat(control_client);
+}
+
+void control_client_leave(struct control_client *control_client) {
+    Capstan__Goodbye goodbye = CAPSTAN__GOODBYE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
+    control.goodbye = &goodbye;
+    control_client_send_unreliable(control_client, &control);
+    launch_record_write(control_client->settings.record,
+                        &(struct launch_record){0});
+}
+
+enum status control_client_handle_stop(struct control_client *control_client,
+                                       const Capstan__Stop *stop,
+                                       double *restart_within,
+                                       struct failure *why) {
+    const struct log *log = control_client->settings.log;
+    control_client_leave(control_client);
+    if (stop->restart_within > 0) {
+        log_info(log, "the run is over: %s; another follows", stop->text);
+        if (restart_within)
+            *restart_within = stop->restart_within;
+        return STATUS_OK;
+    }
+    if (stop->status) {
+        status_fail(why, (enum status)stop->status,
+                    "the chief ended the run: %s", stop->text);
+        return status_mark_reported(why);
+    }
+    log_info(log, "the run is over: %s", stop->text);
+    return STATUS_OK;
+}
+
+bool control_client_is_joined(const struct control_client *control_client) {
+    return control_client->joined;
+}
+
+bool control_client_is_drained(const struct control_client *control_client) {
+    return channel_empty(&control_client->channel);
+}
+
+uint64_t control_client_incarnation(
+    const struct control_client *control_client) {
+    return control_client->incarnation;
+}
+
+uint64_t control_client_run(const struct control_client *control_client) {
+    return control_client->run;
+}
+
+const char *control_client_chief_name(
+    const struct control_client *control_client) {
+    return control_client->chief_name;
+}

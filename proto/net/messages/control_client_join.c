@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way into a run: the chief's name is looked up until it is known, and the
+ * chief asked to be let in until it answers. */
+#include "proto/net/messages/control_client_internal.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t WAIT_LOG_INTERVAL = 30 * TIME_S;
+
+/* Starts a look-up (a thread of its own, resolve.h) or takes what one has
+ * found. Connects to the chief's name as it stands now: a name can move, and a
+ * name server can be late. */
+void control_client_look_up(struct control_client *control_client,
+                            int64_t now) {
+    char text[300];
+    if (!control_client->chief_host[0])
+        return;
+    if (!control_client->resolve) {
+        if (now - control_client->lookup_started <
+            CONTROL_CLIENT_LOOKUP_INTERVAL)
+            return;
+        control_client->lookup_started = control_client->last_poll = now;
+        control_client->resolve = resolve_start(control_client->chief_host,
+                                                control_client->chief_port);
+        return;
+    }
+    control_client->last_poll = now;
+    enum resolve_state state =
+        resolve_poll(control_client->resolve, text, sizeof text);
+    if (state == RESOLVE_WAITING)
+        return;
+    struct failure why = {0};
+    if (state == RESOLVE_FAILED)
+        log_warning(control_client->settings.log, "cannot find host %s: %s",
+                    control_client->chief_host, text);
+    else if (multi_connect_connect(&control_client->multi_connect, text, &why))
+        log_warning(control_client->settings.log, "%s", why.text);
+    resolve_end(&control_client->resolve);
+}
+
+/* What is sent is sent more often than it is worth reading. */
+unsigned control_client_memory(struct control_client *control_client,
+                               int64_t now, int64_t every,
+                               Capstan__MemoryLimit ***limits) {
+    *limits = control_client->limit_pointers;
+    if (control_client->num_limits && now - control_client->limits_read < every)
+        return control_client->num_limits;
+    control_client->limits_read = now;
+    control_client->num_limits = free_memory_limits(control_client->limits);
+    for (unsigned i = 0; i < control_client->num_limits; i++) {
+        Capstan__MemoryLimit *limit_messages =
+            control_client->limit_pointers[i] =
+                &control_client->limit_messages[i];
+        capstan__memory_limit__init(limit_messages);
+        limit_messages->key = control_client->limits[i].key;
+        limit_messages->name = control_client->limits[i].name;
+        limit_messages->free = control_client->limits[i].free;
+        limit_messages->most = control_client->limits[i].most;
+    }
+    return control_client->num_limits;
+}
+
+/* Unnumbered, so it is repeated until a welcome comes. */
+bool control_client_send_join(struct control_client *control_client,
+                              int64_t now) {
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    join.role = control_client->settings.role;
+    join.index = control_client->settings.index;
+    join.host = control_client->host;
+    join.pid = (uint32_t)getpid();
+    join.port = control_client->settings.port;
+    join.shm_key = control_client->settings.shm_key;
+    if (control_client->settings.host)
+        join.address = (char *)control_client->settings.host;
+    join.end_key = control_client->end_key;
+    join.device = (char *)control_client->settings.device;
+    if (control_client->settings.key)
+        join.key = (char *)control_client->settings.key;
+    if (control_client->settings.size.source) {
+        join.source = (char *)control_client->settings.size.source;
+        join.workers = control_client->settings.size.workers;
+        join.ps = control_client->settings.size.ps;
+    }
+    join.n_memory = control_client_memory(
+        control_client, now, CONTROL_CLIENT_LOOKUP_INTERVAL, &join.memory);
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    return control_client_send_unreliable(control_client, &control);
+}
+
+enum status control_client_step_joining(struct control_client *control_client,
+                                        int64_t now, struct failure *why) {
+    struct deadline deadline = control_client_chief_deadline(control_client);
+    char text[512];
+    if (deadline_passed(&deadline, now))
+        return status_fail(
+            why, STATUS_RETRY,
+            "%s did not answer within %.0f s (%s); is it started, and does its "
+            "host answer?",
+            deadline.peer, time_to_seconds(control_client->join_limit),
+            deadline.limit);
+    if (now - control_client->last_wait_log > WAIT_LOG_INTERVAL / 6 &&
+        (now - control_client->last_wait_log > WAIT_LOG_INTERVAL ||
+         control_client->last_wait_log == control_client->opened)) {
+        control_client->last_wait_log = now;
+        deadline_text(&deadline, now, text, sizeof text);
+        log_info(control_client->settings.log, "%s", text);
+    }
+    control_client_look_up(control_client, now);
+    control_client->last_poll = now;
+    if (now - control_client->last_join >= CONTROL_CLIENT_JOIN_INTERVAL) {
+        control_client->last_join = now;
+        if (!control_client_send_join(control_client,
+                                      now)) /* not connected yet */
+            control_client->last_join +=
+                CONTROL_CLIENT_POLL_INTERVAL - CONTROL_CLIENT_JOIN_INTERVAL;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A payload goes in one of three ways. Where it lies in memory that can be
+ * shown, the other side gets the memory's descriptor once, and from then on a
+ * number and an offset: the buffer is held until the reader has let the message
+ * go. Where it was reserved, it lies in the ring already. Else it is copied
+ * there. What finds no room waits in a queue, in order, and the reader is asked
+ * to ring when there is some.
+ *
+ * A bell is a system call, so it rings for who sleeps, and for what a turn has
+ * sent together: at the end of the turn (shm_connection_prepare_wait), or after
+ * 256 KiB. */
+#include "proto/net/shm/shm_connection.h"
+
+#include "proto/base/time.h"
+#include "proto/net/shm/shm_connection_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { MAX_QUEUED = 1 << 16, NOT_SHARED = SHM_CONNECTION_SEGMENTS };
+enum { WAKEUP_BYTES = 256 << 10 };
+
+static void drop_queued(struct shm_connection *shm_connection) {
+    struct shm_connection_pending *queued = shm_connection->first;
+    shm_connection->first = queued->next;
+    shm_connection->num_queued--;
+    buffer_release(&queued->buffer);
+    free(queued->owned);
+    free(queued);
+}
+
+static void drop_in_flight(struct shm_connection *shm_connection) {
+    buffer_release(
+        &shm_connection->in_flight[shm_connection->first_in_flight].buffer);
+    shm_connection->first_in_flight = (shm_connection->first_in_flight + 1) %
+                                      shm_connection->in_flight_capacity;
+    shm_connection->num_in_flight--;
+}
+
+void shm_connection_close(struct shm_connection **where) {
+    struct shm_connection *shm_connection = *where;
+    *where = NULL;
+    if (!shm_connection)
+        return;
+    while (shm_connection->first)
+        drop_queued(shm_connection);
+    while (shm_connection->num_in_flight)
+        drop_in_flight(shm_connection);
+    for (unsigned i = 0; i < shm_connection->num_shared; i++)
+        shm_segment_release(&shm_connection->shared[i]);
+    for (unsigned i = 0; i < shm_connection->num_mapped; i++)
+        shm_segment_release(&shm_connection->mapped[i]);
+    shm_segment_release(&shm_connection->shm_segment);
+    close(shm_connection->socket);
+    if (shm_connection->wakeup >= 0)
+        close(shm_connection->wakeup);
+    if (shm_connection->peer_wakeup >= 0)
+        close(shm_connection->peer_wakeup);
+    free(shm_connection->spare_buffer);
+    free(shm_connection->in_flight);
+    free(shm_connection);
+}
+
+const char *shm_connection_error(const struct shm_connection *shm_connection) {
+    return shm_connection->error;
+}
+
+bool shm_connection_peer_closed(const struct shm_connection *shm_connection) {
+    return shm_connection->peer_closed;
+}
+
+void shm_connection_fail(struct shm_connection *shm_connection,
+                         const char *text) {
+    if (shm_connection->state == SHM_CONNECTION_FAILED)
+        return;
+    shm_connection->state = SHM_CONNECTION_FAILED;
+    shm_connection->error = text;
+}
+
+int shm_connection_socket(const struct shm_connection *shm_connection) {
+    return shm_connection->socket;
+}
+
+int shm_connection_wakeup(const struct shm_connection *shm_connection) {
+    return shm_connection->wakeup;
+}
+
+static void signal_wakeup(int wakeup) {
+    eventfd_write(wakeup, 1); /* full: it rings already */
+}
+
+static void signal_peer(struct shm_connection *shm_connection) {
+    shm_connection->wakeup_due = false;
+    signal_wakeup(shm_connection->peer_wakeup);
+}
+
+void shm_connection_notify(struct shm_connection *shm_connection) {
+    if (shm_connection->wakeup_due)
+        signal_peer(shm_connection);
+}
+
+void shm_connection_prepare_wait(struct shm_connection *shm_connection) {
+    shm_connection_notify(shm_connection);
+    if (shm_connection->state == SHM_CONNECTION_OPEN &&
+        !ring_prepare_wait(&shm_connection->reader))
+        signal_wakeup(shm_connection->wakeup);
+}
+
+void shm_connection_finish_wait(struct shm_connection *shm_connection) {
+    if (shm_connection->state == SHM_CONNECTION_OPEN)
+        ring_finish_wait(&shm_connection->reader);
+}
+
+/* The memory of NUMBER, which the other side has shown before it spoke of
+ * it; NULL: it has not. */
+static struct shm_segment *mapped_segment(struct shm_connection *shm_connection,
+                                          uint32_t number) {
+    if (number >= shm_connection->num_mapped)
+        shm_connection_receive_packets(shm_connection);
+    return number < shm_connection->num_mapped ? shm_connection->mapped[number]
+                                               : NULL;
+}
+
+static bool view_segment(struct shm_connection *shm_connection,
+                         const struct ring_payload *payload,
+                         struct shm_connection_view *view) {
+    if (!payload->bytes)
+        return true;
+    view->shm_segment = mapped_segment(shm_connection, payload->shm_segment);
+    size_t capacity =
+        view->shm_segment ? shm_segment_bytes(view->shm_segment) : 0;
+    if (payload->bytes > capacity ||
+        payload->offset > capacity - payload->bytes)
+        return false;
+    view->payload =
+        (const char *)shm_segment_base(view->shm_segment) + payload->offset;
+    return true;
+}
+
+bool shm_connection_pending(const struct shm_connection *shm_connection) {
+    return shm_connection->state == SHM_CONNECTION_OPEN &&
+           ring_pending(&shm_connection->reader);
+}
+
+bool shm_connection_view(struct shm_connection *shm_connection,
+                         struct shm_connection_view *view) {
+    struct ring_message message;
+    if (shm_connection->state != SHM_CONNECTION_OPEN)
+        return false;
+    enum ring_state state = ring_next(&shm_connection->reader, &message);
+    if (state == RING_BROKEN)
+        shm_connection_fail(shm_connection,
+                            "a ring that is not as its writer leaves it");
+    if (state != RING_MESSAGE)
+        return false;
+    if (message.payload.bytes > shm_connection->max_frame ||
+        message.header_bytes > shm_connection->max_frame) {
+        shm_connection_fail(shm_connection, "a frame too long");
+        return false;
+    }
+    memcpy(shm_connection->header, message.header, message.header_bytes);
+    *view =
+        (struct shm_connection_view){.header = shm_connection->header,
+                                     .header_bytes = message.header_bytes,
+                                     .payload = message.inside,
+                                     .payload_bytes = message.payload.bytes};
+    if (message.payload.inside ||
+        view_segment(shm_connection, &message.payload, view))
+        return true;
+    shm_connection_fail(shm_connection,
+                        "a payload that lies in no memory it has shown");
+    return false;
+}
+
+void shm_connection_release(struct shm_connection *shm_connection) {
+    if (ring_next_done(&shm_connection->reader))
+        signal_wakeup(shm_connection->peer_wakeup);
+}
+
+static void *spare_buffer(struct shm_connection *shm_connection, size_t bytes) {
+    free(shm_connection->spare_buffer);
+    shm_connection->spare_buffer = malloc(bytes ? bytes : 1);
+    return shm_connection->spare_buffer;
+}
+
+/* Behind messages that wait for room it may not lie in the ring, which would
+ * let it overtake them. */
+void *shm_connection_reserve(struct shm_connection *shm_connection,
+                             size_t bytes) {
+    shm_connection->reserved = NULL;
+    if (bytes > shm_connection->max_frame ||
+        shm_connection->state != SHM_CONNECTION_OPEN)
+        return NULL;
+    if (!shm_connection->first)
+        shm_connection->reserved = ring_reserve(&shm_connection->writer, bytes);
+    return shm_connection->reserved ? shm_connection->reserved
+                                    : spare_buffer(shm_connection, bytes);
+}
+
+void *shm_connection_try_reserve(struct shm_connection *shm_connection,
+                                 size_t bytes) {
+    shm_connection->reserved = NULL;
+    if (bytes > shm_connection->max_frame ||
+        shm_connection->state != SHM_CONNECTION_OPEN || shm_connection->first)
+        return NULL;
+    shm_connection->reserved = ring_reserve(&shm_connection->writer, bytes);
+    if (shm_connection->reserved)
+        return shm_connection->reserved;
+    ring_request_room(&shm_connection->writer);
+    shm_connection->reserved = ring_reserve(&shm_connection->writer, bytes);
+    return shm_connection->reserved;
+}
+
+/* The last of so much needs room for the longest header. */
+void shm_connection_set_headroom(struct shm_connection *shm_connection,
+                                 uint64_t bytes) {
+    shm_connection->writer.headroom = bytes + 2 * RING_HEADER;
+}
+
+/* The number by which the other side knows MEMORY; NOT_SHARED: it cannot be
+ * shown. */
+static unsigned share_number(struct shm_connection *shm_connection,
+                             struct shm_segment *shm_segment) {
+    for (unsigned i = 0; i < shm_connection->num_shared; i++)
+        if (shm_connection->shared[i] == shm_segment)
+            return i;
+    unsigned number = shm_connection->num_shared;
+    if (number == SHM_CONNECTION_SEGMENTS ||
+        !shm_connection_share(shm_connection, shm_segment, number))
+        return NOT_SHARED;
+    shm_connection->shared[shm_connection->num_shared++] =
+        shm_segment_hold(shm_segment);
+    return number;
+}
+
+bool shm_connection_can_share(struct shm_connection *shm_connection,
+                              const struct buffer *buffer) {
+    struct shm_segment *shm_segment = buffer_segment(buffer);
+    return shm_segment && shm_connection->state == SHM_CONNECTION_OPEN &&
+           share_number(shm_connection, shm_segment) != NOT_SHARED;
+}
+
+static bool grow_in_flight(struct shm_connection *shm_connection) {
+    if (shm_connection->num_in_flight < shm_connection->in_flight_capacity)
+        return true;
+    size_t capacity = shm_connection->in_flight_capacity
+                          ? 2 * shm_connection->in_flight_capacity
+                          : 64;
+    struct shm_connection_in_flight *in_flight =
+        malloc(capacity * sizeof *in_flight);
+    if (!in_flight)
+        return false;
+    for (size_t i = 0; i < shm_connection->num_in_flight; i++)
+        in_flight[i] =
+            shm_connection->in_flight[(shm_connection->first_in_flight + i) %
+                                      shm_connection->in_flight_capacity];
+    free(shm_connection->in_flight);
+    shm_connection->in_flight = in_flight;
+    shm_connection->in_flight_capacity = capacity;
+    shm_connection->first_in_flight = 0;
+    return true;
+}
+
+/* What goes by its place: its memory and offset. False: it must be copied. */
+static bool can_share(struct shm_connection *shm_connection,
+                      const struct shm_connection_payload *payload,
+                      struct ring_payload *shared) {
+    struct shm_segment *shm_segment =
+        payload->buffer ? buffer_segment(payload->buffer) : NULL;
+    if (!shm_segment || !grow_in_flight(shm_connection))
+        return false;
+    unsigned number = share_number(shm_connection, shm_segment);
+    *shared = (struct ring_payload){
+        .offset = (uint64_t)((const char *)payload->data -
+                             (const char *)shm_segment_base(shm_segment)),
+        .bytes = payload->bytes,
+        .shm_segment = number};
+    return number != NOT_SHARED;
+}
+
+/* Who sends much wakes the other side once in a while, not for each message:
+ * what a turn brings is taken together. */
+static void commit_message(struct shm_connection *shm_connection,
+                           const void *header, size_t bytes,
+                           const struct ring_payload *payload) {
+    if (ring_commit(&shm_connection->writer, header, bytes, payload)) {
+        shm_connection->wakeup_due = true;
+        shm_connection->unsignalled_bytes = 0;
+    }
+    shm_connection->unsignalled_bytes += payload->bytes;
+    if (shm_connection->wakeup_due &&
+        shm_connection->unsignalled_bytes >= WAKEUP_BYTES)
+        signal_peer(shm_connection);
+}
+
+/* Until the reader's tail has passed the message's end, which is where the
+ * writer's head is now: positions only grow, so the oldest hold goes first. */
+static void add_in_flight(struct shm_connection *shm_connection,
+                          struct buffer *buffer) {
+    size_t at =
+        (shm_connection->first_in_flight + shm_connection->num_in_flight++) %
+        shm_connection->in_flight_capacity;
+    shm_connection->in_flight[at] = (struct shm_connection_in_flight){
+        shm_connection->writer.head, buffer_hold(buffer)};
+}
+
+/* Into the ring; false: no room now. */
+static bool put(struct shm_connection *shm_connection, const void *header,
+                size_t bytes, const struct shm_connection_payload *payload) {
+    struct ring_payload where;
+    bool is_shared =
+        payload->bytes && can_share(shm_connection, payload, &where);
+    if (!is_shared)
+        where = (struct ring_payload){.bytes = payload->bytes, .inside = true};
+    void *capacity =
+        ring_reserve(&shm_connection->writer, is_shared ? 0 : payload->bytes);
+    if (!capacity)
+        return false;
+    if (!is_shared && payload->bytes)
+        memcpy(capacity, payload->data, payload->bytes);
+    commit_message(shm_connection, header, bytes, &where);
+    if (is_shared)
+        add_in_flight(shm_connection, payload->buffer);
+    return true;
+}
+
+/* Whose PAYLOAD is while it waits: its buffer's, the lane's own when it was
+ * reserved, else a copy's. False: no memory. */
+static bool own_payload(struct shm_connection *shm_connection,
+                        struct shm_connection_pending *queued,
+                        const struct shm_connection_payload *payload) {
+    queued->bytes = payload->bytes;
+    queued->data = payload->data;
+    if (payload->buffer)
+        queued->buffer = buffer_hold(payload->buffer);
+    if (payload->buffer || !payload->bytes)
+        return true;
+    if (payload->data == shm_connection->spare_buffer) {
+        queued->owned = shm_connection->spare_buffer;
+        shm_connection->spare_buffer = NULL;
+        return true;
+    }
+    queued->data = queued->owned = malloc(payload->bytes);
+    if (queued->owned)
+        memcpy(queued->owned, payload->data, payload->bytes);
+    return queued->owned;
+}
+
+static bool enqueue(struct shm_connection *shm_connection, const void *header,
+                    size_t header_bytes,
+                    const struct shm_connection_payload *payload) {
+    struct shm_connection_pending *queued =
+        malloc(sizeof *queued + header_bytes);
+    if (queued)
+        *queued = (struct shm_connection_pending){.header_bytes = header_bytes};
+    if (!queued || !own_payload(shm_connection, queued, payload)) {
+        free(queued);
+        shm_connection_fail(shm_connection, "no memory for what it is sent");
+        return false;
+    }
+    memcpy(queued->header, header, header_bytes);
+    if (shm_connection->first)
+        shm_connection->last->next = queued;
+    else
+        shm_connection->first = queued;
+    shm_connection->last = queued;
+    if (++shm_connection->num_queued > MAX_QUEUED)
+        shm_connection_fail(shm_connection, "it reads nothing that it is sent");
+    return shm_connection->state == SHM_CONNECTION_OPEN;
+}
+
+/* What was reserved in the ring is committed there. */
+static bool is_reserved(struct shm_connection *shm_connection,
+                        const struct shm_connection_payload *payload) {
+    bool reserved = payload->bytes && payload->data == shm_connection->reserved;
+    shm_connection->reserved = NULL;
+    return reserved;
+}
+
+bool shm_connection_send(struct shm_connection *shm_connection,
+                         const void *header, size_t header_bytes,
+                         const struct shm_connection_payload *payload) {
+    static const struct shm_connection_payload none;
+    if (!payload)
+        payload = &none;
+    if (shm_connection->state != SHM_CONNECTION_OPEN ||
+        header_bytes > RING_HEADER ||
+        payload->bytes > shm_connection->max_frame)
+        return false;
+    if (is_reserved(shm_connection, payload)) {
+        struct ring_payload inside = {.bytes = payload->bytes, .inside = true};
+        commit_message(shm_connection, header, header_bytes, &inside);
+        return true;
+    }
+    shm_connection_progress(shm_connection);
+    if (!shm_connection->first &&
+        put(shm_connection, header, header_bytes, payload))
+        return true;
+    bool is_queued = enqueue(shm_connection, header, header_bytes, payload);
+    if (shm_connection->wakeup_due)
+        signal_peer(shm_connection);
+    shm_connection_progress(
+        shm_connection); /* asks for a bell, then looks for room again */
+    return is_queued;
+}
+
+void shm_connection_progress(struct shm_connection *shm_connection) {
+    if (shm_connection->state != SHM_CONNECTION_OPEN)
+        return;
+    if (shm_connection->num_in_flight) {
+        uint64_t released = ring_released(&shm_connection->writer);
+        while (shm_connection->num_in_flight &&
+               shm_connection->in_flight[shm_connection->first_in_flight]
+                       .position <= released)
+            drop_in_flight(shm_connection);
+    }
+    if (shm_connection->first)
+        ring_request_room(&shm_connection->writer);
+    while (shm_connection->first) {
+        struct shm_connection_pending *queued = shm_connection->first;
+        struct shm_connection_payload payload = {queued->data, queued->bytes,
+                                                 queued->buffer};
+        if (!put(shm_connection, queued->header, queued->header_bytes,
+                 &payload))
+            break;
+        drop_queued(shm_connection);
+    }
+}
+
+/* A reader that is slow moves its tail between two looks; one that is stopped
+ * does not, however much there is to read. */
+unsigned shm_connection_stalled(struct shm_connection *shm_connection) {
+    if (shm_connection->state != SHM_CONNECTION_OPEN)
+        return 0;
+    uint64_t tail = ring_released(&shm_connection->writer);
+    bool same = tail == shm_connection->stalled_tail &&
+                tail != shm_connection->writer.head;
+    shm_connection->num_stalled = same ? shm_connection->num_stalled + 1 : 0;
+    shm_connection->stalled_tail = tail;
+    return shm_connection->num_stalled;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One epoll stands for all lanes: their sockets, and each one's bell once it is
+ * open. Bells ring for who sleeps only, so a wait is framed by two calls:
+ * shm_endpoint_prepare_wait before it asks for bells and moves on what can
+ * move, shm_endpoint_progress after it hears what came. Without a wait in
+ * between there is nothing to tend, and messages are found by looking at the
+ * rings, which costs no system call.
+ */
+#include "proto/net/shm/shm_endpoint.h"
+
+#include "proto/base/time.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LISTENER = SHM_ENDPOINT_MAX, EVENTS = 64, STALLED_CHECKS = 6 };
+static const int64_t CHECK_INTERVAL = TIME_S / 2;
+
+struct shm_endpoint {
+    uint64_t max_frame;
+    int epoll, listener;
+    struct shm_connection *connections[SHM_ENDPOINT_MAX];
+    uint32_t numbers[SHM_ENDPOINT_MAX];
+    bool watched[SHM_ENDPOINT_MAX]; /* its bell is in the epoll */
+    uint32_t used, next;            /* slots below USED may hold a lane */
+    uint32_t serial;
+    bool wait_prepared;
+    int64_t last_check;
+    const char *error;
+};
+
+void shm_endpoint_name(char name[SHM_ENDPOINT_NAME], uint64_t key) {
+    snprintf(name, SHM_ENDPOINT_NAME, "capstan-%016llx",
+             (unsigned long long)key);
+}
+
+struct shm_endpoint *shm_endpoint_open(uint64_t max_frame) {
+    struct shm_endpoint *shm_endpoint = calloc(1, sizeof *shm_endpoint);
+    if (!shm_endpoint)
+        return NULL;
+    shm_endpoint->max_frame = max_frame;
+    shm_endpoint->listener = -1;
+    shm_endpoint->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (shm_endpoint->epoll < 0)
+        shm_endpoint_close(&shm_endpoint);
+    return shm_endpoint;
+}
+
+void shm_endpoint_close(struct shm_endpoint **where) {
+    struct shm_endpoint *shm_endpoint = *where;
+    *where = NULL;
+    if (!shm_endpoint)
+        return;
+    for (uint32_t i = 0; i < shm_endpoint->used; i++)
+        shm_connection_close(&shm_endpoint->connections[i]);
+    if (shm_endpoint->listener >= 0)
+        close(shm_endpoint->listener);
+    if (shm_endpoint->epoll >= 0)
+        close(shm_endpoint->epoll);
+    free(shm_endpoint);
+}
+
+static bool watch(struct shm_endpoint *shm_endpoint, int descriptor,
+                  uint32_t events, uint32_t slot) {
+    struct epoll_event event = {.events = events, .data.u32 = slot};
+    return !epoll_ctl(shm_endpoint->epoll, EPOLL_CTL_ADD, descriptor, &event);
+}
+
+bool shm_endpoint_listen(struct shm_endpoint *shm_endpoint, const char *name) {
+    shm_endpoint->listener = shm_connection_listen(name);
+    return shm_endpoint->listener >= 0 &&
+           watch(shm_endpoint, shm_endpoint->listener, EPOLLIN, LISTENER);
+}
+
+/* LANE (taken, may be NULL) into a free slot; 0: there is none. A number has a
+ * serial beside its slot, so that an old one names no later lane. */
+static uint32_t add(struct shm_endpoint *shm_endpoint,
+                    struct shm_connection *shm_connection) {
+    uint32_t slot = 0;
+    while (slot < SHM_ENDPOINT_MAX && shm_endpoint->connections[slot])
+        slot++;
+    if (!shm_connection || slot == SHM_ENDPOINT_MAX ||
+        !watch(shm_endpoint, shm_connection_socket(shm_connection), EPOLLIN,
+               slot)) {
+        shm_connection_close(&shm_connection);
+        return 0;
+    }
+    shm_endpoint->connections[slot] = shm_connection;
+    shm_endpoint->watched[slot] = false;
+    shm_endpoint->numbers[slot] =
+        (shm_endpoint->serial++ * SHM_ENDPOINT_MAX + slot) | SHM_ENDPOINT_FIRST;
+    if (slot >= shm_endpoint->used)
+        shm_endpoint->used = slot + 1;
+    return shm_endpoint->numbers[slot];
+}
+
+uint32_t shm_endpoint_connect(struct shm_endpoint *shm_endpoint,
+                              const char *name, char *text, size_t size) {
+    struct shm_connection *shm_connection =
+        shm_connection_connect(name, shm_endpoint->max_frame, text, size);
+    if (!shm_connection)
+        return 0;
+    uint32_t number = add(shm_endpoint, shm_connection);
+    if (!number)
+        snprintf(text, size, "no descriptors");
+    return number;
+}
+
+int shm_endpoint_descriptor(const struct shm_endpoint *shm_endpoint) {
+    return shm_endpoint->epoll;
+}
+
+void shm_endpoint_prepare_wait(struct shm_endpoint *shm_endpoint) {
+    shm_endpoint->wait_prepared = true;
+    for (uint32_t i = 0; i < shm_endpoint->used; i++) {
+        if (!shm_endpoint->connections[i])
+            continue;
+        shm_connection_progress(shm_endpoint->connections[i]);
+        shm_connection_prepare_wait(shm_endpoint->connections[i]);
+    }
+}
+
+static void accept_all(struct shm_endpoint *shm_endpoint) {
+    int socket;
+    while ((socket = accept4(shm_endpoint->listener, NULL, NULL,
+                             SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+        add(shm_endpoint,
+            shm_connection_accept(socket, shm_endpoint->max_frame));
+}
+
+static void step_slot(struct shm_endpoint *shm_endpoint, uint32_t slot,
+                      int64_t now) {
+    struct shm_connection *shm_connection = shm_endpoint->connections[slot];
+    if (shm_connection &&
+        shm_connection_step(shm_connection, now) == SHM_CONNECTION_OPEN &&
+        !shm_endpoint->watched[slot])
+        shm_endpoint->watched[slot] =
+            watch(shm_endpoint, shm_connection_wakeup(shm_connection),
+                  EPOLLIN | EPOLLET, slot);
+}
+
+static void take_events(struct shm_endpoint *shm_endpoint, int64_t now) {
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(shm_endpoint->epoll, events, EVENTS, 0);
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.u32 == LISTENER)
+            accept_all(shm_endpoint);
+        else
+            step_slot(shm_endpoint, events[i].data.u32, now);
+    }
+}
+
+/* Meetings end by a deadline; who reads nothing is taken for stopped. A server
+ * looks for that alone: it would hold its blocks' buffers for a stopped client
+ * without end, where a client waits for its server by a deadline of its own. */
+static void check_all(struct shm_endpoint *shm_endpoint, int64_t now) {
+    shm_endpoint->last_check = now;
+    for (uint32_t i = 0; i < shm_endpoint->used; i++) {
+        struct shm_connection *shm_connection = shm_endpoint->connections[i];
+        if (!shm_connection)
+            continue;
+        step_slot(shm_endpoint, i, now);
+        if (shm_endpoint->listener >= 0 &&
+            shm_connection_stalled(shm_connection) >= STALLED_CHECKS)
+            shm_connection_fail(shm_connection, "has read nothing for 3 s");
+    }
+}
+
+/* The other side has the bell too: an epoll would go on hearing it, as it knows
+ * the open file and not the descriptor that is closed here. */
+static void close_slot(struct shm_endpoint *shm_endpoint, uint32_t slot) {
+    if (shm_endpoint->watched[slot])
+        epoll_ctl(shm_endpoint->epoll, EPOLL_CTL_DEL,
+                  shm_connection_wakeup(shm_endpoint->connections[slot]), NULL);
+    shm_connection_close(&shm_endpoint->connections[slot]);
+}
+
+static void close_broken(struct shm_endpoint *shm_endpoint) {
+    for (uint32_t i = 0; i < shm_endpoint->used; i++) {
+        struct shm_connection *shm_connection = shm_endpoint->connections[i];
+        if (!shm_connection || !shm_connection_error(shm_connection))
+            continue;
+        if (!shm_connection_peer_closed(shm_connection))
+            shm_endpoint->error = shm_connection_error(shm_connection);
+        close_slot(shm_endpoint, i);
+    }
+    while (shm_endpoint->used &&
+           !shm_endpoint->connections[shm_endpoint->used - 1])
+        shm_endpoint->used--;
+}
+
+void shm_endpoint_progress(struct shm_endpoint *shm_endpoint, int64_t now) {
+    if (!shm_endpoint->wait_prepared)
+        return;
+    shm_endpoint->wait_prepared = false;
+    for (uint32_t i = 0; i < shm_endpoint->used; i++)
+        if (shm_endpoint->connections[i])
+            shm_connection_finish_wait(shm_endpoint->connections[i]);
+    take_events(shm_endpoint, now);
+    if (now - shm_endpoint->last_check >= CHECK_INTERVAL)
+        check_all(shm_endpoint, now);
+    close_broken(shm_endpoint);
+}
+
+struct shm_connection *shm_endpoint_find(struct shm_endpoint *shm_endpoint,
+                                         uint32_t number) {
+    uint32_t slot = number % SHM_ENDPOINT_MAX;
+    return shm_endpoint->connections[slot] &&
+                   shm_endpoint->numbers[slot] == number
+               ? shm_endpoint->connections[slot]
+               : NULL;
+}
+
+unsigned shm_endpoint_count(const struct shm_endpoint *shm_endpoint) {
+    unsigned count = 0;
+    for (uint32_t i = 0; i < shm_endpoint->used; i++)
+        count += shm_endpoint->connections[i] != NULL;
+    return count;
+}
+
+bool shm_endpoint_pending(struct shm_endpoint *shm_endpoint) {
+    for (uint32_t i = 0; i < shm_endpoint->used; i++)
+        if (shm_endpoint->connections[i] &&
+            shm_connection_pending(shm_endpoint->connections[i]))
+            return true;
+    return false;
+}
+
+bool shm_endpoint_view(struct shm_endpoint *shm_endpoint,
+                       struct shm_endpoint_message *message) {
+    for (uint32_t i = 0; i < shm_endpoint->used; i++) {
+        uint32_t slot = shm_endpoint->next++ % shm_endpoint->used;
+        struct shm_connection *shm_connection = shm_endpoint->connections[slot];
+        if (!shm_connection ||
+            !shm_connection_view(shm_connection, &message->view))
+            continue;
+        message->shm_connection = shm_connection;
+        message->number = shm_endpoint->numbers[slot];
+        return true;
+    }
+    return false;
+}
+
+const char *shm_endpoint_error(struct shm_endpoint *shm_endpoint) {
+    const char *error = shm_endpoint->error;
+    shm_endpoint->error = NULL;
+    return error;
+}

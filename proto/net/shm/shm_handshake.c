@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How two sides meet: the client sends memory, the server answers a word that
+ * it read there, with a bell for each side. Shown memory comes the same way.
+ *
+ * Only processes of the same user meet (SO_PEERCRED), and only over memory
+ * whose size is sealed: a side that shrank it would kill the other by SIGBUS.
+ * The word proves that both have mapped the same pages before a message is
+ * trusted to them. Descriptors that come with a packet are closed whatever
+ * becomes of it. A memory is shown by the socket before a message in the ring
+ * speaks of it, so who does not know its number has only to listen to the
+ * socket once more. */
+#include "proto/base/time.h"
+#include "proto/net/shm/shm_connection_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 128, WAKEUPS = 2, PAGE = 4096 };
+/* A packet of another version is refused: the ring's layout goes with it. */
+enum { SHM_HANDSHAKE_VERSION = 1, SHM_HANDSHAKE_MAGIC = 0x6c614373 };
+enum { HELLO = 1, WELCOME, SHARE };
+static const int64_t HANDSHAKE_LIMIT = TIME_S;
+
+struct packet {
+    uint32_t magic, version, kind, number;
+    uint64_t bytes, capacity;
+};
+
+/* A page of words, then the client's ring, then the server's. */
+struct handshake_page {
+    _Atomic uint64_t challenge, reply;
+    struct ring_shared to_server, to_client;
+};
+
+_Static_assert(sizeof(struct handshake_page) <= PAGE, "words fit into a page");
+
+/* A name of the abstract space: a zero byte first, no file, gone with the
+ * socket. One network namespace's: containers that do not share theirs do not
+ * find each other. */
+static socklen_t name_address(struct sockaddr_un *address, const char *name) {
+    size_t size = strlen(name);
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (size > sizeof address->sun_path - 1)
+        size = sizeof address->sun_path - 1;
+    memcpy(address->sun_path + 1, name, size);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + size);
+}
+
+static int open_socket(void) {
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+int shm_connection_listen(const char *name) {
+    struct sockaddr_un address;
+    socklen_t size = name_address(&address, name);
+    int descriptor = open_socket();
+    if (descriptor < 0)
+        return -1;
+    if (!bind(descriptor, (struct sockaddr *)&address, size) &&
+        !listen(descriptor, BACKLOG))
+        return descriptor;
+    int error = errno;
+    close(descriptor);
+    errno = error;
+    return -1;
+}
+
+static bool send_packet(struct shm_connection *shm_connection,
+                        const struct packet *packet, const int *descriptors,
+                        size_t count) {
+    char space[CMSG_SPACE(WAKEUPS * sizeof(int))] = {0};
+    struct iovec part = {(void *)packet, sizeof *packet};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = space,
+                             .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(rights), descriptors, count * sizeof(int));
+    return sendmsg(shm_connection->socket, &message,
+                   MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof *packet;
+}
+
+/* Descriptors that came with MESSAGE; those beyond BELLS are closed. */
+static size_t take_descriptors(struct msghdr *message, int *descriptors) {
+    size_t count = 0;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
+         part = CMSG_NXTHDR(message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t here = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < here; i++) {
+            int descriptor;
+            memcpy(&descriptor, CMSG_DATA(part) + i * sizeof descriptor,
+                   sizeof descriptor);
+            if (count < WAKEUPS)
+                descriptors[count++] = descriptor;
+            else
+                close(descriptor);
+        }
+    }
+    return count;
+}
+
+/* False: nothing came. A packet of another make breaks the lane. */
+static bool receive_packet(struct shm_connection *shm_connection,
+                           struct packet *packet, int *descriptors,
+                           size_t *count) {
+    char space[CMSG_SPACE(WAKEUPS * sizeof(int))];
+    struct iovec part = {packet, sizeof *packet};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = space,
+                             .msg_controllen = sizeof space};
+    ssize_t got = recvmsg(shm_connection->socket, &message,
+                          MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    *count = got > 0 ? take_descriptors(&message, descriptors) : 0;
+    shm_connection->peer_closed = got <= 0;
+    if (got <= 0)
+        shm_connection_fail(shm_connection, "the other side has gone");
+    else if (got != sizeof *packet || message.msg_flags & MSG_TRUNC ||
+             packet->magic != SHM_HANDSHAKE_MAGIC)
+        shm_connection_fail(shm_connection,
+                            "the other side speaks another protocol");
+    else if (packet->version != SHM_HANDSHAKE_VERSION)
+        shm_connection_fail(shm_connection,
+                            "the other side is another release of capstan");
+    else
+        return true;
+    for (size_t i = 0; i < *count; i++)
+        close(descriptors[i]);
+    return false;
+}
+
+static struct shm_connection *open_connection(int socket, uint64_t max_frame,
+                                              bool is_client) {
+    struct shm_connection *shm_connection = calloc(1, sizeof *shm_connection);
+    if (!shm_connection) {
+        close(socket);
+        return NULL;
+    }
+    shm_connection->socket = socket;
+    shm_connection->wakeup = shm_connection->peer_wakeup = -1;
+    shm_connection->is_client = is_client;
+    shm_connection->max_frame = max_frame;
+    shm_connection->capacity = ring_capacity(max_frame);
+    shm_connection->since = time_now();
+    return shm_connection;
+}
+
+static void map_rings(struct shm_connection *shm_connection) {
+    struct handshake_page *handshake_page =
+        shm_segment_base(shm_connection->shm_segment);
+    unsigned char *first = (unsigned char *)handshake_page + PAGE;
+    unsigned char *second = first + shm_connection->capacity;
+    struct ring_shared *out = shm_connection->is_client
+                                  ? &handshake_page->to_server
+                                  : &handshake_page->to_client;
+    struct ring_shared *in = shm_connection->is_client
+                                 ? &handshake_page->to_client
+                                 : &handshake_page->to_server;
+    ring_writer_init(&shm_connection->writer, out,
+                     shm_connection->is_client ? first : second,
+                     shm_connection->capacity);
+    ring_reader_init(&shm_connection->reader, in,
+                     shm_connection->is_client ? second : first,
+                     shm_connection->capacity);
+}
+
+/* What a server makes of a challenge that it has read. */
+static uint64_t expected_reply(uint64_t challenge) {
+    return challenge * UINT64_C(0x9e3779b97f4a7c15) + 1;
+}
+
+static bool send_hello(struct shm_connection *shm_connection) {
+    size_t bytes = PAGE + 2 * shm_connection->capacity;
+    shm_connection->shm_segment =
+        shm_segment_open(bytes, SHM_SEGMENT_BOTH_WRITE);
+    if (!shm_connection->shm_segment)
+        return false;
+    map_rings(shm_connection);
+    struct handshake_page *handshake_page =
+        shm_segment_base(shm_connection->shm_segment);
+    if (getrandom(&shm_connection->challenge, sizeof shm_connection->challenge,
+                  0) != sizeof shm_connection->challenge)
+        return false;
+    atomic_store(&handshake_page->challenge, shm_connection->challenge);
+    struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
+                            .version = SHM_HANDSHAKE_VERSION,
+                            .kind = HELLO,
+                            .bytes = bytes,
+                            .capacity = shm_connection->capacity};
+    int descriptor = shm_segment_descriptor(shm_connection->shm_segment);
+    return send_packet(shm_connection, &packet, &descriptor, 1);
+}
+
+struct shm_connection *shm_connection_connect(const char *name,
+                                              uint64_t max_frame, char *text,
+                                              size_t size) {
+    struct sockaddr_un address;
+    socklen_t length = name_address(&address, name);
+    int descriptor = open_socket();
+    if (descriptor >= 0 &&
+        connect(descriptor, (struct sockaddr *)&address, length)) {
+        bool absent = errno == ECONNREFUSED;
+        snprintf(text, size, "%s",
+                 absent ? "it is not on this host, or in another network "
+                          "namespace"
+                        : strerror(errno));
+        close(descriptor);
+        return NULL;
+    }
+    struct shm_connection *shm_connection =
+        descriptor < 0 ? NULL : open_connection(descriptor, max_frame, true);
+    if (shm_connection && send_hello(shm_connection))
+        return shm_connection;
+    snprintf(text, size, "no shared memory: %s", strerror(errno));
+    shm_connection_close(&shm_connection);
+    return NULL;
+}
+
+struct shm_connection *shm_connection_accept(int socket, uint64_t max_frame) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (!getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) &&
+        peer.uid == geteuid())
+        return open_connection(socket, max_frame, false);
+    close(socket);
+    return NULL;
+}
+
+/* The client waits for both bells; until then it writes nothing. */
+static void send_welcome(struct shm_connection *shm_connection) {
+    struct handshake_page *handshake_page =
+        shm_segment_base(shm_connection->shm_segment);
+    struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
+                            .version = SHM_HANDSHAKE_VERSION,
+                            .kind = WELCOME};
+    shm_connection->wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    shm_connection->peer_wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int wakeups[WAKEUPS] = {shm_connection->peer_wakeup,
+                            shm_connection->wakeup};
+    map_rings(shm_connection);
+    atomic_store(&handshake_page->reply,
+                 expected_reply(atomic_load(&handshake_page->challenge)));
+    if (shm_connection->wakeup < 0 || shm_connection->peer_wakeup < 0 ||
+        !send_packet(shm_connection, &packet, wakeups, WAKEUPS))
+        shm_connection_fail(shm_connection, "no bells");
+    else
+        shm_connection->state = SHM_CONNECTION_OPEN;
+}
+
+static void on_hello(struct shm_connection *shm_connection,
+                     const struct packet *packet, int descriptor) {
+    if (packet->capacity != shm_connection->capacity ||
+        packet->bytes != PAGE + 2 * shm_connection->capacity) {
+        close(descriptor);
+        shm_connection_fail(shm_connection, "the other side has other limits");
+        return;
+    }
+    shm_connection->shm_segment =
+        shm_segment_map(descriptor, packet->bytes, SHM_SEGMENT_BOTH_WRITE);
+    if (shm_connection->shm_segment)
+        send_welcome(shm_connection);
+    else
+        shm_connection_fail(shm_connection,
+                            "memory that is not sealed, or cannot be mapped");
+}
+
+/* A bell that blocks would be rung once too often. */
+static void on_welcome(struct shm_connection *shm_connection,
+                       const int *wakeups) {
+    struct handshake_page *handshake_page =
+        shm_segment_base(shm_connection->shm_segment);
+    shm_connection->wakeup = wakeups[0];
+    shm_connection->peer_wakeup = wakeups[1];
+    fcntl(shm_connection->peer_wakeup, F_SETFL, O_NONBLOCK);
+    if (atomic_load(&handshake_page->reply) ==
+        expected_reply(shm_connection->challenge))
+        shm_connection->state = SHM_CONNECTION_OPEN;
+    else
+        shm_connection_fail(shm_connection,
+                            "what is written there is not read");
+}
+
+static void on_segment(struct shm_connection *shm_connection,
+                       const struct packet *packet, int descriptor) {
+    if (shm_connection->num_mapped == SHM_CONNECTION_SEGMENTS ||
+        packet->number != shm_connection->num_mapped) {
+        close(descriptor);
+        shm_connection_fail(shm_connection, "more memory than is taken");
+        return;
+    }
+    struct shm_segment *shm_segment =
+        shm_segment_map(descriptor, packet->bytes, SHM_SEGMENT_OWNER_WRITES);
+    if (shm_segment)
+        shm_connection->mapped[shm_connection->num_mapped++] = shm_segment;
+    else
+        shm_connection_fail(shm_connection,
+                            "memory that is not sealed, or cannot be mapped");
+}
+
+static void on_packet(struct shm_connection *shm_connection,
+                      const struct packet *packet, const int *descriptors,
+                      size_t count) {
+    bool in_handshake = shm_connection->state == SHM_CONNECTION_HANDSHAKE;
+    if (packet->kind == HELLO && in_handshake && !shm_connection->is_client &&
+        count == 1)
+        on_hello(shm_connection, packet, descriptors[0]);
+    else if (packet->kind == WELCOME && in_handshake &&
+             shm_connection->is_client && count == WAKEUPS)
+        on_welcome(shm_connection, descriptors);
+    else if (packet->kind == SHARE &&
+             shm_connection->state == SHM_CONNECTION_OPEN && count == 1)
+        on_segment(shm_connection, packet, descriptors[0]);
+    else {
+        for (size_t i = 0; i < count; i++)
+            close(descriptors[i]);
+        shm_connection_fail(shm_connection, "a packet that has no place here");
+    }
+}
+
+void shm_connection_receive_packets(struct shm_connection *shm_connection) {
+    struct packet packet;
+    int descriptors[WAKEUPS];
+    size_t count;
+    while (shm_connection->state != SHM_CONNECTION_FAILED &&
+           receive_packet(shm_connection, &packet, descriptors, &count))
+        on_packet(shm_connection, &packet, descriptors, count);
+}
+
+enum shm_connection_state shm_connection_step(
+    struct shm_connection *shm_connection, int64_t now) {
+    shm_connection_receive_packets(shm_connection);
+    if (shm_connection->state == SHM_CONNECTION_HANDSHAKE &&
+        now - shm_connection->since > HANDSHAKE_LIMIT)
+        shm_connection_fail(shm_connection, "no answer within 1 s");
+    return shm_connection->state;
+}
+
+bool shm_connection_share(struct shm_connection *shm_connection,
+                          const struct shm_segment *shm_segment,
+                          unsigned number) {
+    struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
+                            .version = SHM_HANDSHAKE_VERSION,
+                            .kind = SHARE,
+                            .number = number,
+                            .bytes = shm_segment_bytes(shm_segment)};
+    int descriptor = shm_segment_descriptor(shm_segment);
+    return descriptor >= 0 &&
+           send_packet(shm_connection, &packet, &descriptor, 1);
+}

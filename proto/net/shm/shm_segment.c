@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/net/shm/shm_segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { SIZED = F_SEAL_SHRINK | F_SEAL_GROW };
+
+struct shm_segment {
+    atomic_uint references;
+    int descriptor; /* -1: taken from another process */
+    size_t bytes;
+    void *base;
+};
+
+static struct shm_segment *open_descriptor(int descriptor, size_t bytes,
+                                           bool writable) {
+    struct shm_segment *shm_segment = malloc(sizeof *shm_segment);
+    if (!shm_segment)
+        return NULL;
+    int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *base = mmap(NULL, bytes, protection, MAP_SHARED, descriptor, 0);
+    if (base == MAP_FAILED) {
+        free(shm_segment);
+        return NULL;
+    }
+    atomic_init(&shm_segment->references, 1);
+    shm_segment->descriptor = descriptor;
+    shm_segment->bytes = bytes;
+    shm_segment->base = base;
+    return shm_segment;
+}
+
+/* errno outlives the closing. */
+static void close_quietly(int descriptor) {
+    int error = errno;
+    close(descriptor);
+    errno = error;
+}
+
+/* The maker maps before it seals: F_SEAL_FUTURE_WRITE leaves mappings that
+ * there are as they are, and lets nobody else make one to write. F_SEAL_SEAL:
+ * nobody adds a seal later. */
+struct shm_segment *shm_segment_open(size_t bytes,
+                                     enum shm_segment_access access) {
+    int seals = SIZED | F_SEAL_SEAL;
+    int descriptor = memfd_create("capstan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0)
+        return NULL;
+    if (access == SHM_SEGMENT_OWNER_WRITES)
+        seals |= F_SEAL_FUTURE_WRITE;
+    struct shm_segment *shm_segment =
+        ftruncate(descriptor, (off_t)bytes)
+            ? NULL
+            : open_descriptor(descriptor, bytes, true);
+    if (!shm_segment)
+        close_quietly(descriptor);
+    else if (fcntl(descriptor, F_ADD_SEALS, seals))
+        shm_segment_release(&shm_segment);
+    return shm_segment;
+}
+
+/* Sealed against changes of size, and of pages that come when they are touched:
+ * huge ones may not be there, which is SIGBUS. */
+static bool is_safe(int descriptor, size_t bytes) {
+    struct stat is;
+    struct statfs lies;
+    int seals = fcntl(descriptor, F_GET_SEALS);
+    return seals >= 0 && (seals & SIZED) == SIZED && !fstat(descriptor, &is) &&
+           bytes && is.st_size >= 0 && (size_t)is.st_size == bytes &&
+           !fstatfs(descriptor, &lies) && lies.f_type == TMPFS_MAGIC;
+}
+
+/* The mapping stays when the descriptor is closed; only who opened the memory
+ * ever sends it on. */
+struct shm_segment *shm_segment_map(int descriptor, size_t bytes,
+                                    enum shm_segment_access access) {
+    struct shm_segment *shm_segment = NULL;
+    if (!is_safe(descriptor, bytes))
+        errno = EPERM;
+    else
+        shm_segment = open_descriptor(descriptor, bytes,
+                                      access == SHM_SEGMENT_BOTH_WRITE);
+    close_quietly(descriptor);
+    if (shm_segment)
+        shm_segment->descriptor = -1;
+    return shm_segment;
+}
+
+struct shm_segment *shm_segment_hold(struct shm_segment *shm_segment) {
+    atomic_fetch_add_explicit(&shm_segment->references, 1,
+                              memory_order_relaxed);
+    return shm_segment;
+}
+
+void shm_segment_release(struct shm_segment **where) {
+    struct shm_segment *shm_segment = *where;
+    *where = NULL;
+    if (!shm_segment || atomic_fetch_sub_explicit(&shm_segment->references, 1,
+                                                  memory_order_acq_rel) > 1)
+        return;
+    munmap(shm_segment->base, shm_segment->bytes);
+    if (shm_segment->descriptor >= 0)
+        close(shm_segment->descriptor);
+    free(shm_segment);
+}
+
+void *shm_segment_base(struct shm_segment *shm_segment) {
+    return shm_segment->base;
+}
+
+size_t shm_segment_bytes(const struct shm_segment *shm_segment) {
+    return shm_segment->bytes;
+}
+
+int shm_segment_descriptor(const struct shm_segment *shm_segment) {
+    return shm_segment->descriptor;
+}

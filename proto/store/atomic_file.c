@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/store/atomic_file.h"
+
+#include "proto/store/fs_info.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum status check_length(const char *path, size_t length,
+                                struct failure *why) {
+    if (length < PATH_MAX)
+        return STATUS_OK;
+    return status_errno(why, STATUS_FAILED, ENAMETOOLONG, "%s", path);
+}
+
+/* The name appears only by atomic_file_commit: a kill leaves a .tmp, which
+ * nobody reads. */
+enum status atomic_file_create(struct atomic_file *file, const char *path,
+                               uint64_t bytes, struct failure *why) {
+    int length = snprintf(file->temporary, PATH_MAX, "%s.tmp", path);
+    enum status status = check_length(path, (size_t)length, why);
+    if (status)
+        return status;
+    memcpy(file->path, path, strlen(path) + 1);
+    file->bytes = bytes;
+    file->fd =
+        open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->fd < 0)
+        return fs_info_write_failure(path, bytes, errno, why);
+    return STATUS_OK;
+}
+
+/* For a copy that is opened once by its name and then abandoned. */
+enum status atomic_file_open_temporary(struct atomic_file *file,
+                                       const char *folder, uint64_t bytes,
+                                       struct failure *why) {
+    int length =
+        snprintf(file->temporary, PATH_MAX, "%s/capstan-XXXXXX", folder);
+    enum status status = check_length(folder, (size_t)length, why);
+    if (status)
+        return status;
+    file->bytes = bytes;
+    file->fd = mkostemp(file->temporary, O_CLOEXEC);
+    memcpy(file->path, file->temporary, PATH_MAX);
+    if (file->fd < 0)
+        return fs_info_write_failure(file->path, bytes, errno, why);
+    return STATUS_OK;
+}
+
+enum status atomic_file_write(struct atomic_file *file, const void *data,
+                              size_t bytes, struct failure *why) {
+    const char *at = data;
+    while (bytes) {
+        ssize_t written = write(file->fd, at, bytes);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return fs_info_write_failure(file->path, file->bytes, errno, why);
+        at += written;
+        bytes -= (size_t)written;
+    }
+    return STATUS_OK;
+}
+
+/* Content, then name, then the folder's entry: in another order a power cut
+ * can leave the name on a file without its content. */
+enum status atomic_file_commit(struct atomic_file *file, struct failure *why) {
+    int error = fsync(file->fd) ? errno : 0;
+    if (close(file->fd) && !error)
+        error = errno;
+    file->fd = -1;
+    enum status status =
+        error ? fs_info_write_failure(file->path, file->bytes, error, why)
+              : atomic_file_rename(file->temporary, file->path, why);
+    if (status)
+        atomic_file_abort(file);
+    return status;
+}
+
+void atomic_file_abort(struct atomic_file *file) {
+    if (file->fd >= 0)
+        close(file->fd);
+    file->fd = -1;
+    unlink(file->temporary);
+}
+
+enum status atomic_file_rename(const char *temporary, const char *path,
+                               struct failure *why) {
+    if (rename(temporary, path))
+        return status_errno(why, STATUS_FAILED, errno, "cannot rename %s to %s",
+                            temporary, path);
+    char folder[PATH_MAX];
+    enum status status =
+        fs_info_parent_folder(path, folder, sizeof folder, why);
+    return status ? status : atomic_file_sync_folder(folder, why);
+}
+
+enum status atomic_file_sync_folder(const char *folder, struct failure *why) {
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return status_errno(why, STATUS_FAILED, errno, "cannot open %s",
+                            folder);
+    /* Some network mounts know no fsync of a folder. */
+    int error = fsync(fd) && errno != EINVAL && errno != ENOTSUP ? errno : 0;
+    close(fd);
+    if (error)
+        return status_errno(why, STATUS_FAILED, error, "cannot sync %s",
+                            folder);
+    return STATUS_OK;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/store/dir_lock.h"
+
+#include "proto/store/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { RUN_DIGITS = 16, TRIES = 16 };
+static const char prefix[] = ".run-"; /* checkpoint_run_file's */
+
+struct dir_lock {
+    pthread_mutex_t mutex; /* who writes asks on a thread of its own */
+    int file;              /* -1: none */
+    bool locked;
+    bool follows_chief; /* the chief's file, which is enough while it stands */
+    char path[PATH_MAX], owner[32];
+    struct dir_lock_settings settings;
+};
+
+static bool set_lock(int file, short type) {
+    struct flock all = {.l_type = type, .l_whence = SEEK_SET};
+    return !fcntl(file, F_OFD_SETLK, &all);
+}
+
+/* Does another open file hold a lock on FILE? */
+static bool is_locked(int file) {
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return !fcntl(file, F_OFD_GETLK, &all) && all.l_type != F_UNLCK;
+}
+
+/* Is FILE what its path leads to? Another may have removed it before it was
+ * locked, or the whole directory since. Where that cannot be seen it is. */
+static bool is_current(const struct dir_lock *dir_lock) {
+    struct stat own, found;
+    if (!dir_lock->follows_chief && dir_lock->file < 0)
+        return false;
+    if (stat(dir_lock->path, &found))
+        return errno != ENOENT && errno != ENOTDIR;
+    return dir_lock->follows_chief ||
+           (!fstat(dir_lock->file, &own) && own.st_ino == found.st_ino &&
+            own.st_dev == found.st_dev);
+}
+
+/* For those who are told of it; who shares a file writes beside each other. */
+static void write_owner(const struct dir_lock *dir_lock) {
+    char host[256] = "", text[512];
+    gethostname(host, sizeof host - 1);
+    int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n",
+                          dir_lock->owner, (int)getpid(), host);
+    if (pwrite(dir_lock->file, text, (size_t)length, 0) != length)
+        return; /* then nobody is named */
+}
+
+static enum status open_lock_file(struct dir_lock *dir_lock,
+                                  struct failure *why) {
+    for (int i = 0; i < TRIES; i++) {
+        dir_lock->file =
+            open(dir_lock->path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+        if (dir_lock->file < 0)
+            return status_errno(why, STATUS_FAILED, errno, "cannot write %s",
+                                dir_lock->path);
+        dir_lock->locked = set_lock(dir_lock->file, F_RDLCK);
+        if (!dir_lock->locked) {
+            log_warning(dir_lock->settings.log,
+                        "%s takes no lock (%s): a second run in the same "
+                        "directory would not be noticed",
+                        dir_lock->path, strerror(errno));
+            return STATUS_OK;
+        }
+        if (is_current(dir_lock)) {
+            write_owner(dir_lock);
+            return STATUS_OK;
+        }
+        close(dir_lock->file);
+        dir_lock->file = -1;
+    }
+    return status_fail(why, STATUS_FAILED, "%s is removed again and again",
+                       dir_lock->path);
+}
+
+/* Is NAME that of another run's file? */
+static bool is_other_run(const char *name, const char *own) {
+    size_t begin = sizeof prefix - 1;
+    return !strncmp(name, prefix, begin) &&
+           strspn(name + begin, "0123456789abcdef") == RUN_DIGITS &&
+           strncmp(name, own, begin + RUN_DIGITS) != 0;
+}
+
+static void read_owner(int file, char *text, size_t size) {
+    ssize_t length = pread(file, text, size - 1, 0);
+    text[length > 0 ? length : 0] = 0;
+    text[strcspn(text, "\n")] = 0;
+    if (!*text)
+        snprintf(text, size, "a process that has not told its number yet");
+}
+
+/* One that nobody holds is a dead run's, and goes. */
+static enum status check_other(int folder, const char *dir, const char *name,
+                               struct failure *why) {
+    char text[512];
+    int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return STATUS_OK; /* it has just gone, or is another user's */
+    bool is_live = is_locked(file);
+    if (is_live)
+        read_owner(file, text, sizeof text);
+    else
+        unlinkat(folder, name, 0);
+    close(file);
+    return is_live
+               ? status_fail(
+                     why, STATUS_CONFIG,
+                     "another run is using %s: %s. Two runs cannot write "
+                     "checkpoints into one directory: end that one first, or "
+                     "give this one a checkpoint.dir of its own",
+                     dir, text)
+               : STATUS_OK;
+}
+
+static enum status check_others(const char *dir, const char *own,
+                                struct failure *why) {
+    enum status status = STATUS_OK;
+    const struct dirent *entry;
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return status_errno(why, STATUS_FAILED, errno, "cannot read %s", dir);
+    while (!status && (entry = readdir(folder)))
+        if (is_other_run(entry->d_name, own))
+            status = check_other(dirfd(folder), dir, entry->d_name, why);
+    closedir(folder);
+    return status;
+}
+
+/* The file goes with the last who holds it. */
+static void release(struct dir_lock *dir_lock) {
+    if (dir_lock->file < 0)
+        return;
+    if (!is_locked(dir_lock->file) && is_current(dir_lock))
+        unlink(dir_lock->path);
+    close(dir_lock->file);
+    dir_lock->file = -1;
+}
+
+/* First its own, then a look at the others': of two that come together at least
+ * one sees the other. */
+static enum status acquire(struct dir_lock *dir_lock, struct failure *why) {
+    const char *name = strrchr(dir_lock->path, '/') + 1;
+    enum status status = open_lock_file(dir_lock, why);
+    if (!status && dir_lock->locked)
+        status = check_others(dir_lock->settings.dir, name, why);
+    if (status)
+        release(dir_lock);
+    return status;
+}
+
+/* ENDING tells a host's own claim from the chief's. */
+static struct dir_lock *new (const struct dir_lock_settings *settings,
+                             const char *ending, struct failure *why) {
+    char run_file[PATH_MAX - 16];
+    struct dir_lock *dir_lock = calloc(1, sizeof *dir_lock);
+    if (!dir_lock) {
+        status_fail(why, STATUS_RETRY, "out of memory");
+        return NULL;
+    }
+    dir_lock->file = -1;
+    dir_lock->settings = *settings;
+    snprintf(dir_lock->owner, sizeof dir_lock->owner, "%s", settings->owner);
+    pthread_mutex_init(&dir_lock->mutex, NULL);
+    checkpoint_run_file(settings->dir, settings->run, run_file,
+                        sizeof run_file);
+    snprintf(dir_lock->path, sizeof dir_lock->path, "%s%s", run_file, ending);
+    return dir_lock;
+}
+
+enum status dir_lock_acquire(struct dir_lock **out,
+                             const struct dir_lock_settings *settings,
+                             struct failure *why) {
+    *out = new (settings, "", why);
+    enum status status = *out ? acquire(*out, why) : STATUS_RETRY;
+    if (status)
+        dir_lock_release(out);
+    return status;
+}
+
+enum status dir_lock_join(struct dir_lock **out, bool *shares,
+                          const struct dir_lock_settings *settings,
+                          struct failure *why) {
+    char run_file[PATH_MAX];
+    checkpoint_run_file(settings->dir, settings->run, run_file,
+                        sizeof run_file);
+    *shares = !access(run_file, F_OK);
+    *out = new (settings, *shares ? "" : "-host", why);
+    if (!*out)
+        return STATUS_RETRY;
+    (*out)->follows_chief = *shares;
+    if (*shares)
+        return STATUS_OK;
+    enum status status = checkpoint_make_dir(settings->dir, why);
+    if (!status)
+        status = acquire(*out, why);
+    if (status == STATUS_CONFIG)
+        dir_lock_release(out);
+    if (!status || status == STATUS_CONFIG)
+        return status;
+    log_warning(settings->log, "no checkpoint can be written here: %s",
+                why->text);
+    return STATUS_OK;
+}
+
+/* The mutex is held. Who shared the directory claims it as its chief does: of
+ * those of a run all may hold the file. */
+static enum status reacquire(struct dir_lock *dir_lock, struct failure *why) {
+    const struct dir_lock_settings *settings = &dir_lock->settings;
+    bool was_there = dir_lock->follows_chief || dir_lock->file >= 0;
+    release(dir_lock);
+    dir_lock->follows_chief = false;
+    enum status status = checkpoint_make_dir(settings->dir, why);
+    if (!status)
+        status = acquire(dir_lock, why);
+    if (!status && was_there)
+        log_warning(settings->log,
+                    "%s was removed or replaced while the run goes on: it is "
+                    "there again and locked for this run; what it held is not",
+                    settings->dir);
+    return status;
+}
+
+enum status dir_lock_renew(struct dir_lock *dir_lock, struct failure *why) {
+    pthread_mutex_lock(&dir_lock->mutex);
+    enum status status =
+        is_current(dir_lock) ? STATUS_OK : reacquire(dir_lock, why);
+    pthread_mutex_unlock(&dir_lock->mutex);
+    return status;
+}
+
+bool dir_lock_is_held(struct dir_lock *dir_lock) {
+    pthread_mutex_lock(&dir_lock->mutex);
+    bool held = is_current(dir_lock);
+    pthread_mutex_unlock(&dir_lock->mutex);
+    return held;
+}
+
+bool dir_lock_is_locked(const char *dir) {
+    const struct dirent *entry;
+    bool locked_by_run = false;
+    DIR *folder = opendir(dir);
+    while (folder && !locked_by_run && (entry = readdir(folder))) {
+        if (!is_other_run(entry->d_name, ""))
+            continue;
+        int file = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
+        locked_by_run = file >= 0 && is_locked(file);
+        if (file >= 0)
+            close(file);
+    }
+    if (folder)
+        closedir(folder);
+    return locked_by_run;
+}
+
+void dir_lock_release(struct dir_lock **where) {
+    struct dir_lock *dir_lock = *where;
+    *where = NULL;
+    if (!dir_lock)
+        return;
+    release(dir_lock);
+    pthread_mutex_destroy(&dir_lock->mutex);
+    free(dir_lock);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All follows from how many micro batches have been read after a step: an epoch
+ * ends with the step in whose course that passes a multiple of the epoch's. So
+ * who knows the plan and a step number knows what is due, and nobody asks. */
+#include "proto/tensor/run_schedule.h"
+
+/* Micro batches read after STEP. An accumulation group may cross the end of
+ * an epoch. */
+static uint64_t batches_read(const struct run_schedule *run_schedule,
+                             uint64_t step) {
+    return (step - run_schedule->start + run_schedule->start_batch) *
+           run_schedule->accumulation;
+}
+
+uint64_t run_schedule_epochs(const struct run_schedule *run_schedule,
+                             uint64_t step) {
+    return batches_read(run_schedule, step) / run_schedule->epoch_batches;
+}
+
+bool run_schedule_ends_epoch(const struct run_schedule *run_schedule,
+                             uint64_t step) {
+    return step > run_schedule->start &&
+           run_schedule_epochs(run_schedule, step) >
+               run_schedule_epochs(run_schedule, step - 1);
+}
+
+uint64_t run_schedule_total(const struct run_schedule *run_schedule,
+                            uint64_t epochs) {
+    uint64_t wanted = epochs * run_schedule->epoch_batches;
+    uint64_t steps =
+        (wanted + run_schedule->accumulation - 1) / run_schedule->accumulation;
+    uint64_t before_start = run_schedule->start_batch;
+    return run_schedule->start +
+           (steps > before_start ? steps - before_start : 0);
+}
+
+bool run_schedule_evaluates(const struct run_schedule *run_schedule,
+                            uint64_t step) {
+    return step == run_schedule->total ||
+           run_schedule_ends_epoch(run_schedule, step);
+}
+
+uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
+                                    uint64_t every, uint64_t step) {
+    uint64_t past = step % every;
+    uint64_t point = past ? step - past + every : step;
+    return point < run_schedule->total ? point : run_schedule->total;
+}
+
+bool run_schedule_crosses_boundary(const struct run_schedule *run_schedule,
+                                   uint64_t before, uint64_t now) {
+    uint64_t every = run_schedule->every_steps;
+    return (every && now / every > before / every) ||
+           run_schedule_epochs(run_schedule, now) >
+               run_schedule_epochs(run_schedule, before);
+}
+
+static bool ends_saved_epoch(const struct run_schedule *run_schedule,
+                             uint64_t step) {
+    return run_schedule->every_epochs &&
+           run_schedule_ends_epoch(run_schedule, step) &&
+           run_schedule_epochs(run_schedule, step) /
+                   run_schedule->every_epochs >
+               run_schedule_epochs(run_schedule, step - 1) /
+                   run_schedule->every_epochs;
+}
+
+bool run_schedule_saves(const struct run_schedule *run_schedule,
+                        uint64_t step) {
+    if (!run_schedule->checkpoints)
+        return false;
+    return step == run_schedule->total ||
+           (run_schedule->every_steps &&
+            step % run_schedule->every_steps == 0) ||
+           ends_saved_epoch(run_schedule, step);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything that a header says of blocks is checked here in one pass, before
+ * the exchange hears of any: that they are this ps's, in the plan's order and
+ * so none twice, in the job's encoding, and as long as the payload. */
+#include "ps/dense/block_index.h"
+
+#include "proto/tensor/encoding.h"
+
+#include <stdlib.h>
+
+bool block_index_open(struct block_index *block_index,
+                      const struct layout *layout, const uint32_t *ids,
+                      uint32_t num_blocks, enum job_wire wire) {
+    *block_index = (struct block_index){.layout = layout, .wire = wire};
+    block_index->local = malloc((layout->num_blocks + 1) * sizeof(uint32_t));
+    if (!block_index->local)
+        return false;
+    for (uint32_t b = 0; b < layout->num_blocks; b++)
+        block_index->local[b] = BLOCK_INDEX_NOT_LOCAL;
+    for (uint32_t b = 0; b < num_blocks; b++)
+        block_index->local[ids[b]] = b;
+    return true;
+}
+
+void block_index_close(struct block_index *block_index) {
+    free(block_index->local);
+    block_index->local = NULL;
+}
+
+static bool is_empty_push(const Capstan__DataHeader *header) {
+    return header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH &&
+           (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__EMPTY ||
+            header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW);
+}
+
+/* What a message's floats are in, and its answer's: files are made of what is
+ * assigned and of snapshots. */
+static enum job_wire expected_encoding(const struct block_index *block_index,
+                                       const Capstan__DataHeader *header) {
+    bool is_exact =
+        header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
+        (header->kind == CAPSTAN__DATA_HEADER__KIND__PULL && header->snapshot);
+    return is_exact ? JOB_WIRE_FLOAT32 : block_index->wire;
+}
+
+const char *block_index_check(const struct block_index *block_index,
+                              Capstan__DataHeader *header, size_t payload) {
+    enum job_wire wire = expected_encoding(block_index, header);
+    size_t elements = 0;
+    if (!is_empty_push(header) && header->encoding != encoding_name(wire))
+        return wire == JOB_WIRE_BF16
+                   ? "an encoding other than bf16, the job's wire: run the "
+                     "same release of capstan everywhere"
+                   : "an encoding other than float32";
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t id = header->blocks[i];
+        if (id >= block_index->layout->num_blocks ||
+            block_index->local[id] == BLOCK_INDEX_NOT_LOCAL)
+            return "a block that is not of this ps";
+        if (i && block_index->local[id] <= header->blocks[i - 1])
+            return "blocks out of the plan's order";
+        header->blocks[i] = block_index->local[id];
+        elements += block_index->layout->blocks[id].elements;
+    }
+    bool is_push = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
+    bool has_payload = (is_push && !is_empty_push(header)) ||
+                       header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN;
+    return payload == (has_payload ? encoding_bytes(wire, elements) : 0)
+               ? NULL
+               : "a payload that has not the size of its blocks";
+}

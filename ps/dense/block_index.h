@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of the plan's blocks a ps holds, and whether a message fits them. */
+#ifndef CAPSTAN_BLOCK_INDEX_H
+#define CAPSTAN_BLOCK_INDEX_H
+
+#include "proto/config/job/job.h"
+#include "proto/net/messages/message.h"
+#include "proto/tensor/layout.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLOCK_INDEX_NOT_LOCAL UINT32_MAX
+
+/* Borrows LAYOUT. */
+struct block_index {
+    const struct layout *layout;
+    enum job_wire wire;
+    uint32_t *local; /* of the plan's block: mine, or BLOCK_INDEX_NOT_LOCAL */
+};
+
+/* Local block i is the plan's block IDS[i], ascending. False: no memory. */
+bool block_index_open(struct block_index *block_index,
+                      const struct layout *layout, const uint32_t *ids,
+                      uint32_t num_blocks, enum job_wire wire);
+
+/* Frees the map; an empty struct may be closed too. */
+void block_index_close(struct block_index *block_index);
+
+/* NULL when HEADER's blocks are mine, its encoding is theirs and PAYLOAD bytes
+ * are their size, else what is wrong. Its blocks become local numbers. */
+const char *block_index_check(const struct block_index *block_index,
+                              Capstan__DataHeader *header, size_t payload);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/dense/buffer_pool.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Buffers that nobody holds stay for the next copy: fresh memory costs a page
+ * fault a page. More than a few would be memory that a ps does not need. */
+enum { MAX_FREE = 32, ALIGNMENT = 64 };
+
+/* Buffers that nobody holds, the newest last. */
+struct free_list {
+    struct buffer **buffers;
+    size_t count, capacity;
+};
+
+struct buffer_pool {
+    pthread_mutex_t mutex;
+    struct free_list heap, shared; /* KEPT at most; as many as were ever made */
+    struct shm_segment *shm_segment; /* of those shown, or NULL */
+    size_t carved, num_shared;       /* bytes of it; buffers made of it */
+    size_t used_bytes, num_used;
+    bool closed;
+};
+
+static bool grow(struct free_list *free_list, size_t capacity) {
+    if (capacity <= free_list->capacity)
+        return true;
+    capacity =
+        capacity < 2 * free_list->capacity ? 2 * free_list->capacity : capacity;
+    struct buffer **buffers =
+        realloc(free_list->buffers, capacity * sizeof *buffers);
+    if (!buffers)
+        return false;
+    free_list->buffers = buffers;
+    free_list->capacity = capacity;
+    return true;
+}
+
+struct buffer_pool *buffer_pool_open(void) {
+    struct buffer_pool *buffer_pool = calloc(1, sizeof *buffer_pool);
+    if (buffer_pool && grow(&buffer_pool->heap, MAX_FREE)) {
+        pthread_mutex_init(&buffer_pool->mutex, NULL);
+        return buffer_pool;
+    }
+    free(buffer_pool);
+    return NULL;
+}
+
+bool buffer_pool_add_shared(struct buffer_pool *buffer_pool, size_t bytes) {
+    buffer_pool->shm_segment =
+        shm_segment_open(bytes, SHM_SEGMENT_OWNER_WRITES);
+    return buffer_pool->shm_segment;
+}
+
+static void empty(struct free_list *free_list) {
+    while (free_list->count)
+        buffer_destroy(free_list->buffers[--free_list->count]);
+    free(free_list->buffers);
+}
+
+static void destroy(struct buffer_pool *buffer_pool) {
+    empty(&buffer_pool->heap);
+    empty(&buffer_pool->shared);
+    shm_segment_release(&buffer_pool->shm_segment);
+    pthread_mutex_destroy(&buffer_pool->mutex);
+    free(buffer_pool);
+}
+
+/* Replies on their way may outlive their shard: the last buffer to come back
+ * takes the pool with it. */
+void buffer_pool_close(struct buffer_pool **where) {
+    struct buffer_pool *buffer_pool = *where;
+    *where = NULL;
+    if (!buffer_pool)
+        return;
+    pthread_mutex_lock(&buffer_pool->mutex);
+    buffer_pool->closed = true;
+    bool last = buffer_pool->num_used == 0;
+    pthread_mutex_unlock(&buffer_pool->mutex);
+    if (last)
+        destroy(buffer_pool);
+}
+
+static void recycle(void *owner, struct buffer *buffer) {
+    struct buffer_pool *buffer_pool = owner;
+    pthread_mutex_lock(&buffer_pool->mutex);
+    buffer_pool->num_used--;
+    buffer_pool->used_bytes -= buffer_bytes(buffer);
+    bool shared = buffer_segment(buffer);
+    struct free_list *free_list =
+        shared ? &buffer_pool->shared : &buffer_pool->heap;
+    bool keep = !buffer_pool->closed && (shared || free_list->count < MAX_FREE);
+    if (keep)
+        free_list->buffers[free_list->count++] = buffer;
+    bool last = buffer_pool->closed && buffer_pool->num_used == 0;
+    pthread_mutex_unlock(&buffer_pool->mutex);
+    if (!keep)
+        buffer_destroy(buffer);
+    if (last)
+        destroy(buffer_pool);
+}
+
+/* The newest of this size: the warmest in the cache. */
+static struct buffer *pop_free(struct free_list *free_list, size_t bytes) {
+    for (size_t i = free_list->count; i-- > 0;) {
+        struct buffer *buffer = free_list->buffers[i];
+        if (buffer_bytes(buffer) != bytes)
+            continue;
+        free_list->buffers[i] = free_list->buffers[--free_list->count];
+        buffer_reuse(buffer);
+        return buffer;
+    }
+    return NULL;
+}
+
+/* A new one of the memory; it always finds room on the shelf. */
+static struct buffer *carve(struct buffer_pool *buffer_pool, size_t bytes) {
+    size_t left =
+        buffer_pool->shm_segment
+            ? shm_segment_bytes(buffer_pool->shm_segment) - buffer_pool->carved
+            : 0;
+    size_t size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (size < bytes || size > left ||
+        !grow(&buffer_pool->shared, buffer_pool->num_shared + 1))
+        return NULL;
+    struct buffer *buffer =
+        buffer_open_in(buffer_pool->shm_segment, buffer_pool->carved, bytes,
+                       recycle, buffer_pool);
+    if (buffer) {
+        buffer_pool->carved += size;
+        buffer_pool->num_shared++;
+    }
+    return buffer;
+}
+
+static struct buffer *account(struct buffer_pool *buffer_pool,
+                              struct buffer *buffer) {
+    if (buffer) {
+        buffer_pool->num_used++;
+        buffer_pool->used_bytes += buffer_bytes(buffer);
+    }
+    pthread_mutex_unlock(&buffer_pool->mutex);
+    return buffer;
+}
+
+struct buffer *buffer_pool_take(struct buffer_pool *buffer_pool, size_t bytes) {
+    pthread_mutex_lock(&buffer_pool->mutex);
+    struct buffer *buffer = pop_free(&buffer_pool->heap, bytes);
+    return account(buffer_pool,
+                   buffer ? buffer : buffer_open(bytes, recycle, buffer_pool));
+}
+
+struct buffer *buffer_pool_take_shared(struct buffer_pool *buffer_pool,
+                                       size_t bytes) {
+    pthread_mutex_lock(&buffer_pool->mutex);
+    struct buffer *buffer = pop_free(&buffer_pool->shared, bytes);
+    return account(buffer_pool, buffer ? buffer : carve(buffer_pool, bytes));
+}
+
+size_t buffer_pool_used_bytes(struct buffer_pool *buffer_pool) {
+    pthread_mutex_lock(&buffer_pool->mutex);
+    size_t bytes = buffer_pool->used_bytes;
+    pthread_mutex_unlock(&buffer_pool->mutex);
+    return bytes;
+}

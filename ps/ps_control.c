@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the chief orders, in the order in which a run goes: the job, the plan
+ * with which blocks are allocated and filled, views, cuts, the end. A second
+ * job or plan changes nothing. */
+#include "proto/base/cores.h"
+#include "proto/base/limits.h"
+#include "ps/ps_internal.h"
+#include "ps/thread_pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Threads that work on blocks beside this one. */
+static uint32_t threads(const struct job *job) {
+    if (job->ps_threads)
+        return job->ps_threads > 1 ? job->ps_threads : 0;
+    return thread_pool_default_threads(cores_count());
+}
+
+static enum status open_server(struct ps *ps, struct failure *why) {
+    enum { DESCRIPTORS_PER_TRAINER = 4 }; /* a connection, or shared memory */
+    struct plan *plan = ps->plan;
+    char trainers[32];
+    snprintf(trainers, sizeof trainers, "%u trainers", plan->num_ranks);
+    enum status status = limits_descriptors(
+        (uint64_t)plan->num_ranks * DESCRIPTORS_PER_TRAINER, trainers, why);
+    if (status)
+        return status;
+    ps->ids = malloc((plan->layout->num_blocks + 1) * sizeof *ps->ids);
+    if (!ps->ids)
+        return status_fail(why, STATUS_RETRY, "no memory for the plan");
+    ps->num_blocks = plan_blocks(plan, ps->settings->index, ps->ids);
+    struct snapshot_agent_settings snapshot_agent = {
+        .log = ps->settings->log,
+        .control_client = ps->control_client,
+        .plan = plan,
+        .index = ps->settings->index,
+        .copy_bytes = ps->job->checkpoint.copy_mb << 20,
+    };
+    status = snapshot_agent_open(&ps->snapshot_agent, &snapshot_agent, why);
+    if (status)
+        return status;
+    struct server_settings server = {
+        .link = ps->link,
+        .log = ps->settings->log,
+        .run = control_client_run(ps->control_client),
+        .incarnation = control_client_incarnation(ps->control_client),
+        .chief = ps->chief,
+        .job = ps->job,
+        .loops = ps->settings->loops,
+        .threads = threads(ps->job),
+        .layout = plan->layout,
+        .ids = ps->ids,
+        .num_blocks = ps->num_blocks,
+        .num_ranks = plan->num_ranks,
+        .replicas = plan->replicas,
+        .all_replicas = plan_all_replicas(plan),
+        .run_schedule = plan->run_schedule,
+        .scaler = plan->scaler,
+        .snapshot = snapshot_agent_add_block,
+        .on_square_sums = snapshot_agent_send_square_sums,
+        .context = ps->snapshot_agent,
+    };
+    status = server_open(&ps->server, &server, why);
+    return status ? status
+                  : snapshot_agent_attach(ps->snapshot_agent, ps->server, why);
+}
+
+static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
+                             struct failure *why) {
+    enum status status = plan_solve_batch(ps->job, message, why);
+    if (!status)
+        status = plan_read(&ps->plan, message, ps->job, why);
+    if (!status && ps->settings->index >= ps->plan->num_ps)
+        status = status_fail(why, STATUS_FAILED, "a plan of %u ps",
+                             ps->plan->num_ps);
+    if (!status)
+        status = open_server(ps, why);
+    if (status)
+        return status;
+    struct shard_init_settings shard_init = {.shard = server_shard(ps->server),
+                                             .seed = ps->job->seed,
+                                             .folder = ps->plan->restore_folder,
+                                             .manifest =
+                                                 ps->plan->restore_manifest};
+    return shard_init_open(&ps->shard_init, &shard_init, why);
+}
+
+static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
+                            struct failure *why) {
+    enum status status = job_parse(&ps->job, welcome->job, why);
+    if (status)
+        return status;
+    ps->chief = welcome->chief_incarnation;
+    if (ps->settings->own_job && strcmp(ps->settings->own_job, welcome->job))
+        log_warning(ps->settings->log,
+                    "the job given here is not read and differs from the "
+                    "chief's");
+    control_client_set_timeout(ps->control_client, ps->job->timeouts.peer);
+    log_info(ps->settings->log, "joined %s, run %016llx",
+             control_client_chief_name(ps->control_client),
+             (unsigned long long)control_client_run(ps->control_client));
+    return STATUS_OK;
+}
+
+static enum status take_view(struct ps *ps, const Capstan__View *view,
+                             struct failure *why) {
+    struct gate_slot slots[RULE_MAX_GRADIENTS] = {0};
+    enum status status = message_check_view(view, ps->plan->num_ranks, why);
+    if (status)
+        return status;
+    for (size_t r = 0; r < view->n_slots; r++)
+        slots[r] =
+            (struct gate_slot){.incarnation = view->slots[r]->incarnation,
+                               .from = view->slots[r]->from_clock,
+                               .live = view->slots[r]->live};
+    link_pace(ps->link, view->link_gbits, ps->plan->num_ranks);
+    update_core_set_view(server_update_core(ps->server), view->number, slots);
+    control_client_heartbeat(ps->control_client)->view = view->number;
+    control_client_send_heartbeat(
+        ps->control_client); /* the chief waits for it */
+    return server_run_actions(ps->server, why);
+}
+
+static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
+                             struct failure *why) {
+    ps->stopped = true;
+    return control_client_handle_stop(ps->control_client, stop,
+                                      ps->settings->restart_within, why);
+}
+
+enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,
+                              struct failure *why) {
+    switch (command->body_case) {
+    case CAPSTAN__CONTROL__BODY_WELCOME:
+        return ps->job ? STATUS_OK : take_job(ps, command->welcome, why);
+    case CAPSTAN__CONTROL__BODY_PLAN:
+        return ps->plan || !ps->job ? STATUS_OK
+                                    : take_plan(ps, command->plan, why);
+    case CAPSTAN__CONTROL__BODY_STOP:
+        return take_stop(ps, command->stop, why);
+    default:
+        break;
+    }
+    if (!ps->server)
+        return STATUS_OK;
+    switch (command->body_case) {
+    case CAPSTAN__CONTROL__BODY_VIEW:
+        return take_view(ps, command->view, why);
+    case CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE:
+        return snapshot_agent_prepare(ps->snapshot_agent,
+                                      command->snapshot_prepare);
+    case CAPSTAN__CONTROL__BODY_SNAPSHOT:
+        return snapshot_agent_take(ps->snapshot_agent, command->snapshot, why);
+    case CAPSTAN__CONTROL__BODY_SNAPSHOT_RELEASE:
+        return snapshot_agent_release(ps->snapshot_agent,
+                                      command->snapshot_release);
+    case CAPSTAN__CONTROL__BODY_RETAIN:
+        return snapshot_agent_retain(ps->snapshot_agent, command->retain);
+    case CAPSTAN__CONTROL__BODY_NORM:
+        return server_set_norm(ps->server, command->norm->round,
+                               command->norm->norm, why);
+    default:
+        return STATUS_OK;
+    }
+}

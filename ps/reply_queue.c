@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each rank has an outbox: blocks that are answers to one request, or receipts
+ * of several, wait there until something does not join them, until they fill a
+ * message, or until they are flushed. A block that can go without a copy (alone
+ * in its message, or shown to a reader on this host) is borrowed. Where all
+ * ranks get the same weights, what was gathered and converted for one is kept
+ * for the next who is due the same blocks of the same version. */
+#include "ps/reply_queue.h"
+
+#include "proto/tensor/encoding.h"
+#include "ps/dense/buffer_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNBATCHED_BYTES = 16 << 10, SHARED_PIECES = 16 };
+enum { ACK_BATCH_BYTES = 64 << 10 }; /* of gradients that a receipt waits for */
+
+/* What an answer belongs to. */
+struct request {
+    uint64_t seq, clock;
+    uint64_t version; /* of its blocks; 0: they may differ */
+    bool ack_only;    /* without weights */
+};
+
+/* Blocks waiting to leave together for one rank. */
+struct outbox {
+    uint32_t peer;
+    struct request request;
+    uint32_t count;
+    size_t bytes;   /* of the blocks */
+    bool unbatched; /* nothing joins its block */
+    uint32_t blocks[MESSAGE_MAX_BLOCKS];
+    struct buffer *weights[MESSAGE_MAX_BLOCKS]; /* held; NULL: a receipt */
+};
+
+/* The weights that were gathered last. */
+struct gathered_weights {
+    struct buffer *buffer; /* or NULL */
+    uint64_t version;
+    uint32_t count;
+    uint32_t blocks[MESSAGE_MAX_BLOCKS];
+};
+
+struct reply_queue {
+    struct reply_queue_settings settings;
+    struct buffer_pool *buffer_pool;
+    struct gathered_weights cached;
+    struct outbox *outboxes; /* a rank each */
+    uint64_t step, skipped;
+    double loss_scale;
+    unsigned char header[MESSAGE_MAX_HEADER];
+};
+
+static void empty(struct outbox *outbox) {
+    for (uint32_t i = 0; i < outbox->count; i++)
+        buffer_release(&outbox->weights[i]);
+    outbox->count = 0;
+    outbox->bytes = 0;
+}
+
+struct reply_queue *reply_queue_open(
+    const struct reply_queue_settings *settings) {
+    struct reply_queue *reply_queue = calloc(1, sizeof *reply_queue);
+    if (!reply_queue)
+        return NULL;
+    reply_queue->settings = *settings;
+    reply_queue->outboxes =
+        calloc(settings->num_ranks + 1, sizeof *reply_queue->outboxes);
+    reply_queue->buffer_pool = buffer_pool_open();
+    if (!reply_queue->outboxes || !reply_queue->buffer_pool)
+        reply_queue_close(&reply_queue);
+    else
+        buffer_pool_add_shared(reply_queue->buffer_pool,
+                               SHARED_PIECES * MESSAGE_GROUP_BYTES);
+    return reply_queue;
+}
+
+void reply_queue_close(struct reply_queue **where) {
+    struct reply_queue *reply_queue = *where;
+    *where = NULL;
+    if (!reply_queue)
+        return;
+    for (uint32_t r = 0;
+         reply_queue->outboxes && r < reply_queue->settings.num_ranks; r++)
+        empty(&reply_queue->outboxes[r]);
+    buffer_release(&reply_queue->cached.buffer);
+    buffer_pool_close(&reply_queue->buffer_pool);
+    free(reply_queue->outboxes);
+    free(reply_queue);
+}
+
+void reply_queue_set_peer(struct reply_queue *reply_queue, uint32_t rank,
+                          uint32_t peer) {
+    if (reply_queue->outboxes[rank].peer != peer)
+        link_admit(reply_queue->settings.link, peer);
+    reply_queue->outboxes[rank].peer = peer;
+}
+
+void reply_queue_set_step(struct reply_queue *reply_queue, uint64_t step) {
+    reply_queue->step = step;
+}
+
+void reply_queue_set_scaler(struct reply_queue *reply_queue, double scale,
+                            uint64_t skipped) {
+    reply_queue->loss_scale = scale;
+    reply_queue->skipped = skipped;
+}
+
+void reply_queue_send(struct reply_queue *reply_queue, uint32_t peer,
+                      Capstan__DataHeader *header,
+                      struct link_payload *payload) {
+    header->run = reply_queue->settings.run;
+    header->incarnation = reply_queue->settings.incarnation;
+    size_t bytes = message_write_data(header, reply_queue->header);
+    link_commit(reply_queue->settings.link, peer, reply_queue->header, bytes,
+                payload);
+}
+
+void reply_queue_refuse(struct reply_queue *reply_queue, uint32_t peer,
+                        Capstan__DataHeader *header) {
+    size_t bytes = message_write_data(header, reply_queue->header);
+    link_reply(reply_queue->settings.link, peer, reply_queue->header, bytes);
+}
+
+static size_t block_bytes(const struct reply_queue *reply_queue, uint32_t b) {
+    return encoding_bytes(
+        reply_queue->settings.wire,
+        shard_block(reply_queue->settings.shard, b)->elements);
+}
+
+/* Weights of OUTBOX's blocks as they travel, one after the other. */
+static void write_weights(const struct reply_queue *reply_queue,
+                          const struct outbox *outbox, char *to) {
+    const struct shard *shard = reply_queue->settings.shard;
+    for (uint32_t i = 0; i < outbox->count; i++) {
+        uint32_t b = outbox->blocks[i];
+        encoding_write(reply_queue->settings.loops, reply_queue->settings.wire,
+                       buffer_data(outbox->weights[i]),
+                       shard_block(shard, b)->elements, to);
+        to += block_bytes(reply_queue, b);
+    }
+}
+
+static bool is_cached(const struct gathered_weights *cached,
+                      const struct outbox *outbox) {
+    return cached->buffer && cached->count == outbox->count &&
+           cached->version == outbox->request.version &&
+           !memcmp(cached->blocks, outbox->blocks,
+                   outbox->count * sizeof *outbox->blocks);
+}
+
+/* Memory to gather in, shown to readers on this host when there is some left:
+ * pieces of one size, so that any can be used again. */
+static struct buffer *take_buffer(struct reply_queue *reply_queue,
+                                  size_t bytes) {
+    struct buffer *shared =
+        bytes >= UNBATCHED_BYTES && bytes <= MESSAGE_GROUP_BYTES
+            ? buffer_pool_take_shared(reply_queue->buffer_pool,
+                                      MESSAGE_GROUP_BYTES)
+            : NULL;
+    return shared ? shared : buffer_pool_take(reply_queue->buffer_pool, bytes);
+}
+
+/* Gathers OUTBOX's weights where the next reader of the same blocks finds
+ * them. */
+static bool gather_cached(struct reply_queue *reply_queue,
+                          const struct outbox *outbox,
+                          struct link_payload *payload) {
+    struct gathered_weights *cached = &reply_queue->cached;
+    if (!is_cached(cached, outbox)) {
+        buffer_release(&cached->buffer);
+        cached->buffer = take_buffer(reply_queue, outbox->bytes);
+        if (!cached->buffer)
+            return false;
+        cached->count = outbox->count;
+        cached->version = outbox->request.version;
+        memcpy(cached->blocks, outbox->blocks,
+               outbox->count * sizeof *outbox->blocks);
+        write_weights(reply_queue, outbox, buffer_data(cached->buffer));
+    }
+    link_borrow(payload, cached->buffer, 0, outbox->bytes);
+    return true;
+}
+
+/* Weights of OUTBOX's blocks as one payload: a lone block that travels as it
+ * lies is borrowed, others are gathered. */
+static bool gather(struct reply_queue *reply_queue, const struct outbox *outbox,
+                   struct link_payload *payload) {
+    const struct reply_queue_settings *s = &reply_queue->settings;
+    if (outbox->request.ack_only) {
+        link_no_payload(payload);
+        return true;
+    }
+    if (outbox->count == 1 && s->wire == JOB_WIRE_FLOAT32) {
+        link_borrow(payload, outbox->weights[0], 0, outbox->bytes);
+        return true;
+    }
+    if (s->same_weights)
+        return gather_cached(reply_queue, outbox, payload);
+    if (!link_reserve(s->link, outbox->peer, payload, outbox->bytes))
+        return false;
+    write_weights(reply_queue, outbox, link_reserved(payload));
+    return true;
+}
+
+static void flush(struct reply_queue *reply_queue, uint32_t rank) {
+    struct outbox *outbox = &reply_queue->outboxes[rank];
+    struct link_payload payload;
+    if (!outbox->count)
+        return;
+    if (gather(reply_queue, outbox, &payload)) {
+        for (uint32_t i = 0; i < outbox->count; i++)
+            outbox->blocks[i] = reply_queue->settings.ids[outbox->blocks[i]];
+        Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+        header.kind = outbox->request.ack_only
+                          ? CAPSTAN__DATA_HEADER__KIND__ACK
+                          : CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
+        header.rank = rank;
+        header.seq = outbox->request.seq;
+        header.clock = outbox->request.clock;
+        header.n_blocks = outbox->count;
+        header.blocks = outbox->blocks;
+        header.step = reply_queue->step;
+        header.loss_scale = reply_queue->loss_scale;
+        header.skipped = reply_queue->skipped;
+        header.encoding = encoding_name(reply_queue->settings.wire);
+        reply_queue_send(reply_queue, outbox->peer, &header, &payload);
+    }
+    empty(outbox);
+}
+
+void reply_queue_flush(struct reply_queue *reply_queue) {
+    for (uint32_t r = 0; r < reply_queue->settings.num_ranks; r++)
+        flush(reply_queue, r);
+}
+
+void reply_queue_flush_ready(struct reply_queue *reply_queue) {
+    for (uint32_t r = 0; r < reply_queue->settings.num_ranks; r++) {
+        const struct outbox *outbox = &reply_queue->outboxes[r];
+        if (!outbox->request.ack_only || outbox->bytes >= ACK_BATCH_BYTES)
+            flush(reply_queue, r);
+    }
+}
+
+/* Does an answer to NEXT go with those to DUE? */
+static bool can_batch(const struct request *pending,
+                      const struct request *next) {
+    if (pending->ack_only || next->ack_only)
+        return pending->ack_only && next->ack_only;
+    return pending->seq == next->seq && pending->clock == next->clock &&
+           pending->version == next->version;
+}
+
+/* WEIGHTS: taken; NULL for a receipt. */
+static void put(struct reply_queue *reply_queue,
+                const struct update_core_action *reply,
+                struct buffer *weights) {
+    const struct reply_queue_settings *s = &reply_queue->settings;
+    struct outbox *outbox = &reply_queue->outboxes[reply->rank];
+    size_t bytes = block_bytes(reply_queue, reply->block);
+    struct request answered = {reply->seq, reply->clock,
+                               s->same_weights ? reply->version : 0, !weights};
+    /* Gathering is a copy, and dearer than a message that needs none. */
+    bool unbatched = weights && bytes >= UNBATCHED_BYTES &&
+                     s->wire == JOB_WIRE_FLOAT32 &&
+                     link_can_share(s->link, outbox->peer, weights);
+    if (outbox->count &&
+        (!can_batch(&outbox->request, &answered) || unbatched ||
+         outbox->unbatched || outbox->bytes + bytes > MESSAGE_GROUP_BYTES ||
+         outbox->count == MESSAGE_MAX_BLOCKS))
+        flush(reply_queue, reply->rank);
+    outbox->request = answered;
+    outbox->unbatched = unbatched;
+    outbox->weights[outbox->count] = weights;
+    outbox->blocks[outbox->count++] = reply->block;
+    outbox->bytes += bytes;
+}
+
+void reply_queue_put_weights(struct reply_queue *reply_queue,
+                             const struct update_core_action *reply,
+                             struct buffer *weights) {
+    put(reply_queue, reply, weights);
+}
+
+void reply_queue_put_ack(struct reply_queue *reply_queue,
+                         const struct update_core_action *reply) {
+    put(reply_queue, reply, NULL);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exchange decides, in the order in which messages come; what its actions
+ * cost (sums, updates, encodings) is done as tasks, several at once. A block's
+ * tasks keep their order. What a done task leaves is answered when it is taken
+ * back, and before a snapshot all are: it shows what was decided before it and
+ * nothing after. */
+#include "ps/server.h"
+
+#include "proto/base/time.h"
+#include "ps/server_internal.h"
+
+#include <stdlib.h>
+
+static bool planned(const void *context, uint64_t round) {
+    const struct server *server = context;
+    return run_schedule_saves(&server->settings.run_schedule, round);
+}
+
+/* The pure core with what this run's job and plan say. */
+static struct update_core *open_update_core(struct server *server) {
+    const struct server_settings *s = &server->settings;
+    bool synchronous = s->job->staleness == 0;
+    struct update_core_settings update_core = {
+        .num_blocks = s->num_blocks,
+        .num_ranks = s->num_ranks,
+        .staleness = s->job->staleness,
+        .start = s->run_schedule.start,
+        .clip = synchronous && s->job->gradient_clipping > 0,
+        .fp16 = s->job->fp16,
+        .scaler = loss_scaler_restore(&s->job->fp16, &s->scaler),
+        .planned = synchronous ? planned : NULL,
+        .context = server,
+    };
+    return update_core_open(&update_core);
+}
+
+/* What the plan's first block is at, told with its weights. */
+static void set_first_block(struct server *server, uint64_t version,
+                            const struct loss_scaler *scaler) {
+    bool scales = server->settings.job->fp16.enabled;
+    reply_queue_set_step(server->reply_queue, version);
+    reply_queue_set_scaler(server->reply_queue, scales ? scaler->scale : 0,
+                           scaler->skipped);
+}
+
+static enum status open_reply_queue(struct server *server,
+                                    struct failure *why) {
+    const struct server_settings *s = &server->settings;
+    struct reply_queue_settings reply_queue = {
+        .link = s->link,
+        .run = s->run,
+        .incarnation = s->incarnation,
+        .shard = server->shard,
+        .ids = s->ids,
+        .wire = s->job->wire,
+        .loops = s->loops,
+        .same_weights = s->job->staleness == 0 && s->num_ranks > 1,
+        .num_ranks = s->num_ranks};
+    server->reply_queue = reply_queue_open(&reply_queue);
+    if (!server->reply_queue)
+        return status_fail(why, STATUS_RETRY, "no memory for answers");
+    uint32_t first = server->block_index.local[0];
+    if (first == BLOCK_INDEX_NOT_LOCAL)
+        return STATUS_OK;
+    struct loss_scaler scaler =
+        update_core_scaler(server->update_core, first, s->run_schedule.start);
+    set_first_block(server, s->run_schedule.start, &scaler);
+    return STATUS_OK;
+}
+
+enum status server_open(struct server **out,
+                        const struct server_settings *settings,
+                        struct failure *why) {
+    struct server *server = calloc(1, sizeof *server);
+    if (!server)
+        return status_fail(why, STATUS_RETRY, "no memory for a ps");
+    server->settings = *settings;
+    server->schedule = settings->job->schedule;
+    if (settings->job->scale_lr)
+        schedule_scale(&server->schedule, settings->all_replicas
+                                              ? settings->all_replicas
+                                              : settings->num_ranks);
+    size_t cells = (size_t)settings->num_blocks * settings->num_ranks;
+    server->gradient_inbox =
+        gradient_inbox_open(settings->num_blocks, settings->num_ranks);
+    server->last_ack_request =
+        calloc(cells + 1, sizeof *server->last_ack_request);
+    server->sums = calloc(settings->num_blocks + 1, sizeof(double));
+    server->update_core = open_update_core(server);
+    enum status status = STATUS_RETRY;
+    if (!server->gradient_inbox || !server->last_ack_request || !server->sums ||
+        !server->update_core ||
+        !block_index_open(&server->block_index, settings->layout, settings->ids,
+                          settings->num_blocks, settings->job->wire))
+        status_fail(why, STATUS_RETRY, "no memory for %u blocks",
+                    settings->num_blocks);
+    else
+        status =
+            shard_open(&server->shard, settings->layout, settings->ids,
+                       settings->num_blocks, &settings->job->optimizer, why);
+    if (!status && settings->loops)
+        shard_set_loops(server->shard, settings->loops);
+    if (!status)
+        status = open_reply_queue(server, why);
+    if (!status)
+        status = work_items_open(&server->work_items, server->shard,
+                                 settings->num_ranks, settings->threads, why);
+    if (status)
+        server_close(&server);
+    *out = server;
+    return status;
+}
+
+/* Lets go what TASK has of its block. */
+static void release_item(struct server *server, struct work_item *work_item) {
+    for (unsigned i = 0; i < work_item->num_payloads; i++)
+        gradient_inbox_release(server->gradient_inbox, work_item->payloads[i]);
+    buffer_release(&work_item->weights);
+    work_items_recycle(server->work_items, work_item);
+}
+
+static void close_work_items(struct server *server) {
+    struct work_item *work_item;
+    if (!server->work_items)
+        return;
+    work_items_wait(server->work_items);
+    while ((work_item = work_items_completed(server->work_items)))
+        release_item(server, work_item);
+    work_items_close(&server->work_items);
+}
+
+void server_close(struct server **where) {
+    struct server *server = *where;
+    *where = NULL;
+    if (!server)
+        return;
+    close_work_items(server);
+    gradient_inbox_close(&server->gradient_inbox);
+    update_core_close(&server->update_core);
+    shard_close(&server->shard);
+    block_index_close(&server->block_index);
+    free(server->last_ack_request);
+    reply_queue_close(&server->reply_queue);
+    free(server->sums);
+    free(server);
+}
+
+struct shard *server_shard(struct server *server) {
+    return server->shard;
+}
+
+struct update_core *server_update_core(struct server *server) {
+    return server->update_core;
+}
+
+void server_set_snapshots(struct server *server, struct snapshots *snapshots) {
+    server->snapshots = snapshots;
+}
+
+/* What lies there for TASK's block: the mean over all replicas that it comes
+ * from counts, or nothing. */
+static void collect_gradients(struct server *server,
+                              struct work_item *work_item) {
+    unsigned count = work_item->action.overflowed
+                         ? 0
+                         : gradient_inbox_gather(server->gradient_inbox,
+                                                 work_item->action.block,
+                                                 work_item->gradients);
+    uint32_t weight =
+        gradient_inbox_weight(server->gradient_inbox, work_item->action.block,
+                              server->settings.replicas);
+    work_item->round = (struct shard_round){
+        .gradients = work_item->gradients,
+        .num_gradients = count,
+        .wire = server->settings.job->wire,
+        .scale = count ? 1.0f / (float)weight : 1.0f,
+    };
+}
+
+/* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does: the
+ * gradient times limit / (norm + 1e-6) where that is below 1. The norm is of
+ * the mean gradient of all blocks on all ps, which the chief has told. */
+static float clipping_factor(const struct server *server) {
+    double limit = server->settings.job->gradient_clipping;
+    if (server->settings.job->staleness || limit <= 0)
+        return 1.0f;
+    double factor = limit / (server->norm + 1e-6);
+    return factor < 1 ? (float)factor : 1.0f;
+}
+
+/* A reply to a request for a receipt has no weights. */
+static bool wants_ack(const struct server *server,
+                      const struct update_core_action *action) {
+    size_t cell =
+        (size_t)action->block * server->settings.num_ranks + action->rank;
+    return action->seq && server->last_ack_request[cell] == action->seq;
+}
+
+/* Begins what ACTION wants done to the bytes of its block. SUM looks at the
+ * parcels and leaves them; UPDATE, the last to need them, takes them along. */
+static enum status submit_action(struct server *server,
+                                 const struct update_core_action *action,
+                                 struct failure *why) {
+    struct work_item *work_item = work_items_alloc(server->work_items, action);
+    if (!work_item)
+        return status_fail(why, STATUS_RETRY, "no memory for an update");
+    if (action->kind == UPDATE_CORE_REPLY) {
+        work_item->ack_only = wants_ack(server, action);
+    } else {
+        collect_gradients(server, work_item);
+        work_item->round.step = action->step;
+    }
+    if (action->kind == UPDATE_CORE_UPDATE) {
+        work_item->round.rate = schedule_rate(&server->schedule, action->step);
+        work_item->round.scale *= clipping_factor(server);
+        /* Those of the block's next round may come while it is under way. */
+        work_item->num_payloads = gradient_inbox_detach(
+            server->gradient_inbox, action->block, work_item->payloads);
+    }
+    work_items_submit(server->work_items, work_item);
+    return STATUS_OK;
+}
+
+/* A round's square sums go to the chief together, once every block of this ps
+ * has its own; the chief adds them in the plan's order, so that the norm does
+ * not depend on who was done first. */
+static void record_sum(struct server *server,
+                       const struct work_item *work_item) {
+    server->sums[work_item->action.block] = work_item->sum;
+    if (++server->num_summed < server->settings.num_blocks)
+        return;
+    server->num_summed = 0;
+    server->settings.on_square_sums(server->settings.context,
+                                    work_item->action.version, server->sums);
+}
+
+static void reply(struct server *server, struct work_item *work_item) {
+    struct buffer *weights = work_item->weights;
+    work_item->weights = NULL;
+    if (work_item->ack_only)
+        reply_queue_put_ack(server->reply_queue, &work_item->action);
+    else
+        reply_queue_put_weights(server->reply_queue, &work_item->action,
+                                weights);
+}
+
+static enum status complete_item(struct server *server,
+                                 struct work_item *work_item,
+                                 struct failure *why) {
+    const struct update_core_action *action = &work_item->action;
+    enum status status = work_item->status;
+    if (status) {
+        *why = *work_items_failure(server->work_items);
+    } else if (action->kind == UPDATE_CORE_UPDATE) {
+        server->update_ns += work_item->ns;
+        if (action->block == server->block_index.local[0])
+            set_first_block(server, action->version, &action->scaler);
+    } else if (action->kind == UPDATE_CORE_SUM) {
+        record_sum(server, work_item);
+    } else {
+        reply(server, work_item);
+    }
+    release_item(server, work_item);
+    return status;
+}
+
+/* Takes back what is done by now. */
+static enum status complete_items(struct server *server, struct failure *why) {
+    struct work_item *work_item;
+    enum status status = STATUS_OK;
+    while (!status && (work_item = work_items_completed(server->work_items)))
+        status = complete_item(server, work_item, why);
+    return status;
+}
+
+/* A snapshot reads blocks as all that was decided before it has left them. */
+static enum status snapshot(struct server *server,
+                            const struct update_core_action *action,
+                            struct failure *why) {
+    work_items_wait(server->work_items);
+    enum status status = complete_items(server, why);
+    if (!status)
+        server->settings.snapshot(server->settings.context, action->block,
+                                  action->version);
+    return status;
+}
+
+/* What threads do is collected when they say so. */
+static enum status run_actions(struct server *server, struct failure *why) {
+    struct update_core_action action;
+    enum status status = STATUS_OK;
+    while (!status && update_core_next(server->update_core, &action))
+        status = action.kind == UPDATE_CORE_SNAPSHOT
+                     ? snapshot(server, &action, why)
+                     : submit_action(server, &action, why);
+    work_items_dispatch(server->work_items);
+    if (!status && server_descriptor(server) < 0)
+        status = complete_items(server, why);
+    return status;
+}
+
+enum status server_run_actions(struct server *server, struct failure *why) {
+    enum status status = run_actions(server, why);
+    server_flush(server);
+    return status;
+}
+
+void server_flush(struct server *server) {
+    reply_queue_flush(server->reply_queue);
+}
+
+enum status server_collect(struct server *server, struct failure *why) {
+    enum status status = complete_items(server, why);
+    reply_queue_flush(server->reply_queue);
+    return status;
+}
+
+enum status server_drain(struct server *server, struct failure *why) {
+    work_items_wait(server->work_items);
+    return server_collect(server, why);
+}
+
+int server_descriptor(const struct server *server) {
+    return work_items_descriptor(server->work_items);
+}
+
+enum status server_set_norm(struct server *server, uint64_t round, double norm,
+                            struct failure *why) {
+    server->norm = norm;
+    update_core_set_norm(server->update_core, round);
+    return server_run_actions(server, why);
+}
+
+void server_refuse(struct server *server, uint32_t peer,
+                   const Capstan__DataHeader *header, const char *text) {
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__REFUSED;
+    reply.seq = header->seq;
+    reply.clock = header->clock;
+    reply.text = (char *)text;
+    reply_queue_refuse(server->reply_queue, peer, &reply);
+    if (link_may_log(server->settings.link, text))
+        log_warning(server->settings.log,
+                    "a message in the name of trainer %u is refused: %s",
+                    header->rank, text);
+}
+
+/* What it brings is kept by parcels, so the frame can go at once. Answers that
+ * nothing more can join leave now; receipts wait for company. */
+enum status server_handle(struct server *server, struct link_frame *frame,
+                          const Capstan__DataHeader *header,
+                          struct failure *why) {
+    uint32_t peer = frame->peer;
+    const char *problem =
+        server_receive(server, frame, (Capstan__DataHeader *)header);
+    if (problem)
+        server_refuse(server, peer, header, problem);
+    link_release(frame);
+    enum status status = run_actions(server, why);
+    reply_queue_flush_ready(server->reply_queue);
+    return status;
+}
+
+double server_update_seconds(const struct server *server) {
+    return time_to_seconds(server->update_ns);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What trainers and the chief ask of a ps, message by message. A function that
+ * takes one returns NULL, or the words it is refused with; what a message has
+ * done before it was refused stays done, as each of its blocks stands for
+ * itself. Blocks come by their number in the plan and go on by their place in
+ * this shard (block_index_check); answers name them by the plan again. */
+#include "proto/tensor/encoding.h"
+#include "ps/server_internal.h"
+
+/* The answer to HEADER for block B leaves without weights, when it asks so.
+ * Another life of the rank counts its requests from 1 again. */
+static void record_ack_request(struct server *server, uint32_t b,
+                               const Capstan__DataHeader *header) {
+    uint64_t *last = server->last_ack_request +
+                     (size_t)b * server->settings.num_ranks + header->rank;
+    if (header->ack_only)
+        *last = header->seq;
+    else if (*last == header->seq)
+        *last = 0;
+}
+
+static size_t block_bytes(const struct server *server, uint32_t b) {
+    return encoding_bytes(server->settings.job->wire,
+                          shard_block(server->shard, b)->elements);
+}
+
+static enum update_core_result count(struct update_core *update_core,
+                                     uint32_t b,
+                                     const Capstan__DataHeader *header) {
+    if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW)
+        return update_core_push_overflowed(update_core, b, header->rank,
+                                           header->clock, header->seq,
+                                           header->loss_scale);
+    return update_core_push(update_core, b, header->rank, header->clock,
+                            header->seq);
+}
+
+static const char *push(struct server *server, struct link_frame *frame,
+                        const Capstan__DataHeader *header) {
+    struct gradient_payload *gradient_payload =
+        gradient_inbox_receive(server->gradient_inbox, frame);
+    if (!gradient_payload)
+        return "no memory";
+    const char *error = NULL;
+    const struct link_bytes *payload = gradient_inbox_payload(gradient_payload);
+    const char *floats = payload->data;
+    for (size_t i = 0; i < header->n_blocks && !error; i++) {
+        uint32_t b = header->blocks[i];
+        record_ack_request(server, b, header);
+        enum update_core_result result = count(server->update_core, b, header);
+        if (result == UPDATE_CORE_ACCEPTED)
+            gradient_inbox_add(server->gradient_inbox, b, header->rank,
+                               gradient_payload, payload->size ? floats : NULL);
+        if (result == UPDATE_CORE_REFUSED)
+            error = "a push out of the order of its clock";
+        if (floats)
+            floats += block_bytes(server, b);
+    }
+    gradient_inbox_release(server->gradient_inbox, gradient_payload);
+    return error;
+}
+
+/* Asked blocks that did not come are named for sending again; none is a word
+ * too: all are here, and wait for others. */
+static void query(struct server *server, uint32_t peer,
+                  Capstan__DataHeader *header) {
+    size_t num_missing = 0;
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t b = header->blocks[i];
+        record_ack_request(server, b, header);
+        if (!update_core_query(server->update_core, b, header->rank,
+                               header->clock, header->seq))
+            header->blocks[num_missing++] = server->settings.ids[b];
+    }
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__MISSING;
+    reply.seq = header->seq;
+    reply.clock = header->clock;
+    reply.n_blocks = num_missing;
+    reply.blocks = header->blocks;
+    reply_queue_send(server->reply_queue, peer, &reply, NULL);
+}
+
+/* A read of a snapshot: answered at once, whatever the gate says. */
+static const char *pull_snapshot(struct server *server, uint32_t peer,
+                                 const Capstan__DataHeader *header) {
+    struct snapshot *snapshot =
+        server->snapshots ? snapshots_find(server->snapshots, header->snapshot)
+                          : NULL;
+    if (!snapshot)
+        return "a snapshot that is not held";
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t b = header->blocks[i];
+        struct buffer *weights = snapshot_weights(snapshot, b);
+        struct link_payload payload;
+        if (!weights)
+            return "a snapshot that is not complete";
+        link_borrow(&payload, weights, 0, buffer_bytes(weights));
+        uint32_t id = server->settings.ids[b];
+        Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+        reply.kind = CAPSTAN__DATA_HEADER__KIND__WEIGHTS;
+        reply.seq = header->seq;
+        reply.clock = header->clock;
+        reply.snapshot = header->snapshot;
+        reply.n_blocks = 1;
+        reply.blocks = &id;
+        reply_queue_send(server->reply_queue, peer, &reply, &payload);
+    }
+    return NULL;
+}
+
+static const char *pull(struct server *server, uint32_t peer,
+                        const Capstan__DataHeader *header) {
+    if (header->snapshot)
+        return pull_snapshot(server, peer, header);
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        record_ack_request(server, header->blocks[i], header);
+        update_core_pull(server->update_core, header->blocks[i], header->rank,
+                         header->clock, header->seq);
+    }
+    return NULL;
+}
+
+static const char *dispatch(struct server *server, struct link_frame *frame,
+                            Capstan__DataHeader *header) {
+    const char *error =
+        block_index_check(&server->block_index, header, frame->payload.size);
+    if (error)
+        return error;
+    reply_queue_set_peer(server->reply_queue, header->rank, frame->peer);
+    switch (header->kind) {
+    case CAPSTAN__DATA_HEADER__KIND__PUSH:
+        return push(server, frame, header);
+    case CAPSTAN__DATA_HEADER__KIND__PULL:
+        return pull(server, frame->peer, header);
+    case CAPSTAN__DATA_HEADER__KIND__QUERY:
+        query(server, frame->peer, header);
+        return NULL;
+    default:
+        return "a kind of message that a ps does not take";
+    }
+}
+
+/* Weights that the chief has read from a file, in the place of the initial
+ * ones: nobody has read those before the first view. */
+static const char *assign(struct server *server, struct link_frame *frame,
+                          Capstan__DataHeader *header) {
+    if (update_core_gate(server->update_core)->view)
+        return "weights are assigned before the first view only";
+    const char *floats = frame->payload.data;
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        uint32_t b = header->blocks[i];
+        shard_assign(server->shard, b, floats);
+        floats += shard_block_bytes(server->shard, b);
+        header->blocks[i] = server->settings.ids[b];
+    }
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__ASSIGNED;
+    reply.seq = header->seq;
+    reply.n_blocks = header->n_blocks;
+    reply.blocks = header->blocks;
+    reply_queue_send(server->reply_queue, frame->peer, &reply, NULL);
+    return NULL;
+}
+
+/* The chief holds no rank: it reads snapshots to export them, and assigns. */
+static bool is_from_chief(const struct server *server,
+                          const Capstan__DataHeader *header) {
+    bool reads =
+        header->kind == CAPSTAN__DATA_HEADER__KIND__PULL && header->snapshot;
+    return header->incarnation == server->settings.chief &&
+           (reads || header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN);
+}
+
+static const char *serve_chief(struct server *server, struct link_frame *frame,
+                               Capstan__DataHeader *header) {
+    const char *error =
+        block_index_check(&server->block_index, header, frame->payload.size);
+    if (error)
+        return error;
+    link_admit(server->settings.link, frame->peer);
+    return header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN
+               ? assign(server, frame, header)
+               : pull_snapshot(server, frame->peer, header);
+}
+
+const char *server_receive(struct server *server, struct link_frame *frame,
+                           Capstan__DataHeader *header) {
+    if (header->run != server->settings.run)
+        return "another run: this ps serves a newer or older one";
+    if (is_from_chief(server, header))
+        return serve_chief(server, frame, header);
+    if (!update_core_is_current(server->update_core, header->rank,
+                                header->incarnation))
+        return "not in this ps's view: the chief has not named you, or has "
+               "declared you gone";
+    return dispatch(server, frame, header);
+}

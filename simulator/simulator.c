@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/simulator.h"
+
+#include "simulator/simulator_cluster.h"
+#include "simulator/simulator_ps.h"
+#include "simulator/simulator_worker.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static bool is_valid(double value) {
+    return isfinite(value) && value >= 0;
+}
+
+static bool are_valid(const double *values, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_valid(values[i]))
+            return false;
+    return true;
+}
+
+static enum status check(const struct simulator_config *config,
+                         struct failure *why) {
+    const struct simulator_costs *c = &config->costs;
+    uint32_t parameters = config->layout->num_parameters;
+    double values_to_check[] = {
+        c->step,        c->message,        c->send_byte,     c->receive_byte,
+        c->copy_byte,   c->update_byte,    c->gradient_byte, config->latency,
+        config->jitter, config->link_rate, c->idle_wakeup,   c->busy_wakeup};
+    if (!config->num_ps || !config->num_workers ||
+        config->num_ps > SIMULATOR_MAX_PS ||
+        config->num_workers > SIMULATOR_MAX_WORKERS)
+        return status_fail(why, STATUS_CONFIG,
+                           "%u ps and %u workers: 1 to %d of each can be "
+                           "simulated",
+                           config->num_ps, config->num_workers,
+                           SIMULATOR_MAX_PS);
+    if (config->num_ps > config->layout->num_blocks)
+        return status_fail(why, STATUS_CONFIG,
+                           "%u ps: the model has %u blocks, and each ps needs "
+                           "one",
+                           config->num_ps, config->layout->num_blocks);
+    if (!config->cores || !config->rounds ||
+        !(config->parallel_efficiency > 0) || config->parallel_efficiency > 1 ||
+        !are_valid(values_to_check,
+                   sizeof values_to_check / sizeof *values_to_check) ||
+        !are_valid(config->forward, parameters) ||
+        !are_valid(config->backward, parameters))
+        return status_fail(why, STATUS_CONFIG,
+                           "a simulated run needs cores, rounds, and costs "
+                           "and rates that are not below 0");
+    return STATUS_OK;
+}
+
+static enum status open_processes(struct simulator_cluster *simulator_cluster,
+                                  struct failure *why) {
+    const struct simulator_config *config = &simulator_cluster->config;
+    bool memory = true;
+    for (uint32_t p = 0; memory && p < config->num_ps; p++)
+        memory = (simulator_cluster->ps[p] =
+                      simulator_ps_open(simulator_cluster, p));
+    for (uint32_t w = 0; memory && w < config->num_workers; w++)
+        memory = (simulator_cluster->workers[w] =
+                      simulator_worker_open(simulator_cluster, w));
+    return memory ? STATUS_OK
+                  : status_fail(why, STATUS_FAILED,
+                                "no memory to simulate %u ps and %u workers",
+                                config->num_ps, config->num_workers);
+}
+
+static enum status run_events(struct simulator_cluster *simulator_cluster,
+                              struct failure *why) {
+    const struct simulator_config *config = &simulator_cluster->config;
+    for (uint32_t w = 0; w < config->num_workers; w++)
+        simulator_worker_begin(simulator_cluster->workers[w]);
+    while (simulator_cluster->num_samples < simulator_cluster->wanted_samples &&
+           !simulator_cluster->failed &&
+           timeline_step(simulator_cluster->timeline))
+        simulator_cluster->result->events++;
+    if (simulator_cluster->num_samples < simulator_cluster->wanted_samples)
+        return status_fail(
+            why, STATUS_FAILED,
+            "the simulated run of %u ps and %u workers stands "
+            "still after %.6f s, or memory is short",
+            config->num_ps, config->num_workers,
+            1e-9 * (double)timeline_now(simulator_cluster->timeline));
+    return STATUS_OK;
+}
+
+static int ascending(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of asynchronous workers the faster take more steps, so that the mean is that
+ * of the time all had. */
+static double mean_step(const struct simulator_cluster *simulator_cluster) {
+    double seconds = 1e-9 * (double)(timeline_now(simulator_cluster->timeline) -
+                                     simulator_cluster->measured_from);
+    return seconds / (double)simulator_cluster->wanted_samples *
+           simulator_cluster->config.num_workers;
+}
+
+static void measure_steps(struct simulator_cluster *simulator_cluster) {
+    struct simulator_result *result = simulator_cluster->result;
+    size_t count = simulator_cluster->num_samples;
+    double steps = simulator_cluster->config.staleness
+                       ? simulator_cluster->config.num_workers
+                       : 1;
+    qsort(simulator_cluster->samples, count, sizeof *simulator_cluster->samples,
+          ascending);
+    result->mean = mean_step(simulator_cluster);
+    result->median = simulator_cluster->samples[count / 2];
+    result->p99 = simulator_cluster->samples[(count - 1) * 99 / 100];
+    result->rate = result->mean > 0 ? steps / result->mean : 0;
+}
+
+/* Bytes of the shard of PS. The bound is that of even shards; but a worker
+ * beside the larger one has less to send than that. */
+static double shard_bytes(const struct simulator_cluster *simulator_cluster,
+                          uint32_t ps) {
+    const struct simulator_config *config = &simulator_cluster->config;
+    double all = (double)simulator_cluster_float_bytes(simulator_cluster) *
+                 (double)config->layout->elements;
+    return config->colocation == SIMULATOR_COLOCATE_NONE
+               ? all / config->num_ps
+               : simulator_cluster->shard_bytes[ps];
+}
+
+/* Gradients that HOST sends to others, and those that it gets from them; of
+ * weights it gets and sends as much. */
+static void count_bytes(const struct simulator_cluster *simulator_cluster,
+                        uint32_t host, double *sent, double *received) {
+    const struct simulator_config *config = &simulator_cluster->config;
+    *sent = *received = 0;
+    for (uint32_t p = 0; p < config->num_ps; p++)
+        for (uint32_t w = 0; w < config->num_workers; w++) {
+            uint32_t from = simulator_cluster->host_of[w];
+            uint32_t to = simulator_cluster->host_of[config->num_workers + p];
+            if (from != to && from == host)
+                *sent += shard_bytes(simulator_cluster, p);
+            if (from != to && to == host)
+                *received += shard_bytes(simulator_cluster, p);
+        }
+}
+
+/* Both directions of a link work at once, on gradients as on weights; when
+ * clipping, weights come after all gradients. */
+static double bound(const struct simulator_cluster *simulator_cluster) {
+    const struct simulator_config *config = &simulator_cluster->config;
+    bool serialized = config->clip && !config->staleness;
+    double longest = 0;
+    for (uint32_t h = 0; h < simulator_cluster->num_hosts; h++) {
+        double sent, received, busy;
+        count_bytes(simulator_cluster, h, &sent, &received);
+        busy = serialized ? 2 * fmax(sent, received) : sent + received;
+        longest = fmax(longest, busy);
+    }
+    return longest / config->link_rate;
+}
+
+/* A worker beside a ps is faster than others, and without rounds takes more
+ * steps than they do: there is no bound then. */
+static void measure_bound(struct simulator_cluster *simulator_cluster) {
+    struct simulator_result *result = simulator_cluster->result;
+    bool comparable =
+        simulator_cluster->config.colocation == SIMULATOR_COLOCATE_NONE ||
+        !simulator_cluster->config.staleness;
+    if (simulator_cluster->config.link_rate > 0 && comparable)
+        result->bound = bound(simulator_cluster);
+    result->share = result->mean > 0 ? result->bound / result->mean : 0;
+}
+
+static void raise_usage(struct simulator_result *result,
+                        enum simulator_resource resource, double share) {
+    share = share > 1 ? 1 : share;
+    if (share > result->usage[resource])
+        result->usage[resource] = share;
+}
+
+static double usage_of_cores(const struct simulator_cluster *simulator_cluster,
+                             uint32_t process) {
+    return simulator_host_busy(
+               simulator_cluster_host(simulator_cluster, process)) /
+           simulator_cluster->config.cores;
+}
+
+static void measure_process(struct simulator_cluster *simulator_cluster,
+                            uint32_t process, double seconds) {
+    struct simulator_result *result = simulator_cluster->result;
+    uint32_t workers = simulator_cluster->config.num_workers;
+    uint32_t host = simulator_cluster->host_of[process];
+    bool ps = process >= workers;
+    double out = network_busy(simulator_cluster->network, host, NETWORK_OUT);
+    double in = network_busy(simulator_cluster->network, host, NETWORK_IN);
+    double thread =
+        ps ? simulator_ps_busy(simulator_cluster->ps[process - workers])
+           : simulator_worker_busy(simulator_cluster->workers[process]);
+    raise_usage(result, ps ? SIMULATOR_PS_OUT : SIMULATOR_WORKER_OUT,
+                out / seconds);
+    raise_usage(result, ps ? SIMULATOR_PS_IN : SIMULATOR_WORKER_IN,
+                in / seconds);
+    raise_usage(result, ps ? SIMULATOR_PS_THREAD : SIMULATOR_WORKER_THREAD,
+                thread / seconds);
+    raise_usage(result, ps ? SIMULATOR_PS_CPU : SIMULATOR_WORKER_CPU,
+                usage_of_cores(simulator_cluster, process) / seconds);
+}
+
+static void measure_usage(struct simulator_cluster *simulator_cluster) {
+    struct simulator_result *result = simulator_cluster->result;
+    double seconds = 1e-9 * (double)timeline_now(simulator_cluster->timeline);
+    for (uint32_t i = 0; seconds > 0 && i < simulator_cluster->num_processes;
+         i++)
+        measure_process(simulator_cluster, i, seconds);
+    for (int r = 1; r < SIMULATOR_RESOURCES; r++)
+        if (result->usage[r] > result->usage[result->bottleneck])
+            result->bottleneck = (enum simulator_resource)r;
+}
+
+enum status simulator_run(const struct simulator_config *config,
+                          struct simulator_result *result,
+                          struct failure *why) {
+    struct simulator_cluster *simulator_cluster = NULL;
+    *result = (struct simulator_result){0};
+    enum status status = check(config, why);
+    if (!status)
+        status =
+            simulator_cluster_open(&simulator_cluster, config, result, why);
+    if (!status)
+        status = open_processes(simulator_cluster, why);
+    if (!status)
+        status = run_events(simulator_cluster, why);
+    if (!status) {
+        measure_steps(simulator_cluster);
+        measure_bound(simulator_cluster);
+        measure_usage(simulator_cluster);
+    }
+    simulator_cluster_close(&simulator_cluster);
+    return status;
+}
+
+const char *simulator_resource_name(enum simulator_resource resource) {
+    static const char *const names[SIMULATOR_RESOURCES] = {
+        [SIMULATOR_PS_OUT] = "link out of a ps",
+        [SIMULATOR_PS_IN] = "link into a ps",
+        [SIMULATOR_WORKER_OUT] = "link out of a worker",
+        [SIMULATOR_WORKER_IN] = "link into a worker",
+        [SIMULATOR_PS_CPU] = "cores of a ps",
+        [SIMULATOR_WORKER_CPU] = "cores of a worker",
+        [SIMULATOR_PS_THREAD] = "updating in a ps",
+        [SIMULATOR_WORKER_THREAD] = "computing in a worker",
+    };
+    return names[resource];
+}

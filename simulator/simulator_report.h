@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `capstan bench --simulate` prints: one case, or all of 1 to 256 workers
+ * by 1 to 64 ps. */
+#ifndef CAPSTAN_SIMULATOR_REPORT_H
+#define CAPSTAN_SIMULATOR_REPORT_H
+
+#include "proto/base/status.h"
+#include "proto/config/cli/simulate_options.h"
+#include "simulator/simulator.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct simulator_report {
+    const struct layout *layout;      /* borrowed */
+    const double *forward, *backward; /* [num_parameters] seconds; borrowed */
+    struct simulator_costs costs;     /* as measured */
+    double parallel_efficiency;       /* struct simulator_config */
+    uint32_t cores;                   /* when the flags do not say */
+    uint32_t num_ps, num_workers;     /* without --sweep */
+    uint32_t replicas; /* of all workers, which share a batch of this; 0: it is
+                          no job's */
+    uint32_t micro_batch, accumulation;
+    uint64_t staleness;
+    bool clip, bf16, json;
+};
+
+/* Bytes of payload a second that an Ethernet link of GBITS carries over TCP:
+ * 1448 of each 1514 bytes of a frame. */
+double simulator_report_link_rate(double gbits);
+
+/* The case that FORECAST and the flags describe. */
+void simulator_report_config(struct simulator_config *config,
+                             const struct simulator_report *simulator_report,
+                             const struct simulate_options *flags);
+
+/* Simulates and prints to OUT: a table, or one JSON object. */
+enum status simulator_report_print(
+    FILE *out, const struct simulator_report *simulator_report,
+    const struct simulate_options *flags, struct failure *why) MUST_CHECK;
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two runs and one checkpoint directory. */
+#include "tests/cluster/cluster_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONFIG = 2, RETRY = 138, MAXIMUM = 64 };
+
+static const char endless[] =
+    "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+    " \"chief\": \"coordinate\", \"checkpoint\": {\"every_seconds\": 0.4,"
+    " \"keep\": 60}, \"timeouts\": {\"peer\": 5}}";
+
+static struct cluster_process *begin(struct cluster_fixture *fixture,
+                                     struct cluster_run *run) {
+    cluster_run_job(run, endless);
+    cluster_fixture_describe(fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(fixture);
+    struct cluster_process *chief = fixture->tasks[0].process;
+    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    return chief;
+}
+
+static void end(const struct cluster_fixture *fixture) {
+    cluster_run_signal(fixture->tasks[0].process, SIGTERM);
+    cluster_run_expect(fixture->tasks[0].process, 128 + SIGTERM,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+}
+
+static void a_second_run_is_refused_and_the_first_continues(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    uint64_t steps[MAXIMUM];
+    char text[512], host[256] = "";
+    struct cluster_process *chief = begin(&fixture, run), *second;
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "the chief, pid %d on host %s",
+             cluster_run_pid(chief), host);
+    static const char *const never[] = {"checkpoint.resume=never", NULL};
+    second = cluster_fixture_local(run, 1, 1, never);
+    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    assert_true(cluster_fixture_has_logged(second, "another run is using"));
+    assert_true(cluster_fixture_has_logged(second, text));
+    assert_false(cluster_fixture_has_logged(second, "aside"));
+    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    end(&fixture);
+    assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >
+                1);
+}
+
+static void checkpoints_can_be_read_during_a_run(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    begin(&fixture, run);
+    cluster_fixture_tool(run, 0,
+                         (const char *[]){"ckpt", "ls", "checkpoint", NULL});
+    cluster_fixture_tool(
+        run, 0, (const char *[]){"ckpt", "verify", "checkpoint", NULL});
+    cluster_fixture_tool(
+        run, 0,
+        (const char *[]){"ckpt", "export", "checkpoint", "now.npz", NULL});
+    end(&fixture);
+}
+
+/* While the ps of the killed run still wait for its chief. */
+static void a_killed_chief_releases_its_directory_at_once(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    struct cluster_process *chief = begin(&fixture, run), *local;
+    cluster_run_signal(chief, SIGKILL);
+    cluster_run_expect(chief, 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
+    local = cluster_fixture_local(run, 1, 1, NULL);
+    cluster_run_await(local, "resuming from", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+}
+
+static void move_away(const struct cluster_run *run) {
+    char from[PATH_MAX], to[PATH_MAX];
+    cluster_run_path(run, "checkpoint", from);
+    cluster_run_path(run, "away", to);
+    assert_int_equal(rename(from, to), 0);
+}
+
+/* Cleaned up by somebody who took the run for dead. */
+static void a_removed_directory_is_created_and_locked_again(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    uint64_t steps[MAXIMUM];
+    struct cluster_process *chief = begin(&fixture, run);
+    move_away(run);
+    cluster_run_await(chief, "was removed or replaced while the run goes on",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    struct cluster_process *second = cluster_fixture_local(run, 1, 1, NULL);
+    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    assert_true(cluster_fixture_has_logged(second, "another run is using"));
+    end(&fixture);
+    assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >
+                1);
+}
+
+/* The other one has it now, and keeps what it writes there. */
+static void a_directory_taken_by_another_run_is_left_alone(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    uint64_t steps[MAXIMUM];
+    struct cluster_process *chief = begin(&fixture, run), *second;
+    /* else it may be there first */
+    for (unsigned i = 0; i < fixture.count; i++)
+        cluster_run_signal(fixture.tasks[i].process, SIGSTOP);
+    move_away(run);
+    second = cluster_fixture_local(run, 1, 1, NULL);
+    cluster_run_await(second, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    for (unsigned i = 0; i < fixture.count; i++)
+        cluster_run_signal(fixture.tasks[i].process, SIGCONT);
+    const char *line =
+        cluster_run_await(chief, "another run is using", CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(line, "there is no checkpoint of step "));
+    end(&fixture);
+    assert_true(cluster_fixture_has_logged(chief, "there is no checkpoint"));
+    cluster_run_signal(second, SIGTERM);
+    cluster_run_expect(second, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >
+                1);
+}
+
+#define CLAIM_TEST(name)                                                       \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CLAIM_TEST(a_second_run_is_refused_and_the_first_continues),
+        CLAIM_TEST(checkpoints_can_be_read_during_a_run),
+        CLAIM_TEST(a_removed_directory_is_created_and_locked_again),
+        CLAIM_TEST(a_directory_taken_by_another_run_is_left_alone),
+        CLAIM_TEST(a_killed_chief_releases_its_directory_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs whose processes know nothing but their ranks and where rank 0 is. */
+#include "chief/launch/port.h"
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 3, VARIABLES = 10 };
+static const char mpirun[] = "/usr/bin/mpirun";
+
+/* Somebody who listens on PORT and says nothing; -1: it is taken. */
+static int listen_on(int port) {
+    int one = 1, holder = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)port)};
+    setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (!bind(holder, (struct sockaddr *)&any, sizeof any) &&
+        !listen(holder, 16))
+        return holder;
+    close(holder);
+    return -1;
+}
+
+/* Two listeners on neighbouring ports; returns the lower port. They are below
+ * those that the system gives to whoever asks for any: ranks try the next ones,
+ * which there may be held for another test. */
+static int listen_on_two(int holders[2]) {
+    enum { FIRST = 20000, PORTS = 10000, APART = 20, TRIES = 100 };
+    static int used; /* each test has other ports */
+    for (int tries = 0; tries < TRIES; tries++) {
+        int port = FIRST + (getpid() + used++) * APART % PORTS;
+        holders[0] = listen_on(port);
+        holders[1] = holders[0] < 0 ? -1 : listen_on(port + 1);
+        if (holders[1] >= 0)
+            return port;
+        if (holders[0] >= 0)
+            close(holders[0]);
+    }
+    fail_msg("no two ports beside each other are free");
+    return 0;
+}
+
+/* One rank of a world of SIZE with the variables that torchrun writes. */
+static struct cluster_process *start_rank_of(struct cluster_run *run,
+                                             const char *job, int port,
+                                             int rank, int size) {
+    char texts[VARIABLES][80], name[80];
+    const char *environment[VARIABLES + 1] = {NULL};
+    int count = 0;
+#define SET(...) snprintf(texts[count++], sizeof *texts, __VA_ARGS__)
+    SET("RANK=%d", rank);
+    SET("LOCAL_RANK=%d", rank);
+    SET("WORLD_SIZE=%d", size);
+    SET("LOCAL_WORLD_SIZE=%d", size);
+    SET("GROUP_RANK=0");
+    SET("MASTER_ADDR=localhost");
+    SET("MASTER_PORT=%d", port);
+    SET("TORCHELASTIC_USE_AGENT_STORE=True");
+    SET("TORCHELASTIC_RUN_ID=none");
+#undef SET
+    for (int i = 0; i < count; i++)
+        environment[i] = texts[i];
+    const char *const arguments[] = {"run", "--num-ps", "1", job, NULL};
+    snprintf(name, sizeof name, "%s-rank-%d-of-%d", job, rank, size);
+    return cluster_run_start(run, name, arguments, environment);
+}
+
+static struct cluster_process *start_rank(struct cluster_run *run,
+                                          const char *job, int port, int rank) {
+    return start_rank_of(run, job, port, rank, RANKS);
+}
+
+static void job_of(struct cluster_run *run, const char *name) {
+    char changes[128], from[PATH_MAX], to[PATH_MAX];
+    snprintf(changes, sizeof changes,
+             "{\"checkpoint\": {\"dir\": \"%s-checkpoint\"}}", name);
+    cluster_run_job(run, changes);
+    cluster_run_path(run, "job.json", from);
+    cluster_run_path(run, name, to);
+    assert_int_equal(rename(from, to), 0);
+}
+
+static void expect_all(struct cluster_process *const *ranks) {
+    for (int r = 0; r < RANKS; r++)
+        cluster_run_expect(ranks[r], 0, 2 * CLUSTER_RUN_DEADLINE);
+}
+
+/* Two ports are taken by others: the agent's own, and the next. */
+static void ranks_rendezvous_above_the_port_of_torchruns_agent(void **state) {
+    struct cluster_process *ranks[RANKS];
+    char text[64];
+    int holders[2], port = listen_on_two(holders);
+    job_of(*state, "one.json");
+    for (int r = RANKS - 1; r >= 0; r--)
+        ranks[r] = start_rank(*state, "one.json", port, r);
+    snprintf(text, sizeof text, "joined the chief at localhost:");
+    const char *line = cluster_run_await(ranks[1], text, CLUSTER_RUN_DEADLINE);
+    int found = atoi(strstr(line, text) + strlen(text));
+    assert_in_range(found, port + 2, port + 16);
+    expect_all(ranks);
+    assert_non_null(strstr(cluster_run_errors(ranks[2]), " ps 0: "));
+    assert_non_null(strstr(cluster_run_errors(ranks[1]), "rank 1 of 2"));
+    close(holders[0]);
+    close(holders[1]);
+}
+
+/* The second job looks first where the first one's chief is. */
+static void two_concurrent_jobs_do_not_mix(void **state) {
+    struct cluster_process *one[RANKS], *two[RANKS];
+    int holders[2], port = listen_on_two(holders);
+    job_of(*state, "one.json");
+    job_of(*state, "two.json");
+    one[0] = start_rank(*state, "one.json", port, 0);
+    cluster_run_await(one[0], "listening on port", CLUSTER_RUN_DEADLINE);
+    for (int r = RANKS - 1; r >= 1; r--)
+        two[r] = start_rank(*state, "two.json", port + 1, r);
+    for (int r = 1; r < RANKS; r++)
+        cluster_run_await(two[r], "another job's chief answers",
+                          CLUSTER_RUN_DEADLINE);
+    two[0] = start_rank(*state, "two.json", port + 1, 0);
+    for (int r = 1; r < RANKS; r++)
+        one[r] = start_rank(*state, "one.json", port, r);
+    expect_all(one);
+    expect_all(two);
+    close(holders[0]);
+    close(holders[1]);
+}
+
+static void a_rank_of_another_world_is_refused_and_the_run_continues(
+    void **state) {
+    static const char figures[] = "counts 3 workers and 1 ps by torch, and the "
+                                  "chief 2 workers and 1 ps by torch";
+    struct cluster_process *ranks[RANKS];
+    int holders[2], port = listen_on_two(holders);
+    job_of(*state, "one.json");
+    ranks[0] = start_rank(*state, "one.json", port, 0);
+    struct cluster_process *other =
+        start_rank_of(*state, "one.json", port, 1, RANKS + 1);
+    cluster_run_expect(other, 2, CLUSTER_RUN_DEADLINE);
+    assert_non_null(strstr(cluster_run_errors(other), figures));
+    cluster_run_await(ranks[0], figures, CLUSTER_RUN_DEADLINE);
+    for (int r = 1; r < RANKS; r++)
+        ranks[r] = start_rank(*state, "one.json", port, r);
+    expect_all(ranks);
+    close(holders[0]);
+    close(holders[1]);
+}
+
+/* That of CAPSTAN_TORCHRUN, else the one on PATH. */
+static bool find_torchrun(char path[PATH_MAX]) {
+    const char *given = getenv("CAPSTAN_TORCHRUN");
+    if (given && *given) {
+        snprintf(path, PATH_MAX, "%s", given);
+        return true;
+    }
+    FILE *output = popen("command -v torchrun", "r");
+    bool found = output && fgets(path, PATH_MAX, output);
+    if (output)
+        pclose(output);
+    path[strcspn(path, "\n")] = 0;
+    return found;
+}
+
+/* Its agent listens on the port that it tells. */
+static struct cluster_process *torchrun(struct cluster_run *run,
+                                        const char *const *set) {
+    static char path[PATH_MAX], port_text[16];
+    const char *arguments[16] = {"--nproc_per_node",
+                                 "2",
+                                 "--master_addr",
+                                 "127.0.0.1",
+                                 "--master_port",
+                                 port_text,
+                                 "--no_python",
+                                 getenv("CAPSTAN"),
+                                 "run",
+                                 "--json",
+                                 "job.json"};
+    uint16_t port;
+    int holder;
+    if (!find_torchrun(path))
+        skip_test("no torchrun on PATH or in CAPSTAN_TORCHRUN");
+    assert_int_equal(port_reserve(&port, &holder, NULL), 0);
+    close(holder);
+    snprintf(port_text, sizeof port_text, "%u", port);
+    for (int i = 0; set[i]; i++)
+        arguments[11 + i] = set[i];
+    cluster_run_job(run, NULL);
+    return cluster_run_program(run, "torchrun", path, arguments, NULL);
+}
+
+/* torchrun is slow to start, and to end. */
+static void torchrun_starts_an_all_reduce_run(void **state) {
+    struct cluster_process *process = torchrun(*state, (const char *[]){NULL});
+    cluster_run_expect(process, 0, 3 * CLUSTER_RUN_DEADLINE);
+    json_t *summary = cluster_run_json(process);
+    assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
+    assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 90);
+    json_decref(summary);
+    const char *said = cluster_run_errors(process);
+    assert_non_null(strstr(said, "cluster from torch"));
+    assert_non_null(strstr(said, "all-reduce: 2 trainers (no ps is listed)"));
+}
+
+static void torchrun_ends_when_a_rank_has_failed(void **state) {
+    struct cluster_process *process =
+        torchrun(*state, (const char *[]){"--set", "data.dir=nowhere", NULL});
+    cluster_run_expect(process, 1, 3 * CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_errors(process);
+    assert_non_null(strstr(said, "nowhere"));
+    assert_non_null(strstr(said, "exitcode  : 2"));
+}
+
+static void open_mpi_starts_a_run(void **state) {
+    const char *const arguments[] = {"--allow-run-as-root",
+                                     "--oversubscribe",
+                                     "-n",
+                                     "4",
+                                     getenv("CAPSTAN"),
+                                     "run",
+                                     "--json",
+                                     "--num-ps",
+                                     "1",
+                                     "job.json",
+                                     NULL};
+    if (access(mpirun, X_OK))
+        skip_test("there is no %s here (openmpi-bin)", mpirun);
+    char master[32]; /* other runs here have the usual one */
+    const char *const environment[] = {master, NULL};
+    uint16_t port;
+    int holder;
+    assert_int_equal(port_reserve(&port, &holder, NULL), 0);
+    snprintf(master, sizeof master, "MASTER_PORT=%u", port);
+    cluster_run_job(*state, NULL);
+    struct cluster_process *process =
+        cluster_run_program(*state, "mpirun", mpirun, arguments, environment);
+    cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
+    close(holder);
+    json_t *summary = cluster_run_json(process);
+    assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
+    assert_non_null(strstr(cluster_run_errors(process), "cluster from mpi"));
+    assert_non_null(strstr(cluster_run_errors(process), "3 trainers, 1 ps"));
+    json_decref(summary);
+}
+
+/* Each of them would train a model of its own, and end with 0. */
+static void a_process_launched_with_others_does_not_train_alone(void **state) {
+    static const char *const environment[] = {"HOROVOD_RANK=1",
+                                              "HOROVOD_SIZE=2", NULL};
+    static const char *const lines[][5] = {
+        {"run", "job.json"}, {"bench"}, {"cluster"}};
+    cluster_run_job(*state, NULL);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct cluster_process *process =
+            cluster_run_start(*state, lines[i][0], lines[i], environment);
+        cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+        assert_non_null(strstr(cluster_run_errors(process),
+                               "error: not_alone: HOROVOD_RANK is \"1\""));
+        assert_string_equal(cluster_run_output(process), "");
+    }
+}
+
+/* What it starts here has a cluster of its own. */
+static void a_single_process_bench_is_allowed_under_a_launcher(void **state) {
+    static const char *const environment[] = {"HOROVOD_SIZE=2", NULL};
+    static const char *const line[] = {
+        "bench",     "--alone", "--json",    "--sizes", "64",
+        "--seconds", "0.01",    "--repeats", "1",       NULL};
+    struct cluster_process *process =
+        cluster_run_start(*state, "bench", line, environment);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    json_t *result = cluster_run_json(process);
+    assert_non_null(json_object_get(result, "sizes"));
+    json_decref(result);
+}
+
+static void local_ignores_outer_launchers(void **state) {
+    static const char *const environment[] = {
+        "HOROVOD_RANK=1", "DMLC_ROLE=server", "SM_HOSTS=[\"a\",\"b\"]",
+        "WORLD_SIZE=2", NULL};
+    static const char *const line[] = {"local", "job.json", NULL};
+    cluster_run_job(*state, NULL);
+    cluster_run_expect(cluster_run_start(*state, "local", line, environment), 0,
+                       CLUSTER_RUN_DEADLINE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            ranks_rendezvous_above_the_port_of_torchruns_agent,
+            cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(two_concurrent_jobs_do_not_mix,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_rank_of_another_world_is_refused_and_the_run_continues,
+            cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(torchrun_starts_an_all_reduce_run,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(torchrun_ends_when_a_rank_has_failed,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_process_launched_with_others_does_not_train_alone,
+            cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_single_process_bench_is_allowed_under_a_launcher,
+            cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(local_ignores_outer_launchers,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job that is too large for those who are to hold it ends before anything is
+ * had or touched; and activations that are computed anew change no bit. */
+#include "tests/cluster/cluster_run.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EXIT_CONFIG = 2, AT_ONCE = 10 /* seconds, all processes' starts too */ };
+/* A sanitizer has memory of its own, and terabytes of addresses. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
+static const long resident_kib = 512 << 10; /* of the largest process */
+
+static struct cluster_process *start_local(struct cluster_run *run,
+                                           const char *name) {
+    static const char *const arguments[] = {
+        "local", "--ps", "1", "--workers", "2", "job.json", NULL};
+    return cluster_run_start(run, name, arguments, NULL);
+}
+
+/* `capstan local` after COMMAND in the same shell. */
+static struct cluster_process *start_after(struct cluster_run *run,
+                                           const char *name,
+                                           const char *command) {
+    char line[512];
+    snprintf(line, sizeof line,
+             "%s && exec \"$CAPSTAN\" local --ps 1 --workers 2 job.json",
+             command);
+    const char *const arguments[] = {"-c", line, NULL};
+    return cluster_run_program(run, name, "/bin/sh", arguments, NULL);
+}
+
+static void expect_logged(const struct cluster_process *process,
+                          const char *text) {
+    if (!strstr(cluster_run_errors(process), text))
+        fail_msg("no \"%s\" in what was said", text);
+}
+
+static time_t changed(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    struct stat about;
+    cluster_run_path(run, name, path);
+    assert_int_equal(stat(path, &about), 0);
+    return about.st_mtime;
+}
+
+static long largest_child(void) {
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_CHILDREN, &usage), 0);
+    return usage.ru_maxrss;
+}
+
+/* A terabyte of weights, and more beside; "never" would set the checkpoint of
+ * the first run aside. */
+static void a_model_larger_than_any_machine_is_refused_at_once(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"epochs\": 1}");
+    cluster_run_expect(start_local(run, "small"), 0, CLUSTER_RUN_DEADLINE);
+    time_t before = changed(run, "checkpoint/step-000000030");
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 524288, 524288, 10]},"
+                         " \"checkpoint\": {\"resume\": \"never\"}}");
+    struct cluster_process *large = start_local(run, "large");
+    cluster_run_expect(large, EXIT_CONFIG, AT_ONCE);
+    expect_logged(large, "memory: the job takes ");
+    expect_logged(large, "(free memory)");
+    expect_logged(large, "worker 0 and 1 more take ");
+    expect_logged(large, "ps 0 takes 1024 GB: weights 1024 GB");
+    assert_int_equal(changed(run, "checkpoint/step-000000030"), before);
+    print_message("the largest process had %ld MiB\n", largest_child() >> 10);
+    assert_true(sanitized || largest_child() < resident_kib);
+}
+
+/* Near 4 GB for a trainer, most of it activations of an evaluation. */
+static const char medium[] = "{\"model\": {\"layers\": [64, 1048576, 10]}}";
+
+static void ulimit_limits_the_memory_plan(void **state) {
+    struct cluster_run *run = *state;
+    if (sanitized)
+        skip_test("a sanitizer takes more than ulimit -v leaves");
+    cluster_run_job(run, medium);
+    struct cluster_process *refused =
+        start_after(run, "refused", "ulimit -v 2097152");
+    cluster_run_expect(refused, EXIT_CONFIG, AT_ONCE);
+    expect_logged(refused, "left to the process by ulimit -v");
+    expect_logged(refused, "worker ");
+    cluster_run_job(run, "{\"epochs\": 1}");
+    cluster_run_expect(start_after(run, "taken", "ulimit -v 2097152"), 0,
+                       CLUSTER_RUN_DEADLINE);
+}
+
+/* A control group of 512 MB, of whichever generation there is. */
+struct group {
+    char path[128], limit[192];
+};
+
+static bool set(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return false;
+    fputs(text, file);
+    return fclose(file) == 0;
+}
+
+static bool try_group(struct group *group) {
+    static const char *const folders[][2] = {
+        {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+        {"/sys/fs/cgroup", "memory.max"}};
+    for (int i = 0; i < 2; i++) {
+        snprintf(group->path, sizeof group->path, "%s/capstan-test-%d",
+                 folders[i][0], (int)getpid());
+        snprintf(group->limit, sizeof group->limit, "%s/%s", group->path,
+                 folders[i][1]);
+        if (mkdir(group->path, 0755))
+            continue;
+        if (!access(group->limit, W_OK) && set(group->limit, "536870912\n"))
+            return true;
+        rmdir(group->path);
+    }
+    return false;
+}
+
+static void make_group(struct group *group) {
+    if (sanitized)
+        skip_test("a sanitizer takes more than the control group leaves");
+    if (!try_group(group))
+        skip_test("no control group with a limit of memory can be made here");
+}
+
+static void a_control_group_limits_the_memory_plan(void **state) {
+    struct cluster_run *run = *state;
+    struct group group;
+    char enter[256];
+    make_group(&group);
+    snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
+    cluster_run_job(run, medium);
+    struct cluster_process *refused = start_after(run, "refused", enter);
+    int code = cluster_run_exit(refused, AT_ONCE);
+    cluster_run_job(run, "{\"epochs\": 1}");
+    struct cluster_process *taken = start_after(run, "taken", enter);
+    int other = cluster_run_exit(taken, CLUSTER_RUN_DEADLINE);
+    rmdir(group.path);
+    assert_int_equal(code, EXIT_CONFIG);
+    expect_logged(refused, "left by control group /");
+    expect_logged(refused, "capstan-test-");
+    assert_int_equal(other, 0);
+}
+
+/* Fills 352 MB of GROUP from a process of its own, until it is killed. */
+static pid_t occupy(const struct group *group) {
+    enum { HELD = 352 << 20 };
+    char path[256], pid[32];
+    int filled[2];
+    assert_int_equal(pipe(filled), 0);
+    pid_t child = fork();
+    if (!child) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails kills nobody */
+        snprintf(path, sizeof path, "%s/cgroup.procs", group->path);
+        snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+        char *held = set(path, pid) ? malloc(HELD) : NULL;
+        if (held && write(filled[1], memset(held, 1, HELD), 1) == 1)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    close(filled[1]);
+    assert_int_equal(read(filled[0], pid, 1), 1);
+    close(filled[0]);
+    return child;
+}
+
+/* 270 MB for all; killed processes give theirs back some time later. */
+static void the_chief_waits_for_memory_to_become_free(void **state) {
+    struct cluster_run *run = *state;
+    struct group group;
+    char enter[256];
+    make_group(&group);
+    pid_t held = occupy(&group);
+    snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
+                         " \"steps\": 2, \"timeouts\": {\"peer\": 2}}");
+    struct cluster_process *refused = start_after(run, "refused", enter);
+    int code = cluster_run_exit(refused, CLUSTER_RUN_DEADLINE);
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
+                         " \"steps\": 2}");
+    struct cluster_process *taken = start_after(run, "taken", enter);
+    cluster_run_await(taken, "waiting up to 30 s (timeouts.peer): memory: ",
+                      CLUSTER_RUN_DEADLINE);
+    kill(held, SIGKILL);
+    waitpid(held, NULL, 0);
+    int other = cluster_run_exit(taken, CLUSTER_RUN_DEADLINE);
+    rmdir(group.path);
+    assert_int_equal(code, EXIT_CONFIG);
+    expect_logged(refused, "waiting up to 2 s (timeouts.peer): memory: ");
+    expect_logged(refused, ", as others hold the rest of 512 MB: ");
+    assert_int_equal(other, 0);
+}
+
+static char *read_export(const struct cluster_run *run, const char *name,
+                         size_t *size) {
+    char path[PATH_MAX];
+    struct stat about;
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(stat(path, &about), 0);
+    char *bytes = malloc((size_t)about.st_size);
+    assert_non_null(bytes);
+    *size = fread(bytes, 1, (size_t)about.st_size, file);
+    assert_int_equal(*size, about.st_size);
+    fclose(file);
+    return bytes;
+}
+
+/* Trains with KEPT outputs and STRATEGY, as NAME, which its weights go to. */
+static void train_deep(struct cluster_run *run, const char *name,
+                       const char *kept, const char *strategy) {
+    char changes[640];
+    snprintf(changes, sizeof changes,
+             "{\"model\": {\"layers\": [64, 96, 130, 7, 200, 64, 33, 10],"
+             " \"activation\": \"tanh\"}, \"gradient_accumulation_steps\": 3,"
+             " \"activation_checkpointing\": {\"number_checkpoints\": %s},"
+             " \"strategy\": {\"type\": \"%s\"}, \"checkpoint\": {\"dir\":"
+             " \"%s\"}, \"export\": {\"path\": \"%s.safetensors\"}}",
+             kept, strategy, name, name);
+    cluster_run_job(run, changes);
+    cluster_run_expect(start_local(run, name), 0, CLUSTER_RUN_DEADLINE);
+}
+
+static void expect_same_with(struct cluster_run *run, const char *strategy) {
+    static const char *const kept[] = {"null", "1", "2"};
+    char *first = NULL;
+    size_t expected = 0;
+    for (int i = 0; i < 3; i++) {
+        char name[64], file[80];
+        size_t size;
+        snprintf(name, sizeof name, "%s-%s", strategy, kept[i]);
+        snprintf(file, sizeof file, "%s.safetensors", name);
+        train_deep(run, name, kept[i], strategy);
+        char *bytes = read_export(run, file, &size);
+        if (!first) {
+            first = bytes;
+            expected = size;
+            continue;
+        }
+        assert_int_equal(size, expected);
+        assert_memory_equal(bytes, first, size);
+        free(bytes);
+    }
+    free(first);
+}
+
+static void recomputed_activations_end_in_the_same_bits(void **state) {
+    expect_same_with(*state, "ps");
+    expect_same_with(*state, "allreduce");
+}
+
+static void the_plan_logs_its_memory(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"epochs\": 1}");
+    struct cluster_process *local = start_local(run, "local");
+    cluster_run_await(local, "memory: a trainer ", CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+}
+
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_model_larger_than_any_machine_is_refused_at_once),
+        TEST(ulimit_limits_the_memory_plan),
+        TEST(a_control_group_limits_the_memory_plan),
+        TEST(the_chief_waits_for_memory_to_become_free),
+        TEST(recomputed_activations_end_in_the_same_bits),
+        TEST(the_plan_logs_its_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

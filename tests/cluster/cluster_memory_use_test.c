@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What trainers and ps hold is what the plan's sum says: of devices too, whose
+ * memory is the process's where they are fake ones (tests/gpu/fake_device.h).
+ */
+#include "proto/tensor/memory_footprint.h"
+#include "tests/cluster/cluster_memory_fixture.h"
+#include "tests/lib/build_folder.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKERS = CLUSTER_MEMORY_FIXTURE_WORKERS };
+static const double mib = 1 << 20;
+
+/* A sanitizer has memory of its own, and terabytes of addresses. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
+/* 146 MiB of weights, on one ps or two ranks. */
+enum {
+    INPUTS = 64,
+    OUTPUTS = 10,
+    SOME_ROUNDS = 4,
+    SIDE = 6144,
+    SIDES = INPUTS + 1 + SIDE + 1 + OUTPUTS
+};
+static const double off_by = 0.15;
+
+static struct job large_job(enum optimizer_type rule, uint32_t stage) {
+    return (struct job){
+        .model = {.num_layers = 4, .layers = {INPUTS, SIDE, SIDE, OUTPUTS}},
+        .data = {.num_workers = 1, .prefetch_factor = 2, .shuffle = true},
+        .micro_batch = 1,
+        .optimizer = {.type = rule, .momentum = 0.9},
+        .zero = {.stage = stage},
+    };
+}
+
+static struct memory_footprint_case footprint_of(const struct job *job,
+                                                 bool allreduce) {
+    return (struct memory_footprint_case){.job = job,
+                                          .allreduce = allreduce,
+                                          .trainers = WORKERS,
+                                          .elements =
+                                              (uint64_t)SIDE * SIDES + OUTPUTS,
+                                          .train_samples = 600,
+                                          .test_samples = 200};
+}
+
+static void write_large_job(const struct cluster_run *run, const char *rule,
+                            uint32_t stage, const char *more) {
+    char changes[640];
+    snprintf(changes, sizeof changes,
+             "{\"model\": {\"layers\": [%d, %d, %d, %d]}, \"chief\":"
+             " \"coordinate\", \"train_micro_batch_size_per_gpu\": 1,"
+             " \"steps\": 1000000, \"steps_per_print\": 1, \"optimizer\":"
+             " {\"type\": \"%s\", \"params\": {\"lr\": 0.00001%s}},"
+             " \"zero_optimization\": {\"stage\": %u},"
+             " \"checkpoint\": {\"every_steps\": 1000000}%s}",
+             INPUTS, SIDE, SIDE, OUTPUTS, rule,
+             strcmp(rule, "SGD") ? "" : ", \"momentum\": 0.9", stage, more);
+    cluster_run_job(run, changes);
+}
+
+/* What the process holds is what FOOTPRINT says, with the program itself. */
+static void expect_footprint(const struct cluster_process *process,
+                             const char *who,
+                             const struct memory_footprint *memory_footprint) {
+    double held = cluster_memory_fixture_resident_bytes(process);
+    double told = (double)memory_footprint_sum(memory_footprint);
+    char parts[160];
+    memory_footprint_text(memory_footprint, parts, sizeof parts);
+    print_message("%s holds %.0f MiB, %+.1f %% of %s\n", who, held / mib,
+                  100 * (held / told - 1), parts);
+    assert_true(held >= (1 - off_by) * told);
+    assert_true(sanitized || held <= (1 + off_by) * told);
+}
+
+static void await_rounds(const struct cluster_memory_fixture *cluster) {
+    while (cluster_memory_fixture_next_round(cluster) < SOME_ROUNDS)
+        ;
+}
+
+static void members_with_ps_use_the_planned_memory(void **state) {
+    struct cluster_run *run = *state;
+    struct job job = large_job(OPTIMIZER_SGD, 0);
+    struct memory_footprint_case given = footprint_of(&job, false);
+    struct memory_footprint trainer, ps;
+    write_large_job(run, "SGD", 0, "");
+    struct cluster_memory_fixture cluster =
+        cluster_memory_fixture_start(run, cluster_memory_fixture_start_ps(run));
+    await_rounds(&cluster);
+    memory_footprint_trainer(&trainer, &given, MEMORY_FOOTPRINT_ALL);
+    memory_footprint_ps(&ps, &given, given.elements, 0);
+    for (int i = 0; i < WORKERS; i++)
+        expect_footprint(cluster.workers[i], "a worker", &trainer);
+    expect_footprint(cluster.ps, "a ps", &ps);
+}
+
+/* Over the network: gradients of all trainers wait for the norm of their round.
+ * What is on its way after that, all answers at once, is not told. */
+static void a_ps_with_clipping_holds_at_least_a_round_of_gradients(
+    void **state) {
+    struct cluster_run *run = *state;
+    struct job job = large_job(OPTIMIZER_SGD, 0);
+    struct memory_footprint_case given = footprint_of(&job, false);
+    struct memory_footprint ps;
+    double most = 0, told;
+    job.gradient_clipping = 1;
+    memory_footprint_ps(&ps, &given, given.elements, WORKERS);
+    told = (double)memory_footprint_sum(&ps);
+    write_large_job(run, "SGD", 0, ", \"gradient_clipping\": 1");
+    setenv("CAPSTAN_LANE", "tcp", 1);
+    struct cluster_memory_fixture cluster =
+        cluster_memory_fixture_start(run, cluster_memory_fixture_start_ps(run));
+    unsetenv("CAPSTAN_LANE");
+    while (cluster_memory_fixture_next_round(&cluster) < SOME_ROUNDS) {
+        double held = cluster_memory_fixture_resident_bytes(cluster.ps);
+        most = held > most ? held : most;
+    }
+    print_message("a ps holds %.0f MiB, %+.1f %% of what is told\n", most / mib,
+                  100 * (most / told - 1));
+    assert_true(most >= (1 - off_by) * told);
+}
+
+static void expect_of_ranks(struct cluster_run *run, uint32_t stage) {
+    struct job job = large_job(OPTIMIZER_ADAM, stage);
+    struct memory_footprint_case given = footprint_of(&job, true);
+    struct memory_footprint trainer;
+    write_large_job(run, "Adam", stage, "");
+    cluster_run_describe(run, 1, 0, WORKERS);
+    struct cluster_memory_fixture cluster =
+        cluster_memory_fixture_start(run, NULL);
+    await_rounds(&cluster);
+    memory_footprint_trainer(&trainer, &given, MEMORY_FOOTPRINT_ALL);
+    for (int i = 0; i < WORKERS; i++)
+        expect_footprint(cluster.workers[i], "a rank", &trainer);
+}
+
+static void ranks_in_all_reduce_use_the_planned_memory(void **state) {
+    expect_of_ranks(*state, 0);
+}
+
+/* The copies are of the largest weights, and few rows. */
+static void ranks_in_half_precision_use_the_planned_memory(void **state) {
+    struct cluster_run *run = *state;
+    struct job job = large_job(OPTIMIZER_SGD, 0);
+    struct memory_footprint_case given = footprint_of(&job, true);
+    struct memory_footprint trainer;
+    job.model.precision = JOB_PRECISION_BF16;
+    write_large_job(run, "SGD", 0, ", \"bf16\": {\"enabled\": true}");
+    cluster_run_describe(run, 1, 0, WORKERS);
+    struct cluster_memory_fixture cluster =
+        cluster_memory_fixture_start(run, NULL);
+    await_rounds(&cluster);
+    memory_footprint_trainer(&trainer, &given, MEMORY_FOOTPRINT_ALL);
+    expect_footprint(cluster.workers[0], "a rank", &trainer);
+}
+
+static void ranks_with_zero_use_the_planned_memory(void **state) {
+    expect_of_ranks(*state, 2);
+}
+
+/* A cluster with NUM_PS whose workers have two devices each, arranged as MORE
+ * says too, on machines of their own. */
+static struct cluster_memory_fixture start_with_devices(struct cluster_run *run,
+                                                        unsigned num_ps,
+                                                        const char *more) {
+    static const char *const arguments[] = {"--set", "device=cuda", "job.json",
+                                            NULL};
+    struct cluster_memory_fixture cluster = {0};
+    const char *program = getenv("CAPSTAN");
+    char real[PATH_MAX] = "", gpus[128];
+    snprintf(real, sizeof real, "%s", program ? program : "");
+    assert_true(build_folder_use("fake"));
+    if (num_ps)
+        cluster.ps = cluster_memory_fixture_start_ps(run);
+    else
+        cluster_run_describe(run, 1, 0, WORKERS);
+    cluster.chief = cluster_run_task(run, "chief", 0, arguments);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        snprintf(gpus, sizeof gpus, "devices=2,memory=2147483648,machine=%u%s",
+                 i, more);
+        setenv("CAPSTAN_FAKE_DEVICE", gpus, 1);
+        cluster.workers[i] = cluster_run_task(run, "worker", i, NULL);
+    }
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    if (real[0])
+        setenv("CAPSTAN", real, 1);
+    else
+        unsetenv("CAPSTAN");
+    return cluster;
+}
+
+/* A trainer of two devices: its host's part, that of the first device, which
+ * evaluates, and that of the other. */
+static struct memory_footprint footprint_of_two(
+    struct memory_footprint_case given, bool adds_on_host) {
+    struct memory_footprint all = {0};
+    given.replicas = 2;
+    given.adds_on_host = adds_on_host;
+    for (int part = 0; part < 3; part++) {
+        struct memory_footprint one;
+        if (part == 2)
+            given.test_samples = 0;
+        memory_footprint_trainer(&one, &given,
+                                 part ? MEMORY_FOOTPRINT_DEVICE
+                                      : MEMORY_FOOTPRINT_HOST);
+        for (int kind = 0; kind < MEMORY_FOOTPRINT_KINDS; kind++)
+            all.bytes[kind] += one.bytes[kind];
+    }
+    return all;
+}
+
+static void expect_of_devices(struct cluster_run *run, bool allreduce,
+                              const char *rule, bool adds_on_host) {
+    bool sgd = !strcmp(rule, "SGD");
+    struct job job = large_job(sgd ? OPTIMIZER_SGD : OPTIMIZER_ADAM, 0);
+    struct memory_footprint_case given = footprint_of(&job, allreduce);
+    struct memory_footprint trainer = footprint_of_two(given, adds_on_host);
+    write_large_job(run, rule, 0, "");
+    struct cluster_memory_fixture cluster =
+        start_with_devices(run, allreduce ? 0 : 1, adds_on_host ? "" : ",nccl");
+    await_rounds(&cluster);
+    for (int i = 0; i < WORKERS; i++)
+        expect_footprint(cluster.workers[i], "a trainer of two devices",
+                         &trainer);
+}
+
+static void two_devices_summed_by_the_host_use_the_planned_memory(
+    void **state) {
+    expect_of_devices(*state, false, "SGD", true);
+}
+
+static void two_devices_with_a_collective_use_the_planned_memory(void **state) {
+    expect_of_devices(*state, false, "SGD", false);
+}
+
+static void ranks_of_two_devices_use_the_planned_memory(void **state) {
+    expect_of_devices(*state, true, "Adam", true);
+}
+
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(members_with_ps_use_the_planned_memory),
+        TEST(a_ps_with_clipping_holds_at_least_a_round_of_gradients),
+        TEST(ranks_in_all_reduce_use_the_planned_memory),
+        TEST(ranks_with_zero_use_the_planned_memory),
+        TEST(ranks_in_half_precision_use_the_planned_memory),
+        TEST(two_devices_summed_by_the_host_use_the_planned_memory),
+        TEST(two_devices_with_a_collective_use_the_planned_memory),
+        TEST(ranks_of_two_devices_use_the_planned_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

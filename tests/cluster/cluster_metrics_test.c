@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What TensorBoard and the log tell of a run by its steps: at each multiple of
+ * steps_per_print and at the last step, once, whatever happens on the way. */
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/event_files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAXIMUM = 20000, KILLED = 128 + SIGKILL };
+
+static const char job[] =
+    "{\"tensorboard\": {\"enabled\": true, \"output_path\": \"events\"},"
+    " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
+    " \"checkpoint\": {\"resume\": \"auto\"}}";
+
+/* Fails unless TAG stands at each multiple of EVERY up to LAST and at LAST, and
+ * at no other step. */
+static void expect_points(const struct cluster_run *run, const char *tag,
+                          uint64_t every, uint64_t last) {
+    static struct event_point points[MAXIMUM];
+    char folder[PATH_MAX];
+    cluster_run_path(run, "events", folder);
+    unsigned count = event_files_read(folder, tag, points, MAXIMUM);
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t expected = (i + 1) * every < last ? (i + 1) * every : last;
+        if (points[i].step != (int64_t)expected)
+            fail_msg("%s at step %lld, not %lld", tag,
+                     (long long)points[i].step, (long long)expected);
+    }
+    if (count != (last + every - 1) / every)
+        fail_msg("%s has %u points of %llu steps", tag, count,
+                 (unsigned long long)last);
+}
+
+/* 90 rounds, or pushes. */
+static void expect_metrics_by_steps(struct cluster_run *run,
+                                    const char *staleness, uint64_t every) {
+    char setting[32], line[64];
+    snprintf(setting, sizeof setting, "steps_per_print=%u", (unsigned)every);
+    cluster_run_job(run, job);
+    struct cluster_process *local = CLUSTER_FIXTURE_RUN(
+        run, 2, 2, 0, staleness, setting, "epochs=null", "steps=90");
+    expect_points(run, "train/loss", every, 90);
+    expect_points(run, "train/learning_rate", every, 90);
+    for (uint64_t step = every; step <= 90; step += every) {
+        snprintf(line, sizeof line, "step %u/90 (", (unsigned)step);
+        cluster_fixture_expect_logged(local, line);
+    }
+    cluster_fixture_expect_logged(local, "step 90/90 (100%): loss");
+}
+
+static void metrics_are_logged_at_every_multiple_and_the_last_step(
+    void **state) {
+    expect_metrics_by_steps(*state, "strategy.staleness=0", 20);
+    expect_metrics_by_steps(cluster_fixture_reset(state),
+                            "strategy.staleness=0", 1);
+}
+
+/* There a push is a step, by the number that its answer tells. */
+static void metrics_are_logged_without_rounds_too(void **state) {
+    expect_metrics_by_steps(*state, "strategy.staleness=inf", 20);
+    expect_metrics_by_steps(cluster_fixture_reset(state),
+                            "strategy.staleness=inf", 1);
+    expect_metrics_by_steps(cluster_fixture_reset(state),
+                            "strategy.staleness=2", 1);
+}
+
+static void all_reduce_logs_metrics_at_the_same_steps(void **state) {
+    cluster_run_job(*state, job);
+    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, "steps_per_print=7");
+    expect_points(*state, "train/loss", 7, 90);
+}
+
+static const char *const long_run[] = {"epochs=null", "steps=3000",
+                                       "steps_per_print=1",
+                                       "checkpoint.every_steps=200", NULL};
+
+/* However it ends: by a checkpoint of that moment, or a while after the last
+ * one, whose later steps are taken again. */
+static void a_resumed_run_logs_each_step_once(void **state) {
+    static const int signals[] = {SIGTERM, SIGKILL};
+    for (unsigned i = 0; i < 2; i++) {
+        struct cluster_run *run = i ? cluster_fixture_reset(state) : *state;
+        cluster_run_job(run, job);
+        struct cluster_process *local =
+            cluster_fixture_local(run, 2, 2, long_run);
+        cluster_run_await(local, "step-000000200", CLUSTER_RUN_DEADLINE);
+        cluster_run_signal(local, signals[i]);
+        cluster_run_expect(local, 128 + signals[i], CLUSTER_RUN_DEADLINE);
+        local = cluster_fixture_local(run, 2, 2, long_run);
+        cluster_run_expect(local, 0, 2 * CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect_logged(local, "resuming from");
+        expect_points(run, "train/loss", 1, 3000);
+    }
+}
+
+static void a_worker_that_dies_leaves_no_gap(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_fixture fixture;
+    char path[PATH_MAX];
+    cluster_run_job(run, "{\"tensorboard\": {\"enabled\": true,"
+                         "                  \"output_path\": \"events\"},"
+                         " \"steps\": 2000, \"steps_per_print\": 3,"
+                         " \"chief\": \"coordinate\","
+                         " \"timeouts\": {\"peer\": 2}}");
+    cluster_run_path(run, "events", path);
+    cluster_fixture_describe(&fixture, run, 1, 1, 2);
+    cluster_fixture_start_all(&fixture);
+    struct cluster_process *victim =
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
+    cluster_run_await(fixture.tasks[0].process, "step 99/",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(victim, SIGKILL);
+    cluster_run_expect(victim, KILLED, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture,
+                           cluster_fixture_find(&fixture, "worker", 1), 0,
+                           CLUSTER_RUN_DEADLINE);
+    expect_points(run, "train/loss", 3, 2000);
+}
+
+/* No result of an epoch comes after a step of a later one; how many results
+ * there are. */
+static unsigned results_in_order(const struct cluster_process *process) {
+    unsigned epoch, latest = 0, results = 0;
+    char line[512];
+    const char *said = cluster_run_errors(process);
+    for (; *said; said = strchr(said, '\n') + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(said, "\n"), said);
+        const char *found = strstr(line, "chief: epoch ");
+        if (!found || sscanf(found, "chief: epoch %u/", &epoch) != 1)
+            continue;
+        bool result = strstr(line, ": test accuracy");
+        if (result && epoch < latest)
+            fail_msg("a step of epoch %u was before: %s", latest, line);
+        if (!result && epoch > latest)
+            latest = epoch;
+        results += result;
+    }
+    assert_int_equal(latest, 3);
+    return results;
+}
+
+/* Pushes may have passed an epoch before any is evaluated. */
+static void an_epoch_ends_before_the_next_begins(void **state) {
+    cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
+    assert_int_equal(results_in_order(CLUSTER_FIXTURE_RUN(*state, 1, 2, 0,
+                                                          "steps_per_print=1")),
+                     3);
+    assert_true(results_in_order(CLUSTER_FIXTURE_RUN(
+        *state, 1, 2, 0, "steps_per_print=1", "strategy.staleness=inf")));
+}
+
+/* A synchronous run whose worker 1 does not go on after some steps: a signal's
+ * NUMBER. Its chief, once it has said so. */
+static struct cluster_process *delay(struct cluster_run *run,
+                                     struct cluster_fixture *fixture,
+                                     int number, const char *message) {
+    cluster_run_job(run, "{\"steps\": 300, \"chief\": \"coordinate\","
+                         " \"timeouts\": {\"peer\": 8},"
+                         " \"steps_per_print\": 1}");
+    cluster_fixture_describe(fixture, run, 1, 1, 2);
+    cluster_fixture_start_all(fixture);
+    unsigned victim = cluster_fixture_find(fixture, "worker", 1);
+    struct cluster_process *chief = fixture->tasks[0].process;
+    cluster_run_await(chief, "step 99/", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(fixture->tasks[victim].process, number);
+    cluster_run_await(chief, message, CLUSTER_RUN_DEADLINE);
+    return chief;
+}
+
+static void a_stalled_run_names_the_waited_for_peer_and_no_rate(void **state) {
+    struct cluster_fixture fixture;
+    struct cluster_process *chief = delay(
+        *state, &fixture, SIGSTOP, " s (waiting for worker 1, silent for ");
+    cluster_run_signal(
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process,
+        SIGCONT);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(chief, "step 300/300");
+}
+
+static void time_lost_to_a_dead_peer_suggests_no_key(void **state) {
+    struct cluster_fixture fixture;
+    struct cluster_process *chief =
+        delay(*state, &fixture, SIGKILL, "worker 1 on host ");
+    cluster_fixture_expect(&fixture,
+                           cluster_fixture_find(&fixture, "worker", 1), 0,
+                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(chief,
+                                  "largest cause of lost time: waiting for "
+                                  "worker 1, which was silent for ");
+    assert_false(cluster_fixture_has_logged(chief, "key: "));
+}
+
+#define IN_FOLDER(test)                                                        \
+    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(metrics_are_logged_at_every_multiple_and_the_last_step),
+        IN_FOLDER(metrics_are_logged_without_rounds_too),
+        IN_FOLDER(all_reduce_logs_metrics_at_the_same_steps),
+        IN_FOLDER(a_resumed_run_logs_each_step_once),
+        IN_FOLDER(an_epoch_ends_before_the_next_begins),
+        IN_FOLDER(a_stalled_run_names_the_waited_for_peer_and_no_rate),
+        IN_FOLDER(time_lost_to_a_dead_peer_suggests_no_key),
+        IN_FOLDER(a_worker_that_dies_leaves_no_gap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cluster/cluster_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+enum { PS = 2, WORKERS = 2 };
+static const double STOP = 5; /* seconds, as timeouts.stop has it */
+
+static const struct {
+    const char *says, *job;
+    unsigned chiefs, last;
+} forms[] = {
+    {"the chief coordinates", "{\"chief\": \"coordinate\"}", 1, 90},
+    {"no chief is listed", NULL, 0, 90},
+    {"the chief trains", NULL, 1, 60},
+};
+
+/* What comes before the order to stop, and nothing between: the last
+ * checkpoint is written. */
+static void end_once(struct cluster_run *run, size_t form, uint64_t *seed) {
+    struct cluster_fixture fixture;
+    char last[64];
+    cluster_run_job(run, forms[form].job);
+    cluster_fixture_describe(&fixture, run, forms[form].chiefs, PS, WORKERS);
+    cluster_fixture_start_staggered(&fixture, 3, seed);
+    snprintf(last, sizeof last, "step-%09u: ", forms[form].last);
+    cluster_run_await(fixture.tasks[0].process, last, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, STOP);
+    for (unsigned i = 0; i < fixture.count; i++)
+        assert_false(
+            cluster_fixture_has_logged(fixture.tasks[i].process, "goodbye"));
+}
+
+static void every_process_succeeds_in_any_start_order(void **state) {
+    uint64_t seed = cluster_fixture_seed();
+    size_t count = sizeof forms / sizeof *forms;
+    unsigned repeats = cluster_fixture_repeats(10);
+    for (unsigned i = 0; i < repeats; i++) {
+        print_message("# ending %u of %u: %s\n", i + 1, repeats,
+                      forms[i % count].says);
+        end_once(cluster_fixture_reset(state), i % count, &seed);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            every_process_succeeds_in_any_start_order, cluster_run_setup,
+            cluster_run_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

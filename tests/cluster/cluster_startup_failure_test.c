@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run finds where it is started: ports taken, hosts that are none, full
+ * disks, data that cannot be read, a place that another has. Everyone ends, and
+ * says what is wrong. */
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/skip.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char *const job[] = {"job.json", NULL};
+
+static void expect_logged(const struct cluster_process *process,
+                          const char *text) {
+    if (!strstr(cluster_run_errors(process), text))
+        fail_msg("not a word of \"%s\" in:\n%s", text,
+                 cluster_run_errors(process));
+}
+
+/* Replaces the address of task INDEX of TYPE, for tasks started later. */
+static void set_address(struct cluster_run *run, const char *type,
+                        unsigned index, const char *address) {
+    json_array_set_new(json_object_get(run->cluster, type), index,
+                       json_string(address));
+}
+
+/* Libraries beneath stand still or end the process then. */
+static void a_resource_limit_too_low_is_named(void **state) {
+    static const char *const limits[] = {"-n 12",    "-n 20",     "-n 31",
+                                         "-n 66",    "-v 120000", "-v 200000",
+                                         "-v 300000"};
+    struct cluster_run *run = *state;
+    char command[512], name[32];
+    cluster_run_job(run, NULL);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const char *arguments[] = {"-c", command, NULL};
+        snprintf(command, sizeof command,
+                 "ulimit %s && exec \"$CAPSTAN\" run --job_name chief"
+                 " --task_index 0 --chief_hosts 127.0.0.1:1"
+                 " --ps_hosts 127.0.0.1:2,127.0.0.1:3"
+                 " --worker_hosts 127.0.0.1:4,127.0.0.1:5 job.json",
+                 limits[i]);
+        snprintf(name, sizeof name, "limit-%zu", i);
+        struct cluster_process *process =
+            cluster_run_program(run, name, "/bin/sh", arguments, NULL);
+        cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+        snprintf(command, sizeof command, "raise the limit (ulimit %.2s",
+                 limits[i]);
+        expect_logged(process, command);
+    }
+}
+
+/* Listens on a port of this machine. */
+static int take_port(uint16_t *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t size = sizeof address;
+    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(descriptor, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(descriptor, 1), 0);
+    getsockname(descriptor, (struct sockaddr *)&address, &size);
+    *port = ntohs(address.sin_port);
+    return descriptor;
+}
+
+static void a_port_in_use_is_named(void **state) {
+    static const char *const types[] = {"chief", "ps", "worker"};
+    struct cluster_run *run = *state;
+    struct cluster_process *processes[3];
+    char address[32], named[32];
+    uint16_t port;
+    int taken = take_port(&port);
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 1);
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    snprintf(named, sizeof named, "port %u is in use", port);
+    for (unsigned i = 0; i < 3; i++) {
+        json_t *list = json_object_get(run->cluster, types[i]);
+        json_t *kept = json_incref(json_array_get(list, 0));
+        set_address(run, types[i], 0, address);
+        processes[i] = cluster_run_task(run, types[i], 0, job);
+        json_array_set_new(list, 0, kept);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        cluster_run_expect(processes[i], 138, CLUSTER_RUN_DEADLINE);
+        expect_logged(processes[i], named);
+    }
+    close(taken);
+}
+
+static void a_chief_with_an_unknown_host_is_named(void **state) {
+    static const char *const soon[] = {"--join-timeout", "1.5", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_describe(run, 1, 1, 1);
+    set_address(run, "chief", 0, "no-such-host.invalid:2222");
+    struct cluster_process *worker = cluster_run_task(run, "worker", 0, soon);
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, soon);
+    cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(ps, 138, CLUSTER_RUN_DEADLINE);
+    expect_logged(worker, "no-such-host.invalid:2222");
+    expect_logged(ps, "no-such-host.invalid:2222");
+}
+
+static void a_ps_with_an_unknown_host_is_named(void **state) {
+    static const char *const tcp[] = {"--lane", "tcp", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"timeouts\": {\"step\": 2}}");
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
+    set_address(run, "ps", 0, "no-such-host.invalid:2222");
+    struct cluster_process *worker = cluster_run_task(run, "worker", 0, tcp);
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(ps, 138, CLUSTER_RUN_DEADLINE);
+    expect_logged(worker, "no-such-host.invalid");
+}
+
+/* A disk of KB, at NAME in the folder; false: not allowed to. It is seen, and
+ * ends, with this process and its children. */
+static bool mount_disk(const struct cluster_run *run, const char *name,
+                       unsigned kb) {
+    char path[PATH_MAX], options[64];
+    cluster_run_path(run, name, path);
+    snprintf(options, sizeof options, "size=%uk", kb);
+    return !mkdir(path, 0700) && !unshare(CLONE_NEWNS) &&
+           !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+           !mount("none", path, "tmpfs", 0, options);
+}
+
+static void unmount_disk(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    umount2(path, MNT_DETACH);
+}
+
+static int teardown_with_disk(void **state) {
+    unmount_disk(*state, "checkpoint");
+    return cluster_run_teardown(state);
+}
+
+/* About 100 KB a checkpoint, none is removed, and disk for one: however many
+ * are skipped because one is being written, the last finds no room. */
+static void a_full_disk_loses_only_later_checkpoints(void **state) {
+    static const char *const arguments[] = {
+        "local", "--ps", "2", "--workers", "2", "job.json", NULL};
+    static const char *const verify[] = {"ckpt", "verify", "checkpoint", NULL};
+    struct cluster_run *run = *state;
+    if (!mount_disk(run, "checkpoint", 180))
+        skip_test("a small disk cannot be mounted: that needs root");
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
+                         " \"checkpoint\": {\"every_steps\": 10,"
+                         "                  \"keep\": 100}}");
+    struct cluster_process *training =
+        cluster_run_start(run, "run", arguments, NULL);
+    cluster_run_expect(training, 1, CLUSTER_RUN_DEADLINE);
+    expect_logged(training, "step-000000010");
+    expect_logged(training, "there is no checkpoint of step ");
+    expect_logged(training, "bytes wanted");
+    expect_logged(training, "epoch 3/3");
+    expect_logged(training, "the last checkpoint was not written");
+    cluster_run_expect(cluster_run_start(run, "verify", verify, NULL), 0,
+                       CLUSTER_RUN_DEADLINE);
+}
+
+static void write_file(const struct cluster_run *run, const char *name,
+                       const void *bytes, size_t size) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* All of a cluster end with 2, and who found it names FILE. */
+static void expect_bad_data(struct cluster_run *run, const char *file) {
+    cluster_run_describe(run, 1, 1, 2);
+    struct cluster_process *processes[] = {
+        cluster_run_task(run, "worker", 0, NULL),
+        cluster_run_task(run, "worker", 1, NULL),
+        cluster_run_task(run, "ps", 0, NULL),
+        cluster_run_task(run, "chief", 0, job),
+    };
+    for (unsigned i = 0; i < 4; i++)
+        cluster_run_expect(processes[i], 2, CLUSTER_RUN_DEADLINE);
+    expect_logged(processes[3], file);
+    /* who came too late was told so, and had nothing more to say */
+    assert_null(strstr(cluster_run_errors(processes[3]), "a message of run"));
+}
+
+/* The others have never heard of the chief, and would wait for it. */
+static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
+    void **state) {
+    static const char *const local[] = {"local", "--ps",     "1", "--workers",
+                                        "2",     "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"checkpoint\": {\"dir\": \"/proc/x\"},"
+                         " \"timeouts\": {\"stop\": 60}}");
+    struct cluster_process *process =
+        cluster_run_start(run, "local", local, NULL);
+    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE / 2);
+    expect_logged(process,
+                  "chief: error: checkpoint.dir: cannot make the folder "
+                  "/proc/x: No such file");
+}
+
+static const struct start {
+    unsigned chiefs; /* 0: worker 0 leads */
+    const char *job, *said;
+} starts[] = {
+    {1, "{\"checkpoint\": {\"dir\": \"/proc/x\"}}",
+     "checkpoint.dir: cannot make the folder /proc/x: "},
+    {0, "{\"export\": {\"path\": \"/proc/x/y.npz\"}}",
+     "export.path: cannot make the folder /proc/x: "},
+    {1, "{\"epoch\": 3}", "epochs"},
+    {0, "{\"train_batch_size\": 7}", "batch: train_batch_size 7"},
+    {1, "{\"compare\": {\"csv\": \"/proc/x\"}}", "--csv /proc/x"},
+};
+
+/* Whatever it is that keeps a chief from beginning, the others learn it. */
+static void expect_all_logged(struct cluster_run *run,
+                              const struct start *start) {
+    cluster_run_job(run, start->job);
+    cluster_run_describe(run, start->chiefs, 1, 2);
+    struct cluster_process *others[] = {
+        cluster_run_task(run, "worker", 1, NULL),
+        cluster_run_task(run, "ps", 0, NULL),
+        start->chiefs ? cluster_run_task(run, "worker", 0, NULL) : NULL,
+    };
+    struct cluster_process *chief =
+        cluster_run_task(run, start->chiefs ? "chief" : "worker", 0, job);
+    cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
+    expect_logged(chief, "error: ");
+    expect_logged(chief, start->said);
+    for (unsigned i = 0; i < 2 + start->chiefs; i++) {
+        cluster_run_expect(others[i], 2, CLUSTER_RUN_DEADLINE);
+        expect_logged(others[i], "the chief ended the run: ");
+        expect_logged(others[i], start->said);
+    }
+}
+
+static void a_chief_that_cannot_start_refuses_joiners(void **state) {
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        print_message("# %s\n", starts[i].job);
+        expect_all_logged(cluster_fixture_reset(state), &starts[i]);
+    }
+}
+
+/* And not waited for once more, until timeouts.stop. */
+static void a_process_that_does_not_join_in_time_is_named(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 60}}");
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
+    expect_logged(chief, "did not come within 2 s (timeouts.join): worker 0, "
+                         "ps 0");
+    /* which is first said after 5 s */
+    assert_null(strstr(cluster_run_errors(chief), "waiting for"));
+}
+
+static void missing_data_ends_all(void **state) {
+    cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
+                            " \"train-labels\"]}}");
+    expect_bad_data(*state, "data.train: /");
+}
+
+/* Here the trainers will be, too. */
+static void missing_data_starts_no_local_cluster(void **state) {
+    static const char *const local[] = {
+        "local",    "--workers", "2", "--set", "data.dir=/no/such",
+        "job.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    struct cluster_process *process =
+        cluster_run_start(run, "local", local, NULL);
+    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_errors(process);
+    expect_logged(process, "error: data.train, in data.dir: /no/such/");
+    if (strchr(said, '\n')[1])
+        fail_msg("more than one line:\n%s", said);
+}
+
+/* Only the chief's counts, and the run goes on; but it was meant to be read. */
+static void an_invalid_job_given_to_a_worker_is_reported(void **state) {
+    static const char *const missing[] = {"nowhere.json", NULL};
+    static const char *const empty[] = {"empty.json", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    write_file(run, "empty.json", "{}", 2);
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *worker =
+        cluster_run_task(run, "worker", 0, missing);
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, empty);
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
+    expect_logged(worker,
+                  "warning: the job given here is wrong, and not needed, "
+                  "as the chief's counts: nowhere.json");
+    expect_logged(ps, "as the chief's counts: empty.json: ");
+}
+
+static void truncated_data_ends_all(void **state) {
+    char head[16 + 64 * 100] = {0, 0, 8, 3, 0, 0, 2, 88,
+                                0, 0, 0, 8, 0, 0, 0, 8};
+    cluster_run_job(*state, NULL);
+    write_file(*state, "train-images", head, sizeof head);
+    expect_bad_data(*state, "train-images");
+}
+
+static void data_that_cannot_be_read_ends_all(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_job(run, "{\"data\": {\"train\": [\"train-images\","
+                         " \"folder\"]}}");
+    cluster_run_path(run, "folder", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_bad_data(run, "folder");
+}
+
+/* A download that was cut and joined, or two files in one. */
+static void trailing_bytes_after_gzip_data_are_logged_and_ignored(
+    void **state) {
+    static const char *const spoil[] = {
+        "-c", "gzip train-images && printf junk >>train-images.gz", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, "{\"data\": {\"train\": [\"train-images.gz\","
+                         " \"train-labels\"]}}");
+    cluster_run_expect(
+        cluster_run_program(run, "spoil", "/bin/sh", spoil, NULL), 0,
+        CLUSTER_RUN_DEADLINE);
+    struct cluster_process *alone = cluster_run_start(
+        run, "alone", (const char *[]){"run", "job.json", NULL}, NULL);
+    cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
+    expect_logged(alone, "train-images.gz: 4 bytes follow the end of the gzip "
+                         "data and are left out");
+}
+
+static void a_second_joiner_of_a_slot_is_refused_naming_both_hosts(
+    void **state) {
+    struct cluster_run *run = *state;
+    char host[256] = "", first[512], second[512];
+    gethostname(host, sizeof host - 1);
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 2);
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    struct cluster_process *holder = cluster_run_task(run, "worker", 0, NULL);
+    cluster_run_await(chief, "worker 0 joined", CLUSTER_RUN_DEADLINE);
+    set_address(run, "worker", 0, "127.0.0.1:0");
+    struct cluster_process *claimant = cluster_run_task(run, "worker", 0, NULL);
+    cluster_run_expect(claimant, 2, CLUSTER_RUN_DEADLINE);
+    snprintf(first, sizeof first, "from host %s (pid %d)", host,
+             cluster_run_pid(holder));
+    snprintf(second, sizeof second, "on host %s (pid %d)", host,
+             cluster_run_pid(claimant));
+    expect_logged(claimant, first);
+    expect_logged(claimant, second);
+}
+
+/* As where one of several manifests was changed, and not the others. */
+static void a_process_of_another_cluster_is_refused(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 1);
+    json_t *ps = json_object_get(run->cluster, "ps");
+    struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+    json_array_append_new(ps, json_string("127.0.0.1:0"));
+    struct cluster_process *worker = cluster_run_task(run, "worker", 0, NULL);
+    cluster_run_expect(worker, 2, CLUSTER_RUN_DEADLINE);
+    expect_logged(worker, "worker 0 on host");
+    expect_logged(worker,
+                  "counts 1 worker and 2 ps by TF_CONFIG, and the chief "
+                  "1 worker and 1 ps by TF_CONFIG");
+    json_array_remove(ps, 1);
+    worker = cluster_run_task(run, "worker", 0, NULL);
+    struct cluster_process *good = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(good, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
+}
+
+/* A process of its own (tests/lib/room.c): capstan under a sandbox that refuses
+ * eventfd2. */
+int sandboxed_test_main(int count, char **arguments) {
+    (void)count;
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_eventfd2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    arguments[0] = getenv("CAPSTAN");
+    if (!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+        !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+        execv(arguments[0], arguments);
+    return 127;
+}
+
+/* As a sandbox does. */
+static void permission_errors_are_not_retryable(void **state) {
+    static const char *const refused[] = {"sandboxed_test", "run", "job.json",
+                                          NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, NULL);
+    struct cluster_process *process =
+        cluster_run_program(run, "refused", "/proc/self/exe", refused, NULL);
+    cluster_run_expect(process, 1, CLUSTER_RUN_DEADLINE);
+    expect_logged(process, "Operation not permitted");
+}
+
+#define IN_FOLDER(test)                                                        \
+    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
+                                    cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(a_resource_limit_too_low_is_named),
+        IN_FOLDER(a_port_in_use_is_named),
+        IN_FOLDER(a_chief_with_an_unknown_host_is_named),
+        IN_FOLDER(a_ps_with_an_unknown_host_is_named),
+        cmocka_unit_test_setup_teardown(
+            a_full_disk_loses_only_later_checkpoints, cluster_run_setup,
+            teardown_with_disk),
+        IN_FOLDER(a_chief_without_its_folder_ends_a_local_cluster_at_once),
+        IN_FOLDER(a_chief_that_cannot_start_refuses_joiners),
+        IN_FOLDER(a_process_that_does_not_join_in_time_is_named),
+        IN_FOLDER(missing_data_ends_all),
+        IN_FOLDER(missing_data_starts_no_local_cluster),
+        IN_FOLDER(an_invalid_job_given_to_a_worker_is_reported),
+        IN_FOLDER(truncated_data_ends_all),
+        IN_FOLDER(data_that_cannot_be_read_ends_all),
+        IN_FOLDER(trailing_bytes_after_gzip_data_are_logged_and_ignored),
+        IN_FOLDER(a_second_joiner_of_a_slot_is_refused_naming_both_hosts),
+        IN_FOLDER(a_process_of_another_cluster_is_refused),
+        IN_FOLDER(permission_errors_are_not_retryable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

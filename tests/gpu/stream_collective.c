@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/gpu/stream_collective.h"
+
+#include "tests/gpu/fake_streams.h"
+
+#include <stdlib.h>
+
+struct collective {
+    const struct collective_ops *ops;
+    struct collective *inner;
+    const struct fake_stream_hook *door; /* NULL: nothing is joined */
+    unsigned waiting;                    /* calls put and not made */
+    bool closed;                         /* they are not to be made any more */
+    enum status failed;
+    struct failure why;
+};
+
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST };
+
+struct call {
+    struct collective *group;
+    enum kind kind;
+    void *data;
+    size_t size; /* floats, of a broadcast bytes */
+    uint32_t root;
+};
+
+static const struct collective_ops *inner_ops;
+
+void stream_collective_wrap(const struct collective_ops *inner) {
+    inner_ops = inner;
+}
+
+static enum status make(const struct call *call, struct failure *why) {
+    const struct collective_ops *ops = call->group->ops;
+    struct collective *inner = call->group->inner;
+    switch (call->kind) {
+    case ALL_REDUCE:
+        return ops->all_reduce(inner, call->data, call->size, why);
+    case REDUCE_SCATTER:
+        return ops->reduce_scatter(inner, call->data, call->size, why);
+    case ALL_GATHER:
+        return ops->all_gather(inner, call->data, call->size, why);
+    case BROADCAST:
+        return ops->broadcast(inner, call->data, call->size, call->root, why);
+    }
+    return STATUS_OK;
+}
+
+static void forget(struct collective *group) {
+    if (group->closed && group->waiting == 0)
+        free(group);
+}
+
+static void make_late(void *what) {
+    struct call *call = what;
+    struct collective *group = call->group;
+    if (!group->closed && !group->failed)
+        group->failed = make(call, &group->why);
+    group->waiting--;
+    free(call);
+    forget(group);
+}
+
+static enum status async_error(struct collective *group, struct failure *why) {
+    if (group->failed && why)
+        *why = group->why;
+    return group->failed;
+}
+
+static enum status give(const struct call *given, size_t bytes,
+                        struct failure *why) {
+    struct collective *group = given->group;
+    if (!group->door)
+        return make(given, why);
+    struct call *call = malloc(sizeof *call);
+    if (!call)
+        abort();
+    *call = *given;
+    group->waiting++;
+    group->door->put(group->door, make_late, call, call->data, bytes);
+    return async_error(group, why);
+}
+
+static enum status check(struct failure *why) {
+    return inner_ops->check(why);
+}
+
+static enum status open_group(struct collective **out,
+                              const struct collective_settings *settings,
+                              struct failure *why) {
+    struct collective *group = calloc(1, sizeof *group);
+    struct collective_settings own = *settings;
+    *out = NULL;
+    if (!group)
+        return status_fail(why, STATUS_FAILED, "no memory");
+    own.stream = NULL;
+    group->ops = inner_ops;
+    group->door = settings->stream;
+    enum status status = inner_ops->open(&group->inner, &own, why);
+    if (status)
+        free(group);
+    else
+        *out = group;
+    return status;
+}
+
+static void abort_group(struct collective *group) {
+    group->ops->abort(group->inner);
+}
+
+static void close_group(struct collective **where) {
+    struct collective *group = *where;
+    *where = NULL;
+    if (!group)
+        return;
+    group->ops->close(&group->inner);
+    group->closed = true;
+    forget(group);
+}
+
+static enum status all_reduce(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    return give(&(struct call){group, ALL_REDUCE, data, count, 0},
+                count * sizeof *data, why);
+}
+
+static enum status reduce_scatter(struct collective *group, float *data,
+                                  size_t count, struct failure *why) {
+    return give(&(struct call){group, REDUCE_SCATTER, data, count, 0},
+                count * sizeof *data, why);
+}
+
+static enum status all_gather(struct collective *group, float *data,
+                              size_t count, struct failure *why) {
+    return give(&(struct call){group, ALL_GATHER, data, count, 0},
+                count * sizeof *data, why);
+}
+
+static enum status broadcast(struct collective *group, void *data, size_t bytes,
+                             uint32_t root, struct failure *why) {
+    return give(&(struct call){group, BROADCAST, data, bytes, root}, bytes,
+                why);
+}
+
+static const struct collective_ops joined = {
+    .abi = COLLECTIVE_ABI,
+    .name = "joined",
+    .version = "of a test",
+    .check = check,
+    .open = open_group,
+    .abort = abort_group,
+    .close = close_group,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .supports_stream = true,
+    .async_error = async_error,
+};
+
+const struct collective_ops *stream_collective_ops(void) {
+    return &joined;
+}

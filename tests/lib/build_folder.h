@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the program under test lies, for tests that start what was built beside
+ * it: the same program with other plugins, tools, scripts' inputs. */
+#ifndef CAPSTAN_BUILD_FOLDER_H
+#define CAPSTAN_BUILD_FOLDER_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+/* Writes the folder of the program that CAPSTAN names, else of build/capstan;
+ * empty, and false: there is none. */
+bool build_folder_find(char folder[PATH_MAX]);
+
+/* From now on CAPSTAN names that of SIBLING, a folder beside it ("fake"), and
+ * tests start it. False: it was not built. */
+bool build_folder_use(const char *sibling);
+
+#endif

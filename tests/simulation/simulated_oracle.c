@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/simulation/simulated_oracle.h"
+
+#include <math.h>
+#include <string.h>
+
+uint64_t simulated_oracle_mix(uint64_t a, uint64_t b) {
+    uint64_t x = (a ^ (b * UINT64_C(0x9e3779b97f4a7c15))) + b;
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+uint64_t simulated_oracle_start(const struct simulated *s, uint32_t b) {
+    return simulated_synchronous(s) ? simulated_oracle_mix(s->seed, b) : 0;
+}
+
+uint64_t simulated_oracle_gradient(const struct simulated *s, uint32_t rank,
+                                   uint64_t clock, uint32_t b,
+                                   const uint64_t *weights) {
+    uint64_t mixed = simulated_oracle_mix(rank + 1, clock * 64 + b);
+    for (uint32_t i = 0; i < s->scenario.num_blocks; i++)
+        mixed = simulated_oracle_mix(mixed, weights[i]);
+    return mixed;
+}
+
+bool simulated_oracle_empty(const struct simulated *s, uint32_t rank,
+                            uint64_t clock) {
+    return simulated_oracle_mix(s->seed, clock * 64 + rank) % 16 == 0;
+}
+
+bool simulated_oracle_void(const struct simulated *s, uint32_t rank,
+                           uint64_t clock) {
+    return s->scenario.overflows &&
+           simulated_oracle_mix(s->seed + 1, clock * 64 + rank) % 16 == 0;
+}
+
+double simulated_oracle_square(const uint64_t *gradients, uint32_t count) {
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += (double)(gradients[i] >> 44);
+    return sum;
+}
+
+uint64_t simulated_oracle_update(const struct simulated *s, uint64_t value,
+                                 uint64_t version, const uint64_t *gradients,
+                                 uint32_t count, double norm) {
+    if (!simulated_synchronous(s))
+        return count ? value + gradients[0] : value;
+    value = simulated_oracle_mix(value, version);
+    for (uint32_t i = 0; i < count; i++)
+        value = simulated_oracle_mix(value, gradients[i]);
+    return simulated_oracle_mix(value, (uint64_t)norm);
+}
+
+static bool any_void(const struct simulated *s, uint64_t clock) {
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
+        if (simulated_oracle_void(s, r, clock))
+            return true;
+    return false;
+}
+
+/* Every trainer's gradients of a round on WEIGHTS, those without bytes left
+ * out; returns how many a block. */
+static uint32_t all_gradients(
+    const struct simulated *s, uint64_t clock, const uint64_t *weights,
+    uint64_t gradients[SIMULATED_BLOCKS][SIMULATED_RANKS]) {
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        if (simulated_oracle_empty(s, r, clock))
+            continue;
+        for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
+            gradients[b][count] =
+                simulated_oracle_gradient(s, r, clock, b, weights);
+        count++;
+    }
+    return count;
+}
+
+void simulated_oracle_begin(struct simulated *s) {
+    uint64_t gradients[SIMULATED_BLOCKS][SIMULATED_RANKS];
+    struct simulated_oracle *t = &s->truth;
+    uint64_t start = s->disk.step, blocks = s->scenario.num_blocks;
+    memset(t->taken, 0, sizeof t->taken);
+    memcpy(t->values[start], s->disk.values, sizeof t->values[0]);
+    if (!simulated_synchronous(s))
+        return;
+    memcpy(t->expected[start], s->disk.values, sizeof t->expected[0]);
+    for (uint64_t v = start + 1; v <= s->scenario.total; v++) {
+        const uint64_t *old = t->expected[v - 1];
+        if (any_void(s, v)) {
+            memcpy(t->expected[v], old, sizeof t->expected[v]);
+            continue;
+        }
+        uint32_t count = all_gradients(s, v, old, gradients);
+        double norm = 0;
+        for (uint32_t b = 0; s->scenario.clip && b < blocks; b++)
+            norm += simulated_oracle_square(gradients[b], count);
+        for (uint32_t b = 0; b < blocks; b++)
+            t->expected[v][b] = simulated_oracle_update(
+                s, old[b], v, gradients[b], count, sqrt(norm));
+    }
+}
+
+void simulated_oracle_refused(struct simulated *s, uint32_t p,
+                              const struct simulated_message *message) {
+    uint32_t rank = message->data.rank;
+    const struct roster_slot *slot = &s->chief.roster.slots[rank];
+    if (message->run == s->ps[p].member.run && message->run == s->chief.run &&
+        s->chief.open && s->chief.trainers[rank].viewed &&
+        slot->state == ROSTER_HELD && slot->incarnation == message->incarnation)
+        simulated_fail(s,
+                       "rank %u was told to start and is a stranger to ps "
+                       "%u",
+                       rank, p);
+}
+
+void simulated_oracle_taken(struct simulated *s, uint32_t p, uint32_t b,
+                            uint32_t rank,
+                            const struct simulated_message *push) {
+    const struct gate_slot *slot = &s->ps[p].slots[rank];
+    if (push->run != s->ps[p].member.run)
+        simulated_fail(s, "ps %u took a push of run %llu in run %llu", p,
+                       (unsigned long long)push->run,
+                       (unsigned long long)s->ps[p].member.run);
+    if (slot->incarnation != push->incarnation)
+        simulated_fail(s,
+                       "ps %u took a push of incarnation %llu; its view "
+                       "has %llu as rank %u",
+                       p, (unsigned long long)push->incarnation,
+                       (unsigned long long)slot->incarnation, rank);
+    if (push->data.clock < slot->from)
+        simulated_fail(s, "ps %u took clock %llu of rank %u, from %llu", p,
+                       (unsigned long long)push->data.clock, rank,
+                       (unsigned long long)slot->from);
+    uint64_t *taken = &s->truth.taken[s->ps[p].ids[b]][rank];
+    if (push->data.clock > *taken)
+        *taken = push->data.clock;
+}
+
+static void check_round(struct simulated *s, uint32_t p, uint32_t b,
+                        uint64_t version) {
+    const struct simulated_ps *ps = &s->ps[p];
+    uint32_t id = ps->ids[b];
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct simulated_contribution *c = &ps->held[b][r];
+        const struct gate_slot *slot = &ps->slots[r];
+        if (slot->live && slot->from <= version && !c->held)
+            simulated_fail(s, "block %u closed round %llu without rank %u", id,
+                           (unsigned long long)version, r);
+        if (c->held && c->clock != version)
+            simulated_fail(s, "block %u applied clock %llu in round %llu", id,
+                           (unsigned long long)c->clock,
+                           (unsigned long long)version);
+    }
+    if (version > s->scenario.total)
+        simulated_fail(s, "block %u is past the end", id);
+    if (s->scenario.clip && ps->norm_round != version)
+        simulated_fail(s, "block %u of round %llu with the norm of %llu", id,
+                       (unsigned long long)version,
+                       (unsigned long long)ps->norm_round);
+}
+
+void simulated_oracle_updating(struct simulated *s, uint32_t p, uint32_t b,
+                               uint64_t version, bool overflowed) {
+    const struct simulated_ps *ps = &s->ps[p];
+    bool found_overflow = false;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct simulated_contribution *c = &ps->held[b][r];
+        if (!c->held)
+            continue;
+        found_overflow |= c->overflowed;
+        if (c->clock >= SIMULATED_CLOCKS)
+            simulated_fail(s, "clock %llu", (unsigned long long)c->clock);
+        else if (s->truth.applied[c->incarnation][ps->ids[b]][c->clock]++)
+            simulated_fail(s, "clock %llu of rank %u, block %u: applied twice",
+                           (unsigned long long)c->clock, r, ps->ids[b]);
+    }
+    if (found_overflow != overflowed)
+        simulated_fail(s, "block %u at %llu: gradients %s, the update %s",
+                       ps->ids[b], (unsigned long long)version,
+                       found_overflow ? "overflowed" : "did not overflow",
+                       overflowed ? "is void" : "is not void");
+    if (simulated_synchronous(s))
+        check_round(s, p, b, version);
+}
+
+void simulated_oracle_updated(struct simulated *s, uint32_t p, uint32_t b,
+                              uint64_t version) {
+    uint32_t id = s->ps[p].ids[b];
+    uint64_t value = s->ps[p].values[b];
+    if (version >= SIMULATED_CLOCKS) {
+        simulated_fail(s, "version %llu", (unsigned long long)version);
+        return;
+    }
+    s->truth.values[version][id] = value;
+    if (simulated_synchronous(s) && s->truth.whole &&
+        value != s->truth.expected[version][id])
+        simulated_fail(s, "block %u has other bits at round %llu", id,
+                       (unsigned long long)version);
+}
+
+/* Is a live trainer more than N clocks behind CLOCK on block B? */
+static bool leaves_behind(const struct simulated *s, uint32_t p, uint32_t b,
+                          uint64_t clock) {
+    const struct simulated_ps *ps = &s->ps[p];
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct gate_slot *slot = &ps->slots[r];
+        uint64_t theirs = s->truth.taken[ps->ids[b]][r];
+        if (theirs < slot->from)
+            theirs = slot->from - 1;
+        if (slot->live && theirs < clock &&
+            clock - theirs > s->scenario.staleness)
+            return true;
+    }
+    return false;
+}
+
+void simulated_oracle_replied(struct simulated *s, uint32_t p, uint32_t b,
+                              uint32_t rank, uint64_t clock) {
+    const struct simulated_ps *ps = &s->ps[p];
+    uint64_t version = update_core_version(ps->update_core, b);
+    if (simulated_synchronous(s) && version < clock)
+        simulated_fail(s, "block %u answered clock %llu at round %llu",
+                       ps->ids[b], (unsigned long long)clock,
+                       (unsigned long long)version);
+    if (!simulated_synchronous(s) && leaves_behind(s, p, b, clock))
+        simulated_fail(s, "rank %u is let more than %llu clocks ahead to %llu",
+                       rank, (unsigned long long)s->scenario.staleness,
+                       (unsigned long long)clock);
+}
+
+/* A reason for the open round of block B to stay open. */
+static bool has_to_wait(const struct simulated *s, uint32_t p, uint32_t b) {
+    const struct simulated_ps *ps = &s->ps[p];
+    uint64_t round = update_core_version(ps->update_core, b) + 1;
+    bool anybody = false;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        const struct gate_slot *slot = &ps->slots[r];
+        anybody |= slot->live || ps->held[b][r].held;
+        if (slot->live && slot->from <= round && !ps->held[b][r].held)
+            return true;
+    }
+    return !anybody || ps->frozen ||
+           (s->scenario.clip && ps->norm_round < round);
+}
+
+static void check_reader(struct simulated *s, uint32_t p, uint32_t b,
+                         uint32_t r) {
+    const struct simulated_ps *ps = &s->ps[p];
+    uint64_t clock = ps->readers[b][r].clock;
+    bool may = simulated_synchronous(s)
+                   ? update_core_version(ps->update_core, b) >= clock ||
+                         !has_to_wait(s, p, b)
+                   : !leaves_behind(s, p, b, clock);
+    if (may)
+        simulated_fail(
+            s,
+            "rank %u waits for block %u at clock %llu and need "
+            "not: it is at %llu",
+            r, ps->ids[b], (unsigned long long)clock,
+            (unsigned long long)update_core_version(ps->update_core, b));
+}
+
+void simulated_oracle_event_handled(struct simulated *s, uint32_t p) {
+    const struct simulated_ps *ps = &s->ps[p];
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        uint64_t bytes = 0;
+        uint32_t blocks = 0;
+        for (uint32_t b = 0; b < ps->count; b++) {
+            if (ps->readers[b][r].waiting)
+                check_reader(s, p, b, r);
+            if (!ps->held[b][r].held || ps->held[b][r].empty)
+                continue;
+            blocks++;
+            bytes += s->scenario.block_bytes[ps->ids[b]];
+        }
+        if (blocks > 1 && bytes > s->scenario.credit)
+            simulated_fail(s,
+                           "ps %u holds %llu bytes of rank %u, whose credit "
+                           "is %llu",
+                           p, (unsigned long long)bytes, r,
+                           (unsigned long long)s->scenario.credit);
+    }
+}
+
+void simulated_oracle_saved(struct simulated *s, uint32_t p, uint32_t b,
+                            uint64_t version, const struct ledger_entry *row) {
+    const struct simulated_ps *ps = &s->ps[p];
+    uint32_t id = ps->ids[b];
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
+        uint64_t clock = row[r].clock, life = row[r].incarnation;
+        if (!life || clock < s->truth.from[life] ||
+            clock >= SIMULATED_CLOCKS - 1)
+            continue;
+        bool has = s->truth.applied[life][id][clock];
+        if (!has || s->truth.applied[life][id][clock + 1])
+            simulated_fail(s,
+                           "the saved row of block %u at %llu says clock "
+                           "%llu of rank %u, the weights %s",
+                           id, (unsigned long long)version,
+                           (unsigned long long)clock, r,
+                           has ? "have more" : "lack it");
+    }
+}
+
+void simulated_oracle_cut(struct simulated *s,
+                          const struct simulated_cut *cut) {
+    if (cut->step < s->disk.step)
+        simulated_fail(s,
+                       "the checkpoint of step %llu comes after that of "
+                       "%llu",
+                       (unsigned long long)cut->step,
+                       (unsigned long long)s->disk.step);
+    for (uint32_t b = 0; b < s->scenario.num_blocks; b++) {
+        uint64_t version = cut->versions[b];
+        if (simulated_synchronous(s) && version != cut->step)
+            simulated_fail(s, "the cut of round %llu has block %u at %llu",
+                           (unsigned long long)cut->step, b,
+                           (unsigned long long)version);
+        else if (cut->values[b] != s->truth.values[version][b])
+            simulated_fail(s,
+                           "the cut of step %llu has other weights of "
+                           "block %u",
+                           (unsigned long long)cut->step, b);
+    }
+}
+
+void simulated_oracle_answered(struct simulated *s, uint32_t rank, uint32_t b,
+                               uint64_t clock) {
+    const struct simulated_worker *w = &s->workers[rank];
+    uint64_t life = s->processes[simulated_worker_process(s, rank)].incarnation;
+    if (clock >= w->from && clock < SIMULATED_CLOCKS &&
+        s->truth.applied[life][b][clock] != 1)
+        simulated_fail(s,
+                       "rank %u was answered for block %u of clock %llu, "
+                       "which is not applied",
+                       rank, b, (unsigned long long)clock);
+}
+
+/* First sendings to a ps go in the plan's order, and so does each request. */
+void simulated_oracle_sent(struct simulated *s, uint32_t rank,
+                           const struct window_request *request) {
+    struct simulated_worker *w = &s->workers[rank];
+    for (uint32_t i = 0; i < request->count; i++) {
+        uint32_t b = request->blocks[i];
+        if (i && b <= request->blocks[i - 1])
+            simulated_fail(s, "rank %u sends block %u after %u", rank, b,
+                           request->blocks[i - 1]);
+        if (w->first_sent[b] == request->clock)
+            continue;
+        w->first_sent[b] = request->clock;
+        for (uint32_t later = b + 1; later < s->scenario.num_blocks; later++)
+            if (w->first_sent[later] == request->clock &&
+                s->scenario.block_ps[later] == request->ps)
+                simulated_fail(s, "rank %u sends block %u after %u", rank, b,
+                               later);
+    }
+}
+
+void simulated_oracle_step(struct simulated *s, uint32_t rank) {
+    const struct simulated_worker *w = &s->workers[rank];
+    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
+        if (simulated_synchronous(s) && w->versions[b] != w->clock)
+            simulated_fail(s,
+                           "rank %u begins step %llu with block %u of "
+                           "round %llu",
+                           rank, (unsigned long long)w->clock + 1, b,
+                           (unsigned long long)w->versions[b]);
+}
+
+void simulated_oracle_end(struct simulated *s) {
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++) {
+        const struct simulated_ps *ps = &s->ps[p];
+        for (uint32_t b = 0; ps->update_core && b < ps->count; b++) {
+            uint64_t version = update_core_version(ps->update_core, b);
+            if (simulated_synchronous(s) && version != s->scenario.total)
+                simulated_fail(s, "the run ended with block %u at %llu",
+                               ps->ids[b], (unsigned long long)version);
+        }
+    }
+    if (s->disk.step < s->scenario.total)
+        simulated_fail(s, "the run ended without its last checkpoint");
+}

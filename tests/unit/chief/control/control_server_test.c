@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/control/control_server.h"
+
+#include "proto/base/time.h"
+#include "tests/lib/link_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN = 4711, CHIEF = 99, WORKER = 5 };
+
+/* Worker 0 holds its slot and writes from the fixture's client. */
+struct fixture {
+    struct link_fixture *wire;
+    struct roster roster;
+    struct roster_slot *slot;
+    struct control_server *control_server;
+    uint32_t peer;
+    Capstan__Control *received; /* by the worker */
+};
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    void *wire;
+    link_fixture_setup(&wire);
+    fixture->wire = wire;
+    fixture->peer = link_fixture_connect(wire);
+    assert_true(roster_open(&fixture->roster, false, 1, 1, TIME_S));
+    fixture->control_server =
+        control_server_open(fixture->wire->server_link, &fixture->roster,
+                            &fixture->wire->log, RUN, CHIEF);
+    assert_non_null(fixture->control_server);
+    fixture->slot = roster_find(&fixture->roster, CLUSTER_WORKER, 0);
+    struct roster_claim claim = {WORKER, 1, 2, "h", "h:2", 0};
+    roster_claim(fixture->slot, &claim, time_now());
+    control_server_bind_peer(fixture->control_server, fixture->slot,
+                             fixture->peer);
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    void *wire = fixture->wire;
+    message_free_control(&fixture->received);
+    control_server_close(&fixture->control_server);
+    roster_close(&fixture->roster);
+    link_fixture_teardown(&wire);
+    free(fixture);
+    return 0;
+}
+
+static void write_control(struct link *link, Capstan__Control *control,
+                          uint64_t run, uint64_t incarnation) {
+    uint8_t bytes[256];
+    control->version = MESSAGE_VERSION;
+    control->run = run;
+    control->incarnation = incarnation;
+    size_t size = capstan__control__pack(control, bytes);
+    assert_true(link_commit(link, 0, bytes, size, NULL));
+}
+
+/* The worker writes one Ready. */
+static void write_message(struct link *link, uint64_t run, uint64_t incarnation,
+                          uint64_t seq, uint64_t ack) {
+    Capstan__Ready ready = CAPSTAN__READY__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.seq = seq;
+    control.ack = ack;
+    control.body_case = CAPSTAN__CONTROL__BODY_READY;
+    control.ready = &ready;
+    write_control(link, &control, run, incarnation);
+}
+
+/* The worker joins again, as by a new connection. */
+static void write_join(struct link *link) {
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    join.role = CLUSTER_WORKER;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    write_control(link, &control, RUN, WORKER);
+}
+
+/* The next letter within LIMIT; false when none comes. */
+static bool read_message(struct fixture *fixture,
+                         struct control_message *incoming, int64_t limit) {
+    int64_t deadline = time_now() + limit;
+    zmq_pollitem_t item = {link_socket(fixture->wire->server_link), 0,
+                           ZMQ_POLLIN, 0};
+    while (!control_server_receive(fixture->control_server, time_now(),
+                                   incoming)) {
+        if (time_now() >= deadline)
+            return false;
+        zmq_poll(&item, 1, time_poll_ms(time_now(), deadline));
+    }
+    return true;
+}
+
+static void expect_message(struct fixture *fixture, uint64_t seq) {
+    struct control_message incoming;
+    assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
+    assert_ptr_equal(incoming.slot, fixture->slot);
+    assert_int_equal(incoming.control->seq, seq);
+}
+
+/* What the worker hears next. */
+static const Capstan__Control *receive_message(struct fixture *fixture,
+                                               struct link *link) {
+    struct link_frame frame;
+    struct failure why;
+    message_free_control(&fixture->received);
+    link_fixture_receive(link, &frame);
+    if (message_read_control(&fixture->received, frame.header.data,
+                             frame.header.size, &why))
+        fail_msg("%s", why.text);
+    link_release(&frame);
+    return fixture->received;
+}
+
+static void send_stop(struct fixture *fixture, const char *text) {
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    stop.text = (char *)text;
+    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    control.stop = &stop;
+    control_server_send(fixture->control_server, fixture->slot, &control);
+}
+
+static void messages_arrive_once_in_order(void **state) {
+    struct fixture *fixture = *state;
+    struct link *worker = fixture->wire->client;
+    struct control_message incoming;
+    write_message(worker, RUN, WORKER, 2, 0); /* too early */
+    write_message(worker, RUN, WORKER, 1, 0);
+    write_message(worker, RUN, WORKER, 1, 0); /* twice */
+    write_message(worker, RUN + 1, WORKER, 2, 0);
+    write_message(worker, RUN, WORKER, 2, 0);
+    write_message(worker, RUN, WORKER, 0, 0); /* unnumbered */
+    expect_message(fixture, 1);
+    expect_message(fixture, 2);
+    expect_message(fixture, 0);
+    assert_false(read_message(fixture, &incoming, 50 * TIME_MS));
+}
+
+static void messages_of_unknown_peers_have_no_slot(void **state) {
+    struct fixture *fixture = *state;
+    struct control_message incoming;
+    write_message(fixture->wire->client, RUN, WORKER + 1, 9, 0);
+    assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
+    assert_null(incoming.slot);
+    assert_int_equal(incoming.peer, fixture->peer);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.text = "who?";
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    control_server_reply(fixture->control_server, incoming.peer, &control);
+    const Capstan__Control *received =
+        receive_message(fixture, fixture->wire->client);
+    assert_string_equal(received->refusal->text, "who?");
+    assert_int_equal(received->run, 0);
+    assert_int_equal(received->incarnation, 0);
+}
+
+/* Who has picked up the numbers of a member is not it: it neither speaks in its
+ * name nor hears what it is told. */
+static void only_a_join_moves_a_session(void **state) {
+    struct fixture *fixture = *state;
+    struct control_message incoming;
+    struct link *other = link_fixture_client(fixture->wire);
+    zmq_pollitem_t item = {link_socket(other), 0, ZMQ_POLLOUT, 0};
+    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    write_message(other, RUN, WORKER, 1, 0);
+    assert_false(read_message(fixture, &incoming, 100 * TIME_MS));
+    send_stop(fixture, "for the member");
+    assert_string_equal(
+        receive_message(fixture, fixture->wire->client)->stop->text,
+        "for the member");
+    write_join(other);
+    assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
+    write_message(fixture->wire->client, RUN, WORKER, 1, 0);
+    assert_false(read_message(fixture, &incoming, 100 * TIME_MS));
+    write_message(other, RUN, WORKER, 1, 0);
+    expect_message(fixture, 1);
+    control_server_step(fixture->control_server, time_now(), 100 * TIME_S);
+    assert_string_equal(receive_message(fixture, other)->stop->text,
+                        "for the member");
+    link_close(&other);
+}
+
+static void garbage_closes_the_connection_and_logs_one_line(void **state) {
+    struct fixture *fixture = *state;
+    struct control_message incoming;
+    struct link *stranger = link_fixture_client(fixture->wire);
+    link_fixture_capture_log(fixture->wire);
+    for (int i = 0; i < 5; i++)
+        link_fixture_send(stranger, 0, "\377garbage", NULL);
+    assert_false(read_message(fixture, &incoming, 100 * TIME_MS));
+    write_message(fixture->wire->client, RUN, WORKER, 1, 0);
+    expect_message(fixture, 1);
+    const char *said = link_fixture_captured_log(fixture->wire);
+    assert_non_null(strstr(said, "not read any more"));
+    assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+    link_close(&stranger);
+}
+
+static void sent_messages_are_stamped_and_kept_until_acknowledged(
+    void **state) {
+    struct fixture *fixture = *state;
+    send_stop(fixture, "one");
+    assert_false(
+        control_server_is_drained(fixture->control_server, fixture->slot));
+    const Capstan__Control *control =
+        receive_message(fixture, fixture->wire->client);
+    assert_int_equal(control->run, RUN);
+    assert_int_equal(control->incarnation, CHIEF);
+    assert_int_equal(control->seq, 1);
+    control_server_step(fixture->control_server, time_now() + 3 * TIME_S,
+                        100 * TIME_S);
+    control = receive_message(fixture, fixture->wire->client);
+    assert_int_equal(control->seq, 1); /* again */
+    write_message(fixture->wire->client, RUN, WORKER, 1, 1);
+    expect_message(fixture, 1);
+    assert_true(
+        control_server_is_drained(fixture->control_server, fixture->slot));
+}
+
+static void after_a_reconnect_all_messages_are_resent_in_order(void **state) {
+    struct fixture *fixture = *state;
+    struct control_message incoming;
+    link_close(&fixture->wire->client);
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    char byte = 0;
+    while (link_commit(fixture->wire->server_link, fixture->peer, &byte, 1,
+                       NULL) &&
+           time_now() < deadline)
+        zmq_poll(NULL, 0, 5); /* until the server knows that it is gone */
+    send_stop(fixture, "one");
+    send_stop(fixture, "two");
+    send_stop(fixture, "three");
+    struct link *again = link_fixture_client(fixture->wire);
+    zmq_pollitem_t item = {link_socket(again), 0, ZMQ_POLLOUT, 0};
+    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    write_join(again);
+    assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
+    control_server_step(fixture->control_server, time_now(), 100 * TIME_S);
+    uint64_t expected = 1;
+    while (expected <= 3) {
+        const Capstan__Control *control = receive_message(fixture, again);
+        if (control->body_case == CAPSTAN__CONTROL__BODY_STOP)
+            assert_int_equal(control->seq, expected++);
+    }
+    link_close(&again);
+}
+
+static void heartbeats_carry_the_acknowledgement(void **state) {
+    struct fixture *fixture = *state;
+    write_message(fixture->wire->client, RUN, WORKER, 1, 0);
+    expect_message(fixture, 1);
+    control_server_step(fixture->control_server, time_now(), TIME_S);
+    const Capstan__Control *control =
+        receive_message(fixture, fixture->wire->client);
+    assert_int_equal(control->body_case, CAPSTAN__CONTROL__BODY_HEARTBEAT);
+    assert_int_equal(control->ack, 1);
+    assert_int_equal(control->seq, 0);
+}
+
+static void only_slot_holders_receive_messages(void **state) {
+    struct fixture *fixture = *state;
+    roster_remove(fixture->slot);
+    send_stop(fixture, "unheard");
+    control_server_step(fixture->control_server, time_now(), 0);
+    assert_true(
+        control_server_is_drained(fixture->control_server, fixture->slot));
+    link_fixture_expect_nothing(fixture->wire->client);
+}
+
+static void a_new_holder_starts_at_sequence_one(void **state) {
+    struct fixture *fixture = *state;
+    send_stop(fixture, "for the first");
+    write_message(fixture->wire->client, RUN, WORKER, 1, 0);
+    expect_message(fixture, 1);
+    roster_remove(fixture->slot);
+    struct roster_claim claim = {WORKER + 1, 1, 2, "h", "h:2", 0};
+    roster_claim(fixture->slot, &claim, time_now());
+    control_server_bind_peer(fixture->control_server, fixture->slot,
+                             fixture->peer);
+    assert_true(
+        control_server_is_drained(fixture->control_server, fixture->slot));
+    write_message(fixture->wire->client, RUN, WORKER + 1, 1, 0);
+    expect_message(fixture, 1);
+    send_stop(fixture, "for the second");
+    receive_message(fixture, fixture->wire->client);
+    assert_string_equal(
+        receive_message(fixture, fixture->wire->client)->stop->text,
+        "for the second");
+    assert_int_equal(fixture->received->seq, 1);
+}
+
+static void a_message_to_a_role_reaches_all_its_members(void **state) {
+    struct fixture *fixture = *state;
+    struct roster_claim claim = {77, 1, 2, "h", "h:2", 0};
+    struct roster_slot *ps = roster_ps(&fixture->roster, 0);
+    roster_claim(ps, &claim, time_now());
+    control_server_bind_peer(fixture->control_server, ps, fixture->peer);
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    control.stop = &stop;
+    control_server_broadcast(fixture->control_server, CLUSTER_PS, &control);
+    assert_false(control_server_is_drained(fixture->control_server, ps));
+    assert_true(
+        control_server_is_drained(fixture->control_server, fixture->slot));
+    control_server_broadcast(fixture->control_server, CLUSTER_WORKER, &control);
+    assert_false(
+        control_server_is_drained(fixture->control_server, fixture->slot));
+    control_server_broadcast(fixture->control_server, CLUSTER_ROLES, &control);
+    static const uint64_t seqs[] = {1, 1, 2, 2};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(receive_message(fixture, fixture->wire->client)->seq,
+                         seqs[i]);
+}
+
+#define POST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        POST_TEST(messages_arrive_once_in_order),
+        POST_TEST(messages_of_unknown_peers_have_no_slot),
+        POST_TEST(only_a_join_moves_a_session),
+        POST_TEST(garbage_closes_the_connection_and_logs_one_line),
+        POST_TEST(sent_messages_are_stamped_and_kept_until_acknowledged),
+        POST_TEST(after_a_reconnect_all_messages_are_resent_in_order),
+        POST_TEST(heartbeats_carry_the_acknowledgement),
+        POST_TEST(only_slot_holders_receive_messages),
+        POST_TEST(a_new_holder_starts_at_sequence_one),
+        POST_TEST(a_message_to_a_role_reaches_all_its_members),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

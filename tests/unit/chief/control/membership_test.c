@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/control/membership.h"
+
+#include "chief/control/shutdown.h"
+#include "proto/base/time.h"
+#include "tests/lib/run_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORKERS = 2, WORKER = 77 };
+
+/* Worker 1 holds its slot by the fixture's client. */
+static int setup(void **state) {
+    static const struct cluster nobody;
+    run_fixture_setup(state, WORKERS);
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    struct roster_slot *slot = &run->roster.slots[1];
+    struct roster_claim claim = {WORKER, 1, 2, "h1", "h1:2", 0};
+    fixture->peer = link_fixture_connect(fixture->wire);
+    run->id = 1; /* as the fixture's post has it */
+    run->cluster = &nobody;
+    run->link = fixture->wire->server_link;
+    roster_claim(slot, &claim, time_now());
+    control_server_bind_peer(run->control_server, slot, fixture->peer);
+    return 0;
+}
+
+/* The next message to the worker, of kind BODY, becomes *CONTROL, the
+ * caller's. */
+static void receive(struct run_fixture *fixture, Capstan__Control **control) {
+    struct link_frame frame;
+    struct failure why;
+    link_fixture_receive(fixture->wire->client, &frame);
+    assert_int_equal(message_read_control(control, frame.header.data,
+                                          frame.header.size, &why),
+                     STATUS_OK);
+    link_release(&frame);
+}
+
+/* By a connection that has come anew, or after seconds without a word. */
+static void a_member_may_rejoin_in_every_phase(void **state) {
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    join.role = CLUSTER_WORKER;
+    join.index = 1;
+    control.run = run->id;
+    control.incarnation = WORKER;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    for (int phase = RUN_JOINING; phase <= RUN_STOPPING; phase++) {
+        struct roster_slot *slot = &run->roster.slots[1];
+        struct control_message incoming = {
+            .slot = slot, .control = &control, .peer = fixture->peer};
+        run->phase = (enum run_phase)phase;
+        membership_join(run, &incoming, time_now());
+        assert_int_equal(slot->state, ROSTER_HELD);
+        assert_int_equal(slot->incarnation, WORKER);
+    }
+    link_fixture_expect_nothing(fixture->wire->client);
+}
+
+/* It has joined while the others trained, and finds out what is wrong when they
+ * are done. */
+static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
+    static const enum run_phase phases[] = {RUN_TRAINING, RUN_FINISHING};
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    Capstan__Left left = CAPSTAN__LEFT__INIT;
+    left.status = STATUS_CONFIG;
+    left.text = "no data";
+    for (int i = 0; i < 2; i++) {
+        Capstan__Control *told;
+        run->phase = phases[i];
+        run->trainers[1] = (struct run_trainer){.declared = true};
+        shutdown_receive_left(run, &run->roster.slots[1], &left);
+        shutdown_receive_left(run, &run->roster.slots[1],
+                              &left); /* as it leaves */
+        assert_int_equal(run->phase, phases[i]);
+        assert_false(run->trainers[1].declared);
+        receive(fixture, &told);
+        assert_int_equal(told->body_case, CAPSTAN__CONTROL__BODY_STOP);
+        assert_int_equal(told->stop->status, STATUS_CONFIG);
+        message_free_control(&told);
+    }
+    link_fixture_expect_nothing(fixture->wire->client);
+}
+
+static void a_failing_trainer_ends_the_run(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    Capstan__Left left = CAPSTAN__LEFT__INIT;
+    left.status = STATUS_TERMINATED; /* of its own process, not of this one */
+    left.text = "killed";
+    run->phase = RUN_TRAINING;
+    run->trainers[1].from = 1;
+    shutdown_receive_left(run, &run->roster.slots[1], &left);
+    assert_int_equal(run->phase, RUN_STOPPING);
+    assert_int_equal(run->status, STATUS_RETRY);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_member_may_rejoin_in_every_phase),
+        TEST(a_failing_joiner_ends_alone_in_every_phase),
+        TEST(a_failing_trainer_ends_the_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

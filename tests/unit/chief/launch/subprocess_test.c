@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/launch/subprocess.h"
+
+#include "proto/base/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct subprocess_result run(struct subprocess_signals *signals,
+                                    const char *script, double limit,
+                                    double kill_after) {
+    char *arguments[] = {"sh", "-c", (char *)script, NULL};
+    struct subprocess_options options = {"sh", arguments, limit, kill_after};
+    struct subprocess_result result;
+    struct failure why;
+    if (subprocess_run(signals, &options, &result, &why))
+        fail_msg("%s", why.text);
+    return result;
+}
+
+static int open_signals(void **state) {
+    struct failure why;
+    struct subprocess_signals *signals = calloc(1, sizeof *signals);
+    *state = signals;
+    return !signals || subprocess_open(signals, &why);
+}
+
+static int close_signals(void **state) {
+    subprocess_close(*state);
+    free(*state);
+    return 0;
+}
+
+static void output_and_exit_code_are_reported(void **state) {
+    struct subprocess_result result =
+        run(*state, "echo out; echo error: bad >&2; exit 3", 30, 1);
+    assert_int_equal(result.code, 3);
+    assert_string_equal(result.output, "out\n");
+    assert_string_equal(result.errors, "error: bad\n");
+    assert_false(result.timed_out);
+    subprocess_free_result(&result);
+    assert_null(result.output);
+}
+
+static void the_tail_of_long_output_is_kept(void **state) {
+    struct subprocess_result result =
+        run(*state, "seq 1 300000 >&2; echo done", 60, 1);
+    const char *last = "\n300000\n";
+    size_t length = strlen(result.errors);
+    assert_string_equal(result.output, "done\n");
+    assert_true(length > 1000 && length <= 1 << 14);
+    assert_string_equal(result.errors + length - strlen(last), last);
+    subprocess_free_result(&result);
+}
+
+static void a_child_has_no_standard_input(void **state) {
+    struct subprocess_result result = run(*state, "cat", 30, 1);
+    assert_int_equal(result.code, 0);
+    assert_string_equal(result.output, "");
+    subprocess_free_result(&result);
+}
+
+static void a_child_past_its_deadline_is_terminated(void **state) {
+    int64_t began = time_now();
+    struct subprocess_result result = run(*state, "exec sleep 60", 0.2, 30);
+    assert_true(result.timed_out);
+    assert_int_equal(result.code, 128 + SIGTERM);
+    assert_true(time_now() - began < 30 * TIME_S);
+    subprocess_free_result(&result);
+}
+
+static void a_child_that_ignores_sigterm_is_killed(void **state) {
+    struct subprocess_result result =
+        run(*state, "trap '' TERM; while :; do sleep 0.05; done", 0.2, 0.2);
+    assert_true(result.timed_out);
+    assert_int_equal(result.code, 128 + SIGKILL);
+    subprocess_free_result(&result);
+}
+
+static void a_signal_is_forwarded_to_the_child(void **state) {
+    struct subprocess_signals *signals = *state;
+    char script[64];
+    snprintf(script, sizeof script, "kill -INT %d; exec sleep 60",
+             (int)getpid());
+    struct subprocess_result result = run(signals, script, 60, 30);
+    assert_int_equal(signals->caught, SIGINT);
+    assert_int_equal(result.code, 128 + SIGTERM);
+    assert_false(result.timed_out);
+    subprocess_free_result(&result);
+}
+
+static void a_missing_program_is_named(void **state) {
+    char *arguments[] = {"/nonexistent/program", NULL};
+    struct subprocess_options options = {arguments[0], arguments, 30, 1};
+    struct subprocess_result result;
+    struct failure why;
+    assert_int_equal(subprocess_run(*state, &options, &result, &why),
+                     STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "/nonexistent/program"));
+    assert_null(result.output);
+}
+
+static void expect_reason(const char *errors, const char *wanted) {
+    char reason[64];
+    subprocess_error_line(errors, reason, sizeof reason);
+    assert_string_equal(reason, wanted);
+}
+
+static void the_reason_is_the_last_line_with_error(void **state) {
+    (void)state;
+    expect_reason("", "");
+    expect_reason("one\ntwo\n", "two");
+    expect_reason("1 chief: error: first\n2 chief: error: second\nbye\n",
+                  "second");
+    expect_reason("error: only", "only");
+}
+
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, open_signals, close_signals)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(output_and_exit_code_are_reported),
+        TEST(the_tail_of_long_output_is_kept),
+        TEST(a_child_has_no_standard_input),
+        TEST(a_child_past_its_deadline_is_terminated),
+        TEST(a_child_that_ignores_sigterm_is_killed),
+        TEST(a_signal_is_forwarded_to_the_child),
+        TEST(a_missing_program_is_named),
+        cmocka_unit_test(the_reason_is_the_last_line_with_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

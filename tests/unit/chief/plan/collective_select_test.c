@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/collective_select.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRAINERS = 2 };
+
+struct fixture {
+    struct job job;
+    struct run run;
+};
+
+static int setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct run *run = &fixture->run;
+    run->job = &fixture->job;
+    run->allreduce = true;
+    strcpy(run->backend, "auto");
+    assert_true(roster_open(&run->roster, false, TRAINERS, 0, 0));
+    run->trainers = calloc(TRAINERS, sizeof *run->trainers);
+    for (int r = 0; r < TRAINERS; r++)
+        run->trainers[r].replicas = 1;
+    *state = fixture;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    roster_close(&fixture->run.roster);
+    free(fixture->run.trainers);
+    free(fixture);
+    return 0;
+}
+
+/* KEY NULL: it computes on the processor. */
+static void declare(struct run *run, uint32_t rank, char *key, char *without) {
+    Capstan__ModelSpec model_spec = CAPSTAN__MODEL_SPEC__INIT;
+    Capstan__MemoryLimit device = CAPSTAN__MEMORY_LIMIT__INIT;
+    Capstan__MemoryLimit *devices[] = {&device};
+    device.key = key;
+    model_spec.n_devices = key != NULL;
+    model_spec.devices = devices;
+    model_spec.without_nccl = without;
+    collective_select_declare(&run->trainers[rank], &model_spec);
+}
+
+static void trainers_with_own_devices_select_nccl_and_stay_on_them(
+    void **state) {
+    struct run *run = &((struct fixture *)*state)->run;
+    declare(run, 0, "device a", "");
+    declare(run, 1, "device b", "");
+    assert_true(collective_select_resolve(run));
+    assert_string_equal(run->backend, "nccl");
+    assert_true(run->resident);
+}
+
+static void one_trainer_without_nccl_makes_all_use_gloo(void **state) {
+    struct run *run = &((struct fixture *)*state)->run;
+    declare(run, 0, "device a", "");
+    declare(run, 1, "device b", "there is none");
+    assert_true(collective_select_resolve(run));
+    assert_string_equal(run->backend, "gloo");
+    assert_false(run->resident);
+}
+
+/* One that computes on the processor has nothing that could stay. */
+static void the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some(
+    void **state) {
+    struct run *run = &((struct fixture *)*state)->run;
+    strcpy(run->backend, "nccl");
+    declare(run, 0, "device a", "");
+    declare(run, 1, NULL, "");
+    assert_true(collective_select_resolve(run));
+    assert_string_equal(run->backend, "nccl");
+    assert_false(run->resident);
+    declare(run, 1, "device b", "");
+    assert_true(collective_select_resolve(run));
+    assert_true(run->resident);
+}
+
+static void a_run_with_ps_selects_no_collective(void **state) {
+    struct run *run = &((struct fixture *)*state)->run;
+    run->allreduce = false;
+    run->backend[0] = 0;
+    declare(run, 0, "device a", "");
+    declare(run, 1, "device b", "");
+    assert_true(collective_select_resolve(run));
+    assert_string_equal(run->backend, "");
+    assert_false(run->resident);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(trainers_with_own_devices_select_nccl_and_stay_on_them),
+        TEST(one_trainer_without_nccl_makes_all_use_gloo),
+        TEST(the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some),
+        TEST(a_run_with_ps_selects_no_collective),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

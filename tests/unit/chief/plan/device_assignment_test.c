@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/plan/device_assignment.h"
+
+#include "chief/run.h"
+#include "proto/base/time.h"
+#include "tests/lib/run_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKERS = 3 };
+
+/* Three workers, who tell what they see. */
+static int setup(void **state) {
+    run_fixture_setup(state, WORKERS);
+    return 0;
+}
+
+/* Worker RANK tells that it sees IDS, "a b c" of a letter each, and would take
+ * ALONE of them. */
+static void tell(struct run_fixture *fixture, uint32_t rank, const char *ids,
+                 uint32_t wanted_devices) {
+    Capstan__VisibleDevices visible_devices = CAPSTAN__VISIBLE_DEVICES__INIT;
+    char texts[16][2], *list[16];
+    for (const char *id = ids; *id; id++) {
+        if (*id == ' ')
+            continue;
+        texts[visible_devices.n_devices][0] = *id;
+        texts[visible_devices.n_devices][1] = 0;
+        list[visible_devices.n_devices] = texts[visible_devices.n_devices];
+        visible_devices.n_devices++;
+    }
+    visible_devices.devices = list;
+    visible_devices.wanted_devices = wanted_devices;
+    device_assignment_receive(&fixture->run, &fixture->run.roster.slots[rank],
+                              &visible_devices);
+}
+
+static void expect(struct run_fixture *fixture, uint32_t rank,
+                   uint32_t sharer_index, uint32_t trainers) {
+    struct device_assignment_local_rank found =
+        device_assignment_local_rank(&fixture->run, rank);
+    assert_int_equal(found.sharer_index, sharer_index);
+    assert_int_equal(found.trainers, trainers);
+}
+
+static void trainers_that_see_the_same_device_share_it(void **state) {
+    struct run_fixture *fixture = *state;
+    tell(fixture, 0, "a b", 2);
+    tell(fixture, 1, "c d", 2);
+    tell(fixture, 2, "b a", 2);
+    expect(fixture, 0, 0, 2);
+    expect(fixture, 1, 0, 1);
+    expect(fixture, 2, 1, 2);
+}
+
+/* One that sees all shares with two who have nothing of each other's. */
+static void one_common_device_is_enough_to_share(void **state) {
+    struct run_fixture *fixture = *state;
+    tell(fixture, 0, "a", 1);
+    tell(fixture, 1, "a b c", 3);
+    tell(fixture, 2, "c", 1);
+    expect(fixture, 0, 0, 2);
+    expect(fixture, 1, 1, 3);
+    expect(fixture, 2, 1, 2);
+}
+
+static void cpu_trainers_share_nothing(void **state) {
+    struct run_fixture *fixture = *state;
+    for (uint32_t r = 0; r < WORKERS; r++)
+        tell(fixture, r, "", 0);
+    for (uint32_t r = 0; r < WORKERS; r++) {
+        expect(fixture, r, 0, 1);
+        assert_true(fixture->run.trainers[r].visible_devices.answered);
+        assert_false(device_assignment_is_pending(&fixture->run, r));
+    }
+}
+
+static void assignments_are_sent_after_all_have_reported(void **state) {
+    struct run_fixture *fixture = *state;
+    struct run_trainer *trainers = fixture->run.trainers;
+    tell(fixture, 0, "a", 1);
+    tell(fixture, 1, "a", 1);
+    assert_false(trainers[0].visible_devices.answered ||
+                 trainers[1].visible_devices.answered);
+    assert_true(device_assignment_is_pending(&fixture->run, 0));
+    assert_false(device_assignment_is_pending(&fixture->run, 2));
+    tell(fixture, 2, "a", 1);
+    for (uint32_t r = 0; r < WORKERS; r++)
+        assert_true(trainers[r].visible_devices.answered);
+    assert_false(device_assignment_is_pending(&fixture->run, 0));
+}
+
+/* One of an older kind, or in another language. */
+static void a_declared_trainer_without_devices_is_not_waited_for(void **state) {
+    struct run_fixture *fixture = *state;
+    struct run_trainer *trainers = fixture->run.trainers;
+    tell(fixture, 0, "a", 1);
+    tell(fixture, 1, "a", 1);
+    trainers[2].declared = true;
+    trainers[2].devices = 1;
+    device_assignment_declared(&fixture->run, &fixture->run.roster.slots[2]);
+    assert_true(trainers[0].visible_devices.answered &&
+                trainers[1].visible_devices.answered);
+    assert_false(trainers[2].visible_devices.answered);
+    expect(fixture, 2, 0, 1);
+    trainers[2].declared = false; /* another holder of its slot */
+    trainers[2].devices = 0;
+    tell(fixture, 0, "a", 1);
+    assert_int_equal(trainers[2].devices, 1);
+}
+
+/* Others' places do not move meanwhile. */
+static void a_rejoining_trainer_is_answered_at_once(void **state) {
+    struct run_fixture *fixture = *state;
+    struct visible_devices *visible_devices =
+        &fixture->run.trainers[0].visible_devices;
+    for (uint32_t r = 0; r < WORKERS; r++)
+        tell(fixture, r, "a b c", 3);
+    fixture->run.phase = RUN_TRAINING;
+    visible_devices->reported = visible_devices->answered =
+        false; /* as a new holder of the slot */
+    expect(fixture, 1, 1, 3);
+    tell(fixture, 0, "x", 1);
+    assert_true(visible_devices->answered);
+    expect(fixture, 0, 0, 1);
+    expect(fixture, 1, 0, 2);
+}
+
+static void an_impossible_batch_ends_the_run_before_devices_are_opened(
+    void **state) {
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    fixture->job.train_batch_size = 50;
+    tell(fixture, 0, "a b", 2);
+    tell(fixture, 1, "c d", 2);
+    tell(fixture, 2, "e f", 2);
+    assert_int_equal(run->phase, RUN_STOPPING);
+    assert_int_equal(run->status, STATUS_CONFIG);
+    assert_non_null(strstr(run->text, "6 replicas (3 trainers x 2 devices)"));
+    assert_false(run->trainers[2].visible_devices.answered);
+}
+
+/* Who has a device alone takes all; who shares them takes one. */
+static void a_predicted_assignment_does_not_keep_a_plan(void **state) {
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    fixture->job.train_batch_size = 40;
+    tell(fixture, 0, "a b", 2);
+    tell(fixture, 1, "a b", 2);
+    tell(fixture, 2, "c d", 2);
+    assert_int_equal(run->phase, RUN_JOINING);
+    assert_int_equal(run->trainers[1].devices, 2);
+    assert_int_equal(run->trainers[2].replicas, 0);
+    assert_int_equal(run->num_replicas, 0);
+    assert_int_equal(fixture->job.accumulation, 0);
+}
+
+static void a_peer_that_reports_too_many_devices_is_refused(void **state) {
+    struct run_fixture *fixture = *state;
+    tell(fixture, 0, "abcdefghijklmnop", UINT32_MAX);
+    tell(fixture, 1, "", 0);
+    tell(fixture, 2, "", 0);
+    assert_int_equal(fixture->run.trainers[0].devices, JOB_MAX_DEVICES);
+    assert_int_equal(fixture->run.trainers[1].devices, 1);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(trainers_that_see_the_same_device_share_it),
+        TEST(one_common_device_is_enough_to_share),
+        TEST(cpu_trainers_share_nothing),
+        TEST(assignments_are_sent_after_all_have_reported),
+        TEST(a_declared_trainer_without_devices_is_not_waited_for),
+        TEST(a_rejoining_trainer_is_answered_at_once),
+        TEST(an_impossible_batch_ends_the_run_before_devices_are_opened),
+        TEST(a_predicted_assignment_does_not_keep_a_plan),
+        TEST(a_peer_that_reports_too_many_devices_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

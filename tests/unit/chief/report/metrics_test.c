@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/metrics.h"
+
+#include "proto/base/time.h"
+#include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/event_files.h"
+#include "tests/lib/metrics_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void shows(struct metrics_fixture *measured, double seconds,
+                  double loss) {
+    metrics_show(&measured->run, (int64_t)(seconds * (double)TIME_S));
+    assert_true(fabs(measured->run.shown_loss - loss) <= 1e-12);
+    assert_true(fabs(measured->run.shown_rate - 2) <= 1e-12);
+}
+
+/* After the beat of STEPS and LOSS_SUM it shows LOSS at SECONDS. */
+static void heartbeat_and_show(struct metrics_fixture *measured, uint64_t steps,
+                               double loss_sum, double seconds, double loss) {
+    metrics_fixture_heartbeat(measured, steps, loss_sum);
+    shows(measured, seconds, loss);
+}
+
+static void the_shown_loss_includes_the_newest_heartbeat(void **state) {
+    heartbeat_and_show(*state, 100, 200, 10, 2);
+    heartbeat_and_show(*state, 200, 250, 10.5, 1.25);
+    heartbeat_and_show(*state, 300, 280, 10.9, 280.0 / 300);
+}
+
+static void samples_shown_a_second_ago_no_longer_count(void **state) {
+    heartbeat_and_show(*state, 100, 200, 10, 2);
+    heartbeat_and_show(*state, 200, 250, 11, 0.5);
+    heartbeat_and_show(*state, 300, 280, 11.5, 0.4);
+    shows(*state, 12, 0.3);
+}
+
+static void without_a_new_sample_the_last_loss_is_kept(void **state) {
+    heartbeat_and_show(*state, 100, 200, 10, 2);
+    shows(*state, 11, 2);
+    shows(*state, 12, 2);
+    heartbeat_and_show(*state, 200, 250, 12.1, 0.5);
+}
+
+static char folder[] = "/tmp/measures-test-XXXXXX";
+
+/* A second trainer, and TensorBoard. */
+static void adds_trainer(struct metrics_fixture *measured) {
+    struct failure why;
+    assert_false(tensorboard_writer_open(&measured->run.tensorboard_writer,
+                                         folder, &why));
+    measured->run.roster.num_ranks = 2;
+    measured->run.roster.slots[1] =
+        (struct roster_slot){.state = ROSTER_HELD, .rank = 1};
+    measured->trainers[0].from = measured->trainers[1].from = 1;
+    metrics_begin(&measured->run);
+}
+
+/* Trainer RANK has reached STEP: 4 samples of LOSS each since its last. */
+static void reaches(struct metrics_fixture *measured, uint32_t rank,
+                    uint64_t step, double loss) {
+    uint64_t samples = 4;
+    double sum = 4 * loss, seconds = (double)step / 2;
+    Capstan__Points points = CAPSTAN__POINTS__INIT;
+    points.n_step = points.n_loss_sum = points.n_samples = points.n_training_s =
+        1;
+    points.step = &step;
+    points.loss_sum = &sum;
+    points.samples = &samples;
+    points.training_s = &seconds;
+    metrics_receive_points(&measured->run, &measured->run.roster.slots[rank],
+                           &points);
+    metrics_show(&measured->run, 0);
+}
+
+static void expect_losses(const char *expected) {
+    assert_string_equal(event_files_text(folder, "train/loss"), expected);
+}
+
+static void a_metric_is_the_mean_over_trainers_of_its_steps(void **state) {
+    struct metrics_fixture *measured = *state;
+    adds_trainer(measured);
+    reaches(measured, 0, 10, 2);
+    expect_losses("");
+    reaches(measured, 0, 20, 1);
+    reaches(measured, 1, 10, 3);
+    expect_losses("10:2.5 ");
+    reaches(measured, 1, 20, 1);
+    expect_losses("10:2.5 20:1 ");
+}
+
+static void dead_and_departed_trainers_are_not_waited_for(void **state) {
+    struct metrics_fixture *measured = *state;
+    adds_trainer(measured);
+    reaches(measured, 0, 10, 2);
+    roster_remove(&measured->run.roster.slots[1]);
+    reaches(measured, 0, 20, 1);
+    expect_losses("10:2 20:1 ");
+    measured->run.roster.slots[1].state = ROSTER_HELD;
+    measured->trainers[1].left = true;
+    reaches(measured, 0, 30, 1);
+    expect_losses("10:2 20:1 30:1 ");
+}
+
+/* A joiner takes part from a round on; before that nobody waits for it. */
+static void a_returning_trainer_is_waited_for_from_its_first_step(
+    void **state) {
+    struct metrics_fixture *measured = *state;
+    adds_trainer(measured);
+    measured->trainers[1].from = 15;
+    reaches(measured, 0, 10, 2);
+    reaches(measured, 0, 20, 2);
+    expect_losses("10:2 ");
+    reaches(measured, 1, 20, 4);
+    expect_losses("10:2 20:3 ");
+}
+
+static void the_last_step_has_a_metric(void **state) {
+    struct metrics_fixture *measured = *state;
+    measured->run.run_schedule.total = 13;
+    adds_trainer(measured);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reaches(measured, rank, 10, 2);
+        reaches(measured, rank, 13, 1);
+    }
+    expect_losses("10:2 13:1 ");
+}
+
+static void steps_outside_the_run_are_ignored(void **state) {
+    struct metrics_fixture *measured = *state;
+    measured->run.run_schedule.start = 40;
+    adds_trainer(measured);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reaches(measured, rank, 40, 2);
+        reaches(measured, rank, 1001, 2);
+        reaches(measured, rank, UINT64_MAX, 2);
+    }
+    expect_losses("");
+}
+
+/* Trainer 1 stands still while 0 goes on: room ends some time. */
+static void a_trainer_far_behind_counts_toward_a_later_metric(void **state) {
+    struct metrics_fixture *measured = *state;
+    measured->job.steps_per_print = 1;
+    measured->run.run_schedule.total = 2 * RUN_POINTS;
+    measured->run.run_schedule.epoch_batches = measured->run.run_schedule.total;
+    adds_trainer(measured);
+    for (uint64_t step = 1; step <= RUN_POINTS + 2; step++)
+        reaches(measured, 0, step, 2);
+    expect_losses("1:2 2:2 ");
+    reaches(measured, 1, 1, 4);
+    reaches(measured, 1, 3, 4);
+    expect_losses("1:2 2:2 3:3.33333 ");
+}
+
+/* Of the run that is interrupted the next one takes them again. */
+static void steps_after_the_checkpoint_have_no_metrics(void **state) {
+    struct metrics_fixture *measured = *state;
+    adds_trainer(measured);
+    measured->run.interrupted = STATUS_TERMINATED;
+    measured->run.has_saved = true;
+    measured->run.saved = 25;
+    for (uint64_t step = 10; step <= 30; step += 10)
+        for (uint32_t rank = 0; rank < 2; rank++)
+            reaches(measured, rank, step, 2);
+    expect_losses("");
+    metrics_end(&measured->run);
+    expect_losses("10:2 20:2 ");
+}
+
+/* The line of an epoch's result comes before those of the next. */
+static void an_epoch_has_its_result_before_the_next_epochs_metrics(
+    void **state) {
+    struct metrics_fixture *measured = *state;
+    struct evaluation_split_result result = {.count = 1};
+    measured->run.run_schedule.epoch_batches = 15;
+    measured->run.test_samples = 1;
+    adds_trainer(measured);
+    for (uint64_t step = 10; step <= 20; step += 10)
+        for (uint32_t rank = 0; rank < 2; rank++)
+            reaches(measured, rank, step, 2);
+    expect_losses("10:2 ");
+    metrics_report_evaluation(&measured->run, 15, &result);
+    metrics_show(&measured->run, 0);
+    expect_losses("10:2 20:2 ");
+}
+
+#define MEASURED(f)                                                            \
+    cmocka_unit_test_setup_teardown(f, metrics_fixture_setup,                  \
+                                    metrics_fixture_teardown)
+
+static int setup_folder(void **state) {
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    return !mkdtemp(folder) || metrics_fixture_setup(state) ? -1 : 0;
+}
+
+static int teardown_folder(void **state) {
+    struct metrics_fixture *measured = *state;
+    tensorboard_writer_close(&measured->run.tensorboard_writer);
+    checkpoint_fixture_remove(folder);
+    return metrics_fixture_teardown(state);
+}
+
+#define POINTS(f)                                                              \
+    cmocka_unit_test_setup_teardown(f, setup_folder, teardown_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        MEASURED(the_shown_loss_includes_the_newest_heartbeat),
+        MEASURED(samples_shown_a_second_ago_no_longer_count),
+        MEASURED(without_a_new_sample_the_last_loss_is_kept),
+        POINTS(a_metric_is_the_mean_over_trainers_of_its_steps),
+        POINTS(dead_and_departed_trainers_are_not_waited_for),
+        POINTS(a_returning_trainer_is_waited_for_from_its_first_step),
+        POINTS(the_last_step_has_a_metric),
+        POINTS(steps_outside_the_run_are_ignored),
+        POINTS(a_trainer_far_behind_counts_toward_a_later_metric),
+        POINTS(steps_after_the_checkpoint_have_no_metrics),
+        POINTS(an_epoch_has_its_result_before_the_next_epochs_metrics),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

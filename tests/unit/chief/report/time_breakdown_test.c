@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/time_breakdown.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+enum { TRAINERS = 2, PS = 2 };
+
+struct fixture {
+    struct run run;
+    struct job job;
+    struct layout layout;
+    struct run_trainer trainers[TRAINERS];
+    struct run_ps ps[PS];
+};
+
+/* 2 trainers and 2 ps, 1000 elements, 100 steps: each trainer has read 1 s and
+ * 3 s, computed 10 s, waited 4 s; each ps has updated 2 s. */
+static void prepare(struct fixture *fixture) {
+    memset(fixture, 0, sizeof *fixture);
+    struct run *run = &fixture->run;
+    run->job = &fixture->job;
+    run->layout = &fixture->layout;
+    run->trainers = fixture->trainers;
+    run->ps = fixture->ps;
+    run->roster.num_ranks = TRAINERS;
+    run->roster.num_ps = PS;
+    run->run_schedule.start = 50;
+    run->end_step = 150;
+    fixture->layout.elements = 1000;
+    fixture->job.strategy = JOB_PS;
+    for (int i = 0; i < TRAINERS; i++) {
+        fixture->trainers[i].heartbeat.input_s = i ? 3 : 1;
+        fixture->trainers[i].heartbeat.compute_s = 10;
+        fixture->trainers[i].heartbeat.wire_s = 4;
+        fixture->trainers[i].heartbeat.update_s = 0.5;
+        fixture->ps[i].update_s = 2;
+    }
+}
+
+static void expect(const struct run *run, const char *inside, const char *key,
+                   double wanted) {
+    json_t *object = json_object();
+    time_breakdown_add(object, run);
+    const json_t *at = inside ? json_object_get(object, inside) : object;
+    double found = json_number_value(json_object_get(at, key));
+    if (!(fabs(found - wanted) < 1e-12 * fmax(1, wanted)))
+        fail_msg("%s: %.9g, not %.9g", key, found, wanted);
+    json_decref(object);
+}
+
+static void a_round_counts_once_for_each_trainer(void **state) {
+    (void)state;
+    struct fixture fixture;
+    prepare(&fixture);
+    expect(&fixture.run, NULL, "parameters", 1000);
+    expect(&fixture.run, NULL, "wire_bytes", 4000);
+    expect(&fixture.run, NULL, "bytes_per_step", 16000);
+    expect(&fixture.run, "seconds_per_step", "input", 0.02);
+    expect(&fixture.run, "seconds_per_step", "compute", 0.1);
+    expect(&fixture.run, "seconds_per_step", "waiting_for_weights", 0.04);
+    expect(&fixture.run, "seconds_per_step", "waiting_for_gradients", 0);
+    expect(&fixture.run, "seconds_per_step", "update", 0.02);
+}
+
+/* 100 pushes are 50 of each. */
+static void without_rounds_pushes_are_divided_among_trainers(void **state) {
+    (void)state;
+    struct fixture fixture;
+    prepare(&fixture);
+    fixture.job.staleness = JOB_STALENESS_INF;
+    expect(&fixture.run, NULL, "bytes_per_step", 8000);
+    expect(&fixture.run, "seconds_per_step", "compute", 0.2);
+    expect(&fixture.run, "seconds_per_step", "update", 0.04);
+}
+
+static void all_reduce_counts_gradient_waits_and_its_own_updates(void **state) {
+    (void)state;
+    struct fixture fixture;
+    prepare(&fixture);
+    fixture.run.allreduce = true;
+    expect(&fixture.run, NULL, "bytes_per_step", 8000);
+    expect(&fixture.run, "seconds_per_step", "waiting_for_gradients", 0.04);
+    expect(&fixture.run, "seconds_per_step", "waiting_for_weights", 0);
+    expect(&fixture.run, "seconds_per_step", "update", 0.005);
+}
+
+static void figures_not_yet_known_are_null(void **state) {
+    (void)state;
+    struct fixture fixture;
+    prepare(&fixture);
+    json_t *object = json_object();
+    fixture.run.end_step = fixture.run.run_schedule.start;
+    time_breakdown_add(object, &fixture.run);
+    assert_true(json_is_null(json_object_get(object, "seconds_per_step")));
+    fixture.run.layout = NULL;
+    time_breakdown_add(object, &fixture.run);
+    assert_true(json_is_null(json_object_get(object, "parameters")));
+    assert_true(json_is_null(json_object_get(object, "bytes_per_step")));
+    json_decref(object);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_round_counts_once_for_each_trainer),
+        cmocka_unit_test(without_rounds_pushes_are_divided_among_trainers),
+        cmocka_unit_test(all_reduce_counts_gradient_waits_and_its_own_updates),
+        cmocka_unit_test(figures_not_yet_known_are_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

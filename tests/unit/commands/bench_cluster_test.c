@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands/bench_cluster.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct job *job_of(const char *checkpoints) {
+    struct options options = {.checkpoint_dir = checkpoints};
+    struct failure why;
+    struct job *job;
+    if (bench_cluster_job(&job, &options, &why))
+        fail_msg("%s", why.text);
+    return job;
+}
+
+static void the_bench_job_is_asynchronous_and_ends_with_its_client(
+    void **state) {
+    (void)state;
+    struct job *job = job_of(NULL);
+    assert_true(job->staleness == JOB_STALENESS_INF);
+    assert_int_equal(job->optimizer.type, OPTIMIZER_SGD);
+    assert_int_equal(job->chief, JOB_CHIEF_COORDINATE);
+    assert_true(job->has_steps && job->steps > UINT64_C(100000000000));
+    assert_null(job->checkpoint.dir);
+    job_free(&job);
+}
+
+static void the_checkpoint_folder_becomes_absolute(void **state) {
+    (void)state;
+    char here[4096], path[4200];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(path, sizeof path, "%s/some/where", here);
+    struct job *job = job_of("some/where");
+    assert_string_equal(job->checkpoint.dir, path);
+    assert_int_equal(job->checkpoint.resume, JOB_RESUME_NEVER);
+    job_free(&job);
+    job = job_of("/some/where");
+    assert_string_equal(job->checkpoint.dir, "/some/where");
+    job_free(&job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            the_bench_job_is_asynchronous_and_ends_with_its_client),
+        cmocka_unit_test(the_checkpoint_folder_becomes_absolute),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "commands/ckpt_command.h"
+#include "proto/store/checkpoint.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct place {
+    char dir[PATH_MAX];
+    char out[PATH_MAX + 32];
+};
+
+static int setup(void **state) {
+    struct place *place = calloc(1, sizeof *place);
+    checkpoint_fixture_folder(place->dir);
+    snprintf(place->out, sizeof place->out, "%s/model.safetensors", place->dir);
+    *state = place;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct place *place = *state;
+    checkpoint_fixture_remove(place->dir);
+    free(place);
+    return 0;
+}
+
+enum verb { LS, VERIFY, EXPORT };
+
+/* What VERB prints; the caller frees it. */
+static char *printed(enum verb verb, const struct ckpt_command_options *options,
+                     enum status wanted, struct failure *why) {
+    FILE *to = tmpfile();
+    *why = (struct failure){0};
+    enum status status = verb == LS ? ckpt_command_ls(options, to, why)
+                         : verb == VERIFY
+                             ? ckpt_command_verify(options, to, why)
+                             : ckpt_command_export(options, to, NULL, why);
+    if (status != wanted)
+        fail_msg("status %d: %s", status, why->text);
+    char *text = calloc(1, (size_t)ftell(to) + 1);
+    size_t size = (size_t)ftell(to);
+    rewind(to);
+    assert_int_equal(fread(text, 1, size, to), size);
+    fclose(to);
+    return text;
+}
+
+/* The same as the one JSON object it must be. */
+static json_t *printed_json(enum verb verb, struct ckpt_command_options options,
+                            enum status wanted) {
+    struct failure why;
+    options.json = true;
+    char *text = printed(verb, &options, wanted, &why);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
+    free(text);
+    return object;
+}
+
+static void damage(const char *dir, uint64_t step, const char *name) {
+    char folder[PATH_MAX], path[PATH_MAX + 128];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(truncate(path, 10), 0);
+}
+
+static void remove_manifest(const char *dir, uint64_t step) {
+    char folder[PATH_MAX], path[PATH_MAX + 32];
+    checkpoint_folder(dir, step, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    assert_int_equal(unlink(path), 0);
+}
+
+#define SHARD "ps-0-of-1-0000000000abcdef.mdb"
+
+static void ls_prints_one_line_for_each_checkpoint(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir};
+    struct failure why;
+    checkpoint_fixture_write(place->dir, 5, 2);
+    checkpoint_fixture_write(place->dir, 1500, 1);
+    checkpoint_fixture_write(place->dir, 2000, 1);
+    damage(place->dir, 2000, "manifest.json");
+    char *text = printed(LS, &options, STATUS_OK, &why);
+    char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
+    char *fourth = strchr(third, '\n') + 1;
+    assert_non_null(strstr(text, "samples"));
+    uint64_t step, epoch, samples;
+    assert_int_equal(sscanf(second, "%lu %lu %lu", &step, &epoch, &samples), 3);
+    assert_true(step == 5 && epoch == 2 && samples == 320);
+    assert_int_equal(sscanf(third, "%lu", &step), 1);
+    assert_int_equal(step, 1500);
+    assert_non_null(strstr(fourth, "2000 damaged: "));
+    free(text);
+}
+
+static void ls_json_is_one_object(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir};
+    checkpoint_fixture_write(place->dir, 5, 2);
+    checkpoint_fixture_write(place->dir, 6, 1);
+    damage(place->dir, 6, "manifest.json");
+    json_t *object = printed_json(LS, options, STATUS_OK);
+    json_t *rows = json_object_get(object, "checkpoints");
+    json_t *row = json_array_get(rows, 0);
+    assert_int_equal(json_array_size(rows), 1);
+    assert_int_equal(json_integer_value(json_object_get(row, "step")), 5);
+    assert_int_equal(json_integer_value(json_object_get(row, "files")), 2);
+    assert_true(json_integer_value(json_object_get(row, "size")) > 1000000);
+    assert_true(json_is_false(json_object_get(row, "final")));
+    assert_true(json_number_value(json_object_get(row, "age")) < 600);
+    assert_int_equal(json_array_size(json_object_get(object, "damaged")), 1);
+    json_decref(object);
+}
+
+static void a_missing_directory_is_reported(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = "/nowhere",
+                                           .out = place->out};
+    struct failure why;
+    for (int verb = LS; verb <= EXPORT; verb++) {
+        free(printed((enum verb)verb, &options, STATUS_FAILED, &why));
+        assert_non_null(strstr(why.text, "/nowhere"));
+    }
+}
+
+static void a_missing_step_is_reported(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {
+        .dir = place->dir, .out = place->out, .has_step = true, .step = 7};
+    struct failure why;
+    checkpoint_fixture_write(place->dir, 5, 1);
+    for (int verb = LS; verb <= EXPORT; verb++) {
+        free(printed((enum verb)verb, &options, STATUS_FAILED, &why));
+        assert_non_null(strstr(why.text, "no checkpoint of step 7"));
+    }
+}
+
+/* A mistyped path is no healthy checkpoint; an empty list is a list. */
+static void verify_of_a_folder_without_checkpoints_fails(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir};
+    struct failure why;
+    free(printed(VERIFY, &options, STATUS_FAILED, &why));
+    assert_non_null(strstr(why.text, "has no checkpoint"));
+    char *text = printed(LS, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, "has no checkpoint: is it the job's"));
+    free(text);
+}
+
+static void naming_a_step_folder_suggests_its_parent(void **state) {
+    struct place *place = *state;
+    char folder[PATH_MAX], wanted[PATH_MAX + 64];
+    struct ckpt_command_options options = {.dir = folder, .out = place->out};
+    struct failure why;
+    checkpoint_fixture_write(place->dir, 5, 1);
+    checkpoint_folder(place->dir, 5, folder, sizeof folder);
+    snprintf(wanted, sizeof wanted, "give the folder above it, %s", place->dir);
+    free(printed(VERIFY, &options, STATUS_FAILED, &why));
+    assert_non_null(strstr(why.text, wanted));
+    free(printed(EXPORT, &options, STATUS_FAILED, &why));
+    assert_non_null(strstr(why.text, wanted));
+    strcat(folder, "/");
+    char *text = printed(LS, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, wanted));
+    free(text);
+}
+
+static void verify_names_each_defect(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir};
+    struct failure why;
+    for (uint64_t step = 1; step <= 3; step++)
+        checkpoint_fixture_write(place->dir, step, 1);
+    free(printed(VERIFY, &options, STATUS_OK, &why));
+    damage(place->dir, 1, SHARD);
+    damage(place->dir, 3, "manifest.json");
+    char *text = printed(VERIFY, &options, STATUS_FAILED, &why);
+    assert_non_null(strstr(text, "step 1: FAILED: "));
+    assert_non_null(strstr(text, "step 2: ok"));
+    assert_non_null(strstr(text, "step 3: FAILED: "));
+    assert_non_null(strstr(why.text, "2 of 3 checkpoints"));
+    assert_null(strstr(why.text, "manifest")); /* said once */
+    free(text);
+    options.has_step = true;
+    options.step = 2;
+    free(printed(VERIFY, &options, STATUS_OK, &why));
+    json_t *object = printed_json(VERIFY, options, STATUS_OK);
+    assert_true(json_is_true(json_object_get(object, "ok")));
+    json_decref(object);
+    options.step = 1;
+    object = printed_json(VERIFY, options, STATUS_FAILED);
+    json_t *row = json_array_get(json_object_get(object, "checkpoints"), 0);
+    assert_true(json_is_false(json_object_get(row, "ok")));
+    assert_non_null(strstr(json_string_value(json_object_get(row, "error")),
+                           "its manifest says"));
+    json_decref(object);
+}
+
+/* What a killed run leaves of a checkpoint, and what one that writes has. */
+static void a_step_without_a_manifest_is_reported_incomplete(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir,
+                                           .out = place->out};
+    struct failure why;
+    char folder[PATH_MAX];
+    checkpoint_fixture_write(place->dir, 5, 1);
+    checkpoint_fixture_write(place->dir, 9, 1);
+    checkpoint_folder(place->dir, 9, folder, sizeof folder);
+    remove_manifest(place->dir, 9);
+    char *text = printed(LS, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, "           9 incomplete: "));
+    free(text);
+    text = printed(VERIFY, &options, STATUS_OK, &why);
+    assert_non_null(strstr(text, "step 5: ok"));
+    assert_non_null(strstr(text, "step 9: incomplete: "));
+    free(text);
+    for (int verb = LS; verb <= VERIFY; verb++) {
+        json_t *object = printed_json((enum verb)verb, options, STATUS_OK);
+        json_t *rows = json_object_get(object, "incomplete");
+        json_t *row = json_array_get(rows, 0);
+        assert_int_equal(json_array_size(rows), 1);
+        assert_int_equal(json_integer_value(json_object_get(row, "step")), 9);
+        assert_string_equal(json_string_value(json_object_get(row, "path")),
+                            folder);
+        assert_int_equal(
+            json_array_size(json_object_get(object, "checkpoints")), 1);
+        json_decref(object);
+    }
+    options.has_step = true;
+    options.step = 9;
+    for (int verb = LS; verb <= EXPORT; verb++) {
+        free(printed((enum verb)verb, &options, STATUS_FAILED, &why));
+        assert_non_null(strstr(why.text, "step 9 is incomplete"));
+    }
+    options.has_step = false;
+    remove_manifest(place->dir, 5);
+    text = printed(VERIFY, &options, STATUS_FAILED, &why);
+    assert_non_null(strstr(text, "step 5: incomplete: "));
+    assert_non_null(strstr(why.text, "has no complete checkpoint"));
+    free(text);
+}
+
+static void assert_tensor(struct tensor_file *file, const char *name,
+                          uint64_t step, uint32_t parameter, uint16_t slot) {
+    static const uint32_t dims[3][2] = {{300, 200}, {300, 0}, {100, 300}};
+    struct failure why;
+    struct parameter tensor = {.num_dims = parameter == 1 ? 1 : 2};
+    memcpy(tensor.dims, dims[parameter], sizeof dims[parameter]);
+    snprintf(tensor.name, sizeof tensor.name, "%s", name);
+    tensor.elements =
+        (uint64_t)tensor.dims[0] * (parameter == 1 ? 1 : tensor.dims[1]);
+    float *floats = malloc(tensor.elements * sizeof *floats);
+    assert_int_equal(tensor_file_read(file, &tensor, floats, &why), STATUS_OK);
+    for (uint64_t e = 0; e < tensor.elements; e++)
+        assert_true(floats[e] ==
+                    checkpoint_fixture_value(step, parameter, slot, e));
+    free(floats);
+}
+
+static void export_uses_the_newest_valid_checkpoint(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir,
+                                           .out = place->out};
+    struct tensor_file *file;
+    struct failure why;
+    struct parameter absent = {
+        .name = "layer0.bias.a", .num_dims = 1, .dims = {300}};
+    checkpoint_fixture_write(place->dir, 3, 3);
+    checkpoint_fixture_write(place->dir, 4, 2);
+    checkpoint_fixture_write(place->dir, 5, 1);
+    damage(place->dir, 5, SHARD);
+    json_t *object = printed_json(EXPORT, options, STATUS_OK);
+    assert_int_equal(json_integer_value(json_object_get(object, "step")), 4);
+    json_decref(object);
+    assert_int_equal(tensor_file_open(&file, place->out, &why), STATUS_OK);
+    assert_tensor(file, "layer0.weight", 4, 0, 0);
+    assert_tensor(file, "layer0.bias", 4, 1, 0);
+    assert_tensor(file, "layer1.weight", 4, 2, 0);
+    assert_int_equal(tensor_file_read(file, &absent, NULL, &why),
+                     STATUS_CONFIG);
+    tensor_file_close(&file);
+}
+
+static void export_writes_a_step_with_its_state(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {.dir = place->dir,
+                                           .out = place->out,
+                                           .has_step = true,
+                                           .step = 3,
+                                           .state = true};
+    struct tensor_file *file;
+    struct failure why;
+    checkpoint_fixture_write(place->dir, 3, 3);
+    checkpoint_fixture_write(place->dir, 4, 2);
+    free(printed(EXPORT, &options, STATUS_OK, &why));
+    assert_int_equal(tensor_file_open(&file, place->out, &why), STATUS_OK);
+    assert_tensor(file, "layer0.weight", 3, 0, 0);
+    assert_tensor(file, "layer0.weight.a", 3, 0, 1);
+    assert_tensor(file, "layer1.weight.b", 3, 2, 2);
+    tensor_file_close(&file);
+}
+
+static void export_of_a_damaged_step_fails_and_writes_nothing(void **state) {
+    struct place *place = *state;
+    struct ckpt_command_options options = {
+        .dir = place->dir, .out = place->out, .has_step = true, .step = 3};
+    struct failure why;
+    checkpoint_fixture_write(place->dir, 3, 1);
+    damage(place->dir, 3, SHARD);
+    free(printed(EXPORT, &options, STATUS_FAILED, &why));
+    assert_int_equal(checkpoint_fixture_entries(place->dir), 1);
+    options.out = "model.pt";
+    free(printed(EXPORT, &options, STATUS_CONFIG, &why));
+}
+
+#define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_PLACE(ls_prints_one_line_for_each_checkpoint),
+        IN_PLACE(ls_json_is_one_object),
+        IN_PLACE(a_missing_directory_is_reported),
+        IN_PLACE(a_missing_step_is_reported),
+        IN_PLACE(verify_of_a_folder_without_checkpoints_fails),
+        IN_PLACE(naming_a_step_folder_suggests_its_parent),
+        IN_PLACE(verify_names_each_defect),
+        IN_PLACE(a_step_without_a_manifest_is_reported_incomplete),
+        IN_PLACE(export_uses_the_newest_valid_checkpoint),
+        IN_PLACE(export_writes_a_step_with_its_state),
+        IN_PLACE(export_of_a_damaged_step_fails_and_writes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/config/cli/cli_command.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[CLI_COMMANDS] = {
+    [CLI_COMMAND_RUN] = "run",       [CLI_COMMAND_LOCAL] = "local",
+    [CLI_COMMAND_LAUNCH] = "launch", [CLI_COMMAND_CLUSTER] = "cluster",
+    [CLI_COMMAND_CKPT] = "ckpt",     [CLI_COMMAND_INFO] = "info",
+    [CLI_COMMAND_BENCH] = "bench",   [CLI_COMMAND_COMPARE] = "compare",
+};
+
+static const struct cli_command *found(int v) {
+    enum cli_command_id number;
+    const struct cli_command *cli_command = cli_command_find(names[v], &number);
+    assert_non_null(cli_command);
+    assert_int_equal(number, v);
+    return cli_command;
+}
+
+static bool ends(const struct argp_option *option) {
+    return !option->name && !option->key && !option->doc;
+}
+
+static void every_verb_is_found_by_its_name(void **state) {
+    (void)state;
+    for (int v = 0; v < CLI_COMMANDS; v++)
+        assert_string_equal(found(v)->name, names[v]);
+}
+
+static void an_unknown_verb_is_not_found(void **state) {
+    (void)state;
+    const char *const others[] = {"", "ru", "runs", "RUN", "--help"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        enum cli_command_id number = CLI_COMMAND_BENCH;
+        assert_null(cli_command_find(others[i], &number));
+        assert_int_equal(number, CLI_COMMAND_BENCH);
+    }
+}
+
+static void a_subcommand_is_found_after_its_verb(void **state) {
+    (void)state;
+    const struct cli_command *ckpt = found(CLI_COMMAND_CKPT);
+    assert_string_equal(cli_command_subcommand(ckpt, "verify")->name,
+                        "ckpt verify");
+    assert_null(cli_command_subcommand(ckpt, "ckpt"));
+    assert_null(cli_command_subcommand(ckpt, ""));
+    assert_null(cli_command_subcommand(found(CLI_COMMAND_RUN), "ls"));
+}
+
+static void every_verb_has_help_and_version(void **state) {
+    (void)state;
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        int help = 0, version = 0;
+        for (const struct argp_option *o = found(v)->options; !ends(o); o++) {
+            help += o->key == CLI_COMMAND_KEY_HELP;
+            version += o->key == CLI_COMMAND_KEY_VERSION;
+        }
+        assert_int_equal(help, 1);
+        assert_int_equal(version, 1);
+    }
+}
+
+static void no_verb_has_a_flag_twice(void **state) {
+    (void)state;
+    for (int v = 0; v < CLI_COMMANDS; v++)
+        for (const struct argp_option *o = found(v)->options; !ends(o); o++)
+            for (const struct argp_option *other = o + 1; !ends(other);
+                 other++) {
+                if (o->name && other->name && !strcmp(o->name, other->name))
+                    fail_msg("%s has two flags --%s", names[v], o->name);
+                if (o->key && o->key == other->key)
+                    fail_msg("%s: --%s and --%s have one key", names[v],
+                             o->name, other->name);
+            }
+}
+
+static void every_flag_has_a_description(void **state) {
+    (void)state;
+    for (int v = 0; v < CLI_COMMANDS; v++)
+        for (const struct argp_option *o = found(v)->options; !ends(o); o++)
+            if (!o->doc && !(o->flags & OPTION_ALIAS))
+                fail_msg("%s: --%s has no text", names[v], o->name);
+}
+
+static void verbs_that_run_document_the_exit_codes(void **state) {
+    (void)state;
+    for (int v = CLI_COMMAND_RUN; v <= CLI_COMMAND_LOCAL; v++)
+        assert_non_null(strstr(found(v)->epilog, "Exit codes: 0 done; 1 "));
+}
+
+static void all_help_lines_fit_80_columns(void **state) {
+    (void)state;
+    char *text = NULL, *rest = NULL, expected[64];
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    cli_command_show_all(out);
+    fclose(out);
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        snprintf(expected, sizeof expected, "\n  capstan %s", names[v]);
+        assert_non_null(strstr(text, expected));
+    }
+    for (char *line = strtok_r(text, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest))
+        if (strlen(line) > 80)
+            fail_msg("%zu columns: %s", strlen(line), line);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_verb_is_found_by_its_name),
+        cmocka_unit_test(an_unknown_verb_is_not_found),
+        cmocka_unit_test(a_subcommand_is_found_after_its_verb),
+        cmocka_unit_test(every_verb_has_help_and_version),
+        cmocka_unit_test(no_verb_has_a_flag_twice),
+        cmocka_unit_test(every_flag_has_a_description),
+        cmocka_unit_test(verbs_that_run_document_the_exit_codes),
+        cmocka_unit_test(all_help_lines_fit_80_columns),
+    };
+    return cmocka_run_group_tests_name("verb", tests, NULL, NULL);
+}

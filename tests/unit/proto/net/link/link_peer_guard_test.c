@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/net/link/link.h"
+
+#include "proto/base/time.h"
+#include "tests/lib/link_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void read_all(int peer_socket, unsigned char *bytes, size_t size) {
+    struct timeval limit = {20, 0};
+    setsockopt(peer_socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    assert_int_equal(recv(peer_socket, bytes, size, MSG_WAITALL), size);
+}
+
+/* The greeting of ZMTP 3.0 and a NULL handshake, then BYTES. */
+static int exchange_messages(uint16_t port, const void *bytes, size_t size) {
+    static const unsigned char greeting[64] = {
+        0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+    static const unsigned char ready[] = {
+        4,   41,  5,   'R', 'E', 'A', 'D', 'Y', 11,  'S', 'o',
+        'c', 'k', 'e', 't', '-', 'T', 'y', 'p', 'e', 0,   0,
+        0,   6,   'D', 'E', 'A', 'L', 'E', 'R', 8,   'I', 'd',
+        'e', 'n', 't', 'i', 't', 'y', 0,   0,   0,   0};
+    int peer_socket = link_fixture_connect_plain(port);
+    assert_int_equal(write(peer_socket, greeting, sizeof greeting),
+                     sizeof greeting);
+    assert_int_equal(write(peer_socket, ready, sizeof ready), sizeof ready);
+    unsigned char theirs[256];
+    read_all(peer_socket, theirs, sizeof greeting);
+    read_all(peer_socket, theirs, 2);
+    read_all(peer_socket, theirs + 2, theirs[1]);
+    assert_int_equal(write(peer_socket, bytes, size), size);
+    return peer_socket;
+}
+
+/* Reads until the other side hangs up. */
+static void await_close(int peer_socket) {
+    char bytes[512];
+    struct timeval limit = {20, 0};
+    setsockopt(peer_socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ssize_t got;
+    while ((got = read(peer_socket, bytes, sizeof bytes)) > 0)
+        ;
+    assert_true(got == 0 || errno == ECONNRESET);
+    close(peer_socket);
+}
+
+static void a_header_of_four_gib_closes_the_connection(void **state) {
+    struct link_fixture *fixture = *state;
+    static const unsigned char four_gib[] = {2, 0, 0, 0, 1, 0, 0, 0, 0, 'x'};
+    link_fixture_connect(fixture);
+    int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
+    link_fixture_expect(fixture->server_link, "small");
+    close(peer_socket);
+    await_close(exchange_messages(fixture->port, four_gib, sizeof four_gib));
+    link_fixture_send(fixture->client, 0, "unharmed", NULL);
+    link_fixture_expect(fixture->server_link, "unharmed");
+}
+
+static void an_http_request_logs_one_line_about_a_bad_peer(void **state) {
+    struct link_fixture *fixture = *state;
+    static const char request[] = "GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: "
+                                  "curl/7.88.1\r\nAccept: */*\r\n\r\n";
+    char text[128];
+    link_fixture_connect(fixture);
+    int peer_socket = link_fixture_connect_plain(fixture->port);
+    assert_int_equal(write(peer_socket, request, strlen(request)),
+                     strlen(request));
+    shutdown(peer_socket, SHUT_WR);
+    link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
+    assert_false(link_bad_peer(fixture->server_link, text, sizeof text));
+    close(peer_socket);
+    link_fixture_send(fixture->client, 0, "unharmed", NULL);
+    link_fixture_expect(fixture->server_link, "unharmed");
+}
+
+/* ZMTP 1.0, which takes nearly every byte for its own: an empty name and a
+ * message of five bytes, each after its length and a zero. */
+static void a_message_of_the_oldest_protocol_is_refused(void **state) {
+    struct link_fixture *fixture = *state;
+    static const unsigned char old[] = "\x01\x00\x06\x00hello";
+    char text[128];
+    int peer_socket = link_fixture_connect_plain(fixture->port);
+    assert_int_equal(write(peer_socket, old, sizeof old - 1), sizeof old - 1);
+    link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
+    assert_string_equal(text, "said nothing we understand");
+    await_close(peer_socket);
+}
+
+static void a_silent_connection_is_logged_and_dropped(void **state) {
+    struct link_fixture *fixture = *state;
+    char text[128];
+    int peer_socket = link_fixture_connect_plain(fixture->port);
+    link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
+    assert_string_equal(text, "said nothing we understand");
+    await_close(peer_socket);
+    assert_false(link_bad_peer(fixture->server_link, text, sizeof text));
+}
+
+/* Turns of the server until STRANGER is hung up on. */
+static void run_until_closed(struct link_fixture *fixture, int peer_socket) {
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    struct pollfd end = {peer_socket, POLLRDHUP, 0};
+    char text[128];
+    while (!poll(&end, 1, 10)) {
+        link_bad_peer(fixture->server_link, text, sizeof text);
+        assert_true(time_now() < deadline);
+    }
+    await_close(peer_socket);
+}
+
+static void a_connection_not_admitted_in_time_is_closed(void **state) {
+    struct link_fixture *fixture = *state;
+    struct link_frame frame;
+    link_fixture_connect(fixture);
+    assert_true(link_renewed(fixture->client));
+    int talks = exchange_messages(fixture->port, "\0\4here", 6);
+    link_fixture_receive(fixture->server_link, &frame);
+    link_release(&frame);
+    int silent = exchange_messages(fixture->port, "", 0);
+    link_fixture_send(fixture->client, 0, "member", NULL);
+    link_fixture_receive(fixture->server_link, &frame);
+    link_release(&frame);
+    link_admit(fixture->server_link, frame.peer);
+    link_admit_within(fixture->server_link, 50 * TIME_MS);
+    run_until_closed(fixture, talks);
+    run_until_closed(fixture, silent);
+    int later = exchange_messages(fixture->port, "\0\5later", 7);
+    link_fixture_expect(fixture->server_link, "later");
+    run_until_closed(fixture, later);
+    link_fixture_send(fixture->client, 0, "unharmed", NULL);
+    link_fixture_expect(fixture->server_link, "unharmed");
+    assert_false(link_renewed(fixture->client));
+}
+
+/* So many could wait for who shakes hands, asks without end and reads nothing;
+ * others are answered all the same. */
+static void replies_do_not_accumulate_for_a_peer_that_does_not_read(
+    void **state) {
+    enum { ASKED = 20000, SAID = 1500 };
+    struct link_fixture *fixture = *state;
+    static char word[SAID];
+    struct link_frame frame;
+    unsigned sent = 0;
+    int peer_socket = exchange_messages(fixture->port, "\0\4here", 6);
+    link_fixture_receive(fixture->server_link, &frame);
+    uint32_t peer = frame.peer;
+    link_release(&frame);
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < ASKED; i++)
+        sent += link_reply(fixture->server_link, peer, word, sizeof word);
+    assert_true(mallinfo2().uordblks < before + (1 << 20));
+    assert_true(sent > 0);
+    uint32_t client = link_fixture_connect(fixture);
+    assert_true(link_reply(fixture->server_link, client, "heard", 5));
+    link_fixture_expect(fixture->client, "heard");
+    assert_false(link_reply(fixture->server_link, client, word, 1 << 20));
+    close(peer_socket);
+}
+
+/* Strangers come until next to none is left: it is said, and the oldest go, so
+ * that this process can open files and members get in. */
+static void bad_peers_do_not_exhaust_descriptors(void **state) {
+    enum { BAD_PEERS = 60, FILES = 8 }; /* both sides are of this process */
+    struct link_fixture *fixture = *state;
+    struct rlimit before, few;
+    char text[128];
+    int peer_sockets[BAD_PEERS], files[FILES];
+    getrlimit(RLIMIT_NOFILE, &before);
+    link_fixture_connect(fixture);
+    int highest = dup(STDERR_FILENO);
+    close(highest);
+    few = (struct rlimit){(rlim_t)highest + 2 * BAD_PEERS, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    bool said = false;
+    for (int i = 0; i < BAD_PEERS; i++) {
+        peer_sockets[i] = link_fixture_connect_plain(fixture->port);
+        for (int turn = 0; turn < 3; turn++, zmq_poll(NULL, 0, 1))
+            said |= link_bad_peer(fixture->server_link, text, sizeof text) &&
+                    strstr(text, "ulimit -n");
+    }
+    assert_true(said);
+    for (int i = 0; i < FILES; i++)
+        assert_true((files[i] = dup(STDERR_FILENO)) >= 0);
+    link_fixture_send(fixture->client, 0, "unharmed", NULL);
+    link_fixture_expect(fixture->server_link, "unharmed");
+    for (int i = 0; i < FILES; i++)
+        close(files[i]);
+    for (int i = 0; i < BAD_PEERS; i++)
+        close(peer_sockets[i]);
+    setrlimit(RLIMIT_NOFILE, &before);
+}
+
+static void a_client_does_not_guard_against_bad_peers(void **state) {
+    struct link_fixture *fixture = *state;
+    char text[16];
+    assert_false(link_bad_peer(fixture->client, text, sizeof text));
+}
+
+static void the_same_warning_about_peers_is_logged_once(void **state) {
+    struct link_fixture *fixture = *state;
+    assert_true(link_may_log(fixture->server_link, "one thing"));
+    assert_false(link_may_log(fixture->server_link, "one thing"));
+    assert_true(link_may_log(fixture->server_link, "another"));
+    assert_true(link_may_log(fixture->client, "one thing"));
+}
+
+static void peers_cannot_flood_the_log_with_different_warnings(void **state) {
+    struct link_fixture *fixture = *state;
+    char text[32];
+    unsigned said = 0;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(text, sizeof text, "%d bytes", i);
+        said += link_may_log(fixture->server_link, text);
+    }
+    assert_int_equal(said, 8);
+}
+
+static void a_client_that_does_not_read_is_dropped(void **state) {
+    struct link_fixture *fixture = *state;
+    uint32_t peer = link_fixture_connect(fixture);
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    struct link_frame frame;
+    char text[128];
+    link_fixture_send(fixture->server_link, peer, "unread", NULL);
+    while (!link_bad_peer(fixture->server_link, text, sizeof text)) {
+        link_fixture_expect_nothing(fixture->server_link);
+        assert_true(time_now() < deadline);
+    }
+    assert_non_null(strstr(text, "has read nothing for 3 s"));
+    assert_false(link_commit(fixture->server_link, peer, "x", 1, NULL));
+    assert_true(link_view(fixture->client, &frame));
+    link_release(&frame);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        LINK_FIXTURE_TEST(a_header_of_four_gib_closes_the_connection),
+        LINK_FIXTURE_TEST(an_http_request_logs_one_line_about_a_bad_peer),
+        LINK_FIXTURE_TEST(a_message_of_the_oldest_protocol_is_refused),
+        LINK_FIXTURE_TEST(a_silent_connection_is_logged_and_dropped),
+        LINK_FIXTURE_TEST(a_connection_not_admitted_in_time_is_closed),
+        LINK_FIXTURE_TEST(
+            replies_do_not_accumulate_for_a_peer_that_does_not_read),
+        LINK_FIXTURE_TEST(bad_peers_do_not_exhaust_descriptors),
+        LINK_FIXTURE_TEST(a_client_does_not_guard_against_bad_peers),
+        LINK_FIXTURE_TEST(the_same_warning_about_peers_is_logged_once),
+        LINK_FIXTURE_TEST(peers_cannot_flood_the_log_with_different_warnings),
+        LINK_FIXTURE_SHM_TEST(a_header_of_four_gib_closes_the_connection),
+        LINK_FIXTURE_SHM_TEST(an_http_request_logs_one_line_about_a_bad_peer),
+        LINK_FIXTURE_SHM_TEST(a_client_that_does_not_read_is_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A member of a run with the test for its chief: messages and time are the
+ * test's. */
+#include "proto/net/messages/control_client.h"
+
+#include "proto/base/time.h"
+#include "tests/lib/link_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RUN = 4711, CHIEF = 99 };
+
+/* The fixture's server is the chief. */
+static struct control_client *open_client(struct link_fixture *fixture,
+                                          bool known) {
+    struct cluster_task chief = {.port = fixture->port};
+    strcpy(chief.host, "127.0.0.1");
+    struct control_client_settings settings = {.zmq = fixture->zmq,
+                                               .log = &fixture->log,
+                                               .role = CLUSTER_WORKER,
+                                               .index = 3,
+                                               .port = 1234,
+                                               .host = "me",
+                                               .device = "cpu",
+                                               .chief = known ? &chief : NULL,
+                                               .join_timeout = 30};
+    struct control_client *control_client;
+    struct failure why;
+    if (control_client_open(&control_client, &settings, &why))
+        fail_msg("%s", why.text);
+    return control_client;
+}
+
+static enum status step(struct control_client *control_client,
+                        const Capstan__Control **order, struct failure *why) {
+    enum status status = control_client_step(control_client, time_now(), why);
+    *order = NULL;
+    return status
+               ? status
+               : control_client_receive(control_client, time_now(), order, why);
+}
+
+/* The next control message that the chief gets of kind BODY; the member steps
+ * meanwhile. The caller frees it. */
+static Capstan__Control *receive_message(struct link_fixture *fixture,
+                                         struct control_client *control_client,
+                                         Capstan__Control__BodyCase body,
+                                         uint32_t *peer) {
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    const Capstan__Control *order;
+    struct link_frame frame;
+    struct failure why;
+    for (;;) {
+        assert_true(time_now() < deadline);
+        assert_int_equal(step(control_client, &order, &why), STATUS_OK);
+        while (link_view(fixture->server_link, &frame)) {
+            Capstan__Control *control;
+            assert_int_equal(message_read_control(&control, frame.header.data,
+                                                  frame.header.size, &why),
+                             STATUS_OK);
+            *peer = frame.peer;
+            link_release(&frame);
+            if (control->body_case == body)
+                return control;
+            message_free_control(&control);
+        }
+        zmq_pollitem_t item = {link_socket(fixture->server_link), 0, ZMQ_POLLIN,
+                               0};
+        zmq_poll(&item, 1, 20);
+    }
+}
+
+static void send_order(struct link_fixture *fixture, uint32_t peer,
+                       Capstan__Control *control) {
+    uint8_t bytes[4096];
+    control->version = MESSAGE_VERSION;
+    control->incarnation = CHIEF;
+    size_t size = capstan__control__pack(control, bytes);
+    assert_true(link_commit(fixture->server_link, peer, bytes, size, NULL));
+}
+
+/* The next order; fails when none comes. */
+static const Capstan__Control *await_order(
+    struct control_client *control_client) {
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    const Capstan__Control *order = NULL;
+    struct failure why;
+    while (!order) {
+        assert_true(time_now() < deadline);
+        if (step(control_client, &order, &why))
+            fail_msg("%s", why.text);
+        zmq_pollitem_t item = {control_client_socket(control_client), 0,
+                               ZMQ_POLLIN, 0};
+        if (!order)
+            zmq_poll(&item, 1, 20);
+    }
+    return order;
+}
+
+static void welcome(struct link_fixture *fixture, uint32_t peer) {
+    Capstan__Welcome message = CAPSTAN__WELCOME__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.run = RUN;
+    control.seq = 1;
+    message.trainers = 4;
+    control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
+    control.welcome = &message;
+    send_order(fixture, peer, &control);
+}
+
+static uint32_t join(struct link_fixture *fixture,
+                     struct control_client *control_client) {
+    uint32_t peer;
+    Capstan__Control *control = receive_message(
+        fixture, control_client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    assert_int_equal(control->join->role, CLUSTER_WORKER);
+    assert_int_equal(control->join->index, 3);
+    assert_int_equal(control->join->port, 1234);
+    assert_string_equal(control->join->address, "me");
+    assert_int_equal(control->incarnation,
+                     control_client_incarnation(control_client));
+    assert_int_equal(control->run, 0);
+    message_free_control(&control);
+    welcome(fixture, peer);
+    return peer;
+}
+
+static void order_stop(struct link_fixture *fixture, uint32_t peer,
+                       uint64_t run, uint64_t seq) {
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.run = run;
+    control.seq = seq;
+    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    control.stop = &stop;
+    send_order(fixture, peer, &control);
+}
+
+static void a_client_joins_and_receives_the_welcome_first(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    assert_false(control_client_is_joined(control_client));
+    join(fixture, control_client);
+    const Capstan__Control *order = await_order(control_client);
+    assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_WELCOME);
+    assert_true(control_client_is_joined(control_client));
+    assert_int_equal(control_client_run(control_client), RUN);
+    control_client_close(&control_client);
+    assert_null(control_client);
+}
+
+static void commands_arrive_once_in_order_and_from_this_run(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer = join(fixture, control_client);
+    assert_int_equal(await_order(control_client)->body_case,
+                     CAPSTAN__CONTROL__BODY_WELCOME);
+    order_stop(fixture, peer, RUN, 1);     /* came before */
+    order_stop(fixture, peer, RUN, 3);     /* too early */
+    order_stop(fixture, peer, RUN + 1, 2); /* another run's */
+    welcome(fixture, peer);
+    order_stop(fixture, peer, RUN, 2);
+    order_stop(fixture, peer, RUN, 2);
+    order_stop(fixture, peer, RUN, 3);
+    assert_int_equal(await_order(control_client)->seq, 2);
+    assert_int_equal(await_order(control_client)->seq, 3);
+    const Capstan__Control *order;
+    struct failure why;
+    assert_int_equal(step(control_client, &order, &why), STATUS_OK);
+    assert_null(order);
+    control_client_close(&control_client);
+}
+
+static void messages_are_resent_until_acknowledged(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer = join(fixture, control_client);
+    await_order(control_client);
+    Capstan__Ready ready = CAPSTAN__READY__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_READY;
+    control.ready = &ready;
+    control_client_send_reliable(control_client, &control);
+    for (int time = 0; time < 2; time++) {
+        Capstan__Control *received = receive_message(
+            fixture, control_client, CAPSTAN__CONTROL__BODY_READY, &peer);
+        assert_int_equal(received->seq, 1);
+        assert_int_equal(received->run, RUN);
+        message_free_control(&received);
+        assert_false(control_client_is_drained(control_client));
+    }
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Control answer = CAPSTAN__CONTROL__INIT;
+    answer.run = RUN;
+    answer.ack = 1;
+    answer.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
+    answer.heartbeat = &heartbeat;
+    send_order(fixture, peer, &answer);
+    Capstan__Control *received = receive_message(
+        fixture, control_client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
+    message_free_control(&received);
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    const Capstan__Control *order;
+    struct failure why;
+    while (!control_client_is_drained(control_client) && time_now() < deadline)
+        assert_int_equal(step(control_client, &order, &why), STATUS_OK);
+    assert_true(control_client_is_drained(control_client));
+    control_client_close(&control_client);
+}
+
+static void a_heartbeat_carries_the_roles_figures(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer = join(fixture, control_client);
+    await_order(control_client);
+    control_client_heartbeat(control_client)->clock = 17;
+    control_client_send_heartbeat(control_client);
+    Capstan__Control *received = receive_message(
+        fixture, control_client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
+    assert_int_equal(received->heartbeat->clock, 17);
+    assert_int_equal(received->ack, 1);
+    message_free_control(&received);
+    control_client_close(&control_client);
+}
+
+static void free_memory_is_reported_until_there_is_a_plan(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer = join(fixture, control_client);
+    await_order(control_client);
+    Capstan__Control *received = receive_message(
+        fixture, control_client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
+    assert_true(received->heartbeat->n_memory > 0);
+    assert_true(received->heartbeat->memory[0]->free > 0);
+    assert_true(received->heartbeat->memory[0]->most >=
+                received->heartbeat->memory[0]->free);
+    message_free_control(&received);
+    Capstan__Plan plan = CAPSTAN__PLAN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.run = RUN;
+    control.seq = 2;
+    control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
+    control.plan = &plan;
+    send_order(fixture, peer, &control);
+    await_order(control_client);
+    do { /* one may be under way */
+        message_free_control(&received);
+        received = receive_message(fixture, control_client,
+                                   CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
+    } while (received->ack < 2);
+    assert_int_equal(received->heartbeat->n_memory, 0);
+    message_free_control(&received);
+    control_client_close(&control_client);
+}
+
+static void a_refusal_ends_the_client_with_its_status_and_text(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer;
+    Capstan__Control *received = receive_message(
+        fixture, control_client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    message_free_control(&received);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.status = STATUS_CONFIG;
+    refusal.text = "worker 3 is already here";
+    control.run = RUN;
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    send_order(fixture, peer, &control);
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    const Capstan__Control *order;
+    struct failure why;
+    enum status status = STATUS_OK;
+    while (!status && time_now() < deadline)
+        status = step(control_client, &order, &why);
+    assert_int_equal(status, STATUS_CONFIG);
+    assert_string_equal(why.text, "worker 3 is already here");
+    assert_null(order);
+    control_client_close(&control_client);
+}
+
+/* A chief of another job answers; then mine does. */
+static void a_refusal_from_another_run_is_ignored(void **state) {
+    struct link_fixture *fixture = *state;
+    link_fixture_capture_log(fixture);
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer;
+    Capstan__Control *received = receive_message(
+        fixture, control_client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    message_free_control(&received);
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.status = STATUS_RETRY;
+    refusal.other_job = true;
+    control.run = RUN;
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    send_order(fixture, peer, &control);
+    welcome(fixture, peer);
+    assert_int_equal(await_order(control_client)->body_case,
+                     CAPSTAN__CONTROL__BODY_WELCOME);
+    assert_non_null(
+        strstr(link_fixture_captured_log(fixture), "another job's chief"));
+    control_client_close(&control_client);
+}
+
+static void garbage_from_the_chief_is_logged_and_ignored(void **state) {
+    struct link_fixture *fixture = *state;
+    link_fixture_capture_log(fixture);
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer = join(fixture, control_client);
+    assert_true(link_commit(fixture->server_link, peer, "\377\377", 2, NULL));
+    welcome(fixture, peer);
+    assert_int_equal(await_order(control_client)->body_case,
+                     CAPSTAN__CONTROL__BODY_WELCOME);
+    order_stop(fixture, peer, RUN, 2);
+    assert_int_equal(await_order(control_client)->seq, 2);
+    assert_non_null(
+        strstr(link_fixture_captured_log(fixture), "no control message"));
+    control_client_close(&control_client);
+}
+
+/* Turns as a loop takes them, to UNTIL or the first failure. */
+static enum status step_until(struct control_client *control_client,
+                              int64_t now, int64_t until, struct failure *why) {
+    enum status status = STATUS_OK;
+    for (; !status && now <= until; now += TIME_S / 2)
+        status = control_client_step(control_client, now, why);
+    return status;
+}
+
+/* Time is an argument: nobody waits for it here. */
+static void deadlines_name_the_chief_and_their_key(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    struct failure why;
+    char name[64];
+    snprintf(name, sizeof name, "the chief at 127.0.0.1:%u", fixture->port);
+    assert_int_equal(
+        control_client_step(control_client, time_now() + 29 * TIME_S, &why), 0);
+    assert_int_equal(
+        control_client_step(control_client, time_now() + 31 * TIME_S, &why),
+        STATUS_RETRY);
+    assert_non_null(strstr(why.text, name));
+    assert_non_null(strstr(why.text, "timeouts.join"));
+    control_client_close(&control_client);
+    control_client = open_client(fixture, true);
+    join(fixture, control_client);
+    await_order(control_client);
+    control_client_set_timeout(control_client, 10);
+    int64_t now = time_now();
+    assert_int_equal(step_until(control_client, now, now + 9 * TIME_S, &why),
+                     0);
+    assert_int_equal(
+        step_until(control_client, now + 9 * TIME_S, now + 11 * TIME_S, &why),
+        STATUS_RETRY);
+    assert_non_null(strstr(why.text, name));
+    assert_non_null(strstr(why.text, "timeouts.peer"));
+    control_client_close(&control_client);
+}
+
+/* A stopped process finds its clock far on, and blames nobody else: its chief
+ * has as long as before, and where it then says nothing, that may be why. */
+static void a_suspended_member_reports_its_suspension(void **state) {
+    struct link_fixture *fixture = *state;
+    link_fixture_capture_log(fixture);
+    struct control_client *control_client = open_client(fixture, true);
+    struct failure why;
+    join(fixture, control_client);
+    await_order(control_client);
+    control_client_set_timeout(control_client, 10);
+    int64_t now = time_now(), later = now + 23 * TIME_S;
+    assert_int_equal(step_until(control_client, now, now + 3 * TIME_S, &why),
+                     0);
+    assert_int_equal(
+        step_until(control_client, later, later + 6 * TIME_S, &why), 0);
+    assert_non_null(strstr(link_fixture_captured_log(fixture),
+                           "this process itself stood still for 20 s"));
+    assert_int_equal(step_until(control_client, later + 6 * TIME_S,
+                                later + 8 * TIME_S, &why),
+                     STATUS_RETRY);
+    assert_non_null(strstr(why.text, "since this process itself stood still "
+                                     "for 20 s"));
+    assert_null(strstr(why.text, "it is gone"));
+    control_client_close(&control_client);
+}
+
+static void the_next_deadline_is_never_in_the_past(void **state) {
+    struct link_fixture *fixture = *state;
+    for (int known = 0; known < 2; known++) {
+        struct control_client *control_client = open_client(fixture, known);
+        struct failure why;
+        if (known) /* a name server that takes long */
+            control_client_set_chief(control_client,
+                                     "name.that.is.looked.up.invalid", 1);
+        for (int64_t now = time_now(), i = 0; i < 100; i++) {
+            assert_int_equal(control_client_step(control_client, now, &why),
+                             STATUS_OK);
+            assert_true(control_client_deadline(control_client) > now);
+            now += 30 * TIME_MS;
+        }
+        control_client_close(&control_client);
+    }
+}
+
+static void a_stop_gives_its_status_or_announces_another_run(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, true);
+    uint32_t peer = join(fixture, control_client);
+    struct failure why = {0};
+    double restart_within = 0;
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    stop.text = "enough";
+    assert_int_equal(control_client_handle_stop(control_client, &stop,
+                                                &restart_within, &why),
+                     STATUS_OK);
+    Capstan__Control *received = receive_message(
+        fixture, control_client, CAPSTAN__CONTROL__BODY_GOODBYE, &peer);
+    message_free_control(&received);
+    stop.status = STATUS_FAILED;
+    assert_int_equal(control_client_handle_stop(control_client, &stop,
+                                                &restart_within, &why),
+                     STATUS_FAILED);
+    assert_string_equal(why.text, "the chief ended the run: enough");
+    assert_true(why.reported && restart_within == 0);
+    stop.restart_within = 7;
+    assert_int_equal(
+        control_client_handle_stop(control_client, &stop, NULL, &why),
+        STATUS_OK);
+    assert_int_equal(control_client_handle_stop(control_client, &stop,
+                                                &restart_within, &why),
+                     STATUS_OK);
+    assert_true(restart_within == 7);
+    control_client_close(&control_client);
+}
+
+static void an_announcement_gives_a_member_its_chief(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, false);
+    char text[300];
+    static const char *const wrong[] = {"",        "host",      ":1",
+                                        "host:",   "host:0",    "host:65536",
+                                        "host:-1", "host:words"};
+    assert_false(
+        control_client_chief_address(control_client, text, sizeof text));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        control_client_set_chief_address(control_client, wrong[i]);
+    assert_false(
+        control_client_chief_address(control_client, text, sizeof text));
+    control_client_set_chief_address(control_client, "[::1]:5");
+    assert_true(
+        control_client_chief_address(control_client, text, sizeof text));
+    assert_string_equal(text, "[::1]:5");
+    control_client_set_chief_address(control_client, fixture->address);
+    assert_true(
+        control_client_chief_address(control_client, text, sizeof text));
+    assert_string_equal(text, fixture->address);
+    join(fixture, control_client);
+    await_order(control_client);
+    control_client_set_chief_address(control_client,
+                                     "10.0.0.1:5"); /* no more: it has joined */
+    assert_true(
+        control_client_chief_address(control_client, text, sizeof text));
+    assert_string_equal(text, fixture->address);
+    control_client_close(&control_client);
+}
+
+static void a_host_of_any_length_does_no_harm(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *control_client = open_client(fixture, false);
+    char address[400];
+    memset(address, 'h', sizeof address);
+    for (size_t size = 250; size < 300; size++) {
+        strcpy(address + size, ":80");
+        control_client_set_chief_address(control_client, address);
+        address[size] = 'h';
+    }
+    control_client_close(&control_client);
+}
+
+#define CONTROL_CLIENT_TEST(f)                                                 \
+    cmocka_unit_test_setup_teardown(f, link_fixture_setup,                     \
+                                    link_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CONTROL_CLIENT_TEST(a_client_joins_and_receives_the_welcome_first),
+        CONTROL_CLIENT_TEST(commands_arrive_once_in_order_and_from_this_run),
+        CONTROL_CLIENT_TEST(messages_are_resent_until_acknowledged),
+        CONTROL_CLIENT_TEST(a_heartbeat_carries_the_roles_figures),
+        CONTROL_CLIENT_TEST(free_memory_is_reported_until_there_is_a_plan),
+        CONTROL_CLIENT_TEST(a_refusal_ends_the_client_with_its_status_and_text),
+        CONTROL_CLIENT_TEST(a_refusal_from_another_run_is_ignored),
+        CONTROL_CLIENT_TEST(garbage_from_the_chief_is_logged_and_ignored),
+        CONTROL_CLIENT_TEST(deadlines_name_the_chief_and_their_key),
+        CONTROL_CLIENT_TEST(a_suspended_member_reports_its_suspension),
+        CONTROL_CLIENT_TEST(the_next_deadline_is_never_in_the_past),
+        CONTROL_CLIENT_TEST(a_stop_gives_its_status_or_announces_another_run),
+        CONTROL_CLIENT_TEST(an_announcement_gives_a_member_its_chief),
+        CONTROL_CLIENT_TEST(a_host_of_any_length_does_no_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

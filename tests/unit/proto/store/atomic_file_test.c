@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "proto/store/atomic_file.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int setup(void **state) {
+    return checkpoint_fixture_setup(state, "file");
+}
+
+static void assert_content(const char *path, const char *content) {
+    char found[64] = "";
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    found[fread(found, 1, sizeof found - 1, file)] = '\0';
+    assert_string_equal(found, content);
+    fclose(file);
+}
+
+static void write_old(const struct checkpoint_fixture_file *place) {
+    FILE *file = fopen(place->path, "w");
+    fputs("old", file);
+    fclose(file);
+}
+
+static void a_published_file_replaces_the_old_one(void **state) {
+    struct checkpoint_fixture_file *place = *state;
+    struct atomic_file file;
+    struct failure why;
+    write_old(place);
+    assert_int_equal(atomic_file_create(&file, place->path, 7, &why),
+                     STATUS_OK);
+    assert_int_equal(atomic_file_write(&file, "new", 3, &why), STATUS_OK);
+    assert_content(place->path, "old");
+    assert_int_equal(atomic_file_write(&file, "er", 2, &why), STATUS_OK);
+    assert_int_equal(atomic_file_commit(&file, &why), STATUS_OK);
+    assert_content(place->path, "newer");
+    assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
+}
+
+static void an_abandoned_file_keeps_the_old_one(void **state) {
+    struct checkpoint_fixture_file *place = *state;
+    struct atomic_file file;
+    struct failure why;
+    write_old(place);
+    assert_int_equal(atomic_file_create(&file, place->path, 7, &why),
+                     STATUS_OK);
+    assert_int_equal(atomic_file_write(&file, "new", 3, &why), STATUS_OK);
+    atomic_file_abort(&file);
+    assert_content(place->path, "old");
+    assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
+}
+
+static void a_file_that_cannot_be_renamed_is_removed(void **state) {
+    struct checkpoint_fixture_file *place = *state;
+    struct atomic_file file;
+    struct failure why;
+    assert_int_equal(mkdir(place->path, 0777), 0);
+    assert_int_equal(atomic_file_create(&file, place->path, 7, &why),
+                     STATUS_OK);
+    assert_int_equal(atomic_file_commit(&file, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, place->path));
+    assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
+}
+
+static void a_full_device_is_reported_with_the_wanted_size(void **state) {
+    (void)state;
+    struct failure why;
+    struct atomic_file file = {.fd = open("/dev/full", O_WRONLY),
+                               .bytes = 4321};
+    snprintf(file.path, sizeof file.path, "/dev/full");
+    assert_int_equal(atomic_file_write(&file, "x", 1, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "/dev/full: 4321 bytes wanted"));
+    assert_non_null(strstr(why.text, "No space left"));
+    close(file.fd);
+}
+
+static void a_path_too_long_is_reported(void **state) {
+    (void)state;
+    struct atomic_file file;
+    struct failure why;
+    char path[PATH_MAX];
+    memset(path, 'x', sizeof path);
+    path[PATH_MAX - 3] = '\0';
+    assert_int_equal(atomic_file_create(&file, path, 1, &why), STATUS_FAILED);
+    assert_int_equal(atomic_file_open_temporary(&file, path, 1, &why),
+                     STATUS_FAILED);
+}
+
+#define IN_PLACE(test)                                                         \
+    cmocka_unit_test_setup_teardown(test, setup, checkpoint_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_PLACE(a_published_file_replaces_the_old_one),
+        IN_PLACE(an_abandoned_file_keeps_the_old_one),
+        IN_PLACE(a_file_that_cannot_be_renamed_is_removed),
+        cmocka_unit_test(a_full_device_is_reported_with_the_wanted_size),
+        cmocka_unit_test(a_path_too_long_is_reported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

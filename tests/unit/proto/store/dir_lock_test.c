@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/store/dir_lock.h"
+
+#include "proto/store/checkpoint.h"
+#include "tests/lib/checkpoint_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ONE = 0x11, TWO = 0x22 };
+
+static struct failure why;
+
+static enum status try(struct dir_lock **dir_lock, const char *dir,
+                       uint64_t run) {
+    struct dir_lock_settings settings = {
+        .dir = dir, .run = run, .owner = "the chief"};
+    return dir_lock_acquire(dir_lock, &settings, &why);
+}
+
+static enum status try_lock_in_child(struct dir_lock **dir_lock, bool *shares,
+                                     const char *dir, uint64_t run) {
+    struct dir_lock_settings settings = {
+        .dir = dir, .run = run, .owner = "ps 0"};
+    return dir_lock_join(dir_lock, shares, &settings, &why);
+}
+
+static struct dir_lock *take(const char *dir, uint64_t run) {
+    struct dir_lock *dir_lock;
+    if (try(&dir_lock, dir, run))
+        fail_msg("%s", why.text);
+    assert_non_null(dir_lock);
+    return dir_lock;
+}
+
+static struct dir_lock *lock_in_child(const char *dir, uint64_t run,
+                                      bool *shares) {
+    struct dir_lock *dir_lock;
+    if (try_lock_in_child(&dir_lock, shares, dir, run))
+        fail_msg("%s", why.text);
+    return dir_lock;
+}
+
+static void a_directory_belongs_to_one_run_at_a_time(void **state) {
+    const char *dir = *state;
+    struct dir_lock *one = take(dir, ONE), *two;
+    assert_int_equal(try(&two, dir, TWO), STATUS_CONFIG);
+    assert_null(two);
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+    dir_lock_release(&one);
+    assert_null(one);
+    two = take(dir, TWO);
+    dir_lock_release(&two);
+    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+}
+
+static void the_owner_of_the_lock_is_named(void **state) {
+    const char *dir = *state;
+    char host[256] = "", named[512];
+    struct dir_lock *one = take(dir, ONE), *two;
+    assert_int_equal(try(&two, dir, TWO), STATUS_CONFIG);
+    gethostname(host, sizeof host - 1);
+    snprintf(named, sizeof named, "%s: the chief, pid %d on host %s.", dir,
+             (int)getpid(), host);
+    if (!strstr(why.text, named))
+        fail_msg("no \"%s\" in: %s", named, why.text);
+    dir_lock_release(&one);
+}
+
+static void a_lock_left_by_a_killed_process_is_removed(void **state) {
+    const char *dir = *state;
+    char path[PATH_MAX];
+    int ready[2], end;
+    char word = 0;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (!child) {
+        struct dir_lock *dir_lock = take(dir, ONE);
+        end = (int)write(ready[1], dir_lock ? "y" : "n", 1);
+        pause();
+        _exit(end);
+    }
+    assert_int_equal(read(ready[0], &word, 1), 1);
+    assert_int_equal(word, 'y');
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &end, 0), child);
+    checkpoint_run_file(dir, ONE, path, sizeof path);
+    assert_int_equal(access(path, F_OK), 0);
+    struct dir_lock *two = take(dir, TWO);
+    assert_int_equal(access(path, F_OK), -1);
+    dir_lock_release(&two);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void a_process_under_the_chiefs_lock_takes_none(void **state) {
+    const char *dir = *state;
+    bool shares = false;
+    struct dir_lock *chief = take(dir, ONE);
+    struct dir_lock *beside = lock_in_child(dir, ONE, &shares);
+    assert_true(shares);
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+    dir_lock_release(&beside);
+    assert_int_equal(try(&beside, dir, TWO), STATUS_CONFIG);
+    dir_lock_release(&chief);
+}
+
+/* The chief has another directory of that name. */
+static void processes_of_one_run_share_a_directory(void **state) {
+    char dir[PATH_MAX];
+    bool shares = true;
+    struct dir_lock *two;
+    snprintf(dir, sizeof dir, "%s/not/there", (const char *)*state);
+    struct dir_lock *first = lock_in_child(dir, ONE, &shares);
+    assert_false(shares);
+    struct dir_lock *second = lock_in_child(dir, ONE, &shares);
+    assert_false(shares);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(try_lock_in_child(&two, &shares, dir, TWO),
+                         STATUS_CONFIG);
+        assert_non_null(strstr(why.text, "ps 0, pid "));
+        dir_lock_release(i ? &second : &first);
+    }
+    two = lock_in_child(dir, TWO, &shares);
+    assert_non_null(two);
+    dir_lock_release(&two);
+    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+}
+
+static void a_chief_is_refused_beside_another_runs_ps(void **state) {
+    const char *dir = *state;
+    bool shares;
+    struct dir_lock *ps = lock_in_child(dir, ONE, &shares), *chief;
+    assert_int_equal(try(&chief, dir, TWO), STATUS_CONFIG);
+    dir_lock_release(&ps);
+}
+
+static void foreign_files_stay(void **state) {
+    static const char *const names[] = {".run-", ".run-me", ".runs",
+                                        ".run-00000000000000zz"};
+    const char *dir = *state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX + 64];
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        fclose(fopen(path, "w"));
+    }
+    struct dir_lock *dir_lock = take(dir, ONE);
+    dir_lock_release(&dir_lock);
+    assert_int_equal(checkpoint_fixture_entries(dir), 4);
+}
+
+/* In place of DIR, whose content goes elsewhere, there is nothing. */
+static void move_away(const char *dir) {
+    char away[PATH_MAX];
+    snprintf(away, sizeof away, "%s.away", dir);
+    assert_int_equal(rename(dir, away), 0);
+    checkpoint_fixture_remove(away);
+}
+
+/* Whoever writes next claims it for all of the run. */
+static void a_removed_directory_is_locked_again(void **state) {
+    const char *dir = *state;
+    bool shares;
+    struct dir_lock *chief = take(dir, ONE), *other;
+    struct dir_lock *beside = lock_in_child(dir, ONE, &shares);
+    assert_int_equal(dir_lock_renew(beside, &why), STATUS_OK);
+    assert_true(dir_lock_is_held(chief));
+    move_away(dir);
+    assert_false(dir_lock_is_held(chief));
+    assert_int_equal(dir_lock_renew(beside, &why), STATUS_OK);
+    assert_int_equal(try(&other, dir, TWO), STATUS_CONFIG);
+    assert_int_equal(dir_lock_renew(chief, &why), STATUS_OK);
+    assert_true(dir_lock_is_held(chief));
+    dir_lock_release(&beside);
+    assert_int_equal(try(&other, dir, TWO), STATUS_CONFIG);
+    dir_lock_release(&chief);
+    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+}
+
+static void a_lock_replaced_by_another_run_is_left_alone(void **state) {
+    const char *dir = *state;
+    bool shares;
+    struct dir_lock *chief = take(dir, ONE);
+    struct dir_lock *beside = lock_in_child(dir, ONE, &shares);
+    move_away(dir);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    struct dir_lock *two = take(dir, TWO);
+    assert_int_equal(dir_lock_renew(chief, &why), STATUS_CONFIG);
+    assert_non_null(strstr(why.text, "another run is using"));
+    assert_int_equal(dir_lock_renew(beside, &why), STATUS_CONFIG);
+    assert_false(dir_lock_is_held(chief));
+    assert_true(dir_lock_is_held(two));
+    assert_int_equal(checkpoint_fixture_entries(dir), 1);
+    dir_lock_release(&two);
+    assert_int_equal(dir_lock_renew(chief, &why), STATUS_OK);
+    dir_lock_release(&beside);
+    dir_lock_release(&chief);
+}
+
+static void an_unwritable_directory_is_an_error(void **state) {
+    struct dir_lock *dir_lock;
+    bool shares;
+    (void)state;
+    assert_int_equal(try(&dir_lock, "/proc/self", ONE), STATUS_FAILED);
+    assert_null(dir_lock);
+    assert_int_equal(try_lock_in_child(&dir_lock, &shares, "/proc/self/x", ONE),
+                     STATUS_OK);
+    assert_false(shares);
+    assert_false(dir_lock_is_held(dir_lock));
+    assert_int_equal(dir_lock_renew(dir_lock, &why), STATUS_FAILED);
+    dir_lock_release(&dir_lock);
+}
+
+static void a_reader_sees_a_lock_while_it_is_held(void **state) {
+    const char *dir = *state;
+    assert_false(dir_lock_is_locked("/no/such/folder"));
+    assert_false(dir_lock_is_locked(dir));
+    struct dir_lock *one = take(dir, ONE);
+    assert_true(dir_lock_is_locked(dir));
+    dir_lock_release(&one);
+    assert_false(dir_lock_is_locked(dir));
+    char left[PATH_MAX]; /* by a process that died */
+    checkpoint_run_file(dir, TWO, left, sizeof left);
+    FILE *file = fopen(left, "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_false(dir_lock_is_locked(dir));
+}
+
+#define CLAIM_TEST(name)                                                       \
+    cmocka_unit_test_setup_teardown(name, checkpoint_fixture_setup_folder,     \
+                                    checkpoint_fixture_teardown_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CLAIM_TEST(a_reader_sees_a_lock_while_it_is_held),
+        CLAIM_TEST(a_directory_belongs_to_one_run_at_a_time),
+        CLAIM_TEST(the_owner_of_the_lock_is_named),
+        CLAIM_TEST(a_lock_left_by_a_killed_process_is_removed),
+        CLAIM_TEST(a_process_under_the_chiefs_lock_takes_none),
+        CLAIM_TEST(processes_of_one_run_share_a_directory),
+        CLAIM_TEST(a_chief_is_refused_beside_another_runs_ps),
+        CLAIM_TEST(foreign_files_stay),
+        CLAIM_TEST(a_removed_directory_is_locked_again),
+        CLAIM_TEST(a_lock_replaced_by_another_run_is_left_alone),
+        CLAIM_TEST(an_unwritable_directory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "proto/store/fs_info.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void network_mounts_are_distinguished_from_local_disks(void **state) {
+    (void)state;
+    static const uint64_t network[] = {
+        NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC,
+        FUSE_SUPER_MAGIC, V9FS_MAGIC, CEPH_SUPER_MAGIC, AFS_SUPER_MAGIC,
+        0x0bd00bd0, 0x47504653,
+        /* as a signed 32-bit f_type arrives */
+        (uint64_t)(int32_t)0xff534d42};
+    static const uint64_t local[] = {EXT4_SUPER_MAGIC,
+                                     XFS_SUPER_MAGIC,
+                                     BTRFS_SUPER_MAGIC,
+                                     TMPFS_MAGIC,
+                                     OVERLAYFS_SUPER_MAGIC,
+                                     0x2fc12fc1 /* ZFS */,
+                                     0};
+    for (size_t i = 0; i < sizeof network / sizeof network[0]; i++)
+        assert_true(fs_info_type_is_network(network[i]));
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        assert_false(fs_info_type_is_network(local[i]));
+    assert_false(fs_info_is_network("/nowhere"));
+}
+
+static void the_local_folder_is_the_first_writable_one(void **state) {
+    (void)state;
+    char folder[64];
+    struct failure why;
+    setenv("TMPDIR", "/dev/shm", 1);
+    assert_int_equal(fs_info_local_folder(folder, sizeof folder, &why),
+                     STATUS_OK);
+    assert_string_equal(folder, "/dev/shm");
+    setenv("TMPDIR", "/nowhere", 1);
+    assert_int_equal(fs_info_local_folder(folder, sizeof folder, &why),
+                     STATUS_OK);
+    assert_string_equal(folder, "/var/tmp");
+    unsetenv("TMPDIR");
+    assert_int_equal(fs_info_local_folder(folder, 1, &why), STATUS_FAILED);
+    assert_non_null(strstr(why.text, "set TMPDIR"));
+}
+
+/* As a user for whom rights count. */
+static void a_folder_that_cannot_be_created_is_named_with_the_reason(
+    void **state) {
+    (void)state;
+    char closed[] = "/tmp/disk-test-XXXXXX", path[64], expected[128];
+    struct failure why;
+    assert_non_null(mkdtemp(closed));
+    assert_int_equal(chmod(closed, 0500), 0);
+    snprintf(path, sizeof path, "%s/run/events", closed);
+    snprintf(expected, sizeof expected,
+             "cannot make the folder %s/run: Permission denied", closed);
+    uid_t user = geteuid();
+    assert_true(user || !seteuid(65534));
+    enum status status = fs_info_make_folder(path, &why);
+    assert_int_equal(seteuid(user), 0);
+    assert_int_equal(rmdir(closed), 0);
+    assert_int_equal(status, STATUS_FAILED);
+    assert_string_equal(why.text, expected);
+}
+
+static void the_folder_of_a_path_is_its_parent(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"a/b/c", "a/b"}, {"c", "."}, {"/c", "/"}, {"a/c", "a"}};
+    char folder[4];
+    struct failure why;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(
+            fs_info_parent_folder(cases[i][0], folder, sizeof folder, &why),
+            STATUS_OK);
+        assert_string_equal(folder, cases[i][1]);
+    }
+    assert_int_equal(
+        fs_info_parent_folder("long/c", folder, sizeof folder, &why),
+        STATUS_FAILED);
+}
+
+static void a_failed_write_names_path_bytes_and_free_space(void **state) {
+    (void)state;
+    struct failure why;
+    assert_int_equal(fs_info_write_failure("/tmp/x", 123, EDQUOT, &why),
+                     STATUS_FAILED);
+    assert_non_null(strstr(why.text, "/tmp/x: 123 bytes wanted, "));
+    assert_non_null(strstr(why.text, " free in /tmp: Disk quota exceeded"));
+    fs_info_write_failure("/tmp/x", UINT64_MAX, EIO, &why);
+    assert_non_null(strstr(why.text, "No space left"));
+    fs_info_write_failure("/tmp/x", 1, EIO, &why);
+    assert_non_null(strstr(why.text, "Input/output error"));
+    fs_info_write_failure("/nowhere/x", 9, EIO, &why);
+    assert_non_null(strstr(why.text, "/nowhere/x: 9 bytes wanted"));
+}
+
+static void the_required_space_is_compared_with_free_space(void **state) {
+    (void)state;
+    struct failure why;
+    assert_int_equal(fs_info_check_space("/tmp", "f", 1, &why), STATUS_OK);
+    assert_int_equal(fs_info_check_space("/tmp", "f", UINT64_MAX, &why),
+                     STATUS_FAILED);
+    /* Where nobody can tell, writing will. */
+    assert_int_equal(fs_info_check_space("/nowhere", "f", UINT64_MAX, &why),
+                     STATUS_OK);
+    assert_int_equal(fs_info_check_space("/proc", "f", UINT64_MAX, &why),
+                     STATUS_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(network_mounts_are_distinguished_from_local_disks),
+        cmocka_unit_test(the_local_folder_is_the_first_writable_one),
+        cmocka_unit_test(
+            a_folder_that_cannot_be_created_is_named_with_the_reason),
+        cmocka_unit_test(the_folder_of_a_path_is_its_parent),
+        cmocka_unit_test(a_failed_write_names_path_bytes_and_free_space),
+        cmocka_unit_test(the_required_space_is_compared_with_free_space),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/tensor/memory_footprint.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* [100, 50, 30, 10]: 6890 values, micro batches of 1000. */
+static struct job small_job(void) {
+    return (struct job){
+        .model = {.num_layers = 4, .layers = {100, 50, 30, 10}},
+        .data = {.num_workers = 1, .prefetch_factor = 2, .shuffle = true},
+        .micro_batch = 1000,
+        .accumulation = 1,
+        .optimizer = {.type = OPTIMIZER_ADAM},
+    };
+}
+
+static struct memory_footprint_case case_of(const struct job *job) {
+    return (struct memory_footprint_case){.job = job,
+                                          .trainers = 4,
+                                          .elements = 6890,
+                                          .train_samples = 5000,
+                                          .test_samples = 700};
+}
+
+static void a_trainers_memory_is_the_sum_of_its_parts(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_WEIGHTS], 6890 * 4);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6890 * 4);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_STATE], 0);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ACTIVATIONS],
+                     1000 * (50 + 30 + 10 + 2 * 50) * 4);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_BATCHES],
+                     (3 * 1000 + 256) * (100 * 4 + 4));
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_DATA], 5700 * 101 + 5000 * 4);
+    job.data.shuffle = false;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_DATA], 5700 * 101);
+    uint64_t sum = 0;
+    for (int kind = 0; kind < MEMORY_FOOTPRINT_KINDS; kind++)
+        sum += found.bytes[kind];
+    assert_int_equal(memory_footprint_sum(&found), sum);
+}
+
+static void small_batches_reserve_memory_for_evaluations(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    job.micro_batch = 10;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ACTIVATIONS], 256 * 190 * 4);
+    given.test_samples = 0;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ACTIVATIONS], 10 * 190 * 4);
+}
+
+static void fewer_kept_outputs_are_fewer_activations(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    job.model = (struct job_model){
+        .num_layers = 9, .layers = {8, 5, 5, 5, 5, 5, 5, 5, 2}, .kept = 2};
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ACTIVATIONS],
+                     1000 * (5 * 4 + 2 + 2 * 5) * 4);
+}
+
+static void in_all_reduce_trainers_hold_the_optimizer_state(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    given.allreduce = true;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_STATE], 2 * 6890 * 4);
+    job.zero.stage = 1;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_STATE], 2 * 1723 * 4);
+    job.optimizer.type = OPTIMIZER_SGD;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_STATE], 0);
+}
+
+/* The left operand is at most 1000 rows of 100, the right one the first layer's
+ * weights or inputs, here as much. */
+static void rounded_operands_are_copies_on_a_cpu(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    job.model.precision = JOB_PRECISION_BF16;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ROUNDED], 2 * 1000 * 100 * 4);
+    job.micro_batch = 3;
+    given.test_samples = 0;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_ALL);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ROUNDED],
+                     (3 * 100 + 100 * 50) * 4);
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_HOST);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ROUNDED], 0);
+}
+
+static void replicas_have_batches_an_order_and_gradients_each(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    given.replicas = 4;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_HOST);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_WEIGHTS], 6890 * 4);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6890 * 4);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_BATCHES],
+                     (4 * 3 * 1000 + 256) * (100 * 4 + 4));
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_DATA],
+                     5700 * 101 + 4 * 5000 * 4);
+    given.adds_on_host = true;
+    memory_footprint_trainer(&found, &given, MEMORY_FOOTPRINT_HOST);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 4 * 6890 * 4);
+}
+
+static void a_device_holds_the_compute_buffers(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint all, host, device;
+    given.allreduce = true;
+    memory_footprint_trainer(&all, &given, MEMORY_FOOTPRINT_ALL);
+    memory_footprint_trainer(&host, &given, MEMORY_FOOTPRINT_HOST);
+    memory_footprint_trainer(&device, &given, MEMORY_FOOTPRINT_DEVICE);
+    assert_int_equal(host.bytes[MEMORY_FOOTPRINT_ACTIVATIONS], 0);
+    assert_int_equal(host.bytes[MEMORY_FOOTPRINT_STATE], 2 * 6890 * 4);
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_ACTIVATIONS],
+                     all.bytes[MEMORY_FOOTPRINT_ACTIVATIONS]);
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_WEIGHTS], 6890 * 4);
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6890 * 4);
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_STATE], 0);
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_BATCHES],
+                     2 * 1256 * (100 * 4 + 4));
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_DATA], 0);
+}
+
+static void memory_on_a_device_is_not_counted_on_its_host(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint all, host, device;
+    given.allreduce = given.resident = true;
+    job.zero.stage = 1;
+    memory_footprint_trainer(&all, &given, MEMORY_FOOTPRINT_ALL);
+    memory_footprint_trainer(&host, &given, MEMORY_FOOTPRINT_HOST);
+    memory_footprint_trainer(&device, &given, MEMORY_FOOTPRINT_DEVICE);
+    uint64_t share = (6890 + 3) / 4;
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_STATE], 2 * share * 4);
+    assert_int_equal(device.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6890 * 4);
+    assert_int_equal(host.bytes[MEMORY_FOOTPRINT_STATE], 0);
+    assert_int_equal(host.bytes[MEMORY_FOOTPRINT_GRADIENTS], 0);
+    assert_int_equal(host.bytes[MEMORY_FOOTPRINT_WEIGHTS], 6890 * 4);
+    assert_int_equal(all.bytes[MEMORY_FOOTPRINT_STATE], 2 * share * 4);
+    assert_int_equal(all.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6890 * 4);
+}
+
+static void a_ps_holds_its_blocks_and_their_state(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    memory_footprint_ps(&found, &given, 1000, 3);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_WEIGHTS], 4000);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_STATE], 8000);
+    assert_int_equal(memory_footprint_sum(&found), 12000);
+}
+
+static void with_clipping_a_ps_keeps_the_gradients_of_a_round(void **state) {
+    (void)state;
+    struct job job = small_job();
+    struct memory_footprint_case given = case_of(&job);
+    struct memory_footprint found;
+    job.gradient_clipping = 1;
+    memory_footprint_ps(&found, &given, 1000, 3);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 12000);
+    job.wire = JOB_WIRE_BF16;
+    memory_footprint_ps(&found, &given, 1000, 3);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6000);
+    job.staleness = 1;
+    memory_footprint_ps(&found, &given, 1000, 3);
+    assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 0);
+}
+
+static void the_log_line_names_each_part(void **state) {
+    (void)state;
+    struct memory_footprint memory_footprint = {
+        {[MEMORY_FOOTPRINT_WEIGHTS] = 3 << 20,
+         [MEMORY_FOOTPRINT_STATE] = 1 << 19}};
+    char text[160], small[8];
+    memory_footprint_text(&memory_footprint, text, sizeof text);
+    assert_string_equal(text, "3.5 MB: weights 3 MB, state 512 KB");
+    memory_footprint_text(&memory_footprint, small, sizeof small);
+    assert_string_equal(small, "3.5 MB:");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_trainers_memory_is_the_sum_of_its_parts),
+        cmocka_unit_test(small_batches_reserve_memory_for_evaluations),
+        cmocka_unit_test(fewer_kept_outputs_are_fewer_activations),
+        cmocka_unit_test(in_all_reduce_trainers_hold_the_optimizer_state),
+        cmocka_unit_test(rounded_operands_are_copies_on_a_cpu),
+        cmocka_unit_test(replicas_have_batches_an_order_and_gradients_each),
+        cmocka_unit_test(a_device_holds_the_compute_buffers),
+        cmocka_unit_test(memory_on_a_device_is_not_counted_on_its_host),
+        cmocka_unit_test(a_ps_holds_its_blocks_and_their_state),
+        cmocka_unit_test(with_clipping_a_ps_keeps_the_gradients_of_a_round),
+        cmocka_unit_test(the_log_line_names_each_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

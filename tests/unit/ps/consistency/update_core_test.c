@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When a block's round closes and who is answered then, event by event. */
+#include "ps/consistency/update_core.h"
+
+#include "tests/lib/update_core_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static void a_round_closes_with_its_last_contribution(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 2);
+    assert_int_equal(update_core_fixture_push(0, 0, 1, 10),
+                     UPDATE_CORE_ACCEPTED);
+    assert_int_equal(update_core_fixture.count, 0);
+    assert_int_equal(update_core_fixture_push(0, 1, 1, 20),
+                     UPDATE_CORE_ACCEPTED);
+    assert_int_equal(update_core_fixture.count, 3);
+    assert_int_equal(update_core_fixture.actions[0].kind, UPDATE_CORE_UPDATE);
+    assert_int_equal(update_core_fixture.actions[0].version, 1);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct update_core_action *reply = &update_core_fixture.actions[1 + r];
+        assert_int_equal(reply->kind, UPDATE_CORE_REPLY);
+        assert_int_equal(reply->rank, r);
+        assert_int_equal(reply->clock, 1);
+        assert_int_equal(reply->seq, 10 * (r + 1));
+    }
+}
+
+static void blocks_close_independently(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(2, 2);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_fixture_push(1, 0, 1, 1);
+    update_core_fixture_push(1, 1, 1, 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    assert_int_equal(update_core_version(update_core_fixture.update_core, 0),
+                     0);
+    assert_int_equal(update_core_version(update_core_fixture.update_core, 1),
+                     1);
+    assert_int_equal(update_core_highest(update_core_fixture.update_core), 1);
+}
+
+static void a_late_push_is_answered_and_not_applied(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 1);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(update_core_fixture_push(0, 0, 1, 2),
+                     UPDATE_CORE_DUPLICATE);
+    struct update_core_action reply;
+    assert_int_equal(update_core_fixture.count, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, &reply), 1);
+    assert_int_equal(reply.seq, 2);
+    assert_int_equal(update_core_version(update_core_fixture.update_core, 0),
+                     1);
+}
+
+static void a_repeated_push_counts_once(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 2);
+    assert_int_equal(update_core_fixture_push(0, 0, 1, 1),
+                     UPDATE_CORE_ACCEPTED);
+    assert_int_equal(update_core_fixture_push(0, 0, 1, 2),
+                     UPDATE_CORE_DUPLICATE);
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(0, 1, 1, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    assert_int_equal(update_core_fixture.actions[1].seq,
+                     2); /* the newest question */
+}
+
+static void a_push_out_of_order_is_refused(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 1);
+    assert_int_equal(update_core_fixture_push(0, 0, 2, 1), UPDATE_CORE_REFUSED);
+    assert_int_equal(update_core_fixture_push(0, 0, 0, 1), UPDATE_CORE_REFUSED);
+    assert_int_equal(update_core_fixture_push(0, 0, UINT64_MAX, 1),
+                     UPDATE_CORE_REFUSED);
+    assert_int_equal(update_core_fixture.count, 0);
+    assert_int_equal(update_core_fixture_push(0, 0, 1, 1),
+                     UPDATE_CORE_ACCEPTED);
+}
+
+static void a_late_duplicate_does_not_replace_a_later_request(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 2);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_fixture_push(0, 1, 1, 1);
+    update_core_fixture_push(0, 0, 2, 2);
+    assert_int_equal(update_core_fixture_push(0, 0, 1, 3),
+                     UPDATE_CORE_DUPLICATE);
+    update_core_fixture_push(0, 1, 2, 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 2);
+    assert_int_equal(update_core_fixture.actions[1].rank, 0);
+    assert_int_equal(update_core_fixture.actions[1].clock, 2);
+}
+
+static void an_accepted_contribution_of_a_dead_worker_counts(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 3);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_fixture_push(0, 1, 1, 1);
+    update_core_fixture.slots[0] = (struct gate_slot){0, 0, false};
+    update_core_fixture_set_view();
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(0, 2, 1, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 2);
+    assert_int_equal(
+        ledger_row(update_core_ledger(update_core_fixture.update_core), 0)[0]
+            .clock,
+        1);
+}
+
+static void a_death_closes_the_rounds_that_waited_for_it(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(2, 2);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_fixture.slots[1].live = false;
+    update_core_fixture_set_view();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL),
+                     1); /* block 1 has none */
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
+    assert_int_equal(update_core_version(update_core_fixture.update_core, 1),
+                     0);
+}
+
+static void a_round_does_not_wait_for_later_joiners(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 2);
+    update_core_fixture.slots[1] = (struct gate_slot){777, 3, true};
+    update_core_fixture_set_view();
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    update_core_fixture_push(0, 0, 2, 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    update_core_fixture_push(0, 0, 3, 3);
+    assert_int_equal(update_core_fixture.count, 0);
+    assert_int_equal(update_core_fixture_push(0, 1, 3, 1),
+                     UPDATE_CORE_ACCEPTED);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+}
+
+static void rounds_without_live_trainers_close_empty_on_all_blocks(
+    void **state) {
+    (void)state;
+    update_core_fixture_synchronous(2, 1);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_fixture.slots[0].live = false;
+    update_core_fixture.slots[0].incarnation = 0;
+    update_core_fixture_set_view(); /* nobody lives: block 1 stays at 0 */
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 0);
+    update_core_fixture.slots[0] = (struct gate_slot){200, 3, true};
+    update_core_fixture_set_view();
+    static const uint32_t blocks[] = {1, 0, 1}, versions[] = {1, 2, 2};
+    assert_int_equal(update_core_fixture.count, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(update_core_fixture.actions[i].kind,
+                         UPDATE_CORE_UPDATE);
+        assert_int_equal(update_core_fixture.actions[i].block, blocks[i]);
+        assert_int_equal(update_core_fixture.actions[i].version, versions[i]);
+    }
+}
+
+static void a_joiner_pushes_nothing_below_its_first_round(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 2);
+    update_core_fixture_push(0, 1, 1, 1);
+    update_core_fixture.slots[1] = (struct gate_slot){777, 3, true};
+    update_core_fixture_set_view();
+    assert_int_equal(update_core_fixture_push(0, 1, 1, 1), UPDATE_CORE_REFUSED);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+}
+
+static void a_joiner_pulls_the_round_before_its_first(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 2);
+    update_core_fixture.slots[1] = (struct gate_slot){777, 2, true};
+    update_core_fixture_set_view();
+    update_core_pull(update_core_fixture.update_core, 0, 1, 1, 5);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(0, 0, 1, 1);
+    struct update_core_action reply;
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, &reply), 2);
+    assert_int_equal(reply.rank, 1);
+    assert_int_equal(reply.seq, 5);
+}
+
+static void a_successor_gets_no_reply_to_its_predecessors_request(
+    void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 2);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_fixture.slots[0] = (struct gate_slot){777, 3, true};
+    update_core_fixture_set_view();
+    update_core_fixture_push(0, 1, 1, 1);
+    struct update_core_action reply;
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, &reply), 1);
+    assert_int_equal(reply.rank, 1);
+}
+
+static void a_query_is_answered_with_the_missing_blocks(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(2, 2);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_true(update_core_query(update_core_fixture.update_core, 0, 0, 1, 7));
+    assert_false(
+        update_core_query(update_core_fixture.update_core, 1, 0, 1, 7));
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(0, 1, 1, 1);
+    struct update_core_action *reply = &update_core_fixture.actions[1];
+    assert_int_equal(reply->rank, 0);
+    assert_int_equal(reply->seq, 7);
+}
+
+static void a_frozen_ps_closes_one_more_round(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(2, 1);
+    update_core_fixture_push(0, 0, 1, 1); /* block 1 is a round behind */
+    assert_int_equal(update_core_freeze(update_core_fixture.update_core), 1);
+    update_core_fixture_push(0, 0, 2, 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    assert_int_equal(update_core_fixture_push(0, 0, 3, 3),
+                     UPDATE_CORE_ACCEPTED);
+    assert_int_equal(update_core_fixture.count, 0);
+    assert_int_equal(update_core_freeze(update_core_fixture.update_core),
+                     1); /* asked again */
+    update_core_set_snapshot_round(update_core_fixture.update_core, 2);
+    update_core_fixture_collect();
+    struct update_core_action snapshot;
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &snapshot),
+                     1);
+    assert_int_equal(snapshot.block, 0);
+    assert_int_equal(snapshot.version, 2);
+    assert_int_equal(update_core_fixture.actions[0].kind,
+                     UPDATE_CORE_SNAPSHOT); /* first */
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    update_core_fixture_push(1, 0, 1, 4);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, NULL), 0);
+    update_core_fixture_push(1, 0, 2, 5);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &snapshot),
+                     1);
+    assert_int_equal(snapshot.block, 1);
+}
+
+static void a_ledger_row_has_only_what_the_weights_have(void **state) {
+    (void)state;
+    struct ledger_entry row[2];
+    update_core_fixture_synchronous(1, 2);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_ledger_row(update_core_fixture.update_core, 0, 0, row);
+    assert_int_equal(row[0].clock, 0);
+    update_core_fixture_push(0, 1, 1, 1);
+    update_core_fixture_push(0, 1, 2, 2); /* held for the open round */
+    update_core_ledger_row(update_core_fixture.update_core, 0, 1, row);
+    assert_int_equal(row[0].clock, 1);
+    assert_int_equal(row[1].clock, 1);
+    assert_int_equal(row[1].incarnation, 101);
+}
+
+static void round_zero_only_ends_the_freeze(void **state) {
+    (void)state;
+    update_core_fixture_synchronous(1, 1);
+    update_core_freeze(update_core_fixture.update_core);
+    update_core_fixture_push(0, 0, 1, 1);
+    update_core_fixture_push(0, 0, 2, 2);
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_set_snapshot_round(update_core_fixture.update_core, 0);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, NULL), 0);
+}
+
+static bool every_third(const void *context, uint64_t round) {
+    (void)context;
+    return round % 3 == 0;
+}
+
+static void planned_rounds_are_snapshot_when_they_close(void **state) {
+    (void)state;
+    struct update_core_settings settings = {
+        .num_blocks = 1, .num_ranks = 1, .planned = every_third};
+    update_core_fixture_open(&settings);
+    for (uint64_t clock = 1; clock < 10; clock++) {
+        update_core_fixture_push(0, 0, clock, clock);
+        assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, NULL),
+                         clock % 3 == 0);
+        assert_int_equal(update_core_fixture.actions[0].kind,
+                         UPDATE_CORE_UPDATE);
+    }
+}
+
+static void a_clipped_round_waits_for_its_norm(void **state) {
+    (void)state;
+    struct update_core_settings settings = {
+        .num_blocks = 2, .num_ranks = 1, .clip = true};
+    update_core_fixture_open(&settings);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(update_core_fixture.count, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SUM, NULL), 1);
+    update_core_fixture_push(0, 0, 1, 2);
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(1, 0, 1, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SUM, NULL), 1);
+    update_core_set_norm(update_core_fixture.update_core, 1);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 2);
+    update_core_set_norm(update_core_fixture.update_core,
+                         0); /* an old one changes nothing */
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(0, 0, 2, 3);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_SUM, NULL), 1);
+}
+
+static void a_resumed_run_continues_counting(void **state) {
+    (void)state;
+    struct update_core_settings settings = {
+        .num_blocks = 1, .num_ranks = 1, .start = 500};
+    update_core_fixture_open(&settings);
+    assert_int_equal(update_core_fixture_push(0, 0, 1, 1), UPDATE_CORE_REFUSED);
+    update_core_pull(update_core_fixture.update_core, 0, 0, 500, 1);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
+    assert_int_equal(update_core_fixture_push(0, 0, 501, 2),
+                     UPDATE_CORE_ACCEPTED);
+    assert_int_equal(update_core_highest(update_core_fixture.update_core), 501);
+}
+
+static void with_staleness_a_push_is_applied_and_its_reply_deferred(
+    void **state) {
+    (void)state;
+    struct update_core_settings settings = {
+        .num_blocks = 1, .num_ranks = 2, .staleness = 1};
+    update_core_fixture_open(&settings);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(update_core_fixture.count, 2);
+    update_core_fixture_push(0, 0, 2, 2);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL),
+                     0); /* two ahead of rank 1 */
+    update_core_fixture_push(0, 1, 1, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 2);
+    update_core_fixture.slots[1].live = false;
+    update_core_fixture_push(0, 0, 3, 3);
+    update_core_fixture_push(0, 0, 4, 4);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 0);
+    update_core_fixture_set_view();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
+}
+
+#define UPDATE_CORE_TEST(f)                                                    \
+    cmocka_unit_test_teardown(f, update_core_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        UPDATE_CORE_TEST(a_round_closes_with_its_last_contribution),
+        UPDATE_CORE_TEST(blocks_close_independently),
+        UPDATE_CORE_TEST(a_late_push_is_answered_and_not_applied),
+        UPDATE_CORE_TEST(a_repeated_push_counts_once),
+        UPDATE_CORE_TEST(a_push_out_of_order_is_refused),
+        UPDATE_CORE_TEST(a_late_duplicate_does_not_replace_a_later_request),
+        UPDATE_CORE_TEST(an_accepted_contribution_of_a_dead_worker_counts),
+        UPDATE_CORE_TEST(a_death_closes_the_rounds_that_waited_for_it),
+        UPDATE_CORE_TEST(a_round_does_not_wait_for_later_joiners),
+        UPDATE_CORE_TEST(
+            rounds_without_live_trainers_close_empty_on_all_blocks),
+        UPDATE_CORE_TEST(a_joiner_pushes_nothing_below_its_first_round),
+        UPDATE_CORE_TEST(a_joiner_pulls_the_round_before_its_first),
+        UPDATE_CORE_TEST(a_successor_gets_no_reply_to_its_predecessors_request),
+        UPDATE_CORE_TEST(a_query_is_answered_with_the_missing_blocks),
+        UPDATE_CORE_TEST(a_frozen_ps_closes_one_more_round),
+        UPDATE_CORE_TEST(a_ledger_row_has_only_what_the_weights_have),
+        UPDATE_CORE_TEST(round_zero_only_ends_the_freeze),
+        UPDATE_CORE_TEST(planned_rounds_are_snapshot_when_they_close),
+        UPDATE_CORE_TEST(a_clipped_round_waits_for_its_norm),
+        UPDATE_CORE_TEST(a_resumed_run_continues_counting),
+        UPDATE_CORE_TEST(
+            with_staleness_a_push_is_applied_and_its_reply_deferred),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/dense/buffer_pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+
+static void a_returned_buffer_is_reused(void **state) {
+    (void)state;
+    struct buffer_pool *buffer_pool = buffer_pool_open();
+    struct buffer *first = buffer_pool_take(buffer_pool, 1000),
+                  *address = first;
+    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 1000);
+    buffer_release(&first);
+    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 0);
+    struct buffer *second = buffer_pool_take(buffer_pool, 1000);
+    assert_ptr_equal(second, address);
+    assert_true(buffer_is_unique(second));
+    struct buffer *other = buffer_pool_take(buffer_pool, 999);
+    assert_int_equal(buffer_bytes(other), 999);
+    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 1999);
+    buffer_release(&second);
+    buffer_release(&other);
+    buffer_pool_close(&buffer_pool);
+    assert_null(buffer_pool);
+    buffer_pool_close(&buffer_pool);
+}
+
+static void buffers_outlive_a_closed_pool(void **state) {
+    (void)state;
+    struct buffer_pool *buffer_pool = buffer_pool_open();
+    struct buffer *first = buffer_pool_take(buffer_pool, 64),
+                  *second = buffer_pool_take(buffer_pool, 64);
+    buffer_pool_close(&buffer_pool);
+    memset(buffer_data(first), 1, 64);
+    buffer_release(&first);
+    memset(buffer_data(second), 2, 64);
+    buffer_release(&second); /* ends the pool: a sanitizer sees a leak */
+}
+
+static void buffers_beyond_the_limit_are_freed(void **state) {
+    (void)state;
+    struct buffer_pool *buffer_pool = buffer_pool_open();
+    struct buffer *buffers[100];
+    for (int i = 0; i < 100; i++)
+        buffers[i] = buffer_pool_take(buffer_pool, 64);
+    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 6400);
+    for (int i = 0; i < 100; i++)
+        buffer_release(&buffers[i]);
+    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 0);
+    buffer_pool_close(&buffer_pool);
+}
+
+static void *release_all(void *argument) {
+    struct buffer **buffers = argument;
+    for (int i = 0; i < 64; i++)
+        buffer_release(&buffers[i]);
+    return NULL;
+}
+
+static void buffers_are_returned_from_any_thread(void **state) {
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        struct buffer_pool *buffer_pool = buffer_pool_open();
+        struct buffer *buffers[2][64];
+        pthread_t threads[2];
+        for (int i = 0; i < 128; i++)
+            buffers[i / 64][i % 64] =
+                buffer_pool_take(buffer_pool, 32 + (size_t)i % 3);
+        for (int t = 0; t < 2; t++)
+            pthread_create(&threads[t], NULL, release_all, buffers[t]);
+        struct buffer *mine = buffer_pool_take(buffer_pool, 32);
+        buffer_pool_close(&buffer_pool);
+        buffer_release(&mine);
+        for (int t = 0; t < 2; t++)
+            pthread_join(threads[t], NULL);
+    }
+}
+
+static void shared_buffers_never_exceed_their_segment(void **state) {
+    (void)state;
+    struct buffer_pool *buffer_pool = buffer_pool_open();
+    struct buffer *buffers[40];
+    assert_null(buffer_pool_take_shared(buffer_pool, 64));
+    assert_true(buffer_pool_add_shared(buffer_pool, 40 * 64));
+    for (int i = 0; i < 40; i++) {
+        buffers[i] = buffer_pool_take_shared(buffer_pool, 60);
+        assert_non_null(buffer_segment(buffers[i]));
+        memset(buffer_data(buffers[i]), i, 60);
+    }
+    assert_null(buffer_pool_take_shared(buffer_pool, 60));
+    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 40 * 60);
+    for (int i = 0; i < 40; i++)
+        buffer_release(&buffers[i]);
+    assert_int_equal(buffer_pool_used_bytes(buffer_pool), 0);
+    struct buffer *plain = buffer_pool_take(buffer_pool, 60);
+    assert_null(buffer_segment(plain));
+    for (int i = 0; i < 40; i++)
+        assert_non_null(buffers[i] = buffer_pool_take_shared(buffer_pool, 60));
+    assert_null(buffer_pool_take_shared(buffer_pool, 60));
+    buffer_pool_close(&buffer_pool);
+    for (int i = 0; i < 40; i++)
+        buffer_release(&buffers[i]);
+    buffer_release(&plain);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shared_buffers_never_exceed_their_segment),
+        cmocka_unit_test(a_returned_buffer_is_reused),
+        cmocka_unit_test(buffers_outlive_a_closed_pool),
+        cmocka_unit_test(buffers_beyond_the_limit_are_freed),
+        cmocka_unit_test(buffers_are_returned_from_any_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

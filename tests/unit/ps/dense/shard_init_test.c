@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/dense/shard_init.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <string.h>
+
+enum { ELEMENTS = 3 << 20, SEED = 3, LIMIT_MS = 20000, BLOCKS = 48 };
+
+/* One parameter in many blocks, all of this shard. */
+struct fixture {
+    struct layout *layout;
+    uint32_t ids[BLOCKS];
+    struct optimizer optimizer;
+    struct shard *shard, *expected;
+    struct shard_init *shard_init;
+};
+
+static int set_up(void **state) {
+    static struct fixture fixture;
+    struct parameter parameter = {
+        .name = "w", .num_dims = 1, .dims = {ELEMENTS}, .init_bound = 0.5f};
+    struct failure why;
+    fixture =
+        (struct fixture){.optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.5}};
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        fixture.ids[b] = b;
+    if (layout_build(&fixture.layout, &parameter, 1, &why))
+        return -1;
+    assert_int_equal(fixture.layout->num_blocks, BLOCKS * 4);
+    *state = &fixture;
+    return shard_open(&fixture.shard, fixture.layout, fixture.ids, BLOCKS,
+                      &fixture.optimizer, &why) ||
+           shard_open(&fixture.expected, fixture.layout, fixture.ids, BLOCKS,
+                      &fixture.optimizer, &why);
+}
+
+static int tear_down(void **state) {
+    struct fixture *fixture = *state;
+    shard_init_close(&fixture->shard_init);
+    shard_close(&fixture->shard);
+    shard_close(&fixture->expected);
+    layout_free(&fixture->layout);
+    return 0;
+}
+
+static void start(struct fixture *fixture, const char *manifest) {
+    struct shard_init_settings settings = {.shard = fixture->shard,
+                                           .seed = SEED,
+                                           .folder =
+                                               manifest ? "/nowhere" : NULL,
+                                           .manifest = manifest};
+    struct failure why;
+    if (shard_init_open(&fixture->shard_init, &settings, &why))
+        fail_msg("%s", why.text);
+}
+
+static enum status await(struct fixture *fixture, struct failure *why) {
+    struct pollfd item = {shard_init_descriptor(fixture->shard_init), POLLIN,
+                          0};
+    enum status status = STATUS_OK;
+    assert_int_equal(poll(&item, 1, LIMIT_MS), 1);
+    assert_true(shard_init_done(fixture->shard_init, &status, why));
+    return status;
+}
+
+static void all_blocks_are_initialised_from_the_seed(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    start(fixture, NULL);
+    assert_int_equal(await(fixture, &why), STATUS_OK);
+    shard_initialise(fixture->expected, SEED);
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        for (unsigned t = 0; t < shard_tensors(fixture->shard); t++)
+            assert_memory_equal(
+                buffer_data(shard_tensor(fixture->shard, b, t)),
+                buffer_data(shard_tensor(fixture->expected, b, t)),
+                shard_block_bytes(fixture->shard, b));
+}
+
+static void an_unreadable_checkpoint_is_reported(void **state) {
+    struct fixture *fixture = *state;
+    struct failure why;
+    start(fixture, "no manifest");
+    assert_int_not_equal(await(fixture, &why), STATUS_OK);
+    assert_true(strlen(why.text) > 0);
+}
+
+/* Each block is as it was or as it should be, however far it came. */
+static void closing_early_leaves_whole_blocks(void **state) {
+    struct fixture *fixture = *state;
+    shard_initialise(fixture->shard, SEED + 1);
+    shard_initialise(fixture->expected, SEED + 1);
+    start(fixture, NULL);
+    shard_init_close(&fixture->shard_init);
+    assert_null(fixture->shard_init);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        const void *found = buffer_data(shard_tensor(fixture->shard, b, 0));
+        size_t bytes = shard_block_bytes(fixture->shard, b);
+        if (!memcmp(found, buffer_data(shard_tensor(fixture->expected, b, 0)),
+                    bytes))
+            continue;
+        shard_initialise_block(fixture->expected, b, SEED);
+        assert_memory_equal(
+            found, buffer_data(shard_tensor(fixture->expected, b, 0)), bytes);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(all_blocks_are_initialised_from_the_seed),
+        TEST(an_unreadable_checkpoint_is_reported),
+        TEST(closing_early_leaves_whole_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a ps answers to each message: receipts, words of refusal, what it lacks,
+ * weights in the encoding that the job asks for, and to whom they go. */
+#include "ps/server.h"
+
+#include "proto/tensor/encoding.h"
+#include "tests/lib/server_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define PUSH CAPSTAN__DATA_HEADER__KIND__PUSH
+#define PULL CAPSTAN__DATA_HEADER__KIND__PULL
+#define QUERY CAPSTAN__DATA_HEADER__KIND__QUERY
+
+static uint32_t all[] = {0, 1, 3};
+
+/* A push of rank RANK's CLOCK to ALL that asks for a receipt. */
+static void push_with_ack(struct server_fixture *fixture, uint32_t rank,
+                          uint64_t clock) {
+    float floats[SERVER_FIXTURE_MAX_FLOATS];
+    size_t count = 0;
+    for (int i = 0; i < 3; i++)
+        for (uint32_t e = 0; e < fixture->elements[all[i]]; e++)
+            floats[count++] = 1;
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, PUSH, rank, clock, all, 3);
+    header.ack_only = true;
+    server_fixture_send(fixture, fixture->trainers[rank], &header, floats,
+                        count * sizeof(float));
+}
+
+/* The next answer is a receipt of COUNT blocks, the last of them of CLOCK. */
+static Capstan__DataHeader *receive_ack(struct server_fixture *fixture,
+                                        uint32_t rank, uint64_t clock,
+                                        size_t count) {
+    struct link_frame frame;
+    Capstan__DataHeader *header =
+        server_fixture_receive_reply(fixture, fixture->trainers[rank], &frame);
+    assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__ACK);
+    assert_int_equal(header->clock, clock);
+    assert_int_equal(header->rank, rank);
+    assert_int_equal(header->n_blocks, count);
+    assert_int_equal(frame.payload.size, 0);
+    link_release(&frame);
+    return header;
+}
+
+static void expect_ack(struct server_fixture *fixture, uint32_t rank,
+                       uint64_t clock) {
+    Capstan__DataHeader *header = receive_ack(fixture, rank, clock, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(header->blocks[i],
+                         all[server_fixture_block_order(header, i)]);
+}
+
+static void a_push_that_requests_an_ack_gets_no_weights(void **state) {
+    struct server_fixture *fixture = *state;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    server_fixture_open(fixture, 1);
+    push_with_ack(fixture, 0, 1);
+    push_with_ack(fixture, 0, 1); /* a copy is not applied again */
+    server_fixture_push(fixture, 0, 2, all, 3, 0);
+    server_fixture_handle_messages(fixture, 3);
+    expect_ack(fixture, 0, 1);
+    expect_ack(fixture, 0, 1);
+    const float weights[] = {-1, -2, -4};
+    server_fixture_expect_weights(fixture, 0, 2, weights, 3);
+}
+
+static void acks_of_several_requests_share_a_message(void **state) {
+    struct server_fixture *fixture = *state;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    server_fixture_open(fixture, 1);
+    push_with_ack(fixture, 0, 1);
+    push_with_ack(fixture, 0, 2);
+    server_fixture_handle_one(fixture);
+    server_fixture_handle_one(fixture);
+    link_fixture_expect_nothing(fixture->trainers[0]);
+    server_flush(fixture->server);
+    Capstan__DataHeader *header = receive_ack(fixture, 0, 2, 6);
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(header->blocks[i], all[i % 3]);
+}
+
+static void acks_do_not_wait_behind_weights(void **state) {
+    struct server_fixture *fixture = *state;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    server_fixture_open(fixture, 1);
+    push_with_ack(fixture, 0, 1);
+    server_fixture_push(fixture, 0, 2, all, 3, 0);
+    server_fixture_handle_one(fixture);
+    server_fixture_handle_one(fixture);
+    expect_ack(fixture, 0, 1);
+    const float weights[] = {-1, -2, -4};
+    server_fixture_expect_weights(fixture, 0, 2, weights, 3);
+}
+
+static void an_ack_is_sent_when_the_round_closes(void **state) {
+    struct server_fixture *fixture = *state;
+    server_fixture_open(fixture, 2);
+    push_with_ack(fixture, 0, 1);
+    server_fixture_handle_messages(fixture, 1);
+    link_fixture_expect_nothing(fixture->trainers[0]);
+    server_fixture_push(fixture, 1, 1, all, 3, 1);
+    server_fixture_handle_messages(fixture, 1);
+    expect_ack(fixture, 0, 1);
+    const float weights[] = {-1, -1.5f, -2.5f};
+    server_fixture_expect_weights(fixture, 1, 1, weights, 3);
+}
+
+static void a_query_may_request_an_ack(void **state) {
+    struct server_fixture *fixture = *state;
+    server_fixture_open(fixture, 1);
+    push_with_ack(fixture, 0, 1);
+    server_fixture_handle_messages(fixture, 1);
+    expect_ack(fixture, 0, 1);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, QUERY, 0, 1, all, 3);
+    header.ack_only = true;
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__MISSING, NULL);
+    expect_ack(fixture, 0, 1);
+}
+
+static void a_new_incarnation_that_restarts_its_clock_gets_its_weights(
+    void **state) {
+    struct server_fixture *fixture = *state;
+    struct failure why;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    server_fixture_open(fixture, 1);
+    push_with_ack(fixture, 0, 1);
+    server_fixture_handle_messages(fixture, 1);
+    expect_ack(fixture, 0, 1);
+    fixture->slots[0].incarnation = SERVER_FIXTURE_TRAINER + 1;
+    update_core_set_view(server_update_core(fixture->server), 2,
+                         fixture->slots);
+    assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
+    assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, PULL, 0, 0, all, 3);
+    header.incarnation = SERVER_FIXTURE_TRAINER + 1;
+    header.seq = 1;
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    const float weights[] = {-1, -1, -1};
+    server_fixture_expect_weights(fixture, 0, 0, weights, 3);
+}
+
+/* A header's length moves the payload behind it in libzmq's buffer. */
+static void a_push_is_applied_at_any_alignment(void **state) {
+    struct server_fixture *fixture = *state;
+    char text[65] = {0};
+    fixture->job.staleness = JOB_STALENESS_INF;
+    server_fixture_open(fixture, 1);
+    for (uint64_t clock = 1; clock <= 64; clock++) {
+        float ones[16];
+        char payload[sizeof ones];
+        uint32_t id = 1;
+        for (uint32_t i = 0; i < fixture->elements[id]; i++)
+            ones[i] = 1;
+        text[clock - 1] = 'x';
+        Capstan__DataHeader header =
+            server_fixture_header(fixture, PUSH, 0, clock, &id, 1);
+        header.text = text;
+        size_t count = fixture->elements[id];
+        encoding_write(NULL, fixture->job.wire, ones, count, payload);
+        server_fixture_send(fixture, fixture->trainers[0], &header, payload,
+                            encoding_bytes(fixture->job.wire, count));
+        server_fixture_handle_messages(fixture, 1);
+        const float expected = -(float)clock;
+        server_fixture_expect_weights(fixture, 0, clock, &expected, 1);
+    }
+}
+
+static void an_invalid_push_is_refused_and_not_applied(void **state) {
+    struct server_fixture *fixture = *state;
+    server_fixture_open(fixture, 1);
+    static uint32_t unknown[] = {0, 4}, others[] = {2}, twice[] = {1, 1},
+                    back[] = {3, 0};
+    float floats[SERVER_FIXTURE_MAX_FLOATS] = {0};
+    const struct {
+        uint32_t *ids;
+        size_t count, bytes;
+        Capstan__DataHeader__Kind kind;
+        uint64_t run, incarnation, rank, clock, snapshot;
+        const char *text;
+    } cases[] = {
+        {all, 3, 95, PUSH, 0, 0, 0, 1, 0, "size of its blocks"},
+        {all, 3, 0, PUSH, 0, 0, 0, 1, 0, "size of its blocks"},
+        {all, 3, 4 * 64, PUSH, 0, 0, 0, 1, 0, "size of its blocks"},
+        {all, 3, 4, PULL, 0, 0, 0, 1, 0, "size of its blocks"},
+        {unknown, 2, 0, PULL, 0, 0, 0, 1, 0, "not of this ps"},
+        {others, 1, 0, PULL, 0, 0, 0, 1, 0, "not of this ps"},
+        {twice, 2, 0, QUERY, 0, 0, 0, 1, 0, "order"},
+        {back, 2, 0, PULL, 0, 0, 0, 1, 0, "order"},
+        {all, 3, 0, PULL, 1, 0, 0, 1, 0, "another run"},
+        {all, 3, 0, PULL, 0, 1, 0, 1, 0, "not in this ps's view"},
+        {all, 3, 0, PULL, 0, 0, 1, 1, 0, "not in this ps's view"},
+        {all, 3, 0, PULL, 0, 0, UINT32_MAX, 1, 0, "not in this ps's view"},
+        {all, 3, 0, PULL, 0, 0, 0, 1, 77, "not held"},
+        {all, 3, 0, CAPSTAN__DATA_HEADER__KIND__WEIGHTS, 0, 0, 0, 1, 0,
+         "kind of message"},
+        {all, 3, 0, CAPSTAN__DATA_HEADER__KIND__REFUSED, 0, 0, 0, 1, 0,
+         "kind of message"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Capstan__DataHeader header =
+            server_fixture_header(fixture, cases[i].kind, 0, cases[i].clock,
+                                  cases[i].ids, cases[i].count);
+        header.run += cases[i].run;
+        header.incarnation += cases[i].incarnation;
+        header.rank = (uint32_t)cases[i].rank;
+        header.snapshot = cases[i].snapshot;
+        server_fixture_send(fixture, fixture->trainers[0], &header, floats,
+                            cases[i].bytes);
+        server_fixture_handle_messages(fixture, 1);
+        server_fixture_expect(fixture, fixture->trainers[0],
+                              CAPSTAN__DATA_HEADER__KIND__REFUSED,
+                              cases[i].text);
+    }
+    server_fixture_push(fixture, 0, 7, all, 3, 1);
+    server_fixture_handle_messages(fixture, 1);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__REFUSED,
+                          "order of its clock");
+    for (uint32_t b = 0; b < SERVER_FIXTURE_OWN_BLOCKS; b++)
+        assert_int_equal(
+            update_core_version(server_update_core(fixture->server), b), 0);
+}
+
+/* MESSAGE, else in order, comes with ENCODING and is refused. */
+static void expect_refused(struct server_fixture *fixture,
+                           Capstan__DataHeader message,
+                           Capstan__DataHeader__Encoding encoding,
+                           size_t bytes) {
+    static const char payload[SERVER_FIXTURE_MAX_FLOATS * sizeof(float)];
+    message.encoding = encoding;
+    server_fixture_send(fixture, fixture->trainers[0], &message, payload,
+                        bytes);
+    server_fixture_handle_messages(fixture, 1);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__REFUSED, "encoding");
+}
+
+static void another_encoding_is_refused(void **state) {
+    struct server_fixture *fixture = *state;
+    enum job_wire mine = fixture->job.wire;
+    enum job_wire other =
+        mine == JOB_WIRE_BF16 ? JOB_WIRE_FLOAT32 : JOB_WIRE_BF16;
+    const Capstan__DataHeader__Kind kinds[] = {PUSH, PULL, QUERY};
+    server_fixture_open(fixture, 1);
+    for (int i = 0; i < 3; i++) {
+        Capstan__DataHeader message =
+            server_fixture_header(fixture, kinds[i], 0, 1, all, 1);
+        size_t floats = kinds[i] == PUSH ? fixture->elements[0] : 0;
+        expect_refused(fixture, message, encoding_name(other),
+                       encoding_bytes(other, floats));
+        expect_refused(fixture, message, encoding_name(other),
+                       encoding_bytes(mine, floats));
+        if (kinds[i] != PUSH)
+            expect_refused(fixture, message,
+                           CAPSTAN__DATA_HEADER__ENCODING__EMPTY, 0);
+    }
+    Capstan__DataHeader snapshot =
+        server_fixture_header(fixture, PULL, 0, 1, all, 1);
+    snapshot.snapshot = 1;
+    expect_refused(fixture, snapshot, CAPSTAN__DATA_HEADER__ENCODING__BF16, 0);
+    assert_int_equal(
+        update_core_version(server_update_core(fixture->server), 0), 0);
+}
+
+static void a_snapshot_is_read_in_float32(void **state) {
+    struct server_fixture *fixture = *state;
+    struct snapshots *snapshots;
+    struct failure why;
+    fixture->job.staleness = JOB_STALENESS_INF;
+    server_fixture_open(fixture, 1);
+    struct shard *shard = server_shard(fixture->server);
+    const float exact[] = {1 + 0x1p-20f, 2, 3, 4, 5};
+    uint32_t id = 0;
+    assert_int_equal(shard_block_bytes(shard, 0), sizeof exact);
+    shard_assign(shard, 0, exact);
+    assert_int_equal(snapshots_open(&snapshots, shard,
+                                    server_update_core(fixture->server), &why),
+                     STATUS_OK);
+    server_set_snapshots(fixture->server, snapshots);
+    struct snapshot *snapshot = snapshots_begin(snapshots, 5);
+    snapshot_retain(snapshot);
+    snapshot_add(snapshot, 0, 0);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, PULL, 0, 0, &id, 1);
+    header.snapshot = 5;
+    header.encoding = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    struct link_frame frame;
+    Capstan__DataHeader *reply =
+        server_fixture_receive_reply(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(reply->encoding, CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
+    assert_int_equal(frame.payload.size, sizeof exact);
+    assert_memory_equal(frame.payload.data, exact, sizeof exact);
+    link_release(&frame);
+    server_set_snapshots(fixture->server, NULL);
+    snapshots_close(&snapshots);
+}
+
+static void a_message_without_blocks_changes_nothing(void **state) {
+    struct server_fixture *fixture = *state;
+    server_fixture_open(fixture, 1);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, PUSH, 0, 1, NULL, 0);
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    link_fixture_expect_nothing(fixture->trainers[0]);
+}
+
+static void a_query_is_answered_with_the_missing_blocks(void **state) {
+    struct server_fixture *fixture = *state;
+    uint32_t first[] = {1};
+    server_fixture_open(fixture, 2);
+    server_fixture_push(fixture, 0, 1, first, 1, 5);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, QUERY, 0, 1, all, 3);
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 2);
+    struct link_frame frame;
+    Capstan__DataHeader *reply =
+        server_fixture_receive_reply(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(reply->kind, CAPSTAN__DATA_HEADER__KIND__MISSING);
+    assert_int_equal(reply->seq, header.seq);
+    assert_int_equal(reply->n_blocks, 2);
+    assert_int_equal(reply->blocks[0], 0);
+    assert_int_equal(reply->blocks[1], 3);
+    link_release(&frame);
+}
+
+static void a_reply_goes_to_the_newest_connection(void **state) {
+    struct server_fixture *fixture = *state;
+    uint32_t id = 0;
+    server_fixture_open(fixture, 2);
+    server_fixture_push(fixture, 0, 1, &id, 1, 1);
+    server_fixture_handle_messages(fixture, 1);
+    link_close(&fixture->trainers[0]);
+    fixture->trainers[0] = link_fixture_client(fixture->wire);
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, QUERY, 0, 1, &id, 1);
+    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_handle_messages(fixture, 1);
+    struct link_frame frame;
+    Capstan__DataHeader *word =
+        server_fixture_receive_reply(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(word->kind, CAPSTAN__DATA_HEADER__KIND__MISSING);
+    assert_int_equal(word->n_blocks, 0); /* it is here, and waits */
+    link_release(&frame);
+    server_fixture_push(fixture, 1, 1, &id, 1, 1);
+    server_fixture_handle_messages(fixture, 1);
+    const float weight = -1;
+    server_fixture_expect_weights(fixture, 0, 1, &weight, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SERVER_BF16_TEST(a_push_is_applied_at_any_alignment),
+        SERVER_BF16_TEST(a_reply_goes_to_the_newest_connection),
+        SERVER_BF16_TEST(another_encoding_is_refused),
+        SERVER_TEST(another_encoding_is_refused),
+        SERVER_BF16_TEST(a_snapshot_is_read_in_float32),
+        SERVER_TEST(a_snapshot_is_read_in_float32),
+        SERVER_TEST(a_push_is_applied_at_any_alignment),
+        SERVER_TEST(a_push_that_requests_an_ack_gets_no_weights),
+        SERVER_TEST(acks_of_several_requests_share_a_message),
+        SERVER_TEST(acks_do_not_wait_behind_weights),
+        SERVER_TEST(an_ack_is_sent_when_the_round_closes),
+        SERVER_TEST(a_query_may_request_an_ack),
+        SERVER_TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights),
+        SERVER_TEST(an_invalid_push_is_refused_and_not_applied),
+        SERVER_TEST(a_message_without_blocks_changes_nothing),
+        SERVER_TEST(a_query_is_answered_with_the_missing_blocks),
+        SERVER_TEST(a_reply_goes_to_the_newest_connection),
+        SERVER_THREADS_TEST(another_encoding_is_refused),
+        SERVER_THREADS_TEST(a_snapshot_is_read_in_float32),
+        SERVER_THREADS_TEST(a_push_is_applied_at_any_alignment),
+        SERVER_THREADS_TEST(a_push_that_requests_an_ack_gets_no_weights),
+        SERVER_THREADS_TEST(an_ack_is_sent_when_the_round_closes),
+        SERVER_THREADS_TEST(a_query_may_request_an_ack),
+        SERVER_THREADS_TEST(
+            a_new_incarnation_that_restarts_its_clock_gets_its_weights),
+        SERVER_THREADS_TEST(an_invalid_push_is_refused_and_not_applied),
+        SERVER_THREADS_TEST(a_message_without_blocks_changes_nothing),
+        SERVER_THREADS_TEST(a_query_is_answered_with_the_missing_blocks),
+        SERVER_THREADS_TEST(a_reply_goes_to_the_newest_connection),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/work_item.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+enum { ELEMENTS = 40000, RANKS = 2, BLOCKS = 3 };
+
+/* A parameter in three blocks, weights of 0 and SGD of rate 1: weights tell
+ * the updates. */
+struct fixture {
+    struct layout *layout;
+    struct shard *shard;
+    struct work_items *work_items;
+    float *ones;
+};
+
+static int setup_with(void **state, uint32_t threads) {
+    static const uint32_t ids[BLOCKS] = {0, 1, 2};
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct parameter parameter = {
+        .name = "w", .num_dims = 1, .dims = {ELEMENTS}};
+    struct optimizer optimizer = {.type = OPTIMIZER_SGD};
+    struct failure why;
+    if (layout_build(&fixture->layout, &parameter, 1, &why) ||
+        shard_open(&fixture->shard, fixture->layout, ids, BLOCKS, &optimizer,
+                   &why) ||
+        work_items_open(&fixture->work_items, fixture->shard, RANKS, threads,
+                        &why))
+        return -1;
+    shard_initialise(fixture->shard, 1);
+    fixture->ones = malloc(ELEMENTS * sizeof(float));
+    for (int i = 0; i < ELEMENTS; i++)
+        fixture->ones[i] = 1;
+    *state = fixture;
+    return 0;
+}
+
+static int setup(void **state) {
+    return setup_with(state, 0);
+}
+
+static int setup_threads(void **state) {
+    return setup_with(state, 2);
+}
+
+static int teardown(void **state) {
+    struct fixture *fixture = *state;
+    work_items_close(&fixture->work_items);
+    shard_close(&fixture->shard);
+    layout_free(&fixture->layout);
+    free(fixture->ones);
+    free(fixture);
+    return 0;
+}
+
+static void put(struct fixture *fixture, enum update_core_kind kind, uint32_t b,
+                uint64_t version) {
+    struct update_core_action action = {
+        .kind = kind, .block = b, .version = version};
+    struct work_item *work_item =
+        work_items_alloc(fixture->work_items, &action);
+    assert_non_null(work_item);
+    work_item->gradients[0] = work_item->gradients[1] = fixture->ones;
+    work_item->round = (struct shard_round){.gradients = work_item->gradients,
+                                            .num_gradients = 2,
+                                            .step = version,
+                                            .rate = 1,
+                                            .scale = 0.5f};
+    work_items_submit(fixture->work_items, work_item);
+}
+
+static float first_of(struct buffer *buffer) {
+    return *(float *)buffer_data(buffer);
+}
+
+static void a_reply_has_the_weights_at_its_submission(void **state) {
+    struct fixture *fixture = *state;
+    struct work_item *work_item;
+    unsigned replies = 0;
+    for (uint64_t version = 1; version <= 3; version++)
+        for (uint32_t b = 0; b < BLOCKS; b++) {
+            put(fixture, UPDATE_CORE_UPDATE, b, version);
+            put(fixture, UPDATE_CORE_REPLY, b, version);
+        }
+    work_items_wait(fixture->work_items);
+    while ((work_item = work_items_completed(fixture->work_items))) {
+        assert_int_equal(work_item->status, STATUS_OK);
+        if (work_item->action.kind == UPDATE_CORE_REPLY) {
+            assert_true(first_of(work_item->weights) ==
+                        -(float)work_item->action.version);
+            buffer_release(&work_item->weights);
+            replies++;
+        }
+        work_items_recycle(fixture->work_items, work_item);
+    }
+    assert_int_equal(replies, 3 * BLOCKS);
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        assert_true(first_of(shard_tensor(fixture->shard, b, 0)) == -3);
+    assert_int_equal(shard_copied_bytes(fixture->shard), 0);
+}
+
+static void an_ack_holds_no_weights(void **state) {
+    struct fixture *fixture = *state;
+    struct update_core_action action = {.kind = UPDATE_CORE_REPLY};
+    struct work_item *work_item =
+        work_items_alloc(fixture->work_items, &action);
+    work_item->ack_only = true;
+    work_items_submit(fixture->work_items, work_item);
+    work_items_wait(fixture->work_items);
+    assert_ptr_equal(work_items_completed(fixture->work_items), work_item);
+    assert_null(work_item->weights);
+    assert_true(buffer_is_unique(shard_tensor(fixture->shard, 0, 0)));
+    work_items_recycle(fixture->work_items, work_item);
+}
+
+static void a_sum_is_computed_by_the_shard(void **state) {
+    struct fixture *fixture = *state;
+    put(fixture, UPDATE_CORE_SUM, 1, 1);
+    work_items_wait(fixture->work_items);
+    struct work_item *work_item = work_items_completed(fixture->work_items);
+    assert_non_null(work_item);
+    assert_true(work_item->sum == fixture->layout->blocks[1].elements);
+    work_items_recycle(fixture->work_items, work_item);
+}
+
+static void a_finished_work_item_is_reused(void **state) {
+    struct fixture *fixture = *state;
+    struct update_core_action action = {.kind = UPDATE_CORE_SUM, .block = 2};
+    struct work_item *first = work_items_alloc(fixture->work_items, &action);
+    struct work_item *second = work_items_alloc(fixture->work_items, &action);
+    assert_ptr_not_equal(first, second);
+    work_items_recycle(fixture->work_items, first);
+    assert_ptr_equal(work_items_alloc(fixture->work_items, &action), first);
+    assert_int_equal(first->thread_pool.block, 2);
+    work_items_recycle(fixture->work_items, first);
+    work_items_recycle(fixture->work_items, second);
+}
+
+#define WORK_ITEM_TEST(f)                                                      \
+    cmocka_unit_test_setup_teardown(f, setup, teardown), {                     \
+        .name = #f ", 2 threads", .test_func = f, .setup_func = setup_threads, \
+        .teardown_func = teardown                                              \
+    }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WORK_ITEM_TEST(a_reply_has_the_weights_at_its_submission),
+        WORK_ITEM_TEST(an_ack_holds_no_weights),
+        WORK_ITEM_TEST(a_sum_is_computed_by_the_shard),
+        WORK_ITEM_TEST(a_finished_work_item_is_reused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

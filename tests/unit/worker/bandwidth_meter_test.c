@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/bandwidth_meter.h"
+
+#include "proto/base/time.h"
+#include "tests/lib/link_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RUN = 7, BYTES = 64 << 10 };
+
+static int setup(void **state) {
+    struct link_fixture *fixture;
+    struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD};
+    struct failure why;
+    if (link_fixture_setup(state))
+        return -1;
+    fixture = *state;
+    link_close(&fixture->server_link); /* its frames are too short */
+    if (link_open(&fixture->server_link, fixture->zmq, LINK_SERVER, &link,
+                  &why) ||
+        link_bind(fixture->server_link, 0, &why))
+        return -1;
+    snprintf(fixture->address, sizeof fixture->address, "127.0.0.1:%u",
+             link_port(fixture->server_link));
+    return 0;
+}
+
+static struct bandwidth_meter *open_probe(struct link_fixture *fixture,
+                                          const char *address, int64_t now) {
+    struct bandwidth_meter_settings settings = {
+        .zmq = fixture->zmq, .run = RUN, .incarnation = 1, .address = address};
+    struct bandwidth_meter *probe;
+    struct failure why;
+    if (bandwidth_meter_open(&probe, &settings, now, &why))
+        fail_msg("%s", why.text);
+    return probe;
+}
+
+/* What has come goes back, said to be of RUN. */
+static unsigned echo(struct link_fixture *fixture, uint64_t run) {
+    static struct message_arena arena;
+    static unsigned char space[MESSAGE_MAX_HEADER];
+    struct link_frame frame;
+    unsigned count = 0;
+    for (; link_view(fixture->server_link, &frame); count++) {
+        Capstan__DataHeader *header;
+        struct link_payload payload;
+        struct failure why;
+        assert_int_equal(message_read_data(&header, &arena, frame.header.data,
+                                           frame.header.size, &why),
+                         0);
+        assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PROBE);
+        assert_int_equal(frame.payload.size, BYTES);
+        header->kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
+        header->run = run;
+        assert_true(
+            link_reserve(fixture->server_link, frame.peer, &payload, BYTES));
+        memset(link_reserved(&payload), 0, BYTES);
+        size_t bytes = message_write_data(header, space);
+        link_commit(fixture->server_link, frame.peer, space, bytes, &payload);
+        link_release(&frame);
+    }
+    return count;
+}
+
+static void a_ps_on_this_host_is_not_measured(void **state) {
+    struct link_fixture *fixture = *state;
+    int64_t start = time_now();
+    struct bandwidth_meter *probe =
+        open_probe(fixture, fixture->address, start);
+    while (!bandwidth_meter_step(probe, start) &&
+           time_now() - start < LINK_FIXTURE_DEADLINE)
+        echo(fixture, RUN);
+    assert_true(bandwidth_meter_step(probe, start));
+    assert_true(bandwidth_meter_rate(probe) == 0);
+    bandwidth_meter_close(&probe);
+}
+
+static void a_peer_that_does_not_answer_is_skipped_at_the_deadline(
+    void **state) {
+    struct link_fixture *fixture = *state;
+    int64_t now = time_now();
+    struct bandwidth_meter *probe = open_probe(fixture, fixture->address, now);
+    assert_false(bandwidth_meter_step(probe, now));
+    assert_false(bandwidth_meter_step(probe, now + 599 * TIME_MS));
+    assert_true(bandwidth_meter_step(probe, now + 600 * TIME_MS));
+    assert_true(bandwidth_meter_rate(probe) == 0);
+    bandwidth_meter_close(&probe);
+}
+
+static void an_answer_of_another_run_does_not_count(void **state) {
+    struct link_fixture *fixture = *state;
+    int64_t start = time_now();
+    unsigned seen = 0;
+    struct bandwidth_meter *probe =
+        open_probe(fixture, fixture->address, start);
+    while (seen < 4 && time_now() - start < LINK_FIXTURE_DEADLINE) {
+        assert_false(bandwidth_meter_step(probe, start));
+        seen += echo(fixture, RUN + 1);
+    }
+    assert_int_equal(seen, 4); /* the first burst, and no second one */
+    assert_true(bandwidth_meter_step(probe, start + TIME_S));
+    assert_true(bandwidth_meter_rate(probe) == 0);
+    bandwidth_meter_close(&probe);
+}
+
+static void an_unresolvable_name_ends_the_probe(void **state) {
+    struct link_fixture *fixture = *state;
+    int64_t start = time_now();
+    struct bandwidth_meter *probe =
+        open_probe(fixture, "nobody.invalid:1", start);
+    while (!bandwidth_meter_step(probe, time_now()))
+        assert_true(time_now() - start < LINK_FIXTURE_DEADLINE);
+    assert_true(bandwidth_meter_rate(probe) == 0);
+    bandwidth_meter_close(&probe);
+}
+
+static void an_address_without_a_port_is_an_error(void **state) {
+    struct link_fixture *fixture = *state;
+    struct bandwidth_meter_settings settings = {.zmq = fixture->zmq,
+                                                .address = "host"};
+    struct bandwidth_meter *probe;
+    struct failure why;
+    assert_int_equal(bandwidth_meter_open(&probe, &settings, 0, &why),
+                     STATUS_RETRY);
+    assert_null(probe);
+}
+
+#define PROBE_TEST(f)                                                          \
+    cmocka_unit_test_setup_teardown(f, setup, link_fixture_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        PROBE_TEST(a_ps_on_this_host_is_not_measured),
+        PROBE_TEST(a_peer_that_does_not_answer_is_skipped_at_the_deadline),
+        PROBE_TEST(an_answer_of_another_run_does_not_count),
+        PROBE_TEST(an_unresolvable_name_ends_the_probe),
+        PROBE_TEST(an_address_without_a_port_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of both kinds beside each other, and what becomes of shared memory when
+ * a rank cannot have it, breaks its rules or is killed. */
+#include "proto/base/time.h"
+#include "proto/net/shm/buffer.h"
+#include "tests/lib/gloo_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static const char shared[] = "over shared memory";
+
+static uint64_t bits_over_tcp(struct gloo_fixture fixture) {
+    fixture.shm = false;
+    fixture.prepare = NULL;
+    for (uint32_t i = 0; i < fixture.size; i++)
+        fixture.transports[i] = "";
+    return gloo_fixture_run_all(fixture);
+}
+
+static void both_kinds_of_pair_give_the_same_bits(void **state) {
+    (void)state;
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(), .shm = true, .timeout = 20};
+    for (fixture.size = 2; fixture.size <= 4; fixture.size++)
+        for (int algorithm = 0; algorithm < 2; algorithm++) {
+            fixture.algorithm =
+                algorithm ? COLLECTIVE_HALVING_DOUBLING : COLLECTIVE_RING;
+            for (uint32_t i = 0; i < fixture.size; i++)
+                fixture.transports[i] = shared;
+            assert_true(gloo_fixture_run_all(fixture) ==
+                        bits_over_tcp(fixture));
+        }
+}
+
+/* Rank 1 gets no memory that can be shared. */
+static void limit(uint32_t rank, struct collective_settings *settings) {
+    struct rlimit files = {4096, 4096};
+    (void)settings;
+    if (rank != 1)
+        return;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &files);
+}
+
+/* It calls rank 0, and rank 2 calls it, with memory of its own. */
+static void a_rank_that_cannot_share_memory_uses_tcp_and_logs_why(
+    void **state) {
+    (void)state;
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(),
+        .shm = true,
+        .timeout = 20,
+        .prepare = limit,
+        .transports = {
+            "over shared memory with 1 of 2 ranks",
+            "over TCP with rank 0, though on this host: no shared memory: "
+            "File too large",
+            shared}};
+    for (fixture.size = 3; fixture.size >= 2; fixture.size--) {
+        uint64_t bits = gloo_fixture_run_all(fixture);
+        assert_true(bits == bits_over_tcp(fixture));
+        fixture.transports[0] = "";
+    }
+}
+
+static void refuse(uint32_t rank, struct collective_settings *settings) {
+    settings->shm = rank != 1;
+}
+
+/* There is room enough, but not for whatever others show. */
+static void limit_space(uint32_t rank, struct collective_settings *settings) {
+    struct rlimit space = {(rlim_t)1 << 47, (rlim_t)1 << 47};
+    (void)settings;
+    if (rank == 1)
+        setrlimit(RLIMIT_AS, &space);
+}
+
+static void shared_memory_can_be_disabled(void **state) {
+    (void)state;
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(),
+        .size = 3,
+        .timeout = 20,
+        .prepare = refuse,
+        .transports = {"over shared memory with 1 of 2 ranks", "",
+                       "over shared memory with 1 of 2 ranks"}};
+    assert_true(gloo_fixture_run_all(fixture) == bits_over_tcp(fixture));
+    fixture.prepare = limit_space;
+    fixture.shm = true;
+    assert_true(gloo_fixture_run_all(fixture) == bits_over_tcp(fixture));
+}
+
+/* Everything that this process shares, from the rings' heads on; false: it
+ * shares nothing. */
+static bool write_over_shared_memory(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    bool shares = false;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        if (strstr(line, "memfd:capstan") &&
+            sscanf(line, "%lx-%lx", &from, &to) == 2) {
+            memset((char *)from + 64, 0x5a, to - from - 64);
+            shares = true;
+        }
+    }
+    fclose(maps);
+    return shares;
+}
+
+/* Rank 1 breaks all rules, and goes when all others have ended. */
+static void run_with_misbehaving_rank(struct rendezvous_fake *rendezvous,
+                                      uint32_t rank, const void *context) {
+    static float data[300000];
+    const struct gloo_fixture *fixture = context;
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, fixture);
+    struct failure why = {0};
+    enum status status = fixture->ops->all_reduce(group, data, 300000, &why);
+    rendezvous_fake_arrive(rendezvous);
+    rendezvous_fake_await_arrivals(rendezvous, fixture->size);
+    if (rank == 1) {
+        bool wrote = write_over_shared_memory();
+        rendezvous_fake_await_arrivals(rendezvous, 2 * fixture->size - 1);
+        _exit(!wrote);
+    }
+    while (!status)
+        status = fixture->ops->all_reduce(group, data, 300000, &why);
+    rendezvous_fake_arrive(rendezvous);
+    fixture->ops->close(&group);
+    gloo_fixture_end(rendezvous, rank, status, why.text);
+}
+
+/* By who reads what it writes at once, else as one that reads nothing. */
+static void a_rank_that_misuses_shared_memory_is_named(void **state) {
+    (void)state;
+    for (uint32_t size = 2; size <= 3; size++) {
+        struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                       .size = size,
+                                       .shm = true,
+                                       .timeout = 2};
+        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+        int64_t begun = time_now();
+        for (uint32_t i = 0; i < size; i++)
+            rendezvous_fake_start(rendezvous, i, run_with_misbehaving_rank,
+                                  &fixture);
+        gloo_fixture_expect_failed_rank(rendezvous, size, 1, "");
+        assert_int_equal(rendezvous_fake_await_exit(rendezvous, 1), 0);
+        assert_true(time_now() - begun < 10 * TIME_S);
+        rendezvous_fake_close(&rendezvous);
+    }
+}
+
+/* Is there a line with TEXT in this process's map? */
+static bool has_mapped(const char *text) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    bool found = false;
+    while (fgets(line, sizeof line, maps))
+        found |= strstr(line, text) != NULL;
+    fclose(maps);
+    return found;
+}
+
+enum { FLOATS = 150001, ROUNDS = 40 };
+
+/* Of each round of a trainer: gradients are added up, each rank makes weights
+ * of its piece, and all gather them. */
+static void train(struct rendezvous_fake *rendezvous, uint32_t rank,
+                  const struct gloo_fixture *fixture, struct collective *group,
+                  float *gradients, float *weights) {
+    struct failure why;
+    size_t first, own = collective_piece(FLOATS, rank, fixture->size, &first);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < FLOATS; i++)
+            gradients[i] = gloo_fixture_value(rank, i + round);
+        gloo_fixture_expect_call(
+            rendezvous, rank,
+            fixture->ops->reduce_scatter(group, gradients, FLOATS, &why), &why);
+        for (size_t i = first; i < first + own; i++)
+            weights[i] = weights[i] * 0.5f + gradients[i];
+        gloo_fixture_expect_call(
+            rendezvous, rank,
+            fixture->ops->all_gather(group, weights, FLOATS, &why), &why);
+        gloo_fixture_record_bits(&rendezvous->ends[rank], weights,
+                                 FLOATS * sizeof(float));
+        gloo_fixture_expect_call(
+            rendezvous, rank,
+            fixture->ops->all_reduce(group, gradients, FLOATS / 2, &why), &why);
+    }
+}
+
+static void train_in_buffers(struct rendezvous_fake *rendezvous, uint32_t rank,
+                             const void *context) {
+    const struct gloo_fixture *fixture = context;
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, fixture);
+    struct buffer *gradients = buffer_open_shared(FLOATS * sizeof(float));
+    struct buffer *weights = buffer_open_shared(FLOATS * sizeof(float));
+    if (fixture->shares_memory) {
+        fixture->ops->register_buffer(group, gradients);
+        fixture->ops->register_buffer(group, weights);
+    }
+    train(rendezvous, rank, fixture, group, buffer_data(gradients),
+          buffer_data(weights));
+    bool reads = has_mapped(" r--s ");
+    fixture->ops->close(&group);
+    buffer_release(&gradients);
+    buffer_release(&weights);
+    if (reads != (fixture->shares_memory && fixture->shm))
+        gloo_fixture_end(rendezvous, rank, STATUS_FAILED,
+                         reads ? "it maps what is not shown"
+                               : "it maps nothing");
+    gloo_fixture_end(rendezvous, rank, STATUS_OK, "");
+}
+
+static void shared_buffers_are_read_in_place_with_the_same_bits(void **state) {
+    (void)state;
+    struct gloo_fixture fixture = {.ops = gloo_fixture_load(), .timeout = 20};
+    for (fixture.size = 2; fixture.size <= 4; fixture.size++) {
+        fixture.shm = fixture.shares_memory = false;
+        uint64_t bits = gloo_fixture_run(&fixture, train_in_buffers);
+        fixture.shares_memory = true; /* nobody reads it over TCP */
+        assert_true(gloo_fixture_run(&fixture, train_in_buffers) == bits);
+        fixture.shm = true;
+        assert_true(gloo_fixture_run(&fixture, train_in_buffers) == bits);
+        fixture.shares_memory = false;
+        assert_true(gloo_fixture_run(&fixture, train_in_buffers) == bits);
+    }
+}
+
+/* Nothing that it shares has a name in a file system, where it could stay. */
+static void run_and_wait(struct rendezvous_fake *rendezvous, uint32_t rank,
+                         const void *context) {
+    static float data[300000];
+    const struct gloo_fixture *fixture = context;
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, fixture);
+    struct failure why = {0};
+    fixture->ops->all_reduce(group, data, 300000, &why);
+    rendezvous->ends[rank].bits =
+        has_mapped("/memfd:") && !has_mapped("/dev/shm/");
+    rendezvous_fake_arrive(rendezvous);
+    rendezvous_fake_await_arrivals(rendezvous, fixture->size + 1);
+}
+
+static void a_killed_rank_leaves_no_segment(void **state) {
+    (void)state;
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(), .size = 3, .shm = true, .timeout = 30};
+    struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+    for (uint32_t i = 0; i < 3; i++)
+        rendezvous_fake_start(rendezvous, i, run_and_wait, &fixture);
+    assert_true(rendezvous_fake_await_arrivals(rendezvous, 3));
+    for (uint32_t i = 0; i < 3; i++)
+        kill(rendezvous->pids[i], SIGKILL);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(rendezvous_fake_await_exit(rendezvous, i), -SIGKILL);
+        assert_true(rendezvous->ends[i].bits);
+    }
+    rendezvous_fake_close(&rendezvous);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_kinds_of_pair_give_the_same_bits),
+        cmocka_unit_test(a_rank_that_cannot_share_memory_uses_tcp_and_logs_why),
+        cmocka_unit_test(shared_memory_can_be_disabled),
+        cmocka_unit_test(shared_buffers_are_read_in_place_with_the_same_bits),
+        cmocka_unit_test(a_rank_that_misuses_shared_memory_is_named),
+        cmocka_unit_test(a_killed_rank_leaves_no_segment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

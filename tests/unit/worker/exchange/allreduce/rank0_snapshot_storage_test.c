@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What rank 0 writes, and when: rounds that were planned or asked for, and
+ * those for which the disk is too slow. */
+#include "worker/exchange/allreduce/rank0_snapshot_agent.h"
+
+#include "tests/lib/rank0_snapshot_agent_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+static void a_planned_round_is_written_and_reported(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_hand_over(fixture, 30);
+    rank0_snapshot_agent_fixture_await_messages(fixture, 1);
+    assert_int_equal(rank0_agent_seen.id[0], 30);
+    assert_true(rank0_agent_seen.written[0]);
+}
+
+/* Round 21 is under way when the chief asks: 22 is the first that can be told
+ * to all ranks. */
+static void a_requested_round_is_the_next_not_yet_started(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_ask(fixture);
+    assert_int_equal(rank0_agent_seen.kind[0],
+                     CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARED);
+    assert_int_equal(rank0_agent_seen.number[0], 21);
+    rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 22, true);
+    assert_int_equal(rank0_agent_seen.save_round, 22);
+    fixture->calls->pause(fixture->calls->context, 21);
+    rank0_snapshot_agent_fixture_hand_over(fixture, 22);
+    rank0_agent_seen.round = 25; /* the rounds go on before it is told */
+    rank0_snapshot_agent_fixture_await_messages(fixture, 3);
+    assert_int_equal(rank0_agent_seen.id[1], RANK0_AGENT_REQUESTED);
+    assert_int_equal(rank0_agent_seen.number[1], 22);
+    assert_false(rank0_agent_seen.written[1] ||
+                 rank0_agent_seen.failed[1]); /* held */
+    assert_int_equal(rank0_agent_seen.id[2], RANK0_AGENT_REQUESTED);
+    assert_true(rank0_agent_seen.written[2]);
+}
+
+static void the_reported_round_is_the_highest_possible_one(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    fixture->calls->pause(fixture->calls->context, 21);
+    rank0_snapshot_agent_fixture_ask(fixture);
+    assert_int_equal(rank0_agent_seen.number[0], 22);
+    rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 23, true);
+    fixture->calls->pause(fixture->calls->context, RANK0_AGENT_ROUNDS);
+    rank0_snapshot_agent_fixture_ask(fixture); /* no round follows */
+    assert_int_equal(rank0_agent_seen.number[1], RANK0_AGENT_ROUNDS);
+}
+
+static void a_planned_round_before_the_requested_one_has_its_own_id(
+    void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_ask(fixture);
+    rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 22, true);
+    rank0_snapshot_agent_fixture_hand_over(fixture, 21);
+    rank0_snapshot_agent_fixture_await_messages(fixture, 2);
+    assert_int_equal(rank0_agent_seen.id[1], 21);
+    assert_true(rank0_agent_seen.written[1]);
+}
+
+static void a_round_that_is_only_read_is_not_saved(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_ask(fixture);
+    rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 22, false);
+    assert_int_equal(rank0_agent_seen.save_round, 0);
+}
+
+static void without_a_directory_nothing_is_saved(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    fixture->plan.checkpoint_dir = NULL;
+    rank0_snapshot_agent_fixture_open(fixture);
+    assert_true(rank0_agent_seen.shares);
+    rank0_snapshot_agent_fixture_hand_over(fixture, 30);
+    zmq_pollitem_t items[RANK0_SNAPSHOT_AGENT_POLL_ITEMS];
+    rank0_snapshot_agent_poll_items(fixture->rank0_snapshot_agent, items);
+    assert_int_equal(zmq_poll(items, RANK0_SNAPSHOT_AGENT_POLL_ITEMS, 50), 0);
+}
+
+static void *begin_round(void *argument) {
+    const struct rank0_snapshot_agent_fixture *fixture = argument;
+    fixture->calls->pause(fixture->calls->context, 21);
+    return NULL;
+}
+
+/* WORK on THREAD does not come back in a while. */
+static void expect_blocked(struct rank0_snapshot_agent_fixture *fixture,
+                           pthread_t *thread, void *(*work)(void *)) {
+    struct timespec until;
+    assert_int_equal(pthread_create(thread, NULL, work, fixture), 0);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50 * TIME_MS;
+    until.tv_sec += until.tv_nsec / TIME_S;
+    until.tv_nsec %= TIME_S;
+    assert_int_equal(pthread_timedjoin_np(*thread, NULL, &until), ETIMEDOUT);
+}
+
+/* Within the deadline. */
+static void expect_through(pthread_t thread) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += RANK0_AGENT_DEADLINE / TIME_S;
+    assert_int_equal(pthread_timedjoin_np(thread, NULL, &until), 0);
+}
+
+static void the_next_round_waits_until_the_save_is_reported(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    pthread_t thread;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_ask(fixture);
+    expect_blocked(fixture, &thread, begin_round);
+    rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 22, true);
+    expect_through(thread);
+}
+
+static void a_waiting_round_ends_with_the_run(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    pthread_t thread;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_ask(fixture);
+    expect_blocked(fixture, &thread, begin_round);
+    rank0_snapshot_agent_cancel(fixture->rank0_snapshot_agent);
+    expect_through(thread);
+}
+
+/* The file of round 30 lacks its last blocks when round 31 is due. */
+static void a_round_due_during_a_write_is_skipped_and_reported(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_save(fixture, 30, 0);
+    rank0_snapshot_agent_fixture_hand_over(fixture, 31);
+    rank0_snapshot_agent_fixture_await_messages(fixture, 1);
+    assert_int_equal(rank0_agent_seen.id[0], 31);
+    assert_true(rank0_agent_seen.failed[0]);
+}
+
+/* Nothing is being written then: to say so would be a lie. */
+static void rounds_after_the_end_are_not_reported_as_skipped(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_cancel(fixture->rank0_snapshot_agent);
+    rank0_snapshot_agent_fixture_hand_over(fixture, 30);
+    rank0_snapshot_agent_step(fixture->rank0_snapshot_agent);
+    assert_int_equal(rank0_agent_seen.num_sent, 0);
+}
+
+static void *save_due(void *argument) {
+    struct rank0_snapshot_agent_fixture *fixture = argument;
+    rank0_snapshot_agent_fixture_save(fixture, fixture->due, 0);
+    return NULL;
+}
+
+/* The run's last, and one that was asked for: they wait for the disk. */
+static void required_rounds_are_never_skipped(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    for (int asked = 0; asked < 2; asked++) {
+        pthread_t thread;
+        rank0_snapshot_agent_fixture_open(fixture);
+        rank0_snapshot_agent_fixture_save(fixture, 30, 0);
+        fixture->due = asked ? 31 : RANK0_AGENT_ROUNDS;
+        if (asked)
+            rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 31,
+                                             true);
+        expect_blocked(fixture, &thread, save_due);
+        rank0_snapshot_agent_cancel(fixture->rank0_snapshot_agent);
+        expect_through(thread);
+        rank0_snapshot_agent_close(&fixture->rank0_snapshot_agent);
+    }
+}
+
+/* The chief says so by the planned round's id. */
+static void a_requested_round_that_is_planned_is_saved_once(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_snapshot_agent_fixture_ask(fixture);
+    rank0_snapshot_agent_fixture_cut(fixture, 22, 22, false);
+    fixture->calls->pause(fixture->calls->context, 21);
+    assert_int_equal(rank0_agent_seen.save_round, 0);
+    rank0_snapshot_agent_fixture_hand_over(fixture, 22);
+    rank0_snapshot_agent_fixture_await_messages(fixture, 2);
+    assert_int_equal(rank0_agent_seen.id[1], 22);
+    assert_true(rank0_agent_seen.written[1]);
+}
+
+static void without_training_all_ranks_hand_over_at_once(void **state) {
+    struct rank0_snapshot_agent_fixture *fixture = *state;
+    rank0_snapshot_agent_fixture_open(fixture);
+    rank0_agent_seen.round = RANK0_AGENT_ROUNDS;
+    rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 0, false);
+    assert_int_equal(rank0_agent_seen.num_sent, 1);
+    assert_int_equal(rank0_agent_seen.number[0], RANK0_AGENT_ROUNDS);
+    assert_false(rank0_agent_seen.saved_now);
+    rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 0, true);
+    assert_true(rank0_agent_seen.saved_now);
+    rank0_snapshot_agent_fixture_hand_over(fixture, RANK0_AGENT_ROUNDS);
+    rank0_snapshot_agent_fixture_await_messages(fixture, 2);
+    assert_int_equal(rank0_agent_seen.id[1], RANK0_AGENT_REQUESTED);
+    assert_true(rank0_agent_seen.written[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RANK0_AGENT_TEST(a_planned_round_is_written_and_reported),
+        RANK0_AGENT_TEST(a_requested_round_is_the_next_not_yet_started),
+        RANK0_AGENT_TEST(the_next_round_waits_until_the_save_is_reported),
+        RANK0_AGENT_TEST(a_waiting_round_ends_with_the_run),
+        RANK0_AGENT_TEST(the_reported_round_is_the_highest_possible_one),
+        RANK0_AGENT_TEST(
+            a_planned_round_before_the_requested_one_has_its_own_id),
+        RANK0_AGENT_TEST(a_round_that_is_only_read_is_not_saved),
+        RANK0_AGENT_TEST(without_a_directory_nothing_is_saved),
+        RANK0_AGENT_TEST(rounds_after_the_end_are_not_reported_as_skipped),
+        RANK0_AGENT_TEST(required_rounds_are_never_skipped),
+        RANK0_AGENT_TEST(a_round_due_during_a_write_is_skipped_and_reported),
+        RANK0_AGENT_TEST(a_requested_round_that_is_planned_is_saved_once),
+        RANK0_AGENT_TEST(without_training_all_ranks_hand_over_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/batch_prefetch.h"
+
+#include "tests/gpu/fake_device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 6, FEATURES = 7, BATCHES = 9 };
+
+struct fixture {
+    struct device device;
+    struct batch_prefetch batch_prefetch;
+    float *sums; /* of each batch, by the device */
+    float found[BATCHES * FEATURES];
+    float inputs[SAMPLES * FEATURES];
+    uint32_t labels[SAMPLES];
+};
+
+static void open_fixture(struct fixture *fixture, enum job_device kind,
+                         const struct fake_device_settings *plan) {
+    struct device_request request = {
+        .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
+    struct failure why;
+    fake_device_configure(plan);
+    *fixture = (struct fixture){0};
+    if (device_open(&fixture->device, &request, NULL, &why) ||
+        batch_prefetch_open(&fixture->batch_prefetch, &fixture->device, SAMPLES,
+                            FEATURES, &why))
+        fail_msg("%s", why.text);
+    const struct device *device = &fixture->device;
+    fixture->sums =
+        device->ops->allocate(device->handle, sizeof fixture->found);
+}
+
+static void close_fixture(struct fixture *fixture) {
+    const struct device *device = &fixture->device;
+    device->ops->release(device->handle, fixture->sums);
+    batch_prefetch_close(&fixture->batch_prefetch);
+    device_close(&fixture->device);
+}
+
+/* Batch NUMBER, all of whose values are NUMBER, in the one memory there is. */
+static void put(struct fixture *fixture, uint32_t number) {
+    struct loader_batch batch = {.number = number,
+                                 .count = 1 + number % SAMPLES,
+                                 .inputs = fixture->inputs,
+                                 .labels = fixture->labels};
+    assert_int_equal(batch_prefetch_sync(&fixture->batch_prefetch, NULL),
+                     STATUS_OK);
+    for (uint32_t i = 0; i < SAMPLES * FEATURES; i++)
+        fixture->inputs[i] = (float)number;
+    batch_prefetch_push(&fixture->batch_prefetch, &batch);
+}
+
+/* The device adds the samples of the next batch up. */
+static void add_up(struct fixture *fixture, uint32_t number) {
+    const struct device *device = &fixture->device;
+    const struct loader_batch *batch =
+        batch_prefetch_pop(&fixture->batch_prefetch);
+    assert_int_equal(batch->number, number);
+    assert_int_equal(batch->count, 1 + number % SAMPLES);
+    device->ops->column_sums(device->handle, batch->inputs,
+                             fixture->sums + number * FEATURES, batch->count,
+                             FEATURES, false);
+    batch_prefetch_release(&fixture->batch_prefetch);
+}
+
+static void expect_sums(struct fixture *fixture) {
+    const struct device *device = &fixture->device;
+    device->ops->download(device->handle, OPS_COMPUTE, fixture->found,
+                          fixture->sums, sizeof fixture->found);
+    assert_int_equal(device->ops->synchronize(device->handle, NULL), STATUS_OK);
+    for (uint32_t number = 0; number < BATCHES; number++)
+        for (uint32_t j = 0; j < FEATURES; j++)
+            assert_true(fixture->found[number * FEATURES + j] ==
+                        (float)(number * (1 + number % SAMPLES)));
+}
+
+/* The next batch is on its way while this one is computed with, for which
+ * nobody waits until the end. */
+static void each_batch_is_computed_as_submitted(void **state) {
+    struct fixture fixture;
+    (void)state;
+    for (int order = 0; order < FAKE_DEVICE_ORDERS; order++)
+        for (uint64_t seed = 0; seed < 20; seed++) {
+            open_fixture(&fixture, JOB_DEVICE_CUDA,
+                         &(struct fake_device_settings){
+                             .order = order, .seed = seed, .devices = 1});
+            assert_false(batch_prefetch_ready(&fixture.batch_prefetch));
+            put(&fixture, 0);
+            for (uint32_t number = 0; number < BATCHES; number++) {
+                assert_true(batch_prefetch_ready(&fixture.batch_prefetch));
+                add_up(&fixture, number);
+                put(&fixture, number + 1);
+            }
+            expect_sums(&fixture);
+            close_fixture(&fixture);
+        }
+}
+
+static void with_unified_memory_nothing_is_copied(void **state) {
+    struct fixture fixture;
+    (void)state;
+    open_fixture(&fixture, JOB_DEVICE_CPU,
+                 &(struct fake_device_settings){.devices = 1});
+    put(&fixture, 3);
+    const struct loader_batch *batch =
+        batch_prefetch_pop(&fixture.batch_prefetch);
+    assert_ptr_equal(batch->inputs, fixture.inputs);
+    assert_ptr_equal(batch->labels, fixture.labels);
+    assert_int_equal(batch->count, 4);
+    batch_prefetch_release(&fixture.batch_prefetch);
+    close_fixture(&fixture);
+}
+
+static void an_allocation_failure_reports_the_size(void **state) {
+    struct device device;
+    struct device_request request = {.kind = JOB_DEVICE_CUDA,
+                                     .threads = 1,
+                                     .cuda = fake_device_ops(),
+                                     .timeout = 60};
+    struct batch_prefetch batch_prefetch;
+    struct failure why;
+    (void)state;
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 1, .fail_allocation = 3});
+    assert_int_equal(device_open(&device, &request, NULL, &why), STATUS_OK);
+    assert_int_equal(batch_prefetch_open(&batch_prefetch, &device, 10, 3, &why),
+                     STATUS_FAILED);
+    assert_string_equal(why.text,
+                        "no memory on device cuda 0 (Fake GPU) for 2 batches "
+                        "of 10 samples, of 320 bytes");
+    device_close(&device);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_batch_is_computed_as_submitted),
+        cmocka_unit_test(with_unified_memory_nothing_is_copied),
+        cmocka_unit_test(an_allocation_failure_reports_the_size),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/executor.h"
+
+#include "tests/gpu/fake_device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+enum { SAMPLES = 700, FEATURES = 9, CLASSES = 4 };
+
+/* A model with its first weights, and a test set of three batches. */
+struct fixture {
+    struct job job;
+    struct layout *layout;
+    struct arena arena;
+    struct executor executor;
+    uint8_t images[SAMPLES * FEATURES], labels[SAMPLES];
+    struct dataset test;
+};
+
+static void fill_test(struct fixture *fixture) {
+    uint32_t seed = 5;
+    for (int i = 0; i < SAMPLES * FEATURES; i++) {
+        seed = seed * 1664525 + 1013904223;
+        fixture->images[i] = (uint8_t)(seed >> 24);
+    }
+    for (int i = 0; i < SAMPLES; i++)
+        fixture->labels[i] = (uint8_t)(i % CLASSES);
+    fixture->test = (struct dataset){SAMPLES, FEATURES, CLASSES,
+                                     fixture->images, fixture->labels};
+}
+
+static enum status open_engine(struct fixture *fixture, enum job_device kind,
+                               const struct fake_device_settings *plan,
+                               bool trains, struct failure *why) {
+    struct parameter parameters[2 * JOB_MAX_LAYERS];
+    struct device_request request = {
+        .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
+    fixture->job = (struct job){
+        .model = {.num_layers = 3, .layers = {FEATURES, 33, CLASSES}},
+        .micro_batch = 500,
+        .accumulation = 1,
+    };
+    fill_test(fixture);
+    fake_device_configure(plan);
+    uint32_t count = mlp_parameters(&fixture->job.model, parameters);
+    assert_int_equal(layout_build(&fixture->layout, parameters, count, why),
+                     STATUS_OK);
+    assert_int_equal(arena_open(&fixture->arena, fixture->layout, false, why),
+                     STATUS_OK);
+    for (uint32_t b = 0; b < fixture->layout->num_blocks; b++) {
+        const struct block *block = &fixture->layout->blocks[b];
+        layout_init_block(fixture->layout, b, 1,
+                          fixture->arena.weight_of[block->parameter] +
+                              block->offset);
+    }
+    struct executor_options use = {.micro_batch =
+                                       trains ? fixture->job.micro_batch : 0,
+                                   .evaluates = true};
+    enum status status =
+        executor_select_device(&fixture->executor, &request, NULL, why);
+    return status ? status
+                  : executor_open(&fixture->executor, &fixture->job,
+                                  fixture->layout, &fixture->arena, &use, why);
+}
+
+static void close_engine(struct fixture *fixture) {
+    executor_close(&fixture->executor);
+    assert_null(fixture->executor.device.ops);
+    arena_close(&fixture->arena);
+    layout_free(&fixture->layout);
+}
+
+static struct evaluation evaluate(struct fixture *fixture) {
+    struct evaluation_range part = {&fixture->test, 3, SAMPLES};
+    struct evaluation result;
+    struct failure why;
+    if (executor_evaluate(&fixture->executor, &part, &result, &why))
+        fail_msg("%s", why.text);
+    return result;
+}
+
+static void a_gpu_evaluates_as_the_cpu_does(void **state) {
+    static struct fixture fixture;
+    struct failure why;
+    (void)state;
+    assert_int_equal(open_engine(&fixture, JOB_DEVICE_CPU,
+                                 &(struct fake_device_settings){0}, false,
+                                 &why),
+                     STATUS_OK);
+    struct evaluation first = evaluate(&fixture);
+    assert_int_equal(first.count, SAMPLES - 3);
+    fixture.arena.weight_of[0][0] += 1;
+    struct evaluation second = evaluate(&fixture);
+    assert_true(first.loss_sum != second.loss_sum);
+    close_engine(&fixture);
+    for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
+        struct fake_device_settings plan = {.order = order, .devices = 1};
+        assert_int_equal(
+            open_engine(&fixture, JOB_DEVICE_CUDA, &plan, order % 2, &why),
+            STATUS_OK);
+        struct evaluation found = evaluate(&fixture);
+        assert_memory_equal(&found, &first, sizeof found);
+        fixture.arena.weight_of[0][0] += 1;
+        found = evaluate(&fixture);
+        assert_memory_equal(&found, &second, sizeof found);
+        close_engine(&fixture);
+    }
+}
+
+/* The fake GPU ends a process that takes memory from under a copy. */
+static void closing_waits_for_running_work(void **state) {
+    static struct fixture fixture;
+    struct fake_device_settings plan = {.devices = 1};
+    struct failure why;
+    (void)state;
+    assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why),
+                     STATUS_OK);
+    device_transfer_upload(&fixture.executor.device_transfer, 0);
+    device_transfer_wait(&fixture.executor.device_transfer);
+    device_transfer_download(&fixture.executor.device_transfer, 0);
+    close_engine(&fixture);
+}
+
+static void a_lost_gpu_evaluates_nothing(void **state) {
+    static struct fixture fixture;
+    struct fake_device_settings plan = {.devices = 1, .lose_at = 20};
+    struct evaluation result;
+    struct failure why;
+    (void)state;
+    assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &why),
+                     STATUS_OK);
+    struct evaluation_range all = {&fixture.test, 0, SAMPLES};
+    assert_int_equal(executor_evaluate(&fixture.executor, &all, &result, &why),
+                     STATUS_RETRY);
+    close_engine(&fixture);
+}
+
+/* Whatever piece is refused, what was had before is given back. */
+static void an_allocation_failure_leaves_nothing_open(void **state) {
+    static struct fixture fixture;
+    struct failure why;
+    enum status status = STATUS_FAILED;
+    (void)state;
+    for (uint64_t piece = 1; status; piece++) {
+        struct fake_device_settings plan = {.devices = 1,
+                                            .fail_allocation = piece};
+        assert_true(piece < 30);
+        status = open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why);
+        if (status) {
+            assert_int_equal(status, STATUS_FAILED);
+            assert_non_null(strstr(why.text, "What needs less"));
+            assert_null(fixture.executor.device.ops);
+        }
+        close_engine(&fixture);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpu_evaluates_as_the_cpu_does),
+        cmocka_unit_test(closing_waits_for_running_work),
+        cmocka_unit_test(a_lost_gpu_evaluates_nothing),
+        cmocka_unit_test(an_allocation_failure_leaves_nothing_open),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

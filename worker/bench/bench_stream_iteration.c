@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lap: vectors go out as fast as credit allows, and answers come in. Two
+ * counts tell where it stands: blocks sent and blocks answered; a vector's time
+ * is over when both are level. Credit is counted for each ps, in bytes and in
+ * messages, so that none waits for another's answers. */
+#include "proto/base/time.h"
+#include "worker/bench/bench_stream_client_internal.h"
+
+#include <string.h>
+
+static const int64_t STOP_INTERVAL = TIME_S / 4;
+
+static size_t block_bytes(const struct bench_stream_client *bench_stream_client,
+                          uint32_t id) {
+    return bench_stream_client->settings.plan->layout->blocks[id].elements *
+           sizeof(float);
+}
+
+/* Where the bytes of block ID of the lap's vector lie in a ring. */
+static size_t ring_offset(const struct bench_stream_client *bench_stream_client,
+                          uint32_t id, size_t bytes) {
+    const struct layout *layout = bench_stream_client->settings.plan->layout;
+    const struct block *block = &layout->blocks[id];
+    size_t offset = block->offset * sizeof(float) % BENCH_ITERATION_RING_BYTES;
+    return offset + bytes <= BENCH_ITERATION_RING_BYTES ? offset : 0;
+}
+
+/* The next blocks of SERVER that go in one message. */
+static uint32_t next_message(
+    const struct bench_stream_client *bench_stream_client,
+    const struct bench_stream_client_server *server, size_t *bytes) {
+    uint32_t n = 0;
+    *bytes = 0;
+    while (server->next + n < server->count && n < MESSAGE_MAX_BLOCKS) {
+        size_t more =
+            block_bytes(bench_stream_client, server->ids[server->next + n]);
+        if (n && *bytes + more > BENCH_ITERATION_GROUP_BYTES)
+            break;
+        *bytes += more;
+        n++;
+    }
+    return n;
+}
+
+static bool fill(struct bench_stream_client *bench_stream_client,
+                 struct link *link, uint32_t id, size_t bytes,
+                 struct link_payload *payload) {
+    size_t from = ring_offset(bench_stream_client, id, bytes);
+    if (bench_stream_client->kind == BENCH_ITERATION_PULL) {
+        link_no_payload(payload);
+        return true;
+    }
+    if (bytes > BENCH_ITERATION_COPY_BYTES) {
+        link_borrow(payload, bench_stream_client->out, from, bytes);
+        return true;
+    }
+    if (!link_reserve(link, 0, payload, bytes))
+        return false;
+    memcpy(link_reserved(payload),
+           (char *)buffer_data(bench_stream_client->out) + from, bytes);
+    return true;
+}
+
+static bool commit(struct bench_stream_client *bench_stream_client,
+                   struct bench_stream_client_server *server, uint32_t n,
+                   size_t bytes) {
+    uint32_t *ids = server->ids + server->next;
+    struct link_payload payload;
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    bool pushes = bench_stream_client->kind != BENCH_ITERATION_PULL;
+    header.kind = pushes ? CAPSTAN__DATA_HEADER__KIND__PUSH
+                         : CAPSTAN__DATA_HEADER__KIND__PULL;
+    header.run = bench_stream_client->settings.run;
+    header.incarnation = bench_stream_client->settings.incarnation;
+    header.rank = bench_stream_client->settings.rank;
+    header.seq = ++bench_stream_client->seq;
+    header.clock = bench_stream_client->clocks[ids[0]] + pushes;
+    header.ack_only = bench_stream_client->kind == BENCH_ITERATION_PUSH;
+    header.n_blocks = n;
+    header.blocks = ids;
+    if (!fill(bench_stream_client, server->link, ids[0], bytes, &payload))
+        return false;
+    size_t size = message_write_data(&header, bench_stream_client->header);
+    if (!link_commit(server->link, 0, bench_stream_client->header, size,
+                     &payload))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        bench_stream_client->clocks[ids[i]] = header.clock;
+    if (header.clock > bench_stream_client->clock)
+        bench_stream_client->clock = header.clock;
+    return true;
+}
+
+/* Sends one message to each ps that has room; returns how many left. */
+static unsigned send_messages(struct bench_stream_client *bench_stream_client,
+                              struct bench_iteration *bench_iteration,
+                              int64_t now) {
+    unsigned left = 0;
+    bool all_sent = true;
+    for (uint32_t p = 0; p < bench_stream_client->settings.plan->num_ps; p++) {
+        struct bench_stream_client_server *server =
+            &bench_stream_client->servers[p];
+        size_t bytes;
+        uint32_t n = next_message(bench_stream_client, server, &bytes);
+        bool has_credit = server->messages < BENCH_ITERATION_CREDIT_MESSAGES &&
+                          (!server->messages ||
+                           server->in_flight + bytes <= BENCH_ITERATION_CREDIT);
+        if (n && has_credit && commit(bench_stream_client, server, n, bytes)) {
+            if (!server->messages)
+                server->answered_at = now;
+            server->next += n;
+            server->in_flight += bytes;
+            server->left[(server->oldest + server->messages++) %
+                         BENCH_ITERATION_CREDIT_MESSAGES] = n;
+            bench_stream_client->sent += n;
+            bench_iteration->messages++;
+            left++;
+        }
+        all_sent &= server->next == server->count;
+    }
+    bench_stream_client->vector_sent = all_sent;
+    return left;
+}
+
+static enum status check_reply(
+    const struct bench_stream_client *bench_stream_client, uint32_t p,
+    const Capstan__DataHeader *header, size_t payload, struct failure *why) {
+    const struct bench_stream_client_settings *s =
+        &bench_stream_client->settings;
+    bool push = bench_stream_client->kind == BENCH_ITERATION_PUSH;
+    size_t bytes = 0;
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
+        return status_fail(why, STATUS_FAILED, "ps %u refuses: %s", p,
+                           header->text);
+    for (size_t i = 0; i < header->n_blocks; i++)
+        if (header->blocks[i] < bench_stream_client->first ||
+            header->blocks[i] - bench_stream_client->first >=
+                bench_stream_client->count)
+            return status_fail(why, STATUS_FAILED,
+                               "ps %u answers for block %u, which was not "
+                               "asked for",
+                               p, header->blocks[i]);
+        else
+            bytes += block_bytes(bench_stream_client, header->blocks[i]);
+    if (header->run == s->run &&
+        header->incarnation == s->plan->ps[p].incarnation &&
+        header->kind == (push ? CAPSTAN__DATA_HEADER__KIND__ACK
+                              : CAPSTAN__DATA_HEADER__KIND__WEIGHTS) &&
+        payload == (push ? 0 : bytes))
+        return STATUS_OK;
+    return status_fail(why, STATUS_FAILED,
+                       "ps %u answers with kind %d and %zu bytes for %zu", p,
+                       (int)header->kind, payload, bytes);
+}
+
+/* The answer's blocks are here: their weights go where a trainer's would. */
+static void store_reply(struct bench_stream_client *bench_stream_client,
+                        struct bench_stream_client_server *server,
+                        const Capstan__DataHeader *header,
+                        const char *weights) {
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        size_t bytes = block_bytes(bench_stream_client, header->blocks[i]);
+        if (bench_stream_client->kind != BENCH_ITERATION_PUSH) {
+            memcpy(bench_stream_client->in + ring_offset(bench_stream_client,
+                                                         header->blocks[i],
+                                                         bytes),
+                   weights, bytes);
+            weights += bytes;
+        }
+        server->in_flight -= bytes;
+    }
+    bench_stream_client->answered += header->n_blocks;
+}
+
+/* A request is answered by one message or several, in order. */
+static void count_answer(struct bench_stream_client_server *server,
+                         size_t blocks) {
+    while (blocks && server->messages) {
+        uint32_t *left = &server->left[server->oldest];
+        uint32_t counted = blocks < *left ? (uint32_t)blocks : *left;
+        *left -= counted;
+        blocks -= counted;
+        if (*left)
+            return;
+        server->oldest = (server->oldest + 1) % BENCH_ITERATION_CREDIT_MESSAGES;
+        server->messages--;
+    }
+}
+
+static enum status receive(struct bench_stream_client *bench_stream_client,
+                           uint32_t p, int64_t now, unsigned *received,
+                           struct failure *why) {
+    struct bench_stream_client_server *server =
+        &bench_stream_client->servers[p];
+    struct link_frame frame;
+    enum status status = STATUS_OK;
+    while (!status && server->messages && link_view(server->link, &frame)) {
+        Capstan__DataHeader *header;
+        status = message_read_data(&header, &bench_stream_client->arena,
+                                   frame.header.data, frame.header.size, why);
+        if (!status)
+            status = check_reply(bench_stream_client, p, header,
+                                 frame.payload.size, why);
+        if (!status) {
+            store_reply(bench_stream_client, server, header,
+                        frame.payload.data);
+            count_answer(server, header->n_blocks);
+            server->answered_at = now;
+            ++*received;
+        }
+        link_release(&frame);
+    }
+    return status;
+}
+
+static enum status receive_all(struct bench_stream_client *bench_stream_client,
+                               int64_t now, unsigned *received,
+                               struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint32_t p = 0;
+         !status && p < bench_stream_client->settings.plan->num_ps; p++)
+        status = receive(bench_stream_client, p, now, received, why);
+    return status;
+}
+
+/* A while at most, to look whether it should stop. */
+static enum status wait_for_answers(
+    struct bench_stream_client *bench_stream_client, struct failure *why) {
+    uint32_t num_ps = bench_stream_client->settings.plan->num_ps;
+    int64_t limit = time_from_seconds(bench_stream_client->settings.timeout);
+    if (link_busy_poll(bench_stream_client->links, num_ps))
+        return STATUS_OK;
+    int64_t now = time_now(), oldest = now;
+    for (uint32_t p = 0; p < num_ps; p++) {
+        const struct bench_stream_client_server *server =
+            &bench_stream_client->servers[p];
+        if (!server->messages)
+            continue;
+        if (now - server->answered_at >= limit)
+            return bench_stream_client_silent(bench_stream_client, p, why);
+        oldest = server->answered_at < oldest ? server->answered_at : oldest;
+    }
+    if (oldest + limit > now + STOP_INTERVAL)
+        oldest = now + STOP_INTERVAL - limit;
+    int count = 0;
+    for (uint32_t p = 0; p < num_ps; p++)
+        count += link_poll_items(bench_stream_client->servers[p].link,
+                                 bench_stream_client->items + count);
+    zmq_poll(bench_stream_client->items, count,
+             time_poll_ms(now, oldest + limit));
+    return STATUS_OK;
+}
+
+/* Shares the vector's blocks out to their ps. */
+static void assign_blocks(struct bench_stream_client *bench_stream_client,
+                          uint32_t first, uint32_t count) {
+    const struct plan *plan = bench_stream_client->settings.plan;
+    for (uint32_t p = 0; p < plan->num_ps; p++)
+        bench_stream_client->servers[p].count =
+            bench_stream_client->servers[p].next = 0;
+    for (uint32_t b = first; b < first + count; b++) {
+        struct bench_stream_client_server *server =
+            &bench_stream_client->servers[plan->block_ps[b]];
+        server->ids[server->count++] = b;
+    }
+    for (uint32_t p = 0; p < plan->num_ps; p++)
+        bench_stream_client->servers[p].next =
+            bench_stream_client->servers[p].count;
+    bench_stream_client->first = first;
+    bench_stream_client->count = count;
+    bench_stream_client->sent = bench_stream_client->answered = 0;
+    bench_stream_client->vector_sent = true;
+}
+
+static void begin_vector(struct bench_stream_client *bench_stream_client) {
+    for (uint32_t p = 0; p < bench_stream_client->settings.plan->num_ps; p++)
+        bench_stream_client->servers[p].next = 0;
+    bench_stream_client->vector_sent = false;
+}
+
+/* What is under way then stays so: the stream is of no use any more. */
+static bool is_stopped(const struct bench_iteration *bench_iteration) {
+    return bench_iteration->stop && atomic_load(bench_iteration->stop);
+}
+
+enum status bench_stream_iteration(
+    struct bench_stream_client *bench_stream_client, uint32_t first,
+    uint32_t count, struct bench_iteration *bench_iteration,
+    struct failure *why) {
+    uint64_t started = 0,
+             depth = bench_iteration->depth ? bench_iteration->depth : 1;
+    unsigned unpolled = 0;
+    enum status status = STATUS_OK;
+    assign_blocks(bench_stream_client, first, count);
+    bench_stream_client->kind = bench_iteration->kind;
+    bench_iteration->bytes = 0;
+    for (uint32_t b = first; b < first + count; b++)
+        bench_iteration->bytes += block_bytes(bench_stream_client, b);
+    bench_iteration->vectors = bench_iteration->messages =
+        bench_iteration->samples = 0;
+    int64_t start = time_now(), now = start, started_at = start;
+    for (;;) {
+        unsigned moved = 0;
+        if (bench_stream_client->vector_sent &&
+            started - bench_stream_client->answered / count < depth &&
+            bench_iteration_continues(bench_iteration, started, now - start)) {
+            begin_vector(bench_stream_client);
+            started++;
+            started_at = now;
+        }
+        if (!bench_stream_client->vector_sent)
+            moved = send_messages(bench_stream_client, bench_iteration, now);
+        if (moved && ++unpolled % BENCH_ITERATION_SENDS_PER_POLL)
+            continue;
+        status = receive_all(bench_stream_client, now, &moved, why);
+        if (status)
+            break;
+        if (!moved)
+            status = wait_for_answers(bench_stream_client, why);
+        now = time_now();
+        if (depth == 1 && bench_stream_client->vector_sent &&
+            bench_stream_client->answered == bench_stream_client->sent && moved)
+            bench_iteration_record(bench_iteration, now - started_at);
+        bool over =
+            bench_stream_client->vector_sent &&
+            bench_stream_client->answered == bench_stream_client->sent &&
+            !bench_iteration_continues(bench_iteration, started, now - start);
+        if (status || over || is_stopped(bench_iteration))
+            break;
+    }
+    bench_iteration->vectors = bench_stream_client->answered / count;
+    bench_iteration->elapsed = now - start;
+    return status;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/collective/gloo_consensus.h"
+
+extern "C" {
+#include "proto/base/time.h"
+}
+
+#include <cstdio>
+
+using std::chrono::seconds;
+
+/* Who has been heard to fail, or has gone, is named within this. */
+static constexpr auto GRACE = seconds(1);
+enum : uint64_t { SLOT_VERDICT, SLOT_PROBE };
+
+static size_t address_of(const void *bytes) {
+    return reinterpret_cast<uintptr_t>(bytes);
+}
+
+/* Written by Gloo's thread before it completes what is waited for. */
+static bool has_verdict(const gloo_verdict *verdict) {
+    return *static_cast<const volatile uint32_t *>(&verdict->received) != 0;
+}
+
+void gloo_consensus_send(struct gloo_group *group, uint32_t blamed,
+                         bool disconnected) {
+    group->own_verdict = {1, blamed, disconnected, group->timed_out.load()};
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        try {
+            group->verdict_buffers[i]->send((int)i, SLOT_VERDICT,
+                                            address_of(&group->own_verdict),
+                                            sizeof group->own_verdict);
+        } catch (const std::exception &) {
+            /* gone as well */
+        }
+    }
+}
+
+/* Ends a wait for BUFFER at UNTIL. Gloo's own limit would end all connections
+ * beside this one, and nobody would be told anything any more. */
+class receive_timeout {
+  public:
+    receive_timeout(gloo::transport::UnboundBuffer *buffer,
+                    gloo_group::clock::time_point until)
+        : waiter([=] {
+              std::unique_lock<std::mutex> lock(mutex);
+              if (!changed.wait_until(lock, until, [=] { return cancelled; }))
+                  buffer->abortWaitRecv();
+          }) {
+    }
+    ~receive_timeout() {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            cancelled = true;
+        }
+        changed.notify_all();
+        waiter.join();
+    }
+
+  private:
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool cancelled = false;
+    std::thread waiter; /* the last: it uses the others */
+};
+
+bool gloo_consensus_receive(struct gloo_group *group, uint32_t rank,
+                            gloo_group::clock::time_point until) {
+    gloo::transport::UnboundBuffer *buffer = group->verdict_buffers[rank].get();
+    if (has_verdict(&group->verdicts[rank]))
+        return true;
+    try {
+        receive_timeout alarm(buffer, until);
+        buffer->waitRecv(nullptr, std::chrono::hours(24));
+    } catch (const std::exception &) {
+        /* it is gone */
+    }
+    return has_verdict(&group->verdicts[rank]);
+}
+
+/* Is the connection to RANK lost? Announces a message of no bytes, which is
+ * never asked for. */
+static bool is_disconnected(struct gloo_group *group, uint32_t rank) {
+    try {
+        group->probe->send((int)rank, SLOT_PROBE, 0, 0);
+        return false;
+    } catch (const std::exception &) {
+        return true;
+    }
+}
+
+/* Who was lost without a word; whom this rank was waiting for above all. */
+static uint32_t find_lost(struct gloo_group *group) {
+    uint32_t lost = GLOO_NO_RANK;
+    for (uint32_t i = 0; i < group->size; i++)
+        if (i != group->rank && is_disconnected(group, i) &&
+            !has_verdict(&group->verdicts[i]))
+            if (lost == GLOO_NO_RANK || i == group->waiting_for)
+                lost = i;
+    return lost;
+}
+
+/* It came over the wire: any other number than a rank's blames nobody. */
+static uint32_t blamed_rank(const struct gloo_group *group,
+                            const gloo_verdict *verdict) {
+    return verdict->blamed < group->size ? verdict->blamed : GLOO_NO_RANK;
+}
+
+static uint32_t reported_lost(const struct gloo_group *group) {
+    for (const gloo_verdict &verdict : group->verdicts)
+        if (has_verdict(&verdict) && verdict.disconnected &&
+            blamed_rank(group, &verdict) != GLOO_NO_RANK)
+            return verdict.blamed;
+    return GLOO_NO_RANK;
+}
+
+/* Who is at fault without a word of his own, and who says so. */
+struct diagnosis {
+    uint32_t suspect, witness;
+    bool timed_out; /* the witness's time was over, else its line had ended */
+};
+
+/* Along the chain of who waits for whom, who has nothing to say himself. */
+static struct diagnosis find_suspect(struct gloo_group *group) {
+    auto until = gloo_group::clock::now() + GRACE;
+    struct diagnosis found = {group->waiting_for, group->rank,
+                              group->timed_out.load()};
+    for (uint32_t hops = 0; hops < group->size; hops++) {
+        if (found.suspect == group->rank || found.suspect == GLOO_NO_RANK ||
+            !gloo_consensus_receive(group, found.suspect, until))
+            break;
+        const gloo_verdict *verdict = &group->verdicts[found.suspect];
+        uint32_t next = blamed_rank(group, verdict);
+        if (next == GLOO_NO_RANK)
+            break;
+        found = {next, found.suspect, verdict->timed_out != 0};
+    }
+    return found;
+}
+
+/* Two that blame each other both live, so it is what lies between them. */
+static enum status report_mutual(const struct gloo_group *group,
+                                 const struct diagnosis *found,
+                                 const std::string &cause,
+                                 struct failure *why) {
+    if (found->timed_out)
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u and this rank have waited for each other "
+                           "for %.3g s",
+                           found->witness, group->timeout);
+    return status_fail(why, STATUS_RETRY,
+                       "rank %u has lost its connection to this rank: %s",
+                       found->witness, cause.c_str());
+}
+
+/* Time that is over and a connection that is lost are told apart: what they
+ * ask for is not the same. */
+static enum status report_suspect(const struct gloo_group *group,
+                                  const struct diagnosis *found,
+                                  const std::string &cause,
+                                  struct failure *why) {
+    char witness[48] = "";
+    uint32_t suspect = found->suspect;
+    if (suspect == GLOO_NO_RANK)
+        return status_fail(why, STATUS_RETRY, "collective: %s", cause.c_str());
+    if (suspect == group->rank)
+        return report_mutual(group, found, cause, why);
+    if (found->witness != group->rank)
+        snprintf(witness, sizeof witness, ", as rank %u says", found->witness);
+    if (has_verdict(&group->verdicts[suspect]) &&
+        blamed_rank(group, &group->verdicts[suspect]) == GLOO_NO_RANK)
+        return status_fail(why, STATUS_RETRY, "rank %u has left the others",
+                           suspect);
+    if (found->timed_out)
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u did not come to the collective within %.3g "
+                           "s%s",
+                           suspect, group->timeout, witness);
+    return status_fail(why, STATUS_RETRY, "rank %u was lost%s%s", suspect,
+                       *witness ? witness : ": ",
+                       *witness ? "" : cause.c_str());
+}
+
+enum status gloo_consensus_resolve(struct gloo_group *group,
+                                   const std::string &cause,
+                                   struct failure *why) {
+    if (group->failed)
+        return status_fail(why, STATUS_RETRY,
+                           "the collective has failed before");
+    group->failed = true;
+    group->deadline.store(TIME_NEVER);
+    if (group->aborted.load())
+        return status_fail(why, STATUS_RETRY,
+                           "the collective was ended by this rank itself");
+    /* A line that ends here has ended for who says why, or for a lost one. */
+    if (!group->timed_out.load() && group->waiting_for != GLOO_NO_RANK)
+        gloo_consensus_receive(group, group->waiting_for,
+                               gloo_group::clock::now() + GRACE);
+    uint32_t lost = find_lost(group);
+    bool disconnected = lost != GLOO_NO_RANK;
+    gloo_consensus_send(group, disconnected ? lost : group->waiting_for,
+                        disconnected);
+    gloo_pairs_shutdown(&group->pairs);
+    if (disconnected && group->timed_out.load())
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u was lost: its connections have ended",
+                           lost);
+    if (disconnected)
+        return status_fail(why, STATUS_RETRY, "rank %u was lost: %s", lost,
+                           cause.c_str());
+    struct diagnosis found = find_suspect(group);
+    lost = reported_lost(group);
+    if (lost != GLOO_NO_RANK)
+        return status_fail(why, STATUS_RETRY,
+                           "rank %u was lost, as another rank says", lost);
+    return report_suspect(group, &found, cause, why);
+}
+
+void gloo_consensus_listen(struct gloo_group *group) {
+    for (uint32_t i = 0; i < group->size; i++)
+        if (i != group->rank)
+            group->verdict_buffers[i]->recv((int)i, SLOT_VERDICT,
+                                            address_of(&group->verdicts[i]),
+                                            sizeof(gloo_verdict));
+}

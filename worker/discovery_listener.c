@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Listed ps are asked one after the other, as a ps may have been called by the
+ * chief already; each answer, and each call, is handed on, and the latest
+ * counts. */
+#include "worker/discovery_listener.h"
+
+#include "proto/base/time.h"
+#include "proto/net/link/link.h"
+#include "proto/net/link/resolve.h"
+#include "proto/net/messages/message.h"
+#include "proto/net/security/discovery_guard.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const int64_t CONNECT_INTERVAL = 2 * TIME_S; /* one ps after the other */
+static const int64_t QUERY_INTERVAL = TIME_S / 5;
+static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S; /* nobody has to stay */
+
+struct discovery_listener {
+    struct discovery_listener_settings settings;
+    struct link *listener; /* my own port */
+    struct link *ps_link;  /* the ps I ask */
+    struct resolve *resolve;
+    struct discovery_guard guard;
+    bool chief_found; /* calls do not matter any more */
+    uint32_t next_ps;
+    int64_t connected_at, queried_at;
+    struct message_arena arena;
+};
+
+enum status discovery_listener_open(
+    struct discovery_listener **out,
+    const struct discovery_listener_settings *settings, struct failure *why) {
+    struct discovery_listener *discovery_listener =
+        calloc(1, sizeof *discovery_listener);
+    if (!discovery_listener)
+        return status_fail(why, STATUS_RETRY, "no memory for a worker");
+    discovery_listener->settings = *settings;
+    discovery_listener->guard = (struct discovery_guard){
+        .cluster = settings->cluster, .log = settings->log};
+    discovery_listener->connected_at = discovery_listener->queried_at =
+        time_now() - CONNECT_INTERVAL;
+    struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,
+                                 .receive_frames = 64};
+    enum status status = STATUS_OK;
+    if (settings->self) {
+        status = link_open(&discovery_listener->listener, settings->zmq,
+                           LINK_SERVER, &link, why);
+        if (!status)
+            status = link_bind(discovery_listener->listener,
+                               settings->self->port, why);
+        if (!status)
+            link_admit_within(discovery_listener->listener,
+                              FIRST_MESSAGE_LIMIT);
+    }
+    if (!status && settings->cluster &&
+        settings->cluster->jobs[CLUSTER_PS].count)
+        status = link_open(&discovery_listener->ps_link, settings->zmq,
+                           LINK_CLIENT, &link, why);
+    if (status)
+        discovery_listener_close(&discovery_listener);
+    *out = discovery_listener;
+    return status;
+}
+
+void discovery_listener_close(struct discovery_listener **where) {
+    struct discovery_listener *discovery_listener = *where;
+    *where = NULL;
+    if (!discovery_listener)
+        return;
+    resolve_end(&discovery_listener->resolve);
+    discovery_guard_close(&discovery_listener->guard);
+    link_close(&discovery_listener->listener);
+    link_close(&discovery_listener->ps_link);
+    free(discovery_listener);
+}
+
+uint16_t discovery_listener_port(
+    const struct discovery_listener *discovery_listener) {
+    return discovery_listener->listener
+               ? link_port(discovery_listener->listener)
+               : 0;
+}
+
+zmq_pollitem_t discovery_listener_poll_item(
+    struct discovery_listener *discovery_listener) {
+    zmq_pollitem_t item = {NULL, -1, ZMQ_POLLIN, 0};
+    if (discovery_listener->listener)
+        item.socket = link_socket(discovery_listener->listener);
+    return item;
+}
+
+int64_t discovery_listener_deadline(
+    const struct discovery_listener *discovery_listener) {
+    return discovery_listener->ps_link
+               ? discovery_listener->queried_at + QUERY_INTERVAL
+               : TIME_NEVER;
+}
+
+/* A listed ps that was asked is believed, who comes by itself looked at. */
+static bool handle_call(struct discovery_listener *discovery_listener,
+                        struct link *link, struct link_frame *frame,
+                        const Capstan__DataHeader *header, char *address,
+                        size_t size) {
+    if (link == discovery_listener->listener &&
+        !discovery_listener->chief_found)
+        discovery_guard_receive(&discovery_listener->guard, link, frame,
+                                header->text);
+    else
+        snprintf(address, size, "%s", header->text);
+    return link != discovery_listener->listener;
+}
+
+static bool receive(struct discovery_listener *discovery_listener,
+                    struct link *link, char *address, size_t size) {
+    struct link_frame frame;
+    bool found = false;
+    char text[128];
+    while (link && link_view(link, &frame)) {
+        Capstan__DataHeader *header;
+        struct failure error;
+        if (message_read_data(&header, &discovery_listener->arena,
+                              frame.header.data, frame.header.size, &error)) {
+            if (link_may_log(link, error.text))
+                log_warning(
+                    discovery_listener->settings.log,
+                    "a peer sent %s; its connection is not read any more",
+                    error.text);
+            link_ban(link, frame.peer);
+        } else if (header->kind == CAPSTAN__DATA_HEADER__KIND__CHIEF_AT) {
+            found |= handle_call(discovery_listener, link, &frame, header,
+                                 address, size);
+        } else if (link_may_log(link, "not a call")) {
+            log_warning(discovery_listener->settings.log,
+                        "a peer sent what a worker does not take here");
+        }
+        link_release(&frame);
+    }
+    while (link && link_bad_peer(link, text, sizeof text))
+        log_warning(discovery_listener->settings.log,
+                    "a stranger on port %u %s", link_port(link), text);
+    return found;
+}
+
+/* To TASK, once its name is found. */
+static void connect_to(struct discovery_listener *discovery_listener,
+                       const struct cluster_task *task) {
+    char text[300];
+    struct failure why;
+    enum resolve_state state =
+        resolve_poll(discovery_listener->resolve, text, sizeof text);
+    if (state == RESOLVE_WAITING)
+        return;
+    if (state == RESOLVE_FAILED)
+        log_warning(discovery_listener->settings.log,
+                    "cannot find host %s of ps %u: %s", task->host, task->index,
+                    text);
+    else if (link_connect(discovery_listener->ps_link, text, &why))
+        log_warning(discovery_listener->settings.log, "%s", why.text);
+    resolve_end(&discovery_listener->resolve);
+    discovery_listener->next_ps++;
+}
+
+/* Asks one listed ps after the other who the chief is. */
+static void query_ps(struct discovery_listener *discovery_listener,
+                     int64_t now) {
+    const struct cluster_job *ps =
+        &discovery_listener->settings.cluster->jobs[CLUSTER_PS];
+    const struct cluster_task *task =
+        &ps->tasks[discovery_listener->next_ps % ps->count];
+    if (!discovery_listener->resolve &&
+        now - discovery_listener->connected_at >= CONNECT_INTERVAL) {
+        discovery_listener->connected_at = now;
+        discovery_listener->resolve = resolve_start(task->host, task->port);
+    }
+    if (discovery_listener->resolve)
+        connect_to(discovery_listener, task);
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    unsigned char buffer[256];
+    header.kind = CAPSTAN__DATA_HEADER__KIND__FIND_CHIEF;
+    size_t bytes = message_write_data(&header, buffer);
+    link_commit(discovery_listener->ps_link, 0, buffer, bytes, NULL);
+}
+
+void discovery_listener_stop_queries(
+    struct discovery_listener *discovery_listener) {
+    discovery_listener->chief_found = true;
+    resolve_end(&discovery_listener->resolve);
+    link_close(&discovery_listener->ps_link);
+}
+
+bool discovery_listener_step(struct discovery_listener *discovery_listener,
+                             int64_t now, char *address, size_t size) {
+    if (discovery_listener->ps_link &&
+        now - discovery_listener->queried_at >= QUERY_INTERVAL) {
+        discovery_listener->queried_at = now;
+        query_ps(discovery_listener, now);
+    }
+    receive(discovery_listener, discovery_listener->listener, address, size);
+    bool found =
+        receive(discovery_listener, discovery_listener->ps_link, address, size);
+    return found ||
+           (discovery_listener->listener &&
+            discovery_guard_step(&discovery_listener->guard,
+                                 discovery_listener->listener, address, size));
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A reducer without a thread: what is to be done to a device's memory the
+ * compute thread puts on OPS_EXCHANGE, behind what OPS_COMPUTE has by then, and
+ * OPS_COMPUTE follows it before it reads weights. The host waits once a round,
+ * for the word of the ranks. */
+#include "proto/base/time.h"
+#include "worker/exchange/allreduce/reducer_internal.h"
+
+#include <stdlib.h>
+
+bool reducer_is_resident(const struct reducer *reducer) {
+    return reducer->settings.resident;
+}
+
+static bool open_events(struct reducer *reducer) {
+    struct resident *resident = &reducer->resident;
+    const struct ops *ops = resident->device_arena.ops;
+    uint32_t count = reducer->reduction.num_buckets;
+    resident->updated = calloc(count, sizeof *resident->updated);
+    resident->gradients_complete =
+        ops->event_open(resident->device_arena.device);
+    bool complete = resident->updated && resident->gradients_complete;
+    for (uint32_t i = 0; resident->updated && i < count; i++) {
+        resident->updated[i] = ops->event_open(resident->device_arena.device);
+        complete = complete && resident->updated[i];
+    }
+    return complete;
+}
+
+static void close_events(struct reducer *reducer) {
+    struct resident *resident = &reducer->resident;
+    const struct ops *ops = resident->device_arena.ops;
+    uint32_t count = reducer->reduction.num_buckets;
+    for (uint32_t i = 0; resident->updated && i < count; i++)
+        if (resident->updated[i])
+            ops->event_close(resident->device_arena.device,
+                             &resident->updated[i]);
+    if (resident->gradients_complete)
+        ops->event_close(resident->device_arena.device,
+                         &resident->gradients_complete);
+    free(resident->updated);
+    resident->updated = NULL;
+}
+
+/* Memory of the device, then the others. */
+static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    struct collective_settings group = reducer->settings.group;
+    enum status status =
+        state_io_open(&reducer->state_io, &reducer->reduction, why);
+    if (!status && !open_events(reducer))
+        status = status_fail(why, STATUS_RETRY, "no memory for a reducer");
+    group.stream =
+        device_arena->ops->native_stream(device_arena->device, OPS_EXCHANGE);
+    if (!status)
+        status = group_connect(&reducer->ranks, &group, why);
+    return status ? status : state_io_load(&reducer->state_io, why);
+}
+
+static void record(struct reducer *reducer, uint32_t i) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    device_arena->ops->record(device_arena->device, OPS_EXCHANGE,
+                              reducer->resident.updated[i]);
+}
+
+enum status reducer_begin(struct reducer *reducer,
+                          const struct reducer_device_arena *device_arena,
+                          struct failure *why) {
+    struct resident *resident = &reducer->resident;
+    if (!reducer->settings.resident)
+        return STATUS_OK;
+    resident->device_arena = *device_arena;
+    enum status status = reduction_open(&reducer->reduction, &reducer->settings,
+                                        device_arena, &reducer->ranks, why);
+    if (status)
+        return status;
+    resident->opened = true;
+    status = connect_ranks(reducer, why);
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < reducer->reduction.num_buckets; i++)
+        record(reducer, i);
+    sequence_advance(&reducer->updated, reducer->num_parameters);
+    return STATUS_OK;
+}
+
+/* Ranks that are gone would keep the device at work: the group goes first. */
+void reducer_end(struct reducer *reducer) {
+    struct resident *resident = &reducer->resident;
+    if (!resident->opened)
+        return;
+    resident->opened = false;
+    group_disconnect(&reducer->ranks);
+    resident->device_arena.ops->synchronize(resident->device_arena.device,
+                                            NULL);
+    close_events(reducer);
+    state_io_close(&reducer->state_io);
+    reduction_close(&reducer->reduction);
+}
+
+/* Bucket I is summed once OPS_COMPUTE has completed its gradients. */
+static enum status sum(struct reducer *reducer, uint32_t i,
+                       struct failure *why) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    uint32_t started = reducer->reduction.buckets[i].started;
+    uint32_t last = reducer->num_parameters - started;
+    device_arena->ops->stream_wait(device_arena->device, OPS_EXCHANGE,
+                                   device_arena->complete[last]);
+    return reduction_sum(&reducer->reduction, i, why);
+}
+
+/* All buckets whose parameters are announced. */
+static enum status sum_announced(struct reducer *reducer, uint32_t announced,
+                                 struct failure *why) {
+    const struct reduction *reduction = &reducer->reduction;
+    uint32_t *next = &reducer->resident.summed;
+    bool all = announced == reducer->num_parameters;
+    enum status status = STATUS_OK;
+    if (!all && !reducer->settings.job->zero.overlap)
+        return STATUS_OK;
+    while (!status && *next < reduction->num_buckets &&
+           reduction->buckets[*next].started <= announced)
+        status = sum(reducer, (*next)++, why);
+    return status;
+}
+
+/* The computing is not waited for because of others. */
+static enum status sync_gradients(struct reducer *reducer,
+                                  struct failure *why) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    struct ops_event *gradients_complete = reducer->resident.gradients_complete;
+    device_arena->ops->record(device_arena->device, OPS_COMPUTE,
+                              gradients_complete);
+    return reduction_sync_event(&reducer->reduction, gradients_complete, why);
+}
+
+static enum status update(struct reducer *reducer, struct failure *why) {
+    struct reduction *reduction = &reducer->reduction;
+    enum status status = sync_gradients(reducer, why);
+    int64_t start = time_now();
+    if (!status)
+        status = reduction_wait_header(reduction, why);
+    if (!status && reducer->settings.job->gradient_clipping > 0)
+        status = reduction_clip(reduction, why);
+    atomic_fetch_add(&reducer->waited, time_now() - start);
+    reducer->resident.waited_bucket = 0;
+    for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
+        status = reduction_update(reduction, i, why);
+        record(reducer, i);
+    }
+    return status;
+}
+
+/* What has come to all parameters at once was not recorded one by one. */
+static void order_after_compute(struct reducer *reducer) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    struct ops_event *gradients_complete = reducer->resident.gradients_complete;
+    device_arena->ops->record(device_arena->device, OPS_COMPUTE,
+                              gradients_complete);
+    device_arena->ops->stream_wait(device_arena->device, OPS_EXCHANGE,
+                                   gradients_complete);
+}
+
+static enum status announce(struct reducer *reducer, uint32_t first,
+                            uint32_t count, uint64_t round,
+                            struct failure *why) {
+    struct resident *resident = &reducer->resident;
+    uint32_t announced = reducer->num_parameters - first;
+    if (announced == count)
+        reducer_begin_round(reducer, round);
+    if (count == reducer->num_parameters)
+        order_after_compute(reducer);
+    enum status status = sum_announced(reducer, announced, why);
+    if (status || first > 0)
+        return status;
+    resident->summed = 0;
+    status = update(reducer, why);
+    if (status)
+        return status;
+    sequence_advance(&reducer->updated, reducer->last);
+    return reducer_end_round(reducer, why);
+}
+
+static bool has_ended(struct reducer *reducer) {
+    return atomic_load(&reducer->cancelled) || reducer_failed(reducer, NULL);
+}
+
+void reducer_device_announce(struct reducer *reducer, uint32_t first,
+                             uint32_t count, uint64_t round) {
+    struct failure why;
+    if (!has_ended(reducer) && announce(reducer, first, count, round, &why))
+        reducer_fail(reducer, &why);
+}
+
+bool reducer_device_wait(struct reducer *reducer, uint32_t parameter) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    const struct reduction *reduction = &reducer->reduction;
+    const struct reducer_settings *settings = &reducer->settings;
+    if (has_ended(reducer) || !reducer->resident.opened)
+        return false;
+    uint64_t end = settings->offsets[parameter] +
+                   settings->layout->parameters[parameter].elements;
+    uint32_t i = bucket_at(reduction->buckets, reduction->num_buckets, end - 1);
+    if (reducer->resident.waited_bucket != i + 1)
+        device_arena->ops->stream_wait(device_arena->device, OPS_COMPUTE,
+                                       reducer->resident.updated[i]);
+    reducer->resident.waited_bucket = i + 1;
+    return true;
+}
+
+enum status reducer_unscale(struct reducer *reducer, float by, bool *finite,
+                            struct failure *why) {
+    return reduction_unscale(&reducer->reduction, by, finite, why);
+}
+
+enum status reducer_download_weights(struct reducer *reducer,
+                                     struct failure *why) {
+    if (!reducer->resident.opened || has_ended(reducer))
+        return STATUS_OK;
+    return state_io_download_weights(&reducer->state_io, why);
+}
+
+void reducer_serve(struct reducer *reducer) {
+    struct failure why;
+    if (!reducer->resident.opened ||
+        !atomic_exchange(&reducer->resident.save_requested, false) ||
+        has_ended(reducer))
+        return;
+    enum status status = state_io_save(&reducer->state_io, &why);
+    if (!status) /* nobody waits for anything after this */
+        status = reduction_sync(&reducer->reduction, &why);
+    if (status)
+        reducer_fail(reducer, &why);
+}
+
+bool reducer_peer_lost(struct reducer *reducer, struct failure *why) {
+    return reducer->resident.opened && group_async_error(&reducer->ranks, why);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One block a message, nothing kept: a snapshot that is shown is the weights as
+ * they lie, as nobody trains while one is. A message of anyone else but the
+ * chief, unless it is a probe, costs the connection. */
+#include "worker/exchange/allreduce/weights_server.h"
+
+#include "proto/base/time.h"
+#include "proto/net/link/link.h"
+#include "proto/net/messages/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RECEIVE_FRAMES = 64 };
+
+struct weights_server {
+    struct weights_server_settings settings;
+    struct link *link;
+    uint64_t served_snapshot; /* snapshot, 0: none */
+    bool frozen;
+    struct message_arena arena;
+    unsigned char header[MESSAGE_MAX_HEADER];
+};
+
+/* The chief connects when it reads or assigns. */
+static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S;
+
+enum status weights_server_open(struct weights_server **out,
+                                const struct weights_server_settings *settings,
+                                struct failure *why) {
+    struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
+                                 .receive_frames = RECEIVE_FRAMES,
+                                 .linger_ms = 0};
+    struct weights_server *weights_server = calloc(1, sizeof *weights_server);
+    *out = NULL;
+    if (!weights_server)
+        return status_fail(why, STATUS_RETRY, "no memory for a link");
+    weights_server->settings = *settings;
+    enum status status = link_open(&weights_server->link, settings->zmq,
+                                   LINK_SERVER, &link, why);
+    if (!status)
+        status = link_bind(weights_server->link, 0, why);
+    if (!status && settings->inproc)
+        status = link_bind_inproc(weights_server->link, settings->inproc, why);
+    if (status)
+        weights_server_close(&weights_server);
+    else
+        link_admit_within(weights_server->link, FIRST_MESSAGE_LIMIT);
+    *out = weights_server;
+    return status;
+}
+
+void weights_server_close(struct weights_server **where) {
+    struct weights_server *weights_server = *where;
+    *where = NULL;
+    if (!weights_server)
+        return;
+    link_close(&weights_server->link);
+    free(weights_server);
+}
+
+uint16_t weights_server_port(const struct weights_server *weights_server) {
+    return link_port(weights_server->link);
+}
+
+void weights_server_serve(struct weights_server *weights_server,
+                          uint64_t snapshot) {
+    weights_server->served_snapshot = snapshot;
+}
+
+void weights_server_freeze(struct weights_server *weights_server) {
+    weights_server->frozen = true;
+}
+
+zmq_pollitem_t weights_server_poll_item(struct weights_server *weights_server) {
+    zmq_pollitem_t items[LINK_POLL_ITEMS];
+    link_poll_items(weights_server->link,
+                    items); /* no lane is offered: one item */
+    return items[0];
+}
+
+static float *weights_of(const struct weights_server *weights_server,
+                         uint32_t b) {
+    const struct block *block = &weights_server->settings.layout->blocks[b];
+    return weights_server->settings.weights +
+           weights_server->settings.offsets[block->parameter] + block->offset;
+}
+
+static size_t bytes_of(const struct weights_server *weights_server,
+                       uint32_t b) {
+    return weights_server->settings.layout->blocks[b].elements * sizeof(float);
+}
+
+/* PAYLOAD is taken, NULL: none. What cannot leave is asked for again. */
+static void reply(struct weights_server *weights_server, uint32_t peer,
+                  const Capstan__DataHeader *request,
+                  Capstan__DataHeader__Kind kind, const char *text,
+                  struct link_payload *payload) {
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = kind;
+    header.run = weights_server->settings.run;
+    header.incarnation = weights_server->settings.incarnation;
+    header.seq = request->seq;
+    header.snapshot = request->snapshot;
+    header.n_blocks = request->n_blocks;
+    header.blocks = request->blocks;
+    header.text = (char *)text;
+    size_t bytes = message_write_data(&header, weights_server->header);
+    link_commit(weights_server->link, peer, weights_server->header, bytes,
+                payload);
+}
+
+static const char *read_block(struct weights_server *weights_server,
+                              uint32_t peer,
+                              const Capstan__DataHeader *header) {
+    struct link_payload payload;
+    uint32_t b = header->blocks[0];
+    if (!header->snapshot ||
+        header->snapshot != weights_server->served_snapshot)
+        return "a snapshot that is not held";
+    if (!link_reserve(weights_server->link, peer, &payload,
+                      bytes_of(weights_server, b)))
+        return NULL; /* it is asked for again */
+    memcpy(link_reserved(&payload), weights_of(weights_server, b),
+           bytes_of(weights_server, b));
+    reply(weights_server, peer, header, CAPSTAN__DATA_HEADER__KIND__WEIGHTS, "",
+          &payload);
+    return NULL;
+}
+
+static const char *set_block(struct weights_server *weights_server,
+                             const struct link_frame *frame,
+                             const Capstan__DataHeader *header) {
+    uint32_t b = header->blocks[0];
+    if (weights_server->frozen)
+        return "weights to begin with, after the beginning";
+    if (frame->payload.size != bytes_of(weights_server, b))
+        return "a payload of another size than its block";
+    memcpy(weights_of(weights_server, b), frame->payload.data,
+           bytes_of(weights_server, b));
+    reply(weights_server, frame->peer, header,
+          CAPSTAN__DATA_HEADER__KIND__ASSIGNED, "", NULL);
+    return NULL;
+}
+
+/* What is wrong with it, NULL: nothing. */
+static const char *handle_request(struct weights_server *weights_server,
+                                  const struct link_frame *frame,
+                                  const Capstan__DataHeader *header) {
+    if (header->n_blocks != 1 ||
+        header->blocks[0] >= weights_server->settings.layout->num_blocks)
+        return "blocks that are not in the plan";
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__PULL)
+        return read_block(weights_server, frame->peer, header);
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN)
+        return set_block(weights_server, frame, header);
+    return "a message that is the business of a ps";
+}
+
+static void echo_probe(struct weights_server *weights_server,
+                       const struct link_frame *frame,
+                       const Capstan__DataHeader *header) {
+    struct link_payload payload;
+    size_t size = frame->payload.size;
+    if (weights_server->frozen || !size || size > MESSAGE_GROUP_BYTES ||
+        !link_reserve(weights_server->link, frame->peer, &payload, size))
+        return;
+    memcpy(link_reserved(&payload), frame->payload.data, size);
+    reply(weights_server, frame->peer, header,
+          CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY, "", &payload);
+}
+
+static void handle_frame(struct weights_server *weights_server,
+                         const struct link_frame *frame) {
+    Capstan__DataHeader *header;
+    struct failure why;
+    bool is_valid =
+        !message_read_data(&header, &weights_server->arena, frame->header.data,
+                           frame->header.size, &why);
+    if (is_valid && header->run == weights_server->settings.run &&
+        header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE) {
+        echo_probe(weights_server, frame, header);
+        return;
+    }
+    if (!is_valid || header->run != weights_server->settings.run ||
+        header->incarnation != weights_server->settings.chief) {
+        if (link_may_log(weights_server->link,
+                         "a message that is not the chief's"))
+            log_warning(weights_server->settings.log,
+                        "a message that is not the chief's came to the port "
+                        "where it reads weights; it is not answered");
+        link_ban(weights_server->link, frame->peer);
+        return;
+    }
+    link_admit(weights_server->link, frame->peer);
+    const char *error = handle_request(weights_server, frame, header);
+    if (error)
+        reply(weights_server, frame->peer, header,
+              CAPSTAN__DATA_HEADER__KIND__REFUSED, error, NULL);
+}
+
+void weights_server_step(struct weights_server *weights_server) {
+    struct link_frame frame;
+    char text[128];
+    while (link_view(weights_server->link, &frame)) {
+        handle_frame(weights_server, &frame);
+        link_release(&frame);
+    }
+    while (link_bad_peer(weights_server->link, text, sizeof text))
+        log_warning(weights_server->settings.log, "a stranger on port %u %s",
+                    link_port(weights_server->link), text);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two tables of the same verbs. Functions that only pass a pointer on are there
+ * because a table's function takes a void pointer: calling client_pull by a
+ * pointer of another type would be undefined. What a resident reducer alone can
+ * do is no verb of the table: exchange_begin and those after it ask first. */
+#include "worker/exchange/exchange.h"
+
+struct exchange_vtable {
+    void (*pull)(void *context, uint64_t clock, uint64_t snapshot);
+    void (*announce)(void *context, uint32_t first, uint32_t count,
+                     uint64_t clock, enum contribution contribution_kind);
+    bool (*wait)(void *context, uint32_t parameter);
+    uint64_t (*global_step)(void *context);
+    bool (*over_network)(const void *context);
+    double (*waited)(void *context);
+    struct loss_scaler (*scaler)(void *context);
+    void (*cancel)(void *context);
+};
+
+static void pull_client(void *client, uint64_t clock, uint64_t snapshot) {
+    client_pull(client, clock, snapshot);
+}
+
+static void announce_client(void *client, uint32_t first, uint32_t count,
+                            uint64_t clock,
+                            enum contribution contribution_kind) {
+    client_announce(client, first, count, clock, contribution_kind);
+}
+
+static bool wait_client(void *client, uint32_t parameter) {
+    return client_wait(client, parameter);
+}
+
+static uint64_t global_step_client(void *client) {
+    return client_global_step(client);
+}
+
+static bool over_network_client(const void *client) {
+    return client_over_network(client);
+}
+
+static double waited_client(void *client) {
+    return client_waited(client);
+}
+
+static struct loss_scaler scaler_client(void *client) {
+    return client_scaler(client);
+}
+
+static void cancel_client(void *client) {
+    client_cancel(client);
+}
+
+static const struct exchange_vtable clients = {
+    pull_client,         announce_client, wait_client,   global_step_client,
+    over_network_client, waited_client,   scaler_client, cancel_client,
+};
+
+/* Outside of a step the weights of all trainers are the same and at rest. */
+static void pull_noop(void *reducer, uint64_t clock, uint64_t snapshot) {
+    (void)reducer;
+    (void)clock;
+    (void)snapshot;
+}
+
+static void announce_reducer(void *reducer, uint32_t first, uint32_t count,
+                             uint64_t clock,
+                             enum contribution contribution_kind) {
+    reducer_announce(reducer, first, count, clock, contribution_kind);
+}
+
+static bool wait_reducer(void *reducer, uint32_t parameter) {
+    return reducer_wait(reducer, parameter);
+}
+
+static uint64_t global_step_reducer(void *reducer) {
+    return reducer_round(reducer);
+}
+
+/* Buckets gather small parameters themselves. */
+static bool over_network_reducer(const void *reducer) {
+    (void)reducer;
+    return true;
+}
+
+static double waited_reducer(void *reducer) {
+    return reducer_waited(reducer);
+}
+
+static struct loss_scaler scaler_reducer(void *reducer) {
+    return reducer_scaler(reducer);
+}
+
+static void cancel_reducer(void *reducer) {
+    reducer_cancel(reducer);
+}
+
+static const struct exchange_vtable reducers = {
+    pull_noop,           announce_reducer,     wait_reducer,
+    global_step_reducer, over_network_reducer, waited_reducer,
+    scaler_reducer,      cancel_reducer,
+};
+
+struct exchange exchange_client(struct client *client) {
+    return (struct exchange){&clients, client, false, false};
+}
+
+struct exchange exchange_reducer(struct reducer *reducer) {
+    return (struct exchange){&reducers, reducer, true,
+                             reducer_is_resident(reducer)};
+}
+
+void exchange_pull(struct exchange exchange, uint64_t clock,
+                   uint64_t snapshot) {
+    exchange.vtable->pull(exchange.context, clock, snapshot);
+}
+
+void exchange_announce(struct exchange exchange, uint32_t first, uint32_t count,
+                       uint64_t clock, enum contribution contribution_kind) {
+    exchange.vtable->announce(exchange.context, first, count, clock,
+                              contribution_kind);
+}
+
+bool exchange_wait(struct exchange exchange, uint32_t parameter) {
+    return exchange.vtable->wait(exchange.context, parameter);
+}
+
+uint64_t exchange_global_step(struct exchange exchange) {
+    return exchange.vtable->global_step(exchange.context);
+}
+
+bool exchange_over_network(struct exchange exchange) {
+    return exchange.vtable->over_network(exchange.context);
+}
+
+double exchange_waited(struct exchange exchange) {
+    return exchange.vtable->waited(exchange.context);
+}
+
+struct loss_scaler exchange_scaler(struct exchange exchange) {
+    return exchange.vtable->scaler(exchange.context);
+}
+
+enum status exchange_begin(struct exchange exchange,
+                           const struct reducer_device_arena *device_arena,
+                           struct failure *why) {
+    return exchange.resident
+               ? reducer_begin(exchange.context, device_arena, why)
+               : STATUS_OK;
+}
+
+enum status exchange_unscale(struct exchange exchange, float by, bool *finite,
+                             struct failure *why) {
+    return exchange.resident
+               ? reducer_unscale(exchange.context, by, finite, why)
+               : STATUS_OK;
+}
+
+enum status exchange_download_weights(struct exchange exchange,
+                                      struct failure *why) {
+    return exchange.resident ? reducer_download_weights(exchange.context, why)
+                             : STATUS_OK;
+}
+
+void exchange_serve(struct exchange exchange) {
+    if (exchange.resident)
+        reducer_serve(exchange.context);
+}
+
+bool exchange_peer_lost(struct exchange exchange, struct failure *why) {
+    return exchange.resident && reducer_peer_lost(exchange.context, why);
+}
+
+void exchange_end(struct exchange exchange) {
+    if (exchange.resident)
+        reducer_end(exchange.context);
+}
+
+void exchange_cancel(struct exchange exchange) {
+    exchange.vtable->cancel(exchange.context);
+}

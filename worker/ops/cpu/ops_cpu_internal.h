@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the processor's device is made of: for ops_cpu.c and ops_cpu_layer.c. */
+#ifndef CAPSTAN_OPS_CPU_INTERNAL_H
+#define CAPSTAN_OPS_CPU_INTERNAL_H
+
+#include "worker/ops/cpu/ops_cpu_matmul.h"
+#include "worker/ops/ops.h"
+
+enum { OPS_CPU_ALIGNMENT = 64 };
+
+/* Memory that grows with what is rounded into it. */
+struct ops_cpu_operand {
+    float *floats;
+    size_t capacity;
+};
+
+struct ops_device {
+    int threads;
+    enum job_precision precision;
+    struct ops_cpu_operand a, b;   /* operands of a product */
+    struct ops_cpu_matmul *matmul; /* of the thread that computes layers */
+    const struct rule_loops *loops;
+};
+
+/* Those of ops.h, by these names. */
+void ops_cpu_linear(struct ops_device *device, const float *x, const float *w,
+                    const float *bias, float *y, uint32_t n, uint32_t in,
+                    uint32_t out, enum job_activation activation);
+void ops_cpu_linear_input_gradient(struct ops_device *device, const float *dy,
+                                   const float *w, float *dx, uint32_t n,
+                                   uint32_t in, uint32_t out);
+void ops_cpu_linear_weight_gradient(struct ops_device *device, const float *dy,
+                                    const float *x, float *dw, uint32_t n,
+                                    uint32_t in, uint32_t out, bool add);
+void ops_cpu_column_sums(struct ops_device *device, const float *dy, float *db,
+                         uint32_t n, uint32_t out, bool add);
+void ops_cpu_activation_gradient(struct ops_device *device,
+                                 enum job_activation activation, const float *y,
+                                 float *dy, uint32_t n, uint32_t out);
+void ops_cpu_loss(struct ops_device *device, enum job_loss kind, const float *z,
+                  const uint32_t *labels, float *dz, uint32_t n, uint32_t out,
+                  float scale, double *loss, uint32_t *correct);
+
+#endif

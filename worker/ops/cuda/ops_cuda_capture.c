@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/ops/cuda/ops_cuda_capture.h"
+
+#include "worker/ops/cuda/ops_cuda_graph.h"
+#include "worker/ops/cuda/ops_cuda_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVENTS = OPS_CUDA_BRANCHES * OPS_CUDA_BRANCH_EVENTS };
+
+static cudaEvent_t open_event(struct ops_device *device) {
+    cudaEvent_t event = NULL;
+    ops_cuda_keep_error(
+        device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+        "opening an event");
+    return event;
+}
+
+enum status ops_cuda_capture_open(struct ops_device *device,
+                                  struct failure *why) {
+    struct ops_cuda_captures *captures = &device->captures;
+    captures->calls = calloc(OPS_CUDA_CAPTURE_CALLS, sizeof *captures->calls);
+    if (!captures->calls)
+        return status_fail(why, STATUS_RETRY, "no memory for a device");
+    captures->order = open_event(device);
+    for (int i = 0; i < EVENTS; i++)
+        captures->branch_events[i / OPS_CUDA_BRANCH_EVENTS]
+                               [i % OPS_CUDA_BRANCH_EVENTS] =
+            open_event(device);
+    for (int s = OPS_COMPUTE + 1; s < OPS_STREAMS; s++)
+        captures->completed[s] = open_event(device);
+    return ops_cuda_report_error(device, why);
+}
+
+static void free_capture(struct ops_device *device,
+                         struct ops_cuda_capture *capture) {
+    if (capture->graph && !device->hung)
+        cudaGraphExecDestroy(capture->graph); /* once it has ended */
+    free(capture->calls);
+    *capture = (struct ops_cuda_capture){0};
+}
+
+void ops_cuda_capture_forget(struct ops_device *device) {
+    struct ops_cuda_captures *captures = &device->captures;
+    while (captures->num_cached)
+        free_capture(device, &captures->cached[--captures->num_cached]);
+}
+
+static void close_event(const struct ops_device *device, cudaEvent_t event) {
+    if (event && !device->hung)
+        cudaEventDestroy(event);
+}
+
+void ops_cuda_capture_close(struct ops_device *device) {
+    struct ops_cuda_captures *captures = &device->captures;
+    ops_cuda_capture_forget(device);
+    close_event(device, captures->order);
+    for (int i = 0; i < EVENTS; i++)
+        close_event(device,
+                    captures->branch_events[i / OPS_CUDA_BRANCH_EVENTS]
+                                           [i % OPS_CUDA_BRANCH_EVENTS]);
+    for (int s = 0; s < OPS_STREAMS; s++)
+        close_event(device, captures->completed[s]);
+    free(captures->calls);
+}
+
+/* STREAM goes on once EVENT has come. */
+static void wait_for(struct ops_device *device, enum ops_stream stream,
+                     cudaEvent_t event) {
+    ops_cuda_keep_error(device,
+                        cudaStreamWaitEvent(device->streams[stream], event, 0),
+                        "putting streams in order");
+}
+
+/* STREAM is given something outside a graph. */
+static void open_stream(struct ops_device *device, enum ops_stream stream) {
+    struct ops_cuda_captures *captures = &device->captures;
+    if (captures->waits_for_graph[stream])
+        wait_for(device, stream, captures->completed[stream]);
+    captures->waits_for_graph[stream] = false;
+    captures->unordered[stream] = stream != OPS_COMPUTE;
+}
+
+static void execute_now(struct ops_device *device,
+                        const struct ops_cuda_call *call) {
+    open_stream(device, (enum ops_stream)call->stream);
+    ops_cuda_call_execute(device, call);
+}
+
+cudaStream_t ops_cuda_capture_stream(struct ops_device *device,
+                                     enum ops_stream stream) {
+    if (device->captures.open) {
+        ops_cuda_capture_end(device);
+        ops_cuda_capture_begin(device);
+    }
+    open_stream(device, stream);
+    return device->streams[stream];
+}
+
+void ops_cuda_capture_begin(struct ops_device *device) {
+    device->captures.open = true;
+    device->captures.number++;
+    device->captures.count = 0;
+}
+
+void ops_cuda_capture_submit(struct ops_device *device,
+                             const struct ops_cuda_call *call) {
+    struct ops_cuda_captures *captures = &device->captures;
+    if (captures->open && captures->count == OPS_CUDA_CAPTURE_CALLS) {
+        ops_cuda_capture_end(device);
+        ops_cuda_capture_begin(device);
+    }
+    if (call->kind == OPS_CUDA_RECORD)
+        call->event->capture = captures->open ? captures->number : 0;
+    if (!captures->open) {
+        execute_now(device, call);
+        return;
+    }
+    struct ops_cuda_call *queued = &captures->calls[captures->count++];
+    *queued = *call;
+    if (call->kind == OPS_CUDA_STREAM_WAIT)
+        queued->option = call->event->capture != captures->number;
+}
+
+static struct ops_cuda_capture *find(struct ops_cuda_captures *captures) {
+    size_t bytes = captures->count * sizeof *captures->calls;
+    for (uint32_t i = 0; i < captures->num_cached; i++) {
+        struct ops_cuda_capture *capture = &captures->cached[i];
+        if (capture->count == captures->count &&
+            !memcmp(capture->calls, captures->calls, bytes))
+            return capture;
+    }
+    return NULL;
+}
+
+static struct ops_cuda_capture *evict_slot(struct ops_device *device) {
+    struct ops_cuda_captures *captures = &device->captures;
+    if (captures->num_cached < OPS_CUDA_CAPTURES)
+        return &captures->cached[captures->num_cached++];
+    struct ops_cuda_capture *oldest = &captures->cached[0];
+    for (uint32_t i = 1; i < captures->num_cached; i++)
+        if (captures->cached[i].used < oldest->used)
+            oldest = &captures->cached[i];
+    free_capture(device, oldest);
+    return oldest;
+}
+
+/* Without memory for it, it goes call by call the next time too. */
+static void cache_calls(struct ops_device *device) {
+    const struct ops_cuda_captures *captures = &device->captures;
+    size_t bytes = captures->count * sizeof *captures->calls;
+    struct ops_cuda_call *calls = malloc(bytes);
+    if (!calls)
+        return;
+    memcpy(calls, captures->calls, bytes);
+    *evict_slot(device) = (struct ops_cuda_capture){
+        .calls = calls, .count = captures->count, .used = captures->number};
+}
+
+/* No graph is had any more, and the run goes on without: one line says so. */
+static void disable_graphs(struct ops_device *device, cudaError_t error) {
+    const struct ops_settings *settings = &device->settings;
+    char text[512];
+    device->captures.disabled = true;
+    ops_cuda_capture_forget(device);
+    snprintf(text, sizeof text,
+             "device %s: no CUDA graph can be made of a step (%s): it is "
+             "started call by call, which takes the host longer",
+             device->name, cudaGetErrorString(error));
+    if (settings->warn)
+        settings->warn(settings->warn_context, text);
+}
+
+/* Has SPAN a graph now? */
+static bool capture_graph(struct ops_device *device,
+                          struct ops_cuda_capture *capture) {
+    struct ops_cuda_captures *captures = &device->captures;
+    captures->capturing = true;
+    cudaError_t error = ops_cuda_graph_capture(device, capture);
+    captures->capturing = false;
+    if (error)
+        disable_graphs(device, error);
+    return !error;
+}
+
+/* What of STREAM goes before the graph that OPS_COMPUTE is about to get. */
+static void close_stream(struct ops_device *device, enum ops_stream stream) {
+    struct ops_cuda_captures *captures = &device->captures;
+    if (captures->unordered[stream] &&
+        ops_cuda_keep_error(
+            device, cudaEventRecord(captures->order, device->streams[stream]),
+            "putting streams in order"))
+        wait_for(device, OPS_COMPUTE, captures->order);
+    captures->unordered[stream] = false;
+    captures->waits_for_graph[stream] = stream != OPS_COMPUTE;
+}
+
+static void launch(struct ops_device *device,
+                   const struct ops_cuda_capture *capture) {
+    bool used[OPS_STREAMS];
+    ops_cuda_graph_streams(capture, used);
+    for (int s = 0; s < OPS_STREAMS; s++)
+        if (used[s])
+            close_stream(device, (enum ops_stream)s);
+    for (uint32_t i = 0; i < capture->count; i++)
+        if (capture->calls[i].kind == OPS_CUDA_STREAM_WAIT &&
+            capture->calls[i].option)
+            wait_for(device, OPS_COMPUTE, capture->calls[i].event->event);
+    ops_cuda_keep_error(
+        device, cudaGraphLaunch(capture->graph, device->streams[OPS_COMPUTE]),
+        "starting a graph");
+}
+
+void ops_cuda_capture_end(struct ops_device *device) {
+    struct ops_cuda_captures *captures = &device->captures;
+    captures->open = false;
+    if (!captures->count || device->failed)
+        return;
+    struct ops_cuda_capture *cached =
+        captures->disabled ? NULL : find(captures);
+    if (cached)
+        cached->used = captures->number;
+    if (cached && (cached->graph || capture_graph(device, cached))) {
+        launch(device, cached);
+        return;
+    }
+    for (uint32_t i = 0; i < captures->count; i++)
+        execute_now(device, &captures->calls[i]);
+    if (!captures->disabled)
+        cache_calls(device);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting for a GPU. It tells by being asked: a wait inside CUDA could not be
+ * ended. */
+#include "proto/base/time.h"
+#include "worker/ops/cuda/ops_cuda_internal.h"
+
+#include <time.h>
+
+/* At first it is asked without a pause: steps are shorter than this, and the
+ * shortest sleep is as long as a small one. */
+static const int64_t SPIN = 1 * TIME_MS;
+
+static void pause_after(int64_t start, int64_t now) {
+    static const struct timespec interval = {.tv_nsec = 20000};
+    if (now - start > SPIN)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, NULL);
+}
+
+static bool is_cancelled(const struct ops_device *device) {
+    const struct ops_settings *settings = &device->settings;
+    return settings->is_cancelled && settings->is_cancelled(settings->context);
+}
+
+/* cudaSuccess once EVENT has come, NULL: once all is done. */
+static cudaError_t query(const struct ops_device *device,
+                         const struct ops_event *event) {
+    cudaError_t error = cudaSuccess;
+    if (event)
+        return cudaEventQuery(event->event);
+    for (int s = 0; !error && s < OPS_STREAMS; s++)
+        error = cudaStreamQuery(device->streams[s]);
+    return error;
+}
+
+enum status ops_cuda_sync_event(struct ops_device *device,
+                                struct ops_event *event, struct failure *why) {
+    double timeout = device->settings.timeout;
+    int64_t start = time_now(), now = start;
+    int64_t until = start + time_from_seconds(timeout);
+    while (!device->failed) {
+        cudaError_t error = query(device, event);
+        if (!error)
+            return STATUS_OK;
+        if (error != cudaErrorNotReady)
+            ops_cuda_keep_error(device, error, "work under way");
+        else if (now > until)
+            return status_fail(why, STATUS_RETRY,
+                               "device %s has not finished its work for %.3g "
+                               "s (timeouts.step)",
+                               device->name, timeout);
+        else if (now - start > SPIN && is_cancelled(device))
+            return status_fail(why, STATUS_RETRY,
+                               "device %s: the wait for it was given up",
+                               device->name);
+        pause_after(start, now);
+        now = time_now();
+    }
+    return ops_cuda_report_error(device, why);
+}
+
+enum status ops_cuda_sync_all(struct ops_device *device, struct failure *why) {
+    int64_t start = time_now(), now = start;
+    cudaSetDevice(device->index);
+    while (!device->failed && query(device, NULL) == cudaErrorNotReady) {
+        if (now - start > OPS_SYNC_SECONDS * TIME_S) {
+            device->hung = true;
+            ops_cuda_keep_error(device, cudaErrorLaunchTimeout, "its end");
+        }
+        pause_after(start, now);
+        now = time_now();
+    }
+    ops_cuda_keep_error(
+        device, device->failed ? cudaSuccess : query(device, NULL), "its end");
+    return ops_cuda_report_error(device, why);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/train/device_replica.h"
+
+#include "proto/base/time.h"
+
+#include <math.h>
+
+/* A pass as its hooks see it. */
+struct pass {
+    struct device_replica *device_replica;
+    const struct device_replica_step *step;
+    struct device_replica_result *result;
+};
+
+enum status device_replica_load(struct device_replica *device_replica,
+                                const struct dataset *dataset,
+                                const struct sampler_options *samples,
+                                uint64_t first, const struct job_data *data,
+                                struct failure *why) {
+    struct loader_prefetch prefetch = {data->num_workers,
+                                       data->prefetch_factor};
+    enum status status = loader_open(&device_replica->loader, dataset, samples,
+                                     first, prefetch, why);
+    if (status)
+        return status;
+    size_t bytes;
+    void *memory = loader_memory(device_replica->loader, &bytes);
+    device_pin(&device_replica->executor.device, memory, bytes);
+    return STATUS_OK;
+}
+
+/* Batches may be on their way to the device. */
+static void close_loader(struct device_replica *device_replica) {
+    size_t bytes;
+    if (!device_replica->loader)
+        return;
+    executor_synchronize(&device_replica->executor);
+    device_unpin(&device_replica->executor.device,
+                 loader_memory(device_replica->loader, &bytes));
+    loader_close(&device_replica->loader);
+}
+
+void device_replica_close(struct device_replica *device_replica) {
+    close_loader(device_replica);
+    executor_close(&device_replica->executor);
+    arena_close(&device_replica->arena);
+}
+
+/* Each sets out as it comes. Where one does not come the pass goes on with what
+ * is there, as it cannot end in its middle; whoever called it looks at
+ * should_continue and throws the result away. */
+static void need(void *context, uint32_t first, uint32_t count) {
+    struct pass *pass = context;
+    struct device_transfer *device_transfer =
+        &pass->device_replica->executor.device_transfer;
+    for (uint32_t p = first; p < first + count; p++)
+        if (pass->step->need(pass->step->context, p))
+            device_transfer_upload(device_transfer, p);
+    device_transfer_wait(device_transfer);
+}
+
+static bool check_loss(void *context, double loss) {
+    struct pass *pass = context;
+    pass->result->loss += loss;
+    if (!isfinite(loss))
+        pass->result->nonfinite = true;
+    return !pass->result->nonfinite &&
+           pass->step->should_continue(pass->step->context);
+}
+
+/* Does a gradient still have to come from the device? */
+static bool is_async(const struct device_replica *device_replica) {
+    return device_replica->executor.device.ops->async;
+}
+
+static void done(void *context, uint32_t parameter) {
+    struct pass *pass = context;
+    struct device_transfer *device_transfer =
+        &pass->device_replica->executor.device_transfer;
+    if (!is_async(pass->device_replica))
+        pass->step->done(pass->step->context, parameter);
+    else if (pass->step->reduce_on_device)
+        device_transfer_record(device_transfer, parameter);
+    else
+        device_transfer_download(device_transfer, parameter);
+}
+
+/* The next batch of the loader sets out; the view of the one before ends. */
+static enum status prefetch_next(struct device_replica *device_replica,
+                                 struct device_replica_result *result,
+                                 struct failure *why) {
+    struct batch_prefetch *batch_prefetch =
+        &device_replica->executor.batch_prefetch;
+    int64_t start = time_now();
+    enum status status = batch_prefetch_sync(batch_prefetch, why);
+    if (!status)
+        batch_prefetch_push(batch_prefetch,
+                            loader_next(device_replica->loader));
+    result->input += time_now() - start;
+    return status;
+}
+
+/* By this the loss of BATCH is multiplied: the step's gradient is the mean of
+ * the accumulated micro batches' mean gradients, times the loss scale. */
+static float scale_of(const struct device_replica_step *step,
+                      const struct loader_batch *batch) {
+    return 1.0f / ((float)batch->count * (float)step->job->accumulation) *
+           step->factor;
+}
+
+static void add_result(struct device_replica_result *result,
+                       const struct mlp_result *batch_result) {
+    if (!isfinite(batch_result->loss))
+        return;
+    result->finite += batch_result->loss;
+    result->samples += batch_result->count;
+    result->correct += batch_result->correct;
+    result->last_loss = batch_result->loss;
+    result->last_samples = batch_result->count;
+}
+
+/* Forward and backward over one micro batch, of which the first brings the
+ * weights. Where the device goes on by itself, the next batch sets out
+ * meanwhile. */
+static enum status run_micro_batch(struct pass *pass, uint32_t k,
+                                   struct failure *why) {
+    const struct device_replica_step *step = pass->step;
+    struct executor *executor = &pass->device_replica->executor;
+    bool async = is_async(pass->device_replica);
+    bool last = k + 1 == step->job->accumulation && !pass->result->nonfinite;
+    struct mlp_hooks hooks = {pass, k == 0 ? need : NULL, check_loss,
+                              last && (async || step->early) ? done : NULL};
+    struct mlp_result batch_result;
+    enum status status = STATUS_OK;
+    if (!batch_prefetch_ready(&executor->batch_prefetch))
+        status = prefetch_next(pass->device_replica, pass->result, why);
+    if (status)
+        return status;
+    const struct loader_batch *batch =
+        batch_prefetch_pop(&executor->batch_prefetch);
+    mlp_gradient(executor->mlp, batch, executor->device_transfer.weights,
+                 executor->device_transfer.gradients, scale_of(step, batch),
+                 k > 0, &hooks, &batch_result);
+    batch_prefetch_release(&executor->batch_prefetch);
+    if (async) {
+        status = prefetch_next(pass->device_replica, pass->result, why);
+        if (!status)
+            status = mlp_wait_result(executor->mlp, &batch_result, why);
+        if (!status)
+            (void)check_loss(pass, batch_result.loss); /* looked at below */
+    }
+    if (!status)
+        add_result(pass->result, &batch_result);
+    return status;
+}
+
+enum status device_replica_compute(struct device_replica *device_replica,
+                                   const struct device_replica_step *step,
+                                   struct device_replica_result *result,
+                                   struct failure *why) {
+    struct pass pass = {device_replica, step, result};
+    enum status status = STATUS_OK;
+    *result = (struct device_replica_result){0};
+    for (uint32_t k = 0; !status && k < step->job->accumulation; k++) {
+        if (k > 0 && !step->should_continue(step->context))
+            return STATUS_OK;
+        status = run_micro_batch(&pass, k, why);
+    }
+    return status;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order in which memory of the device is had, and given back: first nothing
+ * of it may be under way any more. What cannot be had is told with the keys
+ * that need less of it (device_add_memory_hint). */
+#include "worker/train/executor.h"
+
+/* What takes memory of the device. */
+static enum status allocate_device_memory(struct executor *executor,
+                                          const struct job *job,
+                                          const struct layout *layout,
+                                          struct arena *arena,
+                                          const struct executor_options *use,
+                                          struct failure *why) {
+    const struct device *device = &executor->device;
+    uint32_t batch = use->micro_batch;
+    uint32_t features = job->model.layers[0];
+    bool trains = use->micro_batch > 0;
+    enum status status =
+        use->resident
+            ? device_transfer_open_resident(&executor->device_transfer, device,
+                                            layout, arena, why)
+            : device_transfer_open(&executor->device_transfer, device, layout,
+                                   arena, trains, why);
+    if (use->evaluates && batch < EVALUATION_BATCH)
+        batch = EVALUATION_BATCH;
+    if (!status)
+        status = mlp_open(&executor->mlp, &job->model, device->ops,
+                          device->handle, batch, why);
+    if (!status && trains)
+        status = batch_prefetch_open(&executor->batch_prefetch, device,
+                                     use->micro_batch, features, why);
+    if (!status && use->evaluates)
+        status = batch_prefetch_open(&executor->evaluation_prefetch, device,
+                                     EVALUATION_BATCH, features, why);
+    return status;
+}
+
+enum status executor_select_device(struct executor *executor,
+                                   const struct device_request *request,
+                                   const struct log *log, struct failure *why) {
+    *executor = (struct executor){0};
+    return device_open(&executor->device, request, log, why);
+}
+
+enum status executor_open(struct executor *executor, const struct job *job,
+                          const struct layout *layout, struct arena *arena,
+                          const struct executor_options *use,
+                          struct failure *why) {
+    enum status status =
+        allocate_device_memory(executor, job, layout, arena, use, why);
+    if (status)
+        device_add_memory_hint(&executor->device, job, why);
+    if (status)
+        executor_close(executor);
+    return status;
+}
+
+void executor_synchronize(struct executor *executor) {
+    const struct device *device = &executor->device;
+    if (device->ops)
+        device->ops->synchronize(device->handle, NULL);
+}
+
+void executor_close(struct executor *executor) {
+    executor_synchronize(executor);
+    batch_prefetch_close(&executor->batch_prefetch);
+    batch_prefetch_close(&executor->evaluation_prefetch);
+    mlp_close(&executor->mlp);
+    device_transfer_close(&executor->device_transfer);
+    device_close(&executor->device);
+}
+
+enum status executor_evaluate(struct executor *executor,
+                              const struct evaluation_range *range,
+                              struct evaluation *out, struct failure *why) {
+    struct device_transfer *device_transfer = &executor->device_transfer;
+    device_transfer_invalidate(device_transfer);
+    for (uint32_t p = 0; p < device_transfer->layout->num_parameters; p++)
+        device_transfer_upload(device_transfer, p);
+    device_transfer_wait(device_transfer);
+    return evaluation_run(out, executor->mlp, &executor->evaluation_prefetch,
+                          range, device_transfer->weights, why);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By the host: each member brings its gradients into memory of its own, and the
+ * trainer's thread adds them up in the order of the members as they come. By a
+ * collective: neighbouring gradients, which lie one behind the other on each
+ * device, are added up there in pieces; the first device's sum goes to the
+ * arena while the next piece is added. */
+#include "worker/train/local_allreduce.h"
+
+/* Floats from which on a piece is worth a call. */
+enum { PIECE = 1 << 20 };
+
+static struct device_transfer *transfer_of(struct local_group_member *member) {
+    return &member->device_replica.executor.device_transfer;
+}
+
+/* The piece that ends with parameter LAST, of parameters *FIRST to LAST; all
+ * members cut alike. Returns its floats from gradients[*FIRST] on. */
+static size_t cut_piece(const struct device_transfer *device_transfer,
+                        uint32_t last, uint32_t *first) {
+    const struct layout *layout = device_transfer->layout;
+    const float *end =
+        device_transfer->gradients[last] + layout->parameters[last].elements;
+    *first = last;
+    while (*first > 0 && end - device_transfer->gradients[*first] < PIECE)
+        --*first;
+    return (size_t)(end - device_transfer->gradients[*first]);
+}
+
+void local_allreduce_abort(struct local_group_member *member) {
+    unsigned none = 0;
+    atomic_compare_exchange_strong(&member->local_group->failed_member, &none,
+                                   member->index + 1);
+    local_collective_abort(member->local_group->local_collective);
+}
+
+/* MEMBER's part in adding up a piece. */
+static enum status sum_piece(struct local_group_member *member, uint32_t first,
+                             size_t floats, struct failure *why) {
+    struct device_transfer *device_transfer = transfer_of(member);
+    struct local_collective *local_collective =
+        member->local_group->local_collective;
+    enum status status = device_transfer_sync(device_transfer, first, why);
+    if (!status)
+        status = local_collective_all_reduce(local_collective, member->index,
+                                             device_transfer->gradients[first],
+                                             floats, why);
+    if (status)
+        local_allreduce_abort(member);
+    return status;
+}
+
+static enum status reduce_member_on_device(struct local_group_member *member) {
+    struct device_transfer *device_transfer = transfer_of(member);
+    enum status status = STATUS_OK;
+    uint32_t first = device_transfer->layout->num_parameters;
+    while (!status && first > 0) {
+        size_t floats = cut_piece(device_transfer, first - 1, &first);
+        status = sum_piece(member, first, floats, &member->why);
+    }
+    return status;
+}
+
+static enum status reduce_member_on_host(struct local_group_member *member,
+                                         uint64_t begin) {
+    enum status status = STATUS_OK;
+    uint32_t count = member->local_group->layout->num_parameters;
+    for (uint32_t p = count; !status && p-- > 0;) {
+        status = device_transfer_sync(transfer_of(member), p, &member->why);
+        if (!status && p > 0)
+            sequence_advance(&member->gathered, begin + count - p);
+    }
+    return status;
+}
+
+void local_allreduce_run_member(struct local_group_member *member,
+                                uint64_t begin) {
+    const struct local_group *local_group = member->local_group;
+    enum status status = STATUS_OK;
+    if (local_group->gathers && !atomic_load(&member->failed))
+        status = local_group->local_collective
+                     ? reduce_member_on_device(member)
+                     : reduce_member_on_host(member, begin);
+    if (status)
+        atomic_store(&member->failed, true);
+    sequence_advance(&member->gathered,
+                     begin + local_group->layout->num_parameters);
+}
+
+static void add(float *restrict sum, const float *restrict more,
+                uint64_t count) {
+    for (uint64_t i = 0; i < count; i++)
+        sum[i] += more[i];
+}
+
+/* False: a member has failed. */
+static bool add_member(struct local_group_member *member, uint32_t parameter,
+                       uint64_t sequence) {
+    struct local_group *local_group = member->local_group;
+    (void)sequence_wait(&member->gathered, sequence, NULL);
+    if (atomic_load(&member->failed))
+        return false;
+    add(local_group->arena->gradient_of[parameter],
+        member->device_replica.arena.gradient_of[parameter],
+        local_group->layout->parameters[parameter].elements);
+    return true;
+}
+
+static enum status reduce_on_host(struct local_group *local_group,
+                                  uint64_t begin,
+                                  void (*on_reduced)(void *context,
+                                                     uint32_t parameter),
+                                  void *context, struct failure *why) {
+    uint32_t count = local_group->layout->num_parameters;
+    for (uint32_t p = count; p-- > 0;) {
+        enum status status =
+            device_transfer_sync(transfer_of(&local_group->members[0]), p, why);
+        if (status)
+            return status;
+        for (uint32_t i = 1; i < local_group->count; i++)
+            if (!add_member(&local_group->members[i], p, begin + count - p))
+                return STATUS_OK; /* local_group_gather tells of it */
+        if (on_reduced)
+            on_reduced(context, p);
+    }
+    return STATUS_OK;
+}
+
+/* Parameters FIRST to LAST. */
+struct piece {
+    uint32_t first, last;
+};
+
+/* PIECE is on its way to the arena. */
+static enum status wait_piece(struct local_group *local_group,
+                              struct piece piece,
+                              void (*on_reduced)(void *context,
+                                                 uint32_t parameter),
+                              void *context, struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint32_t p = piece.last + 1; !status && p-- > piece.first;) {
+        status =
+            device_transfer_sync(transfer_of(&local_group->members[0]), p, why);
+        if (!status && on_reduced)
+            on_reduced(context, p);
+    }
+    return status;
+}
+
+static enum status reduce_on_device(struct local_group *local_group,
+                                    void (*on_reduced)(void *context,
+                                                       uint32_t parameter),
+                                    void *context, struct failure *why) {
+    struct local_group_member *own = &local_group->members[0];
+    struct device_transfer *device_transfer = transfer_of(own);
+    uint32_t count = device_transfer->layout->num_parameters;
+    struct piece before = {count, count};
+    enum status status = STATUS_OK;
+    for (uint32_t end = count; !status && end > 0; end = before.first) {
+        struct piece piece = {.last = end - 1};
+        size_t floats = cut_piece(device_transfer, piece.last, &piece.first);
+        status = sum_piece(own, piece.first, floats, why);
+        for (uint32_t p = end; !status && p-- > piece.first;)
+            device_transfer_download_recorded(device_transfer, p);
+        if (!status && end < count)
+            status = wait_piece(local_group, before, on_reduced, context, why);
+        before = piece;
+    }
+    return status ? status
+                  : wait_piece(local_group, before, on_reduced, context, why);
+}
+
+enum status local_allreduce_run(struct local_group *local_group, uint64_t begin,
+                                void (*on_reduced)(void *context,
+                                                   uint32_t parameter),
+                                void *context, struct failure *why) {
+    return local_group->local_collective
+               ? reduce_on_device(local_group, on_reduced, context, why)
+               : reduce_on_host(local_group, begin, on_reduced, context, why);
+}

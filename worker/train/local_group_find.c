@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which devices a team has, and what adds their gradients up: known before
+ * there is a plan, as the chief counts replicas by it. */
+#include "proto/base/plugin.h"
+#include "worker/train/local_group.h"
+
+bool local_group_is_async(const struct local_group *local_group) {
+    return local_group->members[0].device_replica.executor.device.ops->async;
+}
+
+/* What is added up by NCCL, if devices are CUDA's and it is here. */
+static void find_collective(struct local_group *local_group,
+                            const struct collective_ops *nccl) {
+    struct failure why;
+    const void *table = nccl;
+    enum status status = STATUS_OK;
+    if (!nccl && local_group->count > 1)
+        status = plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
+                             &why);
+    local_group->collective = status ? NULL : table;
+    if (status)
+        log_info(local_group->log,
+                 "gradients of %u devices are added up in the host's memory; "
+                 "capstan-nccl.so: %s (docs/collectives.md has what it needs)",
+                 local_group->count, why.text);
+}
+
+/* One that there is no code for is left out, if the job does not ask for it. */
+static enum status add_device(struct local_group *local_group,
+                              struct device_request request, uint32_t index,
+                              struct failure *why) {
+    struct local_group_member *member =
+        &local_group->members[local_group->count];
+    bool cuda_required = request.kind == JOB_DEVICE_CUDA;
+    request.kind = JOB_DEVICE_CUDA;
+    request.local_rank = index;
+    enum status status = executor_select_device(
+        &member->device_replica.executor, &request, local_group->log, why);
+    if (!status)
+        local_group->count++;
+    if (status != STATUS_CONFIG || cuda_required)
+        return status;
+    log_warning(local_group->log, "device %u is left out: %s", index,
+                why->text);
+    return STATUS_OK;
+}
+
+enum status local_group_find(struct local_group *local_group,
+                             const struct local_group_search *search,
+                             struct failure *why) {
+    const struct device_request *request = search->request;
+    uint32_t max_devices = search->max_devices;
+    *local_group = (struct local_group){.log = search->log,
+                                        .is_cancelled = request->is_cancelled,
+                                        .context = request->context,
+                                        .timeout = request->timeout};
+    for (uint32_t i = 0; i < JOB_MAX_DEVICES; i++) {
+        local_group->members[i].local_group = local_group;
+        local_group->members[i].index = i;
+    }
+    struct executor *first = &local_group->members[0].device_replica.executor;
+    enum status status =
+        executor_select_device(first, request, local_group->log, why);
+    if (status)
+        return status;
+    local_group->count = 1;
+    uint32_t count = local_group_is_async(local_group) && search->alone
+                         ? first->device.ops->count()
+                         : 1;
+    if (max_devices == 0 || max_devices > JOB_MAX_DEVICES)
+        max_devices = JOB_MAX_DEVICES;
+    for (uint32_t i = 1;
+         !status && i < count && local_group->count < max_devices; i++)
+        status = add_device(local_group, *request, i, why);
+    if (!status)
+        find_collective(local_group, search->nccl);
+    return status;
+}
+
+bool local_group_reduces_on_host(const struct local_group *local_group) {
+    return local_group->count > 1 && !local_group->collective;
+}

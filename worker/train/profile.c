@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A training pass without a cluster: what each parameter's layer takes forward
+ * and backward, by the thread's processor time, so that other work on the
+ * machine is not counted. The median of the passes counts for each lap. Then as
+ * many of them as there are cores run at once: how much slower a pass is then
+ * is what cores cost each other (caches, memory, frequency). */
+#include "worker/train/profile.h"
+
+#include "proto/base/time.h"
+#include "proto/tensor/layout.h"
+#include "proto/tensor/philox.h"
+#include "worker/models/mlp.h"
+#include "worker/ops/ops.h"
+#include "worker/train/arena.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { MAX_PASSES = 256, MAX_RUNNERS = 64, MIN_PASSES = 3 };
+
+/* A trainer without a cluster. `laps` is [2 * parameters, MAX_PASSES]: forward
+ * and backward of each parameter, each pass. */
+struct runner {
+    const struct job *job;
+    struct layout *layout;
+    struct ops_device *device;
+    struct mlp *mlp;
+    struct arena arena;
+    struct loader_batch batch;
+    float *inputs;
+    uint32_t *labels;
+    int64_t *intervals;
+    uint32_t parameters, passes;
+    uint32_t interval; /* at work: it began at `since` */
+    int64_t since, until;
+    pthread_t thread;
+    bool started;
+};
+
+/* Of this thread: other work on the machine does not count. */
+static int64_t cpu_time_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * TIME_S + now.tv_nsec;
+}
+
+static void end_interval(struct runner *runner, uint32_t next) {
+    int64_t now = cpu_time_now();
+    if (runner->interval < 2 * runner->parameters)
+        runner->intervals[(size_t)runner->interval * MAX_PASSES +
+                          runner->passes] = now - runner->since;
+    runner->interval = next;
+    runner->since = now;
+}
+
+static void need(void *context, uint32_t first, uint32_t count) {
+    for (uint32_t p = first; p < first + count; p++)
+        end_interval(context, p);
+}
+
+/* The backward pass begins with the last parameter. */
+static bool loss(void *context, double value) {
+    struct runner *runner = context;
+    (void)value;
+    end_interval(runner, 2 * runner->parameters - 1);
+    return true;
+}
+
+static void done(void *context, uint32_t parameter) {
+    struct runner *runner = context;
+    uint32_t next = runner->parameters + parameter - 1;
+    end_interval(runner, parameter ? next : UINT32_MAX);
+}
+
+static bool fill_batch(struct runner *runner) {
+    const struct job_model *model = &runner->job->model;
+    uint32_t count = runner->job->micro_batch, features = model->layers[0];
+    uint32_t classes = model->layers[model->num_layers - 1];
+    size_t values = (size_t)count * features;
+    runner->inputs = malloc(values * sizeof(float));
+    runner->labels = malloc(count * sizeof(uint32_t));
+    if (!runner->inputs || !runner->labels)
+        return false;
+    philox_uniform(1, 0, 0, 1.0f, runner->inputs, values);
+    for (uint32_t i = 0; i < count; i++)
+        runner->labels[i] = i % classes;
+    runner->batch = (struct loader_batch){
+        .count = count, .inputs = runner->inputs, .labels = runner->labels};
+    return true;
+}
+
+static enum status open_runner(struct runner *runner, const struct job *job,
+                               struct failure *why) {
+    struct parameter parameters[2 * JOB_MAX_LAYERS];
+    runner->job = job;
+    runner->parameters = mlp_parameters(&job->model, parameters);
+    enum status status =
+        layout_build(&runner->layout, parameters, runner->parameters, why);
+    if (!status)
+        status = ops_cpu_open(&runner->device, job->threads, why);
+    if (!status)
+        status = mlp_open(&runner->mlp, &job->model, ops_cpu(), runner->device,
+                          job->micro_batch, why);
+    if (!status)
+        status = arena_open(&runner->arena, runner->layout, false, why);
+    runner->intervals = calloc((size_t)2 * runner->parameters * MAX_PASSES,
+                               sizeof *runner->intervals);
+    if (!status && (!runner->intervals || !fill_batch(runner)))
+        status = status_fail(why, STATUS_FAILED,
+                             "no memory to measure a pass of the model");
+    for (uint32_t b = 0; !status && b < runner->layout->num_blocks; b++) {
+        const struct block *block = &runner->layout->blocks[b];
+        layout_init_block(runner->layout, b, 1,
+                          runner->arena.weight_of[block->parameter] +
+                              block->offset);
+    }
+    return status;
+}
+
+static void close_runner(struct runner *runner) {
+    mlp_close(&runner->mlp);
+    ops_cpu_close(&runner->device);
+    arena_close(&runner->arena);
+    layout_free(&runner->layout);
+    free(runner->inputs);
+    free(runner->labels);
+    free(runner->intervals);
+}
+
+static void *run_passes(void *argument) {
+    struct runner *runner = argument;
+    struct mlp_hooks hooks = {runner, need, loss, done};
+    struct mlp_result result;
+    runner->passes = 0;
+    do {
+        runner->interval = UINT32_MAX;
+        mlp_gradient(runner->mlp, &runner->batch, runner->arena.weight_of,
+                     runner->arena.gradient_of,
+                     1.0f / (float)runner->batch.count, false, &hooks, &result);
+        runner->passes++;
+    } while (runner->passes < MIN_PASSES ||
+             (runner->passes < MAX_PASSES && time_now() < runner->until));
+    return NULL;
+}
+
+static int ascending(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static double median_interval(struct runner *runner, uint32_t interval) {
+    int64_t *intervals = runner->intervals + (size_t)interval * MAX_PASSES;
+    qsort(intervals, runner->passes, sizeof *intervals, ascending);
+    return time_to_seconds(intervals[runner->passes / 2]);
+}
+
+static double pass_seconds(struct runner *runner) {
+    double seconds = 0;
+    for (uint32_t interval = 0; interval < 2 * runner->parameters; interval++)
+        seconds += median_interval(runner, interval);
+    return seconds;
+}
+
+static void run_alone(struct runner *runner, struct profile *profile,
+                      double seconds) {
+    runner->until = time_now() + time_from_seconds(seconds);
+    run_passes(runner);
+    for (uint32_t p = 0; p < runner->parameters; p++) {
+        profile->forward[p] = median_interval(runner, p);
+        profile->backward[p] = median_interval(runner, runner->parameters + p);
+    }
+}
+
+/* Mean of the whole passes of COUNT runners at once. */
+static double run_concurrently(struct runner *runners, unsigned count,
+                               double seconds) {
+    int64_t until = time_now() + time_from_seconds(seconds);
+    double sum = 0;
+    for (unsigned i = 0; i < count; i++) {
+        runners[i].until = until;
+        runners[i].started =
+            !pthread_create(&runners[i].thread, NULL, run_passes, &runners[i]);
+        if (!runners[i].started)
+            run_passes(&runners[i]);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (runners[i].started)
+            pthread_join(runners[i].thread, NULL);
+        sum += pass_seconds(&runners[i]);
+    }
+    return sum / count;
+}
+
+enum status profile_measure(struct profile *profile, const struct job *job,
+                            unsigned cores, double seconds,
+                            struct failure *why) {
+    unsigned count = cores < MAX_RUNNERS ? cores : MAX_RUNNERS;
+    struct runner *runners = calloc(count + 1, sizeof *runners);
+    enum status status = STATUS_OK;
+    if (!runners)
+        return status_fail(why, STATUS_FAILED,
+                           "no memory to measure a pass of the model");
+    for (unsigned i = 0; !status && i < count; i++)
+        status = open_runner(&runners[i], job, why);
+    if (!status) {
+        run_alone(&runners[0], profile, seconds / 2);
+        double alone = pass_seconds(&runners[0]);
+        double all =
+            count > 1 ? run_concurrently(runners, count, seconds / 2) : alone;
+        profile->parallel_efficiency = all > alone ? alone / all : 1;
+    }
+    for (unsigned i = 0; i < count; i++)
+        close_runner(&runners[i]);
+    free(runners);
+    return status;
+}

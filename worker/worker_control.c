@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the chief orders, in the order in which a run goes: the job, the plan,
+ * a measurement, a view with which training begins, evaluations, the end. A
+ * second job or plan changes nothing. */
+#include "proto/base/limits.h"
+#include "proto/base/time.h"
+#include "worker/worker_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Ranks tell whether a chief trains: then those of workers begin at 1. */
+static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
+    const struct worker_settings *settings = worker->settings;
+    return cluster_rank_on_host(&settings->local_peers,
+                                worker->rank > settings->index, trainers);
+}
+
+static enum status handle_welcome(struct worker *worker,
+                                  const Capstan__Welcome *welcome,
+                                  struct failure *why) {
+    const struct log *log = worker->settings->log;
+    if (welcome->rank >= welcome->trainers)
+        return status_fail(why, STATUS_FAILED,
+                           "the chief counts %u trainers and calls this one "
+                           "rank %u",
+                           welcome->trainers, welcome->rank);
+    enum status status = job_parse(&worker->job, welcome->job, why);
+    if (status)
+        return status;
+    worker->chief = welcome->chief_incarnation;
+    worker->rank = welcome->rank;
+    worker->num_ranks = welcome->trainers;
+    discovery_listener_stop_queries(worker->discovery_listener);
+    if (worker->settings->own_job &&
+        strcmp(worker->settings->own_job, welcome->job))
+        log_warning(worker->settings->log,
+                    "the job given here is not read and differs from the "
+                    "chief's");
+    control_client_set_timeout(worker->control_client,
+                               worker->job->timeouts.peer);
+    log_info(log, "joined %s, run %016llx, rank %u of %u",
+             control_client_chief_name(worker->control_client),
+             (unsigned long long)control_client_run(worker->control_client),
+             worker->rank, worker->num_ranks);
+    struct trainer_settings trainer = {.log = log,
+                                       .job = worker->job,
+                                       .rank = worker->rank,
+                                       .num_ranks = worker->num_ranks,
+                                       .requests_assignment = true,
+                                       .loops = worker->settings->loops};
+    trainer.reported = worker->settings->local_peers.reported >= 0;
+    trainer.local_rank = local_rank(worker, &trainer.local_trainers);
+    return trainer_open(&worker->trainer, &trainer, why);
+}
+
+static enum status open_client(struct worker *worker, const Capstan__View *view,
+                               struct failure *why) {
+    const struct job *job = worker->job;
+    bool full_credit = job->staleness == 0 && job->gradient_clipping > 0;
+    struct client_settings client = {
+        .zmq = worker->settings->zmq,
+        .log = worker->settings->log,
+        .plan = worker->plan,
+        .run = control_client_run(worker->control_client),
+        .incarnation = control_client_incarnation(worker->control_client),
+        .rank = worker->rank,
+        .inproc = worker->settings->ps_inproc,
+        .wire = job->wire,
+        .loops = worker->settings->loops,
+        .shm = worker->settings->shm,
+        .credit = full_credit ? UINT64_MAX : 0, /* a norm needs all blocks */
+        .link_gbits = view->link_gbits,
+        .step_timeout = job->timeouts.step,
+        .scaler = loss_scaler_restore(&job->fp16, &worker->plan->scaler),
+    };
+    enum status status = trainer_allocate(worker->trainer, false, why);
+    if (status)
+        return status;
+    trainer_arenas(worker->trainer, &client.weights, &client.gradients,
+                   &client.offsets);
+    return client_open(&worker->client, &client, why);
+}
+
+bool worker_is_training(const struct worker *worker) {
+    return worker->client ||
+           (worker->allreduce && allreduce_reducer(worker->allreduce));
+}
+
+/* Training begins when a view lists me. */
+static enum status handle_view(struct worker *worker, const Capstan__View *view,
+                               struct failure *why) {
+    control_client_heartbeat(worker->control_client)->view = view->number;
+    if (worker_is_training(worker) || !worker->plan)
+        return STATUS_OK;
+    enum status status = message_check_view(view, worker->num_ranks, why);
+    if (status)
+        return status;
+    const Capstan__Slot *own_slot = view->slots[worker->rank];
+    if (own_slot->incarnation !=
+            control_client_incarnation(worker->control_client) ||
+        !trainer_layout(worker->trainer))
+        return STATUS_OK;
+    struct exchange exchange = {0};
+    if (worker->allreduce) {
+        status = allreduce_begin(worker->allreduce, why);
+        if (!status)
+            exchange = exchange_reducer(allreduce_reducer(worker->allreduce));
+    } else {
+        status = open_client(worker, view, why);
+        if (!status)
+            exchange = exchange_client(worker->client);
+    }
+    if (!status)
+        trainer_begin(worker->trainer, exchange, worker->plan,
+                      own_slot->from_clock);
+    return status;
+}
+
+static void wake_trainer(void *trainer) {
+    trainer_request_serve(trainer);
+}
+
+static enum status open_allreduce(struct worker *worker, struct failure *why) {
+    const struct worker_settings *settings = worker->settings;
+    uint32_t trainers, device = local_rank(worker, &trainers);
+    if (trainer_has_device_memory(worker->trainer))
+        device = trainer_device_index(worker->trainer);
+    struct allreduce_settings allreduce = {
+        .zmq = settings->zmq,
+        .log = settings->log,
+        .control_client = worker->control_client,
+        .job = worker->job,
+        .plan = worker->plan,
+        .chief = worker->chief,
+        .rank = worker->rank,
+        .num_ranks = worker->num_ranks,
+        .device = device,
+        .host = settings->self ? settings->self->host : NULL,
+        .inproc =
+            settings->chief_inproc ? settings->weights_server_inproc : NULL,
+        .loops = settings->loops,
+        .shm = settings->shm,
+        .has_device_memory = trainer_has_device_memory(worker->trainer),
+        .wake = wake_trainer,
+        .context = worker->trainer,
+    };
+    enum status status = trainer_allocate(worker->trainer, true, why);
+    if (status)
+        return status;
+    trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
+                   &allreduce.offsets);
+    return allreduce_open(&worker->allreduce, &allreduce, why);
+}
+
+/* A link to each ps, with shared memory; in all-reduce connections with the
+ * other ranks, both ways. */
+static enum status check_descriptors(const struct plan *plan,
+                                     struct failure *why) {
+    enum { PER_PS = 10, PER_RANK = 4 };
+    uint64_t more = plan->allreduce ? (uint64_t)plan->num_ranks * PER_RANK
+                                    : (uint64_t)plan->num_ps * PER_PS;
+    char what[32];
+    snprintf(what, sizeof what, "%u %s",
+             plan->allreduce ? plan->num_ranks : plan->num_ps,
+             plan->allreduce ? "ranks" : "ps");
+    return limits_descriptors(more, what, why);
+}
+
+static enum status handle_plan(struct worker *worker, const Capstan__Plan *plan,
+                               struct failure *why) {
+    if (worker->plan || !worker->job)
+        return STATUS_OK;
+    enum status status = plan_solve_batch(worker->job, plan, why);
+    if (!status)
+        status = plan_read(&worker->plan, plan, worker->job, why);
+    if (!status)
+        status = plan_check_trainers(worker->plan, worker->num_ranks, why);
+    if (!status)
+        status = check_descriptors(worker->plan, why);
+    if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
+        status = open_allreduce(worker, why);
+    return status;
+}
+
+static void send_bandwidth_result(struct worker *worker, double rate) {
+    Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    measured.bytes_per_second = rate;
+    control.body_case = CAPSTAN__CONTROL__BODY_MEASURED;
+    control.measured = &measured;
+    control_client_send_reliable(worker->control_client, &control);
+}
+
+/* What cannot be measured is not: training does not need it. */
+static void handle_bandwidth_probe(struct worker *worker,
+                                   const Capstan__Measure *measure) {
+    struct failure why;
+    if (worker->probe || worker_is_training(worker) || !worker->plan)
+        return;
+    struct bandwidth_meter_settings settings = {
+        .zmq = worker->settings->zmq,
+        .run = control_client_run(worker->control_client),
+        .incarnation = control_client_incarnation(worker->control_client),
+        .address = measure->address,
+    };
+    if (bandwidth_meter_open(&worker->probe, &settings, time_now(), &why))
+        send_bandwidth_result(worker, 0);
+}
+
+void worker_probe_bandwidth(struct worker *worker) {
+    if (!worker->probe || !bandwidth_meter_step(worker->probe, time_now()))
+        return;
+    send_bandwidth_result(worker, bandwidth_meter_rate(worker->probe));
+    bandwidth_meter_close(&worker->probe);
+}
+
+static void handle_device_assignment(
+    struct worker *worker, const Capstan__DeviceAssignment *device_assignment) {
+    if (worker->trainer && device_assignment->trainers)
+        trainer_assign_device(worker->trainer, device_assignment->sharer_index,
+                              device_assignment->trainers);
+}
+
+static enum status handle_stop(struct worker *worker, const Capstan__Stop *stop,
+                               struct failure *why) {
+    worker->stopped = true;
+    worker_report_points(worker);
+    return control_client_handle_stop(worker->control_client, stop,
+                                      worker->settings->restart_within, why);
+}
+
+static void handle_evaluate(struct worker *worker,
+                            const Capstan__Evaluate *evaluate) {
+    struct trainer_evaluation_request command = {
+        evaluate->id, evaluate->step, evaluate->part, evaluate->parts};
+    if (worker_is_training(worker) && command.part < command.parts)
+        trainer_request_evaluation(worker->trainer, &command);
+}
+
+enum status worker_control_handle(struct worker *worker,
+                                  const Capstan__Control *command,
+                                  struct failure *why) {
+    switch (command->body_case) {
+    case CAPSTAN__CONTROL__BODY_WELCOME:
+        return worker->job ? STATUS_OK
+                           : handle_welcome(worker, command->welcome, why);
+    case CAPSTAN__CONTROL__BODY_DEVICE_ASSIGNMENT:
+        handle_device_assignment(worker, command->device_assignment);
+        return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_PLAN:
+        return handle_plan(worker, command->plan, why);
+    case CAPSTAN__CONTROL__BODY_VIEW:
+        return handle_view(worker, command->view, why);
+    case CAPSTAN__CONTROL__BODY_EVALUATE:
+        handle_evaluate(worker, command->evaluate);
+        return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_MEASURE:
+        handle_bandwidth_probe(worker, command->measure);
+        return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_STOP:
+        return handle_stop(worker, command->stop, why);
+    default:
+        return worker->allreduce
+                   ? allreduce_handle(worker->allreduce, command, why)
+                   : STATUS_OK;
+    }
+}
